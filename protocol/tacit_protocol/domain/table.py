@@ -1,0 +1,45 @@
+"""Encoded tables: what a procedure sees of an owner's rows, chunk by chunk."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from tacit_protocol.domain.columns import Domain
+
+
+@dataclass(frozen=True)
+class EncodedChunk:
+    """Rows encoded in a :class:`~tacit_protocol.domain.columns.Domain`.
+
+    ``numeric`` is (rows, numeric columns) float64 in [0, 1]; ``categorical`` is (rows, categorical columns)
+    int32 category codes. ``unit`` is None where every row is its own privacy unit; otherwise it is (rows,)
+    int64, numbering the chunk's units from 0 to ``units - 1``.
+    """
+
+    numeric: npt.NDArray[np.float64]
+    categorical: npt.NDArray[np.int32]
+    unit: npt.NDArray[np.int64] | None
+    units: int
+
+    @property
+    def rows(self) -> int:
+        """Number of rows in the chunk."""
+        return int(self.numeric.shape[0])
+
+
+class Table(Protocol):
+    """An owner's data set, streamed in chunks. All rows of one privacy unit lie in one chunk."""
+
+    @property
+    def domain(self) -> Domain:
+        """The domain the chunks are encoded in."""
+
+    @property
+    def units(self) -> int:
+        """Number of privacy units n. Public."""
+
+    def chunks(self) -> Iterator[EncodedChunk]:
+        """Yield the rows, in any order and in chunks of any size. May be called again."""

@@ -1,0 +1,72 @@
+"""A study: one question, frozen. Identified by the SHA-256 digest of its exact bytes."""
+
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field, model_validator
+
+from tacit_protocol.domain.columns import ColumnName, Domain
+from tacit_protocol.privacy.guarantee import Budget
+from tacit_protocol.strict import StrictModel
+
+OWNERS_MAX = 1000
+"""Most owners of one study."""
+
+UNITS_MAX = 2**40
+"""Most privacy units an owner may hold."""
+
+PartyName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$")]
+DataSetName = PartyName
+PublicKeyHex = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+UnixTime = Annotated[int, Field(ge=0, le=2**40)]
+Level = Annotated[float, Field(gt=0, lt=0.5)]
+
+
+class Party(StrictModel):
+    """A party and the Ed25519 public key it is known by."""
+
+    name: PartyName
+    key: PublicKeyHex
+
+
+class Owner(Party):
+    """A data owner's part in a study."""
+
+    data_set: DataSetName
+    units: Annotated[int, Field(ge=1, le=UNITS_MAX)] | None = None
+    """How many privacy units the analyst expects; public, used for planning alone."""
+
+
+class Study(StrictModel):
+    """One question, frozen: procedure, columns, parties, budget, level and deadline."""
+
+    format: Literal["tacit/study/1"] = "tacit/study/1"
+    title: Annotated[str, Field(min_length=1, max_length=200)]
+    procedure: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,62}$")]
+    parameters: dict[str, Any]
+    """Checked by the procedure's own ``Parameters`` model."""
+    domain: Domain
+    unit_column: ColumnName | None = None
+    """The column whose value names the privacy unit; None where every row is a unit."""
+    owners: Annotated[tuple[Owner, ...], Field(min_length=1, max_length=OWNERS_MAX)]
+    tester: Party
+    analyst: Party
+    budget: Budget
+    """What each owner spends on its data set."""
+    level: Level
+    created_at: UnixTime
+    deadline: UnixTime
+    seed: Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
+    """Public randomness: of feature locations and of simulated null distributions, never of noise."""
+
+    @model_validator(mode="after")
+    def _parties_are_distinct(self) -> Self:
+        names = [owner.name for owner in self.owners]
+        keys = [owner.key for owner in self.owners] + [self.tester.key]
+        if len(set(names)) != len(names) or len(set(keys)) != len(keys):
+            raise ValueError("owners and tester must have distinct names and keys")
+        if self.deadline <= self.created_at:
+            raise ValueError("the deadline must come after the study's creation")
+        if self.unit_column is not None and self.unit_column in {c.name for c in self.domain.columns}:
+            raise ValueError("the unit column cannot be a column of the test")
+        return self

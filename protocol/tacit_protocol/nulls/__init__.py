@@ -1,0 +1,1 @@
+"""Null distributions, numerically. Knows no message."""

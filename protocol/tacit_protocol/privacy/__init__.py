@@ -1,0 +1,1 @@
+"""Calibration, accounting and noise. Knows no procedure."""

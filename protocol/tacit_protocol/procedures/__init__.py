@@ -1,0 +1,1 @@
+"""One file per named procedure; the registry is the only place that lists them."""

@@ -1,0 +1,1 @@
+"""Keys, DSSE envelopes and request tokens. Knows no statistics."""

@@ -1,0 +1,1 @@
+"""Statistics computed from releases. Knows no message."""
