@@ -1,0 +1,64 @@
+# make demo   run a federation of four hospitals on real data, from nothing but a Python
+# make test   run every check and every test
+# make help   list the rest
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DELETE_ON_ERROR:
+.DEFAULT_GOAL := help
+
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip
+# Warnings about root and about newer pips are noise in a private environment.
+export PIP_ROOT_USER_ACTION := ignore
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+# The stamps change when what is to be installed changes, and only after an install that succeeded.
+LOCK := pyproject.toml constraints.txt
+RUNTIME := $(VENV)/.installed-runtime
+DEVELOPMENT := $(VENV)/.installed-development
+
+.PHONY: help
+help: ## list the targets
+	@sed -nE 's/^([a-z-]+):.*## (.*)/make \1\t\2/p' Makefile | column -t -s "$$(printf '\t')"
+
+.PHONY: demo
+demo: $(RUNTIME) ## four hospitals ask one question of their real data; DEMO_FLAGS=--keep-running leaves it up
+	@$(BIN)/tacit demo $(DEMO_FLAGS)
+
+.PHONY: test
+test: check ## every check, then every test; TEST_FLAGS="tests/protocol -x" narrows the tests
+	$(BIN)/python -m pytest $(TEST_FLAGS)
+
+.PHONY: check
+check: $(DEVELOPMENT) ## ruff, mypy and the import contract
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+
+.PHONY: bench
+bench: $(DEVELOPMENT) ## level, power and speed, as in docs; BENCH_FLAGS reaches the command
+	$(BIN)/python -m benchmarks $(BENCH_FLAGS)
+
+.PHONY: audit
+audit: $(DEVELOPMENT) ## the adversarial searches and attacks alone, slow ones included
+	$(BIN)/python -m pytest -m "slow or not slow" $(wildcard tests/attacks tests/audits tests/faults) $(TEST_FLAGS)
+
+.PHONY: lock
+lock: ## resolve the newest versions afresh and write constraints.txt
+	@.ci/lock "$$(.ci/find-python)"
+
+.PHONY: clean
+clean: ## remove the environment, caches and the demo's folder
+	rm -rf $(VENV) demo-federation dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(RUNTIME): $(LOCK)
+	@.ci/install .
+	@touch $@
+
+$(DEVELOPMENT): $(LOCK)
+	@.ci/install ".[dev]"
+	@touch $(RUNTIME) $@
