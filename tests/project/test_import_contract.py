@@ -1,0 +1,99 @@
+"""The import contract of pyproject.toml holds, and catches a violation planted in a copy."""
+
+import os
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+SOURCE_ROOTS = ("protocol", "services", "clients")
+PACKAGES = ("protocol/tacit_protocol", "services/tacit_services", "clients/tacit")
+
+# (module that offends, what it imports, the contract that must say so)
+VIOLATIONS = [
+    ("services/tacit_services/planted.py", "tacit", "services and clients never import each other"),
+    ("clients/tacit/planted.py", "tacit_services", "services and clients never import each other"),
+    ("protocol/tacit_protocol/planted.py", "tacit_services", "the protocol imports neither"),
+    ("protocol/tacit_protocol/features/planted.py", "tacit", "the protocol imports neither"),
+    ("protocol/tacit_protocol/privacy/planted.py", "sqlalchemy", "the protocol is pure"),
+    ("protocol/tacit_protocol/nulls/planted.py", "random", "the protocol is pure"),
+    ("protocol/tacit_protocol/messages/planted.py", "tacit_protocol.nulls", "messages and signing know no"),
+    ("protocol/tacit_protocol/signing/planted.py", "tacit_protocol.features", "messages and signing know no"),
+    ("protocol/tacit_protocol/privacy/planted.py", "tacit_protocol.procedures", "privacy knows no"),
+    (
+        "protocol/tacit_protocol/statistics/planted.py",
+        "tacit_protocol.messages",
+        "features, statistics",
+    ),
+    (
+        "protocol/tacit_protocol/nulls/planted.py",
+        "tacit_protocol.procedures",
+        "features, statistics",
+    ),
+    (
+        "protocol/tacit_protocol/domain/planted.py",
+        "tacit_protocol.privacy",
+        "the domain knows nothing",
+    ),
+    ("protocol/tacit_protocol/procedures/planted.py", "opendp", "privacy noise comes from one module"),
+]
+
+
+def lint_imports(root: Path) -> subprocess.CompletedProcess[str]:
+    """Run import-linter on the tree at ``root``, whose packages come before any installed ones."""
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(str(root / part) for part in SOURCE_ROOTS)}
+    command = [str(Path(sys.executable).parent / "lint-imports"), "--no-cache", "--no-logo"]
+    command += ["--config", str(root / "pyproject.toml")]
+    return subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture(scope="module")
+def copied_tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("tree")
+    for package in PACKAGES:
+        shutil.copytree(ROOT / package, root / package, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "pyproject.toml", root)
+    return root
+
+
+def test_the_source_keeps_the_import_contract() -> None:
+    result = lint_imports(ROOT)
+    assert result.returncode == 0, result.stdout + result.stderr
+
+
+def test_a_copy_without_a_violation_keeps_the_contract(copied_tree: Path) -> None:
+    result = lint_imports(copied_tree)
+    assert result.returncode == 0, result.stdout + result.stderr
+
+
+@pytest.mark.parametrize(("offender", "imported", "contract"), VIOLATIONS)
+def test_the_contract_catches_a_planted_violation(
+    copied_tree: Path, offender: str, imported: str, contract: str
+) -> None:
+    planted = copied_tree / offender
+    planted.write_text(f"import {imported}\n")
+    try:
+        result = lint_imports(copied_tree)
+    finally:
+        planted.unlink()
+    assert result.returncode == 1, result.stdout + result.stderr
+    broken = [line for line in result.stdout.splitlines() if line.endswith("BROKEN")]
+    assert any(line.startswith(contract) for line in broken), result.stdout
+
+
+def test_every_contract_has_a_planted_violation() -> None:
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]
+    for contract in settings["contracts"]:
+        assert any(contract["name"].startswith(start) for _, _, start in VIOLATIONS), contract["name"]
+
+
+def test_the_contract_covers_every_package_of_the_distribution() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    packages = project["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
+    assert tuple(packages) == PACKAGES
+    roots = project["tool"]["importlinter"]["root_packages"]
+    assert sorted(roots) == sorted(Path(package).name for package in packages)
