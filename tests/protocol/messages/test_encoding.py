@@ -1,0 +1,164 @@
+"""Messages have one reading, and errors never repeat what was submitted."""
+
+import time
+from typing import Annotated, Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import Field, model_validator
+
+from tacit_protocol.messages.cancellation import CancellationMessage
+from tacit_protocol.messages.decline import DeclineMessage
+from tacit_protocol.messages.encoding import (
+    DEPTH_MAX,
+    MESSAGE_BYTES_MAX,
+    MessageError,
+    MessageTooLargeError,
+    decode,
+    encode,
+)
+from tacit_protocol.strict import StrictModel
+
+CANARY = "canary-7391"
+
+
+class Inner(StrictModel):
+    amount: float = 0.0
+    name: Annotated[str, Field(pattern="^[a-z]*$")] = ""
+
+
+class Message(StrictModel):
+    free: Any = None
+    number: float = 0.0
+    count: int = 0
+    items: tuple[int, ...] = ()
+    inner: dict[str, Inner] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _count_is_not_thirteen(self) -> "Message":
+        if self.count == 13:
+            raise ValueError("count must not be thirteen")
+        return self
+
+
+def refused(data: bytes) -> MessageError:
+    with pytest.raises(MessageError) as caught:
+        decode(Message, data)
+    return caught.value
+
+
+def test_encoding_is_canonical() -> None:
+    message = Message(free={"z": 1, "a": "é"}, count=2)
+    data = encode(message)
+    expected = '{"count":2,"free":{"a":"é","z":1},"inner":{},"items":[],"number":0.0}'
+    assert data == expected.encode()
+    assert decode(Message, data) == message
+
+
+@given(st.floats(allow_nan=False, allow_infinity=False), st.integers(-(2**63), 2**63 - 1))
+def test_numbers_survive_exactly(number: float, count: int) -> None:
+    if count == 13:
+        return
+    message = decode(Message, encode(Message(number=number, count=count, items=(count,))))
+    assert (message.number, message.count, message.items) == (number, count, (count,))
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), "\ud800", object()])
+def test_encode_refuses_what_json_cannot_hold(value: object) -> None:
+    with pytest.raises((MessageError, ValueError)):
+        encode(Message(free={"x": value}))
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b'{"count":1,"count":2}',
+        b'{"free":{"a":1,"a":1}}',
+        b'{"free":[{"a":1,"\\u0061":2}]}',
+    ],
+)
+def test_duplicate_keys_are_refused(data: bytes) -> None:
+    assert "same key twice" in refused(data).reason
+
+
+@pytest.mark.parametrize("text", ["NaN", "Infinity", "-Infinity", "1e400", "-1e400", "1e99999999"])
+@pytest.mark.parametrize("field", ["free", "number", "count", "unknown"])
+def test_numbers_that_are_not_finite_are_refused(field: str, text: str) -> None:
+    assert refused(f'{{"{field}":{text}}}'.encode()).reason == "numbers must be finite"
+
+
+@pytest.mark.parametrize("text", [str(2**63), str(-(2**63) - 1), "1" * 5000, "-" + "9" * 30])
+@pytest.mark.parametrize("field", ["free", "count"])
+def test_integers_beyond_64_bits_are_refused(field: str, text: str) -> None:
+    assert "64 bits" in refused(f'{{"{field}":{text}}}'.encode()).reason
+
+
+@pytest.mark.parametrize("opening", ["[", '{"a":', '[{"a":'])
+@pytest.mark.parametrize("levels", [DEPTH_MAX, 1000, 100_000])
+def test_depth_bombs_are_refused(opening: str, levels: int) -> None:
+    assert "deeply" in refused(b'{"free":' + opening.encode() * levels).reason
+
+
+def test_brackets_inside_text_are_not_depth() -> None:
+    text = '[{"\\\\' * 1000
+    assert decode(Message, encode(Message(free=text))).free == text
+
+
+def test_an_unterminated_string_of_quotes_takes_linear_time() -> None:
+    started = time.process_time()
+    refused(b'{"free":"' + b'\\"' * 400_000)
+    assert time.process_time() - started < 5
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"{", b"\xff\xfe", b"\xef\xbb\xbf{}", b"{}{}", b'{"a" 1}', b"{'a':1}", b'"\\ud800"', b"01"]
+)
+def test_what_is_not_json_is_refused(data: bytes) -> None:
+    refused(data)
+
+
+def test_an_unpaired_surrogate_is_refused() -> None:
+    refused(b'{"free":"\\ud800"}')
+
+
+def test_size_is_checked_before_anything_is_read() -> None:
+    with pytest.raises(MessageTooLargeError):
+        decode(Message, b"[" * (MESSAGE_BYTES_MAX + 1))
+
+
+@pytest.mark.parametrize(
+    ("data", "path"),
+    [
+        (f'{{"count":"{CANARY}"}}', "$.count"),
+        (f'{{"{CANARY}":1}}', "$.*"),
+        (f'{{"inner":{{"{CANARY}":{{"name":"{CANARY}"}}}}}}', "$.inner.*.name"),
+        (f'{{"items":[1,"{CANARY}"]}}', "$.items[1]"),
+        (f'{{"inner":{{"x":{{"{CANARY}":1}}}}}}', "$.inner.*.*"),
+        ('{"count":13}', "$"),
+        ('{"count":"1"}', "$.count"),
+        ('{"count":true}', "$.count"),
+        ("[1]", "$"),
+    ],
+)
+def test_errors_say_where_and_never_what(data: str, path: str) -> None:
+    error = refused(data.encode())
+    assert error.path == path
+    assert CANARY not in str(error)
+    assert CANARY not in repr(error.__cause__)
+
+
+def test_validators_say_their_own_text() -> None:
+    assert refused(b'{"count":13}').reason == "count must not be thirteen"
+
+
+def test_a_decline_has_one_reason_only() -> None:
+    decline = DeclineMessage(study="0" * 64, party="north")
+    assert decode(DeclineMessage, encode(decline)) == decline
+    with pytest.raises(MessageError):
+        decode(DeclineMessage, encode(decline).replace(b"declined", b"too few rows"))
+
+
+def test_a_cancellation_is_not_a_decline() -> None:
+    with pytest.raises(MessageError):
+        decode(DeclineMessage, encode(CancellationMessage(study="0" * 64)))

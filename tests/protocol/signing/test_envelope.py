@@ -1,0 +1,134 @@
+"""Envelopes: what an attacker may try with the bytes, and what each receiver refuses."""
+
+import base64
+import json
+
+import pytest
+from securesystemslib.dsse import Envelope
+
+from tacit_protocol.signing.envelope import (
+    ENVELOPE_BYTES_MAX,
+    RELEASE_TYPE,
+    STUDY_TYPE,
+    EnvelopeError,
+    digest,
+    open_envelope,
+    peek_key_id,
+    seal,
+)
+from tacit_protocol.signing.keys import PrivateKey, verify_signature
+
+KEY = PrivateKey.generate()
+PAYLOAD = b'{"a":1, "b":[1,2,3]}  '
+
+
+@pytest.fixture
+def envelope() -> bytes:
+    return seal(PAYLOAD, RELEASE_TYPE, KEY)
+
+
+def test_the_payload_comes_back_byte_for_byte(envelope: bytes) -> None:
+    assert open_envelope(envelope, RELEASE_TYPE, KEY.public_hex) == PAYLOAD
+    assert peek_key_id(envelope) == KEY.public_hex
+
+
+def test_sealing_twice_gives_the_same_bytes(envelope: bytes) -> None:
+    assert seal(PAYLOAD, RELEASE_TYPE, KEY) == envelope
+
+
+def test_another_implementation_of_the_format_agrees(envelope: bytes) -> None:
+    other = Envelope.from_dict(json.loads(envelope))
+    signature = bytes.fromhex(other.signatures[KEY.public_hex].signature)
+    verify_signature(KEY.public_hex, signature, other.pae())
+    assert other.payload == PAYLOAD
+
+
+def test_a_bit_flipped_at_any_byte_is_refused(envelope: bytes) -> None:
+    for index in range(len(envelope)):
+        for bit in (0, 1, 5, 7):
+            flipped = bytearray(envelope)
+            flipped[index] ^= 1 << bit
+            with pytest.raises(EnvelopeError):
+                open_envelope(bytes(flipped), RELEASE_TYPE, KEY.public_hex)
+
+
+def test_truncated_or_extended_envelopes_are_refused(envelope: bytes) -> None:
+    for changed in (envelope[:-1], envelope + b" ", b" " + envelope, envelope + b"\n", b"", envelope * 2):
+        with pytest.raises(EnvelopeError):
+            open_envelope(changed, RELEASE_TYPE, KEY.public_hex)
+
+
+def test_replay_under_another_type_is_refused(envelope: bytes) -> None:
+    with pytest.raises(EnvelopeError, match="another type"):
+        open_envelope(envelope, STUDY_TYPE, KEY.public_hex)
+    relabelled = envelope.replace(RELEASE_TYPE.encode(), STUDY_TYPE.encode())
+    with pytest.raises(EnvelopeError, match="signature"):
+        open_envelope(relabelled, STUDY_TYPE, KEY.public_hex)
+
+
+def test_another_signer_is_refused(envelope: bytes) -> None:
+    mallory = PrivateKey.generate()
+    with pytest.raises(EnvelopeError, match="another key"):
+        open_envelope(seal(PAYLOAD, RELEASE_TYPE, mallory), RELEASE_TYPE, KEY.public_hex)
+    borrowed_name = seal(PAYLOAD, RELEASE_TYPE, mallory).replace(
+        mallory.public_hex.encode(), KEY.public_hex.encode()
+    )
+    with pytest.raises(EnvelopeError, match="signature"):
+        open_envelope(borrowed_name, RELEASE_TYPE, KEY.public_hex)
+
+
+def _parts(envelope: bytes) -> dict[str, object]:
+    parts: dict[str, object] = json.loads(envelope)
+    return parts
+
+
+def _compact(parts: object) -> bytes:
+    return json.dumps(parts, sort_keys=True, separators=(",", ":")).encode()
+
+
+def test_no_signature_or_two_signatures_are_refused(envelope: bytes) -> None:
+    parts = _parts(envelope)
+    one = parts["signatures"]
+    assert isinstance(one, list)
+    assert _compact(parts) == envelope
+    for signatures in ([], one * 2):
+        with pytest.raises(EnvelopeError):
+            open_envelope(_compact(parts | {"signatures": signatures}), RELEASE_TYPE, KEY.public_hex)
+
+
+def test_a_second_spelling_of_the_base64_is_refused() -> None:
+    envelope = seal(b"x", RELEASE_TYPE, KEY)
+    parts = _parts(envelope)
+    assert parts["payload"] == "eA=="
+    assert base64.b64decode("eB==") == b"x"
+    for spelling in ("eB==", "eA", "eA==\n", "e-A="):
+        with pytest.raises(EnvelopeError):
+            open_envelope(_compact(parts | {"payload": spelling}), RELEASE_TYPE, KEY.public_hex)
+
+
+def test_duplicate_keys_and_reordered_keys_are_refused(envelope: bytes) -> None:
+    doubled = envelope[:-1] + b',"payload":"eA=="}'
+    reordered = json.dumps(dict(reversed(_parts(envelope).items())), separators=(",", ":")).encode()
+    for changed in (doubled, reordered):
+        with pytest.raises(EnvelopeError):
+            open_envelope(changed, RELEASE_TYPE, KEY.public_hex)
+
+
+def test_an_unknown_payload_type_is_refused() -> None:
+    with pytest.raises(EnvelopeError):
+        open_envelope(seal(PAYLOAD, "text/plain", KEY), "text/plain", KEY.public_hex)
+
+
+def test_an_envelope_that_could_not_be_sent_is_not_made() -> None:
+    with pytest.raises(EnvelopeError):
+        seal(b"x" * ENVELOPE_BYTES_MAX, RELEASE_TYPE, KEY)
+
+
+def test_errors_do_not_repeat_the_bytes() -> None:
+    with pytest.raises(EnvelopeError) as caught:
+        open_envelope(b'{"payload":"canary-7391"}', RELEASE_TYPE, KEY.public_hex)
+    assert "canary" not in str(caught.value)
+
+
+def test_the_digest_is_sha256() -> None:
+    assert digest(b"") == "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
