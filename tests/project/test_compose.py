@@ -1,0 +1,209 @@
+"""docker-compose.yml isolates the owners, hardens every container and keeps secrets out of the file.
+
+There is no engine here to build with: these tests read the file. The end-to-end test of the services runs
+the commands and environments that it states.
+"""
+
+import copy
+import re
+from collections.abc import Callable, Iterator
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).resolve().parents[2]
+PINNED_TAG = re.compile(r"[a-z0-9/-]+:\d+(\.\d+)+(-[a-z0-9]+)*")
+SECRET_NAMES = ("PASSWORD", "KEY", "TOKEN", "SECRET", "DATABASE_URL")
+
+Compose = dict[str, Any]
+
+
+@pytest.fixture
+def compose() -> Compose:
+    document = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
+    assert isinstance(document, dict)
+    return document
+
+
+def agents_of(compose: Compose) -> list[str]:
+    return [name for name in compose["services"] if name.startswith("agent-")]
+
+
+def mounts_of(service: dict[str, Any]) -> list[list[str]]:
+    return [volume.split(":") for volume in service.get("volumes", [])]
+
+
+def faults_of(compose: Compose) -> Iterator[str]:
+    """Say everything that is wrong with the file, one line each."""
+    for name, service in compose["services"].items():
+        yield from (f"{name}: {fault}" for fault in faults_of_service(service, compose))
+    yield from faults_between_agents(compose)
+
+
+def faults_of_service(service: dict[str, Any], compose: Compose) -> Iterator[str]:
+    if service.get("read_only") is not True:
+        yield "its root file system can be written"
+    if service.get("cap_drop") != ["ALL"] or service.get("cap_add"):
+        yield "it keeps capabilities"
+    if "no-new-privileges:true" not in service.get("security_opt", []):
+        yield "it may gain privileges"
+    if service.get("privileged") or service.get("network_mode") or service.get("pid"):
+        yield "it shares the host's namespaces"
+    if re.fullmatch(r"[1-9]\d*:[1-9]\d*", service.get("user", "")) is None:
+        yield "its user is not stated, or is root"
+    if not service.get("healthcheck", {}).get("test"):
+        yield "it has no health check"
+    if PINNED_TAG.fullmatch(service["image"]) is None:
+        yield "its image has no exact tag"
+    if not isinstance(service.get("command", []), list):
+        yield "its command goes through a shell"
+    for key, value in service.get("environment", {}).items():
+        if any(secret in key for secret in SECRET_NAMES) and not (
+            key.endswith("_FILE") and value.removeprefix("/run/secrets/") in service.get("secrets", [])
+        ):
+            yield f"{key} is a secret outside of a file, or not among its secrets"
+    for secret in service.get("secrets", []):
+        if not compose["secrets"].get(secret, {}).get("file", "").startswith("./deploy/secrets/"):
+            yield f"the secret {secret} is not a file that git ignores"
+    for network in service.get("networks", []):
+        if network not in compose["networks"]:
+            yield f"it joins the unknown network {network}"
+    for source, target, *mode in mounts_of(service):
+        if source.startswith("./") and mode != ["ro"]:
+            yield f"it can write to the host's files at {target}"
+        if not source.startswith("./") and source not in compose["volumes"]:
+            yield f"it mounts the unknown volume {source}"
+
+
+def faults_between_agents(compose: Compose) -> Iterator[str]:
+    services = compose["services"]
+    agents = agents_of(compose)
+    if len(agents) < 3:
+        yield "there are fewer than three agents"
+    for name in agents:
+        agent = services[name]
+        if agent.get("ports") or agent.get("expose"):
+            yield f"{name}: an agent has an inbound port"
+        for network in agent["networks"]:
+            if not (compose["networks"][network] or {}).get("internal"):
+                yield f"{name}: the network {network} leads out"
+        if not any(target == "/data" and mode == ["ro"] for _, target, *mode in mounts_of(agent)):
+            yield f"{name}: its data is not mounted read-only"
+        if not set(agent["networks"]) & set(services["tester"]["networks"]):
+            yield f"{name}: it cannot reach the tester"
+    for first, second in combinations([*agents, "postgres"], 2):
+        if set(services[first]["networks"]) & set(services[second]["networks"]):
+            yield f"{first} and {second} can reach each other"
+    for first, second in combinations(agents, 2):
+        writable = [
+            {mount[0] for mount in mounts_of(services[agent]) if mount[2:] != ["ro"]}
+            for agent in (first, second)
+        ]
+        if writable[0] & writable[1]:
+            yield f"{first} and {second} share a volume"
+        if data_of(services[first]) == data_of(services[second]):
+            yield f"{first} and {second} share their data"
+        secrets = set(services[first]["secrets"]) & set(services[second]["secrets"])
+        if secrets - {"tester_public_key"}:
+            yield f"{first} and {second} share a secret"
+
+
+def data_of(agent: dict[str, Any]) -> str:
+    return next((source for source, target, *_ in mounts_of(agent) if target == "/data"), "")
+
+
+def test_the_file_has_no_fault(compose: Compose) -> None:
+    assert list(faults_of(compose)) == []
+
+
+def plant(*path: str, value: Any) -> Callable[[Compose], None]:
+    def change(compose: Compose) -> None:
+        *parents, last = path
+        node = compose["services"]
+        for key in parents:
+            node = node[key]
+        node[last] = value
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "fault"),
+    [
+        (plant("agent-budapest", "read_only", value=False), "root file system can be written"),
+        (plant("tester", "cap_drop", value=["NET_RAW"]), "keeps capabilities"),
+        (plant("tester", "cap_add", value=["NET_ADMIN"]), "keeps capabilities"),
+        (plant("postgres", "security_opt", value=[]), "may gain privileges"),
+        (plant("tester", "network_mode", value="host"), "shares the host's namespaces"),
+        (plant("postgres", "user", value="0:0"), "is root"),
+        (plant("tester", "healthcheck", value={}), "no health check"),
+        (plant("postgres", "image", value="postgres:latest"), "no exact tag"),
+        (plant("postgres", "image", value="postgres:17"), "no exact tag"),
+        (plant("tester", "command", value="python -m tacit_services.tester"), "through a shell"),
+        (plant("postgres", "environment", "POSTGRES_PASSWORD", value="tacit"), "secret outside of a file"),
+        (plant("agent-cleveland", "secrets", value=["tester_key"]), "not among its secrets"),
+        (plant("agent-cleveland", "networks", value=["tester-budapest"]), "can reach each other"),
+        (plant("agent-cleveland", "networks", value=["analysts"]), "leads out"),
+        (plant("agent-cleveland", "networks", value=["tester-database"]), "postgres can reach each other"),
+        (plant("agent-cleveland", "ports", value=["8081:8081"]), "inbound port"),
+        (
+            plant("agent-cleveland", "volumes", value=["./deploy/data/cleveland:/data"]),
+            "can write to the host",
+        ),
+        (plant("agent-cleveland", "volumes", value=["./deploy/data/budapest:/data:ro"]), "share their data"),
+        (plant("agent-cleveland", "volumes", value=["budapest-state:/var/lib/tacit"]), "share a volume"),
+        (plant("agent-cleveland", "secrets", value=["budapest_key"]), "share a secret"),
+    ],
+)
+def test_a_planted_fault_is_seen(compose: Compose, change: Callable[[Compose], None], fault: str) -> None:
+    planted = copy.deepcopy(compose)
+    change(planted)
+    assert any(fault in line for line in faults_of(planted)), list(faults_of(planted))
+
+
+def test_services_start_after_what_they_need_is_healthy(compose: Compose) -> None:
+    services = compose["services"]
+    assert services["tester"]["depends_on"] == {"postgres": {"condition": "service_healthy"}}
+    for agent in agents_of(compose):
+        assert services[agent]["depends_on"] == {"tester": {"condition": "service_healthy"}}
+
+
+def test_every_volume_secret_and_network_is_used(compose: Compose) -> None:
+    services = compose["services"].values()
+    assert set(compose["volumes"]) == {
+        source for service in services for source, *_ in mounts_of(service) if not source.startswith("./")
+    }
+    assert set(compose["secrets"]) == {
+        secret for service in services for secret in service.get("secrets", [])
+    }
+    assert set(compose["networks"]) == {network for service in services for network in service["networks"]}
+
+
+def test_the_tester_is_published_on_this_machine_alone(compose: Compose) -> None:
+    published = {
+        name: service["ports"] for name, service in compose["services"].items() if "ports" in service
+    }
+    assert list(published) == ["tester"]
+    assert all(port.startswith("127.0.0.1:") for port in published["tester"])
+
+
+def test_secrets_and_data_are_ignored_by_git_and_by_the_image_build() -> None:
+    ignored = (ROOT / ".gitignore").read_text().splitlines()
+    assert {"/deploy/secrets/", "/deploy/data/"} <= set(ignored)
+    admitted = {line for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")}
+    assert (ROOT / ".dockerignore").read_text().splitlines()[1] == "*"
+    assert admitted == {
+        f"!{name}"
+        for name in (
+            "pyproject.toml",
+            "constraints.txt",
+            "README.md",
+            "LICENSE",
+            "protocol",
+            "services",
+            "clients",
+        )
+    }
