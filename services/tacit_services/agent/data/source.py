@@ -1,0 +1,63 @@
+"""What a data source is: named columns, read as a stream of Arrow record batches."""
+
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import pyarrow as pa
+
+
+class DataError(Exception):
+    """A data set cannot be read as asked.
+
+    The message says what to change. It may name a column or a data set, which are public; it never holds a
+    value, a row number, or a library's own error text, which may quote values.
+    """
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The columns to read: those taken as numbers and those taken as text."""
+
+    numbers: tuple[str, ...] = ()
+    text: tuple[str, ...] = ()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All of them, numbers first."""
+        return self.numbers + self.text
+
+
+class Source(Protocol):
+    """A data set at rest. Reading it twice gives the same rows, or an error."""
+
+    def column_names(self) -> tuple[str, ...]:
+        """Return the names of all columns, read from the header alone.
+
+        Raises:
+            DataError: the data set is missing or its header cannot be read.
+        """
+
+    def fingerprint(self) -> Hashable:
+        """Return something that differs when the data set has been replaced; None where nothing is known."""
+
+    def rows(self) -> int | None:
+        """Return the number of rows where the header tells it, otherwise None."""
+
+    def batches(self, columns: Columns, rows_max: int) -> Iterator[pa.RecordBatch]:
+        """Yield the rows, at most ``rows_max`` at a time, with the named columns.
+
+        Raises:
+            DataError: the rows cannot be read.
+        """
+
+
+def require_columns(source: Source, names: Sequence[str]) -> None:
+    """Raise DataError where the data set lacks one of the columns or has two of that name."""
+    present = source.column_names()
+    for name in names:
+        count = present.count(name)
+        if count == 0:
+            raise DataError(f"the data set has no column {name!r}")
+        if count > 1:
+            raise DataError(f"the data set has more than one column {name!r}")

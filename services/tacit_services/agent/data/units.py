@@ -1,0 +1,88 @@
+"""Privacy units by a 64-bit hash of their column's value."""
+
+import hashlib
+import secrets
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from tacit_services.agent.data.arrow_columns import text
+
+HASH_BYTES = 8
+"""Size of a unit's hash. Among 10^8 units the chance that any two share one is 3e-4; two that did would be
+counted, and averaged, as one."""
+
+UnitHashes = npt.NDArray[np.uint64]
+
+
+class UnitHasher:
+    """Hashes unit values under a key of its own, so that no one can choose values that collide.
+
+    All rows whose unit value is missing hash alike, and so belong to one unit. Were each its own unit, a
+    person with many such rows would weigh as many units, and replacing that one person would change more
+    than the privacy bound allows; dropped, the number of units would depend on them.
+    """
+
+    def __init__(self, key: bytes | None = None):
+        self._key = secrets.token_bytes(16) if key is None else key
+        self._offset = np.uint64(int.from_bytes(self._digest(b"integer"), "little"))
+        self._missing = np.uint64(int.from_bytes(self._digest(b"missing"), "little"))
+
+    def _digest(self, value: bytes) -> bytes:
+        return hashlib.blake2b(value, digest_size=HASH_BYTES, key=self._key).digest()
+
+    def hashes(self, column: pa.Array) -> UnitHashes:
+        """Return the hash of each row's unit, (rows,) uint64."""
+        if pa.types.is_integer(column.type):
+            return self._of_integers(column)
+        values = text(column)
+        known = [
+            self._missing
+            if value is None
+            else np.uint64(int.from_bytes(self._digest(b"text:" + value.encode()), "little"))
+            for value in values.distinct
+        ]
+        # The last place is what an index of -1, a missing value, reaches.
+        return np.array([*known, self._missing], dtype=np.uint64)[values.indices]
+
+    def _of_integers(self, column: pa.Array) -> UnitHashes:
+        present = column.cast(pa.int64(), safe=False).fill_null(0)
+        mixed = _mix(present.to_numpy(zero_copy_only=False).view(np.uint64) + self._offset)
+        if column.null_count:
+            mixed[column.is_null().to_numpy(zero_copy_only=False)] = self._missing
+        return mixed
+
+
+def _mix(values: UnitHashes) -> UnitHashes:
+    """Scatter integers over 64 bits without collisions (the finaliser of splitmix64, a bijection)."""
+    values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return values ^ (values >> np.uint64(31))
+
+
+class DistinctHashes:
+    """Counts distinct hashes in a stream, at eight bytes each (and twice that while it merges)."""
+
+    def __init__(self) -> None:
+        self._merged: UnitHashes = np.empty(0, dtype=np.uint64)
+        self._pending: list[UnitHashes] = []
+        self._pending_count = 0
+
+    def add(self, hashes: UnitHashes) -> None:
+        """Take in one batch of hashes."""
+        distinct = np.unique(hashes)
+        self._pending.append(distinct)
+        self._pending_count += len(distinct)
+        # Merging only once as much is pending as is merged keeps the whole count near n log n.
+        if self._pending_count > max(len(self._merged), 1_000_000):
+            self._merge()
+
+    def _merge(self) -> None:
+        self._merged = np.unique(np.concatenate([self._merged, *self._pending]))
+        self._pending, self._pending_count = [], 0
+
+    def count(self) -> int:
+        """Return the number of distinct hashes so far."""
+        self._merge()
+        return len(self._merged)

@@ -1,0 +1,219 @@
+"""CSV, Parquet and SQL yield the same table from the same rows, in chunks, and fail without quoting data."""
+
+import gzip
+import math
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tacit_protocol.domain.columns import CategoricalColumn, Domain, NumericColumn
+from tacit_services.agent.data.arrow_columns import numbers, text
+from tacit_services.agent.data.open_source import open_source
+from tacit_services.agent.data.source import Columns, DataError, Source
+from tacit_services.agent.data.table import SourceTable, TableBounds
+
+HEADER = "age,sex,cp,id\n"
+ROWS = "63,m,1,p1\n,f,01,p2\nNA,NA,,p1\n67,x,4,p3\nhello,m,1,\n"
+DOMAIN = Domain(
+    columns=(
+        NumericColumn(name="age", lower=0.0, upper=100.0, missing=10.0),
+        CategoricalColumn(name="sex", levels=("f", "m")),
+        CategoricalColumn(name="cp", levels=("1", "4")),
+    )
+)
+Writer = Callable[[Path], Source]
+
+
+def write_csv(folder: Path) -> Source:
+    (folder / "t.csv").write_text(HEADER + ROWS)
+    return open_source("t.csv", None, folder)
+
+
+def write_gzip(folder: Path) -> Source:
+    (folder / "t.csv.gz").write_bytes(gzip.compress((HEADER + ROWS).encode()))
+    return open_source("t.csv.gz", None, folder)
+
+
+def write_parquet(folder: Path) -> Source:
+    table = pa.table(
+        {
+            "age": pa.array(["63", None, None, "67", "hello"]),
+            "sex": pa.array(["m", "f", None, "x", "m"]).dictionary_encode(),
+            "cp": pa.array(["1", "01", None, "4", "1"]),
+            "id": pa.array(["p1", "p2", "p1", "p3", None]),
+            "unused": pa.array([b"\xff"] * 5),
+        }
+    )
+    pq.write_table(table, folder / "t.parquet", row_group_size=2)
+    return open_source("t.parquet", None, folder)
+
+
+def write_sql(folder: Path) -> Source:
+    with sqlite3.connect(folder / "t.sqlite3") as connection:
+        connection.execute("CREATE TABLE t (age, sex TEXT, cp TEXT, id TEXT)")
+        rows = [
+            (63, "m", "1", "p1"),
+            (None, "f", "01", "p2"),
+            (None, None, None, "p1"),
+            (67.0, "x", "4", "p3"),
+            ("hello", "m", "1", None),
+        ]
+        connection.executemany("INSERT INTO t VALUES (?, ?, ?, ?)", rows)
+    connection.close()
+    query = "SELECT age, sex, cp, id FROM t WHERE 'at 12:30' IS NOT NULL;"
+    return open_source("sqlite:///t.sqlite3", query, folder)
+
+
+WRITERS = pytest.mark.parametrize("write", [write_csv, write_gzip, write_parquet, write_sql])
+
+
+@WRITERS
+@pytest.mark.parametrize("rows_max", [1, 2, 100])
+def test_every_kind_of_source_encodes_the_same_rows(tmp_path: Path, write: Writer, rows_max: int) -> None:
+    table = SourceTable(write(tmp_path), DOMAIN, bounds=TableBounds(chunk_rows_max=rows_max))
+    for _ in range(2):
+        chunks = list(table.chunks())
+        assert all(chunk.rows <= rows_max for chunk in chunks)
+        numeric = np.concatenate([chunk.numeric for chunk in chunks])
+        categorical = np.concatenate([chunk.categorical for chunk in chunks])
+        assert numeric[:, 0].tolist() == [0.63, 0.1, 0.1, 0.67, 0.1]
+        assert categorical.tolist() == [[1, 0], [0, 2], [3, 3], [2, 1], [1, 0]]
+    assert table.units == table.rows == 5
+
+
+@WRITERS
+def test_units_are_distinct_values_and_missing_ones_are_one_unit(tmp_path: Path, write: Writer) -> None:
+    table = SourceTable(write(tmp_path), DOMAIN, "id")
+    assert table.units == 4  # p1, p2, p3, and the missing one
+    (chunk,) = table.chunks()
+    assert (chunk.rows, chunk.units) == (5, 4)
+    assert chunk.unit is not None
+    ages: dict[int, list[float]] = {}
+    for unit, age in zip(chunk.unit.tolist(), chunk.numeric[:, 0].tolist(), strict=True):
+        ages.setdefault(unit, []).append(age)
+    assert sorted(ages.values()) == [[0.1], [0.1], [0.63, 0.1], [0.67]]
+
+
+@WRITERS
+def test_an_unknown_column_is_named_before_rows_are_read(tmp_path: Path, write: Writer) -> None:
+    source = write(tmp_path)
+    domain = Domain(columns=(NumericColumn(name="weight", lower=0.0, upper=1.0),))
+    with pytest.raises(DataError, match="no column 'weight'"):
+        SourceTable(source, domain)
+    with pytest.raises(DataError, match="no column 'patient'"):
+        SourceTable(source, DOMAIN, "patient")
+
+
+@pytest.mark.parametrize("unit_type", [pa.int64(), pa.string(), pa.float64()])
+@pytest.mark.parametrize("part_bytes", [2_000, 50_000, 10**9])
+def test_whole_units_in_one_chunk_however_many_passes(
+    tmp_path: Path, unit_type: pa.DataType, part_bytes: int
+) -> None:
+    rng = np.random.default_rng(5)
+    unit = np.append(rng.integers(0, 300, 2_000), np.full(400, 7))  # unit 7 is larger than a chunk
+    value = rng.integers(0, 100, len(unit)).astype(float)
+    table = pa.table(
+        {"u": pa.array(unit).cast(pa.string() if unit_type == pa.string() else unit_type), "v": value}
+    )
+    pq.write_table(table, tmp_path / "t.parquet", row_group_size=500)
+    domain = Domain(columns=(NumericColumn(name="v", lower=0.0, upper=100.0),))
+    bounds = TableBounds(chunk_rows_max=64, part_bytes=part_bytes)
+    source = SourceTable(open_source("t.parquet", None, tmp_path), domain, "u", bounds)
+    sums, counts = [], 0
+    for chunk in source.chunks():
+        assert chunk.unit is not None
+        assert sorted(set(chunk.unit.tolist())) == list(range(chunk.units))
+        assert chunk.rows <= 64 or chunk.units == 1
+        sums += np.bincount(chunk.unit, weights=chunk.numeric[:, 0]).round(9).tolist()
+        counts += chunk.units
+    expected = [round(value[unit == u].sum() / 100, 9) for u in np.unique(unit)]
+    assert counts == source.units == len(expected)
+    assert sorted(sums) == sorted(expected)
+
+
+def test_a_category_keeps_the_spelling_of_the_file_and_whole_floats_read_as_integers() -> None:
+    assert text(pa.array([1, 20, None])).distinct == ["1", "20"]
+    assert text(pa.array([1.0, 2.5, math.nan, 1e3])).distinct == ["1", "2.5", None, "1000"]
+    assert text(pa.array([True, False])).distinct == ["true", "false"]
+
+
+def test_text_that_is_not_utf8_is_some_other_value_and_never_an_error() -> None:
+    column = pa.array([b"\xff\xfe", b"f"], pa.binary()).view(pa.string())
+    assert text(column).distinct[1] == "f"
+    assert math.isnan(numbers("x", column)[0])
+
+
+@given(st.lists(st.text(alphabet="+-.eE0123456789nNaAiIfF xX_,\t", max_size=8), min_size=1, max_size=4))
+def test_a_number_reads_the_same_whatever_stands_beside_it(values: list[str]) -> None:
+    together = numbers("x", pa.array([*values, "not a number"]))
+    alone = [numbers("x", pa.array([value]))[0] for value in values]
+    expected = [value if math.isfinite(value) else None for value in alone]
+    assert [value if math.isfinite(value) else None for value in together[:-1].tolist()] == expected
+
+
+def test_dates_are_not_numbers() -> None:
+    with pytest.raises(DataError, match="'born'"):
+        numbers("born", pc.cast(pa.array([1, 2], pa.int32()), pa.date32()))
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"age,sex,cp,id\n1,m,1,secret\n2,secret\n",
+        b"age,sex,cp,id\n1,m,1,secret\n2,\xff\xfe,1,secret\n",
+        b"age,sex,cp,id\n",
+    ],
+    ids=["ragged", "not UTF-8", "no rows"],
+)
+def test_a_broken_file_is_an_error_that_quotes_nothing(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "t.csv").write_bytes(content)
+    table = SourceTable(open_source("t.csv", None, tmp_path), DOMAIN, "id")
+    with pytest.raises(DataError) as caught:
+        list(table.chunks())
+    assert "secret" not in str(caught.value)
+    assert caught.value.__cause__ is None
+
+
+def test_a_file_replaced_between_reads_is_noticed(tmp_path: Path) -> None:
+    source = write_csv(tmp_path)
+    table = SourceTable(source, DOMAIN)
+    assert table.units == 5
+    (tmp_path / "t.csv").write_text(HEADER + ROWS + "1,m,1,p9\n")
+    with pytest.raises(DataError, match="changed"):
+        list(table.chunks())
+
+
+def test_a_database_whose_rows_grew_between_reads_is_noticed(tmp_path: Path) -> None:
+    table = SourceTable(write_sql(tmp_path), DOMAIN)
+    assert table.units == 5
+    with sqlite3.connect(tmp_path / "t.sqlite3") as connection:
+        connection.execute("INSERT INTO t VALUES (1, 'm', '1', 'p9')")
+    connection.close()
+    with pytest.raises(DataError, match="changed"):
+        list(table.chunks())
+
+
+@pytest.mark.parametrize("name", ["absent.csv", "absent.parquet"])
+def test_a_missing_file_is_a_clear_error(tmp_path: Path, name: str) -> None:
+    with pytest.raises(DataError, match="missing"):
+        SourceTable(open_source(name, None, tmp_path), DOMAIN)
+
+
+def test_a_quoted_line_break_is_part_of_its_value(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text('age,sex,cp,id\n1,"m\nm",1,"a,b"\n2,f,1,c\n')
+    table = SourceTable(open_source("t.csv", None, tmp_path), DOMAIN)
+    (chunk,) = table.chunks()
+    assert chunk.categorical[:, 0].tolist() == [2, 0]
+
+
+def test_only_the_columns_asked_for_are_read(tmp_path: Path) -> None:
+    batch = next(iter(write_parquet(tmp_path).batches(Columns(("age",), ("cp",)), 10)))
+    assert set(batch.schema.names) == {"age", "cp"}
