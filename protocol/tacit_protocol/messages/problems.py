@@ -38,6 +38,12 @@ _ALL = (
         "message-too-large", "The message is too large", 413, "Send at most one mebibyte (1048576 bytes)."
     ),
     ProblemType(
+        "request-timeout",
+        "The request took too long to arrive",
+        408,
+        "Send it again over a faster or steadier connection.",
+    ),
+    ProblemType(
         "unsupported-media-type",
         "The media type or content encoding is not supported",
         415,

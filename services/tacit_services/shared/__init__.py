@@ -1,0 +1,1 @@
+"""What the services share: HTTP boundary, database, settings, logs."""

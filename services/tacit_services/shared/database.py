@@ -1,0 +1,207 @@
+"""SQL the same way on SQLite and PostgreSQL: serializable transactions, retried whole, and migrations.
+
+Errors::
+
+    DatabaseError
+    ├── DatabaseUnavailableError    nothing can be read or written now; try again
+    └── StorageFullError            there is no room; the operator must act
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib.resources import as_file, files
+from typing import Any, TypeVar
+
+import psycopg
+import sqlalchemy as sa
+import tenacity
+from alembic import command
+from alembic.config import Config
+from sqlalchemy.engine import Connection, Engine, make_url
+
+BUSY_TIMEOUT_S = 10
+"""How long a transaction waits for SQLite's one writer before it is refused."""
+
+STATEMENT_TIMEOUT_S = 30
+"""How long one PostgreSQL statement may take: all of ours read or write a few rows."""
+
+CONNECT_TIMEOUT_S = 5
+"""How long opening a PostgreSQL connection may take."""
+
+ATTEMPTS_MAX = 12
+"""Attempts at one transaction. With jitter this settles dozens of writers of the same row."""
+
+RETRY_PAUSE_MAX_S = 0.5
+"""Longest pause between two attempts."""
+
+MIGRATION_LOCK = 7_216_348_201
+"""PostgreSQL advisory lock that lets one process migrate at a time; an arbitrary number."""
+
+Result = TypeVar("Result")
+
+_READ_ONLY = "tacit_read_only"
+_SQLITE_BUSY, _SQLITE_FULL, _SQLITE_PRIMARY_MASK = 5, 13, 0xFF
+_RETRIED_STATES = {"40001", "40P01", "23505"}
+"""Serialization failure, deadlock, and the unique violation that PostgreSQL may report in their stead."""
+_FULL_STATE = "53100"
+
+
+class DatabaseError(Exception):
+    """The database did not do what was asked. The text is constant."""
+
+
+class DatabaseUnavailableError(DatabaseError):
+    """Nothing can be read or written now; the transaction did not happen, or its commit was not confirmed."""
+
+
+class StorageFullError(DatabaseError):
+    """The database has no room left; the transaction did not happen."""
+
+
+def create_engine(url: str) -> Engine:
+    """Create an engine for ``sqlite:///file`` or ``postgresql://…``.
+
+    SQLite: write-ahead log, synchronous=FULL, foreign keys, BEGIN IMMEDIATE for writers. PostgreSQL:
+    SERIALIZABLE. Use :func:`run_transaction` for every access.
+    """
+    parsed = make_url(url)
+    if parsed.get_backend_name() == "sqlite":
+        return _sqlite_engine(parsed)
+    if parsed.drivername in {"postgresql", "postgres"}:
+        parsed = parsed.set(drivername="postgresql+psycopg")
+    if parsed.drivername != "postgresql+psycopg":
+        raise ValueError("the database must be sqlite:///file or postgresql://host/name")
+    options = f"-c statement_timeout={STATEMENT_TIMEOUT_S * 1000} -c timezone=UTC"
+    return sa.create_engine(
+        parsed,
+        isolation_level="SERIALIZABLE",
+        pool_pre_ping=True,
+        hide_parameters=True,
+        connect_args={"connect_timeout": CONNECT_TIMEOUT_S, "options": options},
+    )
+
+
+def _sqlite_engine(url: sa.URL) -> Engine:
+    engine = sa.create_engine(url, hide_parameters=True, connect_args={"timeout": BUSY_TIMEOUT_S})
+
+    @sa.event.listens_for(engine, "connect")
+    def configure(connection: Any, _: Any) -> None:
+        connection.isolation_level = None  # transactions are begun below, not by the driver
+        for pragma in (
+            f"busy_timeout={BUSY_TIMEOUT_S * 1000}",
+            "journal_mode=WAL",
+            "synchronous=FULL",
+            "foreign_keys=ON",
+        ):
+            connection.execute(f"PRAGMA {pragma}")
+
+    @sa.event.listens_for(engine, "begin")
+    def begin(connection: Connection) -> None:
+        # A writer takes the lock before it reads, so that what it read still holds when it writes.
+        read_only = connection.get_execution_options().get(_READ_ONLY, False)
+        connection.exec_driver_sql("BEGIN" if read_only else "BEGIN IMMEDIATE")
+
+    return engine
+
+
+def run_transaction(
+    engine: Engine, work: Callable[[Connection], Result], *, read_only: bool = False
+) -> Result:
+    """Run ``work`` in one serializable transaction and commit it; on a conflict, run it again from its start.
+
+    ``work`` must have no effect but on its connection, since it may run several times.
+
+    Raises:
+        DatabaseUnavailableError: the database cannot be reached, or conflicts did not settle.
+        StorageFullError: there is no room left.
+    """
+    retrying = tenacity.Retrying(
+        stop=tenacity.stop_after_attempt(ATTEMPTS_MAX),
+        wait=tenacity.wait_random_exponential(multiplier=0.01, max=RETRY_PAUSE_MAX_S),
+        retry=tenacity.retry_if_exception(_is_conflict),
+        reraise=True,
+    )
+    try:
+        result: Result = retrying(_run_once, engine, work, read_only)
+        return result
+    except sa.exc.IntegrityError:
+        raise  # a rule of the schema was broken: a mistake of ours, not of the database
+    except (
+        sa.exc.OperationalError,
+        sa.exc.InterfaceError,
+        sa.exc.InternalError,
+        sa.exc.TimeoutError,
+    ) as error:
+        if _is_full(error):
+            raise StorageFullError("the database has no room left") from error
+        raise DatabaseUnavailableError("the database is unavailable") from error
+
+
+def check_database(engine: Engine) -> None:
+    """Return if the database answers; raises DatabaseUnavailableError if not."""
+    run_transaction(
+        engine, lambda connection: connection.execute(sa.text("SELECT 1")).scalar(), read_only=True
+    )
+
+
+def upgrade(engine: Engine, component: str) -> None:
+    """Bring the schema of ``tester`` or ``agent`` up to date; safe when several processes start at once.
+
+    The migrations are the modules of ``tacit_services.<component>.migrations``; each component has its own
+    version table, so that both may share a database.
+    """
+    with (
+        as_file(files("tacit_services") / "shared" / "alembic") as environment,
+        as_file(files("tacit_services") / component / "migrations") as versions,
+        _migrating(engine) as connection,
+    ):
+        config = Config(attributes={"connection": connection, "version_table": f"alembic_{component}"})
+        config.set_main_option("script_location", str(environment).replace("%", "%%"))
+        config.set_main_option("version_locations", str(versions).replace("%", "%%"))
+        config.set_main_option("path_separator", "newline")
+        command.upgrade(config, "head")
+
+
+@contextmanager
+def _migrating(engine: Engine) -> Iterator[Connection]:
+    """One transaction that no other migration runs beside."""
+    if engine.dialect.name == "sqlite":
+        with engine.begin() as connection:  # BEGIN IMMEDIATE is the lock
+            yield connection
+        return
+    # READ COMMITTED: what is read after waiting for the lock includes what its last holder did.
+    waiting = engine.connect().execution_options(isolation_level="READ COMMITTED")
+    with waiting as connection, connection.begin():
+        connection.execute(sa.text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": MIGRATION_LOCK})
+        yield connection
+
+
+def _run_once(engine: Engine, work: Callable[[Connection], Result], read_only: bool) -> Result:
+    options: dict[str, Any] = {}
+    if read_only:
+        options = {_READ_ONLY: True}
+        if engine.dialect.name == "postgresql":
+            # One snapshot is all that a reader needs; it never conflicts.
+            options |= {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
+    with engine.connect().execution_options(**options) as connection, connection.begin():
+        return work(connection)
+
+
+def _is_conflict(error: BaseException) -> bool:
+    if not isinstance(error, sa.exc.DBAPIError):
+        return False
+    if isinstance(error.orig, psycopg.Error):
+        return error.orig.sqlstate in _RETRIED_STATES
+    return _sqlite_code(error) == _SQLITE_BUSY
+
+
+def _is_full(error: sa.exc.SQLAlchemyError) -> bool:
+    if not isinstance(error, sa.exc.DBAPIError):
+        return False
+    if isinstance(error.orig, psycopg.Error):
+        return error.orig.sqlstate == _FULL_STATE
+    return _sqlite_code(error) == _SQLITE_FULL
+
+
+def _sqlite_code(error: sa.exc.DBAPIError) -> int:
+    return int(getattr(error.orig, "sqlite_errorcode", 0)) & _SQLITE_PRIMARY_MASK

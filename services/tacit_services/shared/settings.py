@@ -1,0 +1,132 @@
+"""Settings: a TOML file, overridden by the environment; secrets may be in files of their own.
+
+Order, first wins: ``PREFIX_NAME`` in the environment; ``PREFIX_NAME_FILE``, a file that holds the value; the
+TOML file; the default. Relative paths are relative to the file that names them.
+"""
+
+import os
+import tomllib
+from pathlib import Path
+from typing import Any, Self
+
+from pydantic import ValidationError
+from pydantic.fields import FieldInfo
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import ArgumentError
+
+from tacit_protocol.signing.keys import PrivateKey, SignatureError
+
+CONFIG_VARIABLE = "TACIT_CONFIG"
+SECRET_BYTES_MAX = 2**16
+"""Largest file that holds a secret."""
+
+
+class SettingsError(Exception):
+    """The service cannot start with these settings. The text says which one and what to do."""
+
+
+class _SecretFiles(PydanticBaseSettingsSource):
+    """Reads ``PREFIX_NAME_FILE``: the setting's value is what that file holds."""
+
+    def get_field_value(self, field: FieldInfo, field_name: str) -> tuple[Any, str, bool]:  # noqa: ARG002
+        prefix = self.config.get("env_prefix", "")
+        path = os.environ.get(f"{prefix}{field_name.upper()}_FILE")
+        return (None if path is None else _read_secret(Path(path)), field_name, False)
+
+    def __call__(self) -> dict[str, Any]:
+        fields = self.settings_cls.model_fields
+        found = {name: self.get_field_value(field, name)[0] for name, field in fields.items()}
+        return {name: value for name, value in found.items() if value is not None}
+
+
+class ServiceSettings(BaseSettings):
+    """The base of a service's settings; subclasses set ``env_prefix``."""
+
+    model_config = SettingsConfigDict(
+        extra="forbid", frozen=True, hide_input_in_errors=True, validate_default=True
+    )
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Let the environment come before the file, whose values are the constructor's arguments."""
+        return env_settings, _SecretFiles(settings_cls), init_settings
+
+    @classmethod
+    def load(cls, config: Path | None) -> Self:
+        """Read the settings from a TOML file (or the one that ``TACIT_CONFIG`` names) and the environment.
+
+        Raises:
+            SettingsError: the file cannot be read, or a setting is missing, unknown or wrong.
+        """
+        named = os.environ.get(CONFIG_VARIABLE)
+        path = config or (Path(named) if named else None)
+        values = {} if path is None else read_toml(path)
+        directory = Path.cwd() if path is None else path.resolve().parent
+        try:
+            return cls(**cls._resolved(values, directory))
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+            where = ".".join(str(part) for part in first["loc"])
+            raise SettingsError(f"setting {where}: {first['msg']}") from None
+
+    @classmethod
+    def _resolved(cls, values: dict[str, Any], directory: Path) -> dict[str, Any]:
+        """Make the file's own relative paths absolute."""
+        resolved = dict(values)
+        for name, value in values.items():
+            field = cls.model_fields.get(name)
+            if not isinstance(value, str) or field is None:
+                continue
+            if field.annotation in (Path, Path | None):
+                resolved[name] = directory / value
+            elif name == "database_url":
+                resolved[name] = resolve_database_url(value, directory)
+        return resolved
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """Read a TOML file; raises SettingsError where it is missing or malformed."""
+    try:
+        return tomllib.loads(path.read_text("utf-8"))
+    except OSError as error:
+        raise SettingsError(f"cannot read {path}: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError):
+        raise SettingsError(f"{path} is not TOML") from None
+
+
+def read_private_key(path: Path) -> PrivateKey:
+    """Read a PEM key file; raises SettingsError where it is missing or unreadable."""
+    try:
+        return PrivateKey.from_pem(path.read_bytes())
+    except OSError as error:
+        raise SettingsError(f"cannot read the key file {path}: {error.strerror}") from None
+    except SignatureError as error:
+        raise SettingsError(f"the key file {path}: {error}") from None
+
+
+def resolve_database_url(url: str, directory: Path) -> str:
+    """Make the path of a relative SQLite URL absolute; raises SettingsError for what is no URL."""
+    try:
+        parsed = make_url(url)
+    except ArgumentError:
+        raise SettingsError("database_url is not a URL: sqlite:///file or postgresql://host/name") from None
+    if parsed.get_backend_name() != "sqlite" or not parsed.database:
+        return url
+    resolved = parsed.set(database=str(directory / parsed.database))
+    return resolved.render_as_string(hide_password=False)
+
+
+def _read_secret(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            return file.read(SECRET_BYTES_MAX).decode("utf-8").strip()
+    except (OSError, UnicodeDecodeError):
+        raise SettingsError(f"cannot read the secret in {path}") from None

@@ -1,0 +1,150 @@
+"""Transactions are serializable on both databases, conflicts are retried whole, and failures have names."""
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection, Engine
+
+from tacit_services.shared.database import (
+    DatabaseUnavailableError,
+    StorageFullError,
+    check_database,
+    create_engine,
+    run_transaction,
+    upgrade,
+)
+
+METADATA = sa.MetaData()
+ACCOUNTS = sa.Table(
+    "accounts",
+    METADATA,
+    sa.Column("name", sa.String, primary_key=True),
+    sa.Column("amount", sa.Integer, nullable=False),
+)
+
+
+@pytest.fixture
+def engine(database_url: str) -> Iterator[Engine]:
+    engine = create_engine(database_url)
+    run_transaction(engine, METADATA.create_all)
+    yield engine
+    engine.dispose()
+
+
+def _amounts(connection: Connection) -> list[int]:
+    return list(connection.execute(sa.select(ACCOUNTS.c.amount)).scalars())
+
+
+def test_work_is_committed_whole_or_not_at_all(engine: Engine) -> None:
+    def fails(connection: Connection) -> None:
+        connection.execute(ACCOUNTS.insert().values(name="a", amount=1))
+        raise KeyError("planted")
+
+    with pytest.raises(KeyError):
+        run_transaction(engine, fails)
+    assert run_transaction(engine, _amounts, read_only=True) == []
+
+
+def test_read_then_write_never_loses_an_update(engine: Engine) -> None:
+    """Sum-then-insert, the pattern that overspends below serializable isolation."""
+    barrier = threading.Barrier(8, timeout=30)
+
+    def spend(connection: Connection, name: str) -> None:
+        if sum(_amounts(connection)) < 3:
+            connection.execute(ACCOUNTS.insert().values(name=name, amount=1))
+
+    def worker(index: int) -> None:
+        barrier.wait()
+        run_transaction(engine, lambda connection: spend(connection, f"n{index}"))
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(worker, range(8)))
+    assert sum(run_transaction(engine, _amounts, read_only=True)) == 3
+
+
+def test_a_conflict_runs_the_work_again_from_its_start(postgres_url: str) -> None:
+    engine = create_engine(postgres_url)
+    run_transaction(engine, METADATA.create_all)
+    runs = 0
+
+    def work(connection: Connection) -> None:
+        nonlocal runs
+        runs += 1
+        total = sum(_amounts(connection))
+        if runs == 1:
+            run_transaction(engine, lambda other: other.execute(ACCOUNTS.insert().values(name="x", amount=5)))
+        connection.execute(ACCOUNTS.insert().values(name="x" if runs == 1 else "y", amount=total))
+
+    run_transaction(engine, work)
+    engine.dispose()
+    assert runs == 2
+
+
+def test_sqlite_is_set_up_to_survive_a_power_cut(tmp_path: Path) -> None:
+    engine = create_engine(f"sqlite:///{tmp_path}/a.sqlite3")
+
+    def pragmas(connection: Connection) -> list[object]:
+        names = ("journal_mode", "synchronous", "foreign_keys", "busy_timeout")
+        return [connection.exec_driver_sql(f"PRAGMA {name}").scalar() for name in names]
+
+    assert run_transaction(engine, pragmas) == ["wal", 2, 1, 10_000]
+    engine.dispose()
+
+
+def test_postgresql_writers_are_serializable(postgres_url: str) -> None:
+    engine = create_engine(postgres_url)
+
+    def level(connection: Connection) -> object:
+        return connection.execute(sa.text("SHOW transaction_isolation")).scalar()
+
+    assert run_transaction(engine, level) == "serializable"
+    assert run_transaction(engine, level, read_only=True) == "repeatable read"
+    engine.dispose()
+
+
+def test_a_database_that_is_away_is_unavailable(tmp_path: Path) -> None:
+    for url in (f"sqlite:///{tmp_path}/missing/a.sqlite3", "postgresql://127.0.0.1:1/none"):
+        engine = create_engine(url)
+        with pytest.raises(DatabaseUnavailableError):
+            check_database(engine)
+        engine.dispose()
+
+
+def test_a_full_database_says_so_and_keeps_what_it_had(tmp_path: Path) -> None:
+    engine = create_engine(f"sqlite:///{tmp_path}/a.sqlite3")
+    run_transaction(engine, METADATA.create_all)
+
+    def fill(connection: Connection) -> None:
+        connection.exec_driver_sql("PRAGMA max_page_count=10")
+        connection.execute(ACCOUNTS.insert().values(name="x" * 100_000, amount=1))
+
+    with pytest.raises(StorageFullError):
+        run_transaction(engine, fill)
+    assert run_transaction(engine, _amounts, read_only=True) == []
+    engine.dispose()
+
+
+def test_other_databases_are_refused() -> None:
+    with pytest.raises(ValueError, match="sqlite"):
+        create_engine("mysql://localhost/x")
+
+
+def test_processes_that_start_at_once_migrate_once(database_url: str) -> None:
+    barrier = threading.Barrier(4, timeout=30)
+
+    def start(_: int) -> None:
+        engine = create_engine(database_url)
+        barrier.wait()
+        upgrade(engine, "tester")
+        engine.dispose()
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(start, range(4)))
+    engine = create_engine(database_url)
+    names = run_transaction(engine, lambda connection: sa.inspect(connection).get_table_names())
+    engine.dispose()
+    assert {"alembic_tester", "studies", "releases"} <= set(names)
