@@ -148,7 +148,7 @@ def plant(*path: str, value: Any) -> Callable[[Compose], None]:
         (plant("agent-cleveland", "networks", value=["tester-budapest"]), "can reach each other"),
         (plant("agent-cleveland", "networks", value=["analysts"]), "leads out"),
         (plant("agent-cleveland", "networks", value=["tester-database"]), "postgres can reach each other"),
-        (plant("agent-cleveland", "ports", value=["8081:8081"]), "inbound port"),
+        (plant("agent-cleveland", "ports", value=["8710:8710"]), "inbound port"),
         (
             plant("agent-cleveland", "volumes", value=["./deploy/data/cleveland:/data"]),
             "can write to the host",
