@@ -1,0 +1,115 @@
+"""Write the keys, secrets, settings and example data that docker-compose.yml mounts.
+
+    .venv/bin/python deploy/make_federation.py
+
+Everything goes into deploy/federation, which git ignores and nobody else may enter. It holds the private keys of
+all parties, because this federation is all on one machine. In earnest, every owner makes its own.
+"""
+
+import argparse
+import secrets
+from importlib import resources
+from pathlib import Path
+
+from tacit_protocol.signing.keys import PrivateKey
+
+OWNERS = ("cleveland", "budapest", "long-beach")
+COLUMNS = ("age", "sex", "cp", "restecg", "num")
+FOLDER_MODE = 0o700
+FILE_MODE = 0o444
+"""Containers read the files as users of their own, so the files are open and the folder around them is closed."""
+
+AGENT = """\
+name = "{owner}"
+key_file = "/run/secrets/{secret}"
+database_url = "sqlite:////var/lib/tacit/agent.sqlite3"
+tester_url = "http://tester:8700"
+tester_key = "{tester_key}"
+host = "127.0.0.1"
+port = 8710
+policy_file = "policy.toml"
+
+[[data_sets]]
+name = "heart"
+source = "/data/heart.csv"
+epsilon = 4.0
+delta = 4e-5
+"""
+
+POLICY = """\
+approval = "by-hand"
+epsilon_per_study_max = 1.0
+delta_per_study_max = 1e-5
+units_min = 100
+procedures = ["kernel_two_sample"]
+analysts = ["*"]
+
+[data_sets.heart]
+columns = [{columns}]
+"""
+
+TESTER = """\
+# What `tacit party invite` needs on this machine; the service itself is set up by its environment.
+name = "tester"
+url = "http://tester:8700"
+host = "127.0.0.1"
+port = 8700
+key_file = "secrets/tester_key"
+"""
+
+
+def write(path: Path, content: str | bytes) -> None:
+    """Write a new file that everyone inside the closed folder may read."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("xb") as file:
+        file.write(content.encode() if isinstance(content, str) else content)
+    path.chmod(FILE_MODE)
+
+
+def write_key(path: Path) -> str:
+    """Write a new private key and return its public half."""
+    key = PrivateKey.generate()
+    write(path, key.to_pem())
+    return key.public_hex
+
+
+def make_federation(folder: Path) -> str:
+    """Write everything into a new folder and return the tester's public key.
+
+    Raises FileExistsError where the folder exists: keys are never overwritten.
+    """
+    folder.mkdir(mode=FOLDER_MODE, parents=True)
+    tester_key = write_key(folder / "secrets" / "tester_key")
+    write(folder / "tester.toml", TESTER)
+    password = secrets.token_urlsafe(32)
+    write(folder / "secrets" / "postgres_password", password)
+    write(
+        folder / "secrets" / "tester_database_url",
+        f"postgresql+psycopg://tacit:{password}@postgres:5432/tacit",
+    )
+    data = resources.files("tacit.demo_data")
+    for owner in OWNERS:
+        secret = owner.replace("-", "_") + "_key"
+        write_key(folder / "secrets" / secret)
+        settings = folder / owner / "settings"
+        write(settings / "agent.toml", AGENT.format(owner=owner, secret=secret, tester_key=tester_key))
+        columns = ", ".join(f'"{column}"' for column in COLUMNS)
+        write(settings / "policy.toml", POLICY.format(columns=columns))
+        write(folder / owner / "data" / "heart.csv", data.joinpath(f"{owner}.csv").read_bytes())
+    return tester_key
+
+
+def main() -> None:
+    """Read the command line and write the folder."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("folder", nargs="?", type=Path, default=Path(__file__).parent / "federation")
+    folder = parser.parse_args().folder
+    try:
+        tester_key = make_federation(folder)
+    except FileExistsError as error:
+        parser.error(f"{error.filename} exists already, and keys are never overwritten: name another folder")
+    print(f"Wrote {folder}. The tester's public key: {tester_key}")  # noqa: T201 (a command)
+
+
+if __name__ == "__main__":
+    main()
