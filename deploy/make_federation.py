@@ -2,8 +2,8 @@
 
     .venv/bin/python deploy/make_federation.py
 
-Everything goes into deploy/federation, which git ignores and nobody else may enter. It holds the private keys of
-all parties, because this federation is all on one machine. In earnest, every owner makes its own.
+Everything goes into deploy/federation, which git ignores and nobody else may enter. It holds the private
+keys of all parties, because this federation is all on one machine. In earnest, every owner makes its own.
 """
 
 import argparse
@@ -16,8 +16,8 @@ from tacit_protocol.signing.keys import PrivateKey
 OWNERS = ("cleveland", "budapest", "long-beach")
 COLUMNS = ("age", "sex", "cp", "restecg", "num")
 FOLDER_MODE = 0o700
-FILE_MODE = 0o444
-"""Containers read the files as users of their own, so the files are open and the folder around them is closed."""
+INNER_FOLDER_MODE, FILE_MODE = 0o755, 0o444
+"""Containers read the files as users of their own: what is inside is open, the folder around it is closed."""
 
 AGENT = """\
 name = "{owner}"
@@ -60,10 +60,16 @@ key_file = "secrets/tester_key"
 
 def write(path: Path, content: str | bytes) -> None:
     """Write a new file that everyone inside the closed folder may read."""
-    path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("xb") as file:
         file.write(content.encode() if isinstance(content, str) else content)
     path.chmod(FILE_MODE)
+
+
+def make_folder(path: Path) -> Path:
+    """Make a folder inside the closed one, open whatever the user's umask."""
+    path.mkdir(parents=True)
+    path.chmod(INNER_FOLDER_MODE)
+    return path
 
 
 def write_key(path: Path) -> str:
@@ -79,23 +85,24 @@ def make_federation(folder: Path) -> str:
     Raises FileExistsError where the folder exists: keys are never overwritten.
     """
     folder.mkdir(mode=FOLDER_MODE, parents=True)
-    tester_key = write_key(folder / "secrets" / "tester_key")
+    hidden = make_folder(folder / "secrets")
+    tester_key = write_key(hidden / "tester_key")
     write(folder / "tester.toml", TESTER)
     password = secrets.token_urlsafe(32)
-    write(folder / "secrets" / "postgres_password", password)
+    write(hidden / "postgres_password", password)
     write(
-        folder / "secrets" / "tester_database_url",
+        hidden / "tester_database_url",
         f"postgresql+psycopg://tacit:{password}@postgres:5432/tacit",
     )
     data = resources.files("tacit.demo_data")
     for owner in OWNERS:
         secret = owner.replace("-", "_") + "_key"
-        write_key(folder / "secrets" / secret)
-        settings = folder / owner / "settings"
+        write_key(hidden / secret)
+        settings = make_folder(folder / owner / "settings")
         write(settings / "agent.toml", AGENT.format(owner=owner, secret=secret, tester_key=tester_key))
         columns = ", ".join(f'"{column}"' for column in COLUMNS)
         write(settings / "policy.toml", POLICY.format(columns=columns))
-        write(folder / owner / "data" / "heart.csv", data.joinpath(f"{owner}.csv").read_bytes())
+        write(make_folder(folder / owner / "data") / "heart.csv", data.joinpath(f"{owner}.csv").read_bytes())
     return tester_key
 
 
