@@ -31,26 +31,10 @@ class BodyLimits:
             return
         encodings = [value for name, value in scope["headers"] if name == b"content-encoding"]
         if any(value.strip().lower() not in {b"", b"identity"} for value in encodings):
-            await self._refuse(ProblemError("unsupported-media-type"), scope, receive, send)
+            refusal = problem_response(ProblemError("unsupported-media-type"), scope.get("tacit_request_id"))
+            await refusal(scope, receive, send)
             return
-        body = _Body(receive, self._size_bytes_max, self._timeout_s)
-        started = False
-
-        async def watched_send(message: Message) -> None:
-            nonlocal started
-            started = started or message["type"] == "http.response.start"
-            await send(message)
-
-        try:
-            await self._app(scope, body.receive, watched_send)
-        except ProblemError as error:
-            if started:
-                raise
-            await self._refuse(error, scope, receive, send)
-
-    async def _refuse(self, error: ProblemError, scope: Scope, receive: Receive, send: Send) -> None:
-        error.headers["Connection"] = "close"  # the rest of the body is not worth reading
-        await problem_response(error, scope.get("tacit_request_id"))(scope, receive, send)
+        await self._app(scope, _Body(receive, self._size_bytes_max, self._timeout_s).receive, send)
 
 
 class _Body:

@@ -34,7 +34,7 @@ def _hide_exception_message(_: Any, __: str, event: MutableMapping[str, Any]) ->
         found = sys.exc_info()
     error = found[1] if isinstance(found, tuple) else found
     if isinstance(error, BaseException):
-        event["exception"] = describe_exception(error)
+        event["fault"] = describe_exception(error)
     return event
 
 

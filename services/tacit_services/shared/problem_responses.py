@@ -54,6 +54,8 @@ def problem_response(error: ProblemError, request_id: str | None) -> Response:
     headers = dict(error.headers)
     if error.retry_after_s is not None:
         headers["Retry-After"] = str(error.retry_after_s)
+    if error.problem.status in {408, 413, 415}:
+        headers["Connection"] = "close"  # the rest of the body is not worth reading
     if error.problem.status == 401:
         headers["WWW-Authenticate"] = "Bearer"
     return Response(encode_json(document), error.problem.status, headers, MEDIA_TYPE)
@@ -77,7 +79,7 @@ def as_problem(error: Exception) -> ProblemError:
         case StorageFullError() | DatabaseUnavailableError():
             problem = _database_problem(error)
         case _:
-            log.error("internal_error", exception=describe_exception(error))
+            log.error("internal_error", fault=describe_exception(error))
             problem = ProblemError("internal-error")
     return problem
 
