@@ -105,7 +105,9 @@ class ColumnWise:
         """Return the features, (rows, dimension), in the order of ``coordinates``."""
         count = rows.numeric.shape[0]
         features = np.zeros((count, self.dimension))
-        waves = features[:, : 2 * self._numeric * len(self._turns)].reshape(count, -1, len(self._turns), 2)
+        waves = features[:, : 2 * self._numeric * len(self._turns)].reshape(
+            count, self._numeric, len(self._turns), 2
+        )
         for index, (turn, scale) in enumerate(zip(self._turns, self._scales, strict=True)):
             angles = rows.numeric * turn
             np.multiply(np.cos(angles), scale, out=waves[:, :, index, 0])

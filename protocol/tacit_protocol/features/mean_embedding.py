@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tacit_protocol.features.base import FloatMatrix, Rows
+from tacit_protocol.features.base import FloatMatrix, Rows, row_products
 from tacit_protocol.features.kernels import ProductKernel
 
 REGULARISATION_PER_LOCATION = 1e-8
@@ -40,7 +40,7 @@ class WhitenedMeanEmbedding:
         floor = REGULARISATION_PER_LOCATION * len(locations)
         scaled = vectors / np.sqrt(np.maximum(eigenvalues, 0.0) + floor)
         self._whitener = scaled @ vectors.T
-        self._minimum = kernel.minimum(locations.numeric.shape[1], locations.categorical.shape[1])
+        self._diameter = kernel.distance_max(locations.numeric.shape[1], locations.categorical.shape[1])
 
     @property
     def dimension(self) -> int:
@@ -55,7 +55,7 @@ class WhitenedMeanEmbedding:
     @property
     def diameter(self) -> float:
         """The square root of 2 - 2 min k, the minimum over the domain."""
-        return float(np.sqrt(2 - 2 * self._minimum))
+        return self._diameter
 
     @property
     def second_moment_diameter(self) -> float:
@@ -64,7 +64,7 @@ class WhitenedMeanEmbedding:
 
     def __call__(self, rows: Rows) -> FloatMatrix:
         """Return psi, (rows, J)."""
-        return np.asarray(self._kernel.gram(rows, self._locations) @ self._whitener)
+        return row_products(self._kernel.gram(rows, self._locations), self._whitener)
 
 
 class RawMeanEmbedding:

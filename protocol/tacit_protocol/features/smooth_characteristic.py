@@ -7,7 +7,7 @@ map, whose diameter is sqrt(2 J): too small by sqrt 2 (docs/mathematics/features
 
 import numpy as np
 
-from tacit_protocol.features.base import FloatMatrix, Rows
+from tacit_protocol.features.base import FloatMatrix, Rows, row_products
 
 
 class SmoothCharacteristic:
@@ -44,7 +44,7 @@ class SmoothCharacteristic:
 
     def __call__(self, rows: Rows) -> FloatMatrix:
         """Return the features, (rows, J): all sines, then all cosines."""
-        angles = rows.numeric @ self._frequencies.T
+        angles = row_products(rows.numeric, self._frequencies.T)
         features = np.concatenate([np.sin(angles), np.cos(angles)], axis=1)
         features *= self._scale
         if self._window is not None:
