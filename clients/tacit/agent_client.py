@@ -1,0 +1,104 @@
+"""A client of one's own agent: what the steward's command asks it. Only the agent's own key may call."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from tacit.client import token_source
+from tacit.configuration import AGENT_PORT, read_toml, text_field
+from tacit.errors import ResponseError
+from tacit.http import HttpRequest, check, json_object, segment
+from tacit.keys import load_key
+from tacit.transport import HttpTransport, Transport
+from tacit_protocol.messages.encoding import encode_json
+from tacit_protocol.signing.keys import PrivateKey
+
+PAGES_MAX = 10_000
+"""Most pages of one listing that are read."""
+
+
+class AgentClient:
+    """An agent's local interface. Use it as a context manager."""
+
+    def __init__(
+        self,
+        url: str,
+        name: str,
+        key: PrivateKey,
+        *,
+        transport: Transport | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._transport = transport or HttpTransport(url, token_source(key, f"agent:{name}", clock))
+
+    @classmethod
+    def from_configuration(cls, path: Path) -> Self:
+        """Build a client from the agent's own agent.toml.
+
+        Raises:
+            ConfigurationError: the file or the key cannot be read.
+        """
+        fields = read_toml(path)
+        url = f"http://{fields.get('host', '127.0.0.1')}:{fields.get('port', AGENT_PORT)}"
+        key = load_key(path.parent / text_field(fields, "key_file", path))
+        return cls(url, text_field(fields, "name", path), key)
+
+    def status(self) -> dict[str, Any]:
+        """Read the agent's data sets and what is left of their budgets."""
+        return self._object(HttpRequest("GET", "/v1/status"))
+
+    def studies(self, state: str | None = None) -> list[dict[str, Any]]:
+        """List what is asked of this owner."""
+        return self._items("/v1/studies", {"state": state} if state else {})
+
+    def study(self, digest: str) -> dict[str, Any]:
+        """Read one study: in plain words, its warnings, and the verdict if it is known."""
+        return self._object(HttpRequest("GET", f"/v1/studies/{segment(digest)}"))
+
+    def approve(self, digest: str) -> dict[str, Any]:
+        """Approve a study: the agent spends its budget and sends the release."""
+        return self._post(f"/v1/studies/{segment(digest)}/approval", {})
+
+    def decline(self, digest: str, reason: str | None = None) -> dict[str, Any]:
+        """Decline a study. ``reason`` is a note for the owner's own records and is never sent."""
+        body = {} if reason is None else {"reason": reason}
+        return self._post(f"/v1/studies/{segment(digest)}/decline", body)
+
+    def ledger(self, data_set: str | None = None) -> list[dict[str, Any]]:
+        """List the ledger's entries: every budget spent on every data set."""
+        return self._items("/v1/ledger", {"data_set": data_set} if data_set else {})
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._transport.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _object(self, request: HttpRequest) -> dict[str, Any]:
+        return json_object(check(self._transport.send(request)))
+
+    def _post(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
+        return self._object(HttpRequest("POST", path, body=encode_json(body)))
+
+    def _items(self, path: str, query: dict[str, str]) -> list[dict[str, Any]]:
+        items: list[dict[str, Any]] = []
+        cursor: str | None = None
+        for _ in range(PAGES_MAX):
+            page_query = query | ({} if cursor is None else {"cursor": cursor})
+            page = self._object(HttpRequest("GET", path, page_query))
+            listed = page.get("items", page.get("entries"))
+            if not isinstance(listed, list):
+                raise ResponseError("the agent's answer is not a list")
+            items += listed
+            if page.get("next") is None:
+                return items
+            cursor = str(page["next"])
+        raise ResponseError("the agent's list does not end")

@@ -1,0 +1,194 @@
+"""A client of a tester: create studies, wait for verdicts, verify transcripts."""
+
+import ssl
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+from tacit import operations
+from tacit.draft import PreparedStudy, StudyDraft
+from tacit.keys import load_key
+from tacit.operations import (
+    NOTHING,
+    EnrolledParty,
+    Identity,
+    Invitation,
+    OnProgress,
+    Operation,
+    Pause,
+    Role,
+    Session,
+    StudySummary,
+)
+from tacit.results import StudyVerdict
+from tacit.transport import HttpTransport, TokenSource, Transport
+from tacit_protocol.messages.study import Study
+from tacit_protocol.signing.keys import PrivateKey
+from tacit_protocol.signing.tokens import issue_token
+
+if TYPE_CHECKING:
+    from tacit_protocol.verification import VerifiedTranscript
+
+Result = TypeVar("Result")
+
+VERDICT_TIMEOUT_S = 600.0
+"""How long to wait for a verdict unless told otherwise."""
+
+
+class Client:
+    """A tester, as seen by one party. Use it as a context manager.
+
+    Args:
+        url: the tester's base URL.
+        key: the party's key, or the path of its key file; without one only ``identity`` is answered.
+        audience: what the tester calls itself in tokens; by default its URL.
+        tester_key: the tester's public key (64 hexadecimal digits), learned by a channel that you trust.
+            Without it the tester's own word is believed.
+        tls: a TLS context, for a private certificate authority or mutual TLS.
+        transport: replaces the network, for tests.
+        clock: Unix time in seconds.
+
+    Every method raises :class:`~tacit.errors.TransportError` where no answer comes, and
+    :class:`~tacit.errors.ProblemError` where the tester refuses.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        key: PrivateKey | Path | str | None = None,
+        *,
+        audience: str | None = None,
+        tester_key: str | None = None,
+        tls: ssl.SSLContext | None = None,
+        transport: Transport | None = None,
+        clock: Callable[[], float] = time.time,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        own_key = resolve_key(key)
+        tokens = token_source(own_key, audience or url.rstrip("/"), clock)
+        self._session = Session(own_key, tester_key, clock, time.monotonic)
+        self._transport = transport or HttpTransport(url, tokens, tls=tls, sleep=sleep)
+        self._sleep = sleep
+
+    def identity(self) -> Identity:
+        """Ask the tester who it is; needs no key."""
+        return self._run(operations.identity())
+
+    def parties(self) -> list[EnrolledParty]:
+        """List the enrolled parties."""
+        return self._run(operations.parties())
+
+    def invite(self, role: Role, name: str) -> Invitation:
+        """Make a one-time invitation; only the tester's own key may."""
+        return self._run(operations.invite(self._session, role, name))
+
+    def enrol(self, invitation: str, name: str, role: Role) -> EnrolledParty:
+        """Enrol this client's key under a name, with an invitation."""
+        return self._run(operations.enrol(self._session, invitation, name, role))
+
+    def prepare_study(self, draft: StudyDraft | Mapping[str, Any]) -> PreparedStudy:
+        """Freeze a draft into a study and work out its cost; nothing is stored.
+
+        Raises:
+            InputError: an owner is not enrolled, or this client's key is no analyst's.
+            StudyRefusedError: the procedure does not take the study as written.
+        """
+        return self._run(operations.prepare_study(self._session, as_draft(draft)))
+
+    def create_study(
+        self, study: StudyDraft | PreparedStudy | Mapping[str, Any], *, force: bool = False
+    ) -> str:
+        """Sign a study and hand it to the tester. Returns its digest, by which everyone knows it.
+
+        Raises:
+            HopelessStudyError: it could hardly find anything, and ``force`` is False.
+            StudyRefusedError: the procedure does not take it as written.
+        """
+        drafted = study if isinstance(study, PreparedStudy) else as_draft(study)
+        return self._run(operations.create_study(self._session, drafted, force))
+
+    def studies(self, state: str | None = None) -> list[StudySummary]:
+        """List the studies, all or those in one state."""
+        return self._run(operations.studies(state))
+
+    def study(self, digest: str) -> StudySummary:
+        """Read one study's state."""
+        return self._run(operations.study_summary(digest))
+
+    def study_content(self, digest: str) -> Study:
+        """Read the study itself, checked against its digest and its analyst's signature."""
+        return self._run(operations.study(self._session, digest))
+
+    def wait_for_verdict(
+        self, digest: str, timeout_s: float = VERDICT_TIMEOUT_S, on_progress: OnProgress | None = None
+    ) -> StudyVerdict:
+        """Wait until the study ends; returns its verdict, checked against the tester's signature.
+
+        Raises:
+            VerdictTimeoutError: the study had not ended after ``timeout_s`` seconds.
+            VerificationFailedError: the tester's answer is not signed as it must be.
+        """
+        return self._run(operations.wait_for_verdict(self._session, digest, timeout_s, on_progress))
+
+    def transcript(self, digest: str) -> bytes:
+        """Read a study's transcript: exact bytes, to be kept and verified."""
+        return self._run(operations.transcript(digest))
+
+    def verify(self, digest: str) -> "VerifiedTranscript":
+        """Fetch a study's transcript and recompute everything in it, the verdict included.
+
+        Raises:
+            VerificationFailedError: a signature, a digest or a recomputed figure does not match.
+        """
+        from tacit.verify import verify_transcript_of  # noqa: PLC0415 (statistics load when needed)
+
+        return verify_transcript_of(self.transcript(digest), digest, self._session.tester_key)
+
+    def cancel(self, digest: str) -> None:
+        """Withdraw a study; only its analyst may. What owners have spent stays spent."""
+        self._run(operations.cancel(self._session, digest))
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._transport.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _run(self, operation: Operation[Result]) -> Result:
+        answer = None
+        while True:
+            try:
+                step = operation.send(answer) if answer is not None else next(operation)
+            except StopIteration as end:
+                result: Result = end.value
+                return result
+            if isinstance(step, Pause):
+                self._sleep(step.seconds)
+                answer = NOTHING
+            else:
+                answer = self._transport.send(step)
+
+
+def resolve_key(key: PrivateKey | Path | str | None) -> PrivateKey | None:
+    """Return the key itself, read from its file where a path was given."""
+    return load_key(Path(key)) if isinstance(key, Path | str) else key
+
+
+def token_source(key: PrivateKey | None, audience: str, clock: Callable[[], float]) -> TokenSource | None:
+    """Return a function that issues tokens for one audience, or None where there is no key."""
+    if key is None:
+        return None
+    return lambda: issue_token(key, audience, int(clock()))
+
+
+def as_draft(study: StudyDraft | Mapping[str, Any]) -> StudyDraft:
+    """Return a draft, built from plain values where those were given."""
+    return study if isinstance(study, StudyDraft) else StudyDraft.from_dict(study)

@@ -1,0 +1,72 @@
+"""The tree of commands, and what becomes of an error. Imports wait until a command runs."""
+
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tacit.command import agent, data, demo, doctor, ledger, party, plan, study, tester
+from tacit.command.output import Json
+from tacit.errors import InputError, TacitError
+
+DONE, FAILED, WRONG_USE, INTERRUPTED = 0, 1, 2, 130
+
+app = typer.Typer(
+    name="tacit",
+    help="Private statistical tests between institutions that cannot share their data.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+for noun in (tester, agent, party, study, data, ledger, plan):
+    app.add_typer(noun.app)
+app.command("demo")(demo.demo)
+app.command("doctor")(doctor.doctor)
+
+
+@app.command("verify")
+def verify(
+    file: Annotated[Path, typer.Argument(help="A transcript.")],
+    tester_key: Annotated[str | None, typer.Option(help="The tester's public key, if you know it.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Recompute everything in a transcript, the verdict included (the same as `tacit study verify`)."""
+    study.verify(file, tester_key, as_json)
+
+
+@app.command("version")
+def version(as_json: Json = False) -> None:
+    """Print the version."""
+    from tacit import __version__  # noqa: PLC0415
+
+    print(json.dumps({"version": __version__}) if as_json else f"tacit {__version__}")
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run the command on arguments; returns the exit code."""
+    try:
+        app(args=list(arguments), prog_name="tacit")
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else FAILED
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except TacitError as error:
+        _report(error, as_json="--json" in arguments)
+        return WRONG_USE if isinstance(error, InputError) else FAILED
+    return DONE
+
+
+def _report(error: TacitError, as_json: bool) -> None:
+    if as_json:
+        fields = {"error": type(error).__name__, "message": str(error)}
+        problem = getattr(error, "problem", None)
+        print(json.dumps(fields | ({"problem": problem} if problem else {})), file=sys.stderr)
+        return
+    from rich.console import Console  # noqa: PLC0415
+
+    console = Console(stderr=True)
+    console.print("[red]tacit:[/red] ", end="")
+    console.print(str(error), markup=False, highlight=False, soft_wrap=True)

@@ -1,0 +1,126 @@
+"""What commands print: JSON where --json asks for it, otherwise tables and lines for people."""
+# ruff: noqa: PLC0415 (imports wait until something is printed, so that --help is quick)
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from tacit.results import TwoSampleResult
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+AgentFile = Annotated[
+    Path, typer.Option("--config", envvar="TACIT_AGENT_CONFIG", help="The agent's agent.toml.")
+]
+TesterFile = Annotated[
+    Path, typer.Option("--config", envvar="TACIT_TESTER_CONFIG", help="The tester's tester.toml.")
+]
+PartyFile = Annotated[
+    Path, typer.Option("--party", envvar="TACIT_PARTY", help="The party.toml that says who you are.")
+]
+
+AGENT_FILE = Path("agent.toml")
+TESTER_FILE = Path("tester.toml")
+PARTY_FILE = Path("party.toml")
+
+EPSILON_UNITS, DELTA_UNITS = 10**6, 10**12
+
+
+def console() -> "Console":
+    """Return a console on standard output."""
+    from rich.console import Console
+
+    return Console(highlight=False)
+
+
+def print_json(value: Any) -> None:
+    """Print one JSON document."""
+    print(json.dumps(value, indent=2, default=str))
+
+
+def table(headings: Sequence[str], rows: Iterable[Sequence[object]], title: str | None = None) -> None:
+    """Print a table; cells are plain text, whoever wrote them."""
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+    from rich.text import Text
+
+    from tacit.errors import printable
+
+    grid = Table(*headings, box=SIMPLE_HEAD, title=title, title_justify="left")
+    for row in rows:
+        grid.add_row(*(Text(printable(str(cell))) for cell in row))
+    console().print(grid)
+
+
+def lines(*texts: str) -> None:
+    """Print lines of plain text."""
+    out = console()
+    for text in texts:
+        out.print(text, markup=False, soft_wrap=True)
+
+
+def epsilon_text(micro: int) -> str:
+    """Write micro-epsilons as an epsilon."""
+    return f"{micro / EPSILON_UNITS:.6f}".rstrip("0").rstrip(".")
+
+
+def delta_text(pico: int) -> str:
+    """Write pico-deltas as a delta."""
+    return f"{pico / DELTA_UNITS:.6g}"
+
+
+def time_text(seconds: float | None) -> str:
+    """Write Unix seconds as a time in UTC."""
+    return "" if seconds is None else datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M UTC")
+
+
+def result_fields(result: "TwoSampleResult") -> dict[str, Any]:
+    """Return a result's fields as plain values."""
+    return {
+        "statistic": result.statistic,
+        "pvalue": result.pvalue,
+        "reject": result.reject,
+        "alpha": result.alpha,
+        "method": result.method,
+        "n": dict(result.n),
+        "epsilon": result.epsilon,
+        "delta": result.delta,
+        "estimate": result.estimate,
+        "interval": result.interval,
+        "pairs": [_comparison(pair) for pair in result.pairs],
+        "columns": [_comparison(column) for column in result.columns],
+        "warnings": list(result.warnings),
+    }
+
+
+def print_result(result: "TwoSampleResult") -> None:
+    """Print a result for people: the decision first, then what it rests on."""
+    decision = "DIFFERENT populations" if result.reject else "no difference shown"
+    lines(
+        f"Verdict: {decision} (p = {result.pvalue:.3g}, level {result.alpha:g})",
+        f"  statistic {result.statistic:.5g}; {result.method}",
+        f"  every owner spent epsilon {result.epsilon:g}, delta {result.delta:g}",
+    )
+    if result.estimate is not None:
+        interval = result.interval
+        between = "" if interval is None else f", interval {interval[0]:.4g} to {interval[1]:.4g}"
+        lines(f"  squared MMD {result.estimate:.4g}{between}")
+    for title, comparisons in (("Owners", result.pairs), ("Columns", result.columns)):
+        if comparisons:
+            rows = [
+                (" and ".join(c.names), f"{c.pvalue:.3g}", "differ" if c.reject else "no difference shown")
+                for c in comparisons
+            ]
+            table((title, "p (Holm)", ""), rows)
+    for warning in result.warnings:
+        lines(f"Note: {warning}")
+
+
+def _comparison(comparison: Any) -> Mapping[str, Any]:
+    return {"names": list(comparison.names), "pvalue": comparison.pvalue, "reject": comparison.reject}

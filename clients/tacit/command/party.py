@@ -1,0 +1,111 @@
+"""`tacit party`: who takes part."""
+# ruff: noqa: PLC0415 (imports wait until a command runs, so that --help is quick)
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from tacit.command.output import PARTY_FILE, TESTER_FILE, Json, PartyFile, TesterFile
+
+app = typer.Typer(name="party", help="Invite, enrol and list the parties.", no_args_is_help=True)
+
+Role = Literal["owner", "analyst"]
+
+
+@app.command("init")
+def init(
+    name: Annotated[str, typer.Option(help="Your name as an analyst.")],
+    tester_url: Annotated[str, typer.Option(help="The tester's URL.")],
+    tester_key: Annotated[str, typer.Option(help="The tester's public key, learned from its operator.")],
+    folder: Annotated[Path, typer.Option(help="Where to write party.toml and the key.")] = Path("party"),
+    as_json: Json = False,
+) -> None:
+    """Write a new analyst's key and party.toml."""
+    from tacit.command.output import lines, print_json
+    from tacit.configuration import TesterAddress, init_party
+    from tacit.keys import load_key
+
+    file = init_party(folder, name, TesterAddress(tester_url.rstrip("/"), tester_key))
+    key = load_key(folder / "party.pem").public_hex
+    if as_json:
+        print_json({"party": str(file), "name": name, "key": key})
+        return
+    lines(
+        f"Wrote {file} and its key. Your public key: {key}",
+        "Next: ask the tester's operator for an invitation, then",
+        f"  tacit party enrol --party {file} --invitation ...",
+    )
+
+
+@app.command("invite")
+def invite(
+    role: Annotated[str, typer.Option(help="owner or analyst.")],
+    name: Annotated[str, typer.Option(help="The party's name.")],
+    config: TesterFile = TESTER_FILE,
+    as_json: Json = False,
+) -> None:
+    """Make a one-time invitation, on the tester's machine."""
+    from tacit.command.connect import tester_client
+    from tacit.command.output import lines, print_json, time_text
+
+    with tester_client(config) as client:
+        invitation = client.invite(checked_role(role), name)
+    if as_json:
+        print_json(invitation.model_dump())
+        return
+    lines(
+        f"Invitation for {role} {name}, good once, until {time_text(invitation.expires_at)}:",
+        f"  {invitation.invitation}",
+        "Hand it over by a channel that you both trust.",
+    )
+
+
+@app.command("enrol")
+def enrol(
+    invitation: Annotated[str, typer.Option(help="The invitation from the tester's operator.")],
+    party: PartyFile = PARTY_FILE,
+    as_json: Json = False,
+) -> None:
+    """Enrol as an analyst."""
+    enrol_as("analyst", party, invitation, as_json)
+
+
+@app.command("list")
+def list_parties(party: PartyFile = PARTY_FILE, as_json: Json = False) -> None:
+    """List the parties that the tester knows."""
+    from tacit.command.connect import party_client
+    from tacit.command.output import print_json, table
+
+    with party_client(party) as client:
+        parties = client.parties()
+    if as_json:
+        print_json([enrolled.model_dump() for enrolled in parties])
+        return
+    table(("Name", "Role", "Key"), [(p.name, p.role, p.key) for p in parties])
+
+
+def enrol_as(role: str, party_file: Path, invitation: str, as_json: bool) -> None:
+    """Enrol the party that a file describes."""
+    from tacit.command.connect import party_client
+    from tacit.command.output import lines, print_json
+    from tacit.configuration import read_party
+
+    name = read_party(party_file).name
+    with party_client(party_file) as client:
+        enrolled = client.enrol(invitation, name, checked_role(role))
+    if as_json:
+        print_json(enrolled.model_dump())
+        return
+    lines(f"{enrolled.name} is enrolled as {enrolled.role}.")
+
+
+def checked_role(role: str) -> Role:
+    """Return the role; raises InputError where there is none of that name."""
+    from tacit.errors import InputError
+
+    if role == "owner":
+        return "owner"
+    if role == "analyst":
+        return "analyst"
+    raise InputError("--role must be one of owner, analyst")

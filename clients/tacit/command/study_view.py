@@ -1,0 +1,146 @@
+"""How studies, their costs and their verdicts are shown."""
+
+from typing import TYPE_CHECKING, Any
+
+from tacit.command.output import (
+    delta_text,
+    epsilon_text,
+    lines,
+    print_result,
+    result_fields,
+    table,
+    time_text,
+)
+from tacit.draft import PreparedStudy
+from tacit.errors import printable
+from tacit.operations import StudySummary
+from tacit.results import StudyVerdict
+from tacit_protocol.domain.columns import Column, NumericColumn
+from tacit_protocol.messages.study import Study
+
+if TYPE_CHECKING:
+    from tacit_protocol.verification import VerifiedTranscript
+
+
+def prepared_fields(prepared: PreparedStudy) -> dict[str, Any]:
+    """Return what a study would cost, as plain values."""
+    return {
+        "digest": prepared.digest,
+        "cost": prepared.guarantee.model_dump(mode="json"),
+        "numbers_released": prepared.numbers_released,
+        "warnings": list(prepared.warnings),
+        "units_declared": prepared.units_declared,
+    }
+
+
+def print_prepared(prepared: PreparedStudy) -> None:
+    """Print what a study would cost and release."""
+    study, budget = prepared.study, prepared.guarantee.budget
+    lines(
+        f"{study.title}",
+        f"  every owner spends epsilon {epsilon_text(budget.epsilon_micro)}, "
+        f"delta {delta_text(budget.delta_pico)}, and sends {prepared.numbers_released} noisy numbers",
+        f"  {len(study.owners)} owners, {len(study.domain.columns)} columns, level {study.level:g}, "
+        f"open until {time_text(study.deadline)}",
+    )
+    for warning in prepared.warnings:
+        lines(f"Warning: {warning}")
+    if not prepared.units_declared:
+        lines("Note: declare every owner's units, and whether the study is hopeless is looked at as well.")
+
+
+def print_study(summary: StudySummary, study: Study) -> None:
+    """Print a study's state and content."""
+    lines(
+        f"{printable(study.title)}",
+        f"  study {summary.digest}",
+        f"  {summary.state}; {progress_text(summary)}",
+        f"  procedure {study.procedure}, level {study.level:g}",
+        f"  every owner spends epsilon {study.budget.epsilon:g}, delta {study.budget.delta:g}",
+        f"  created {time_text(study.created_at)}, open until {time_text(study.deadline)}",
+    )
+    if study.unit_column is not None:
+        lines(f"  privacy unit: {printable(study.unit_column)}")
+    table(("Column", "Kind", "Public bounds or levels"), [_column_row(c) for c in study.domain.columns])
+    states = {owner.name: owner for owner in summary.owners}
+    rows = []
+    for owner in study.owners:
+        state = states.get(owner.name)
+        word = "unknown" if state is None else _owner_word(state.sent, state.declined)
+        rows.append((owner.name, owner.data_set, owner.units or "", word))
+    table(("Owner", "Data set", "Units", "Release"), rows)
+    for warning in summary.warnings:
+        lines(f"Warning: {printable(warning)}")
+
+
+def progress_text(summary: StudySummary) -> str:
+    """Say in a line how far a study is."""
+    if summary.state == "computing" and summary.progress is not None:
+        return f"computing: {summary.progress.fraction:.0%} {printable(summary.progress.step or '')}"
+    sent = sum(owner.sent for owner in summary.owners)
+    waiting = [owner.name for owner in summary.owners if not owner.sent and not owner.declined]
+    words = f"{sent} of {len(summary.owners)} releases are in"
+    return words + (f"; waiting for {printable(', '.join(waiting))}" if waiting and summary.running else "")
+
+
+def verdict_fields(verdict: StudyVerdict) -> dict[str, Any]:
+    """Return a verdict as plain values."""
+    return {
+        "digest": verdict.digest,
+        "outcome": verdict.outcome,
+        "missing": list(verdict.missing),
+        "result": None if verdict.result is None else result_fields(verdict.result),
+    }
+
+
+def print_verdict(verdict: StudyVerdict) -> None:
+    """Print how a study ended."""
+    if verdict.result is not None:
+        print_result(verdict.result)
+        return
+    lines(f"The study ended {verdict.outcome}, without a verdict.")
+    if verdict.missing:
+        lines(f"No release came from: {', '.join(verdict.missing)}")
+
+
+def verified_fields(verified: "VerifiedTranscript") -> dict[str, Any]:
+    """Return a verified transcript as plain values."""
+    return {
+        "verified": True,
+        "digest": verified.digest,
+        "tester_key": verified.study.tester.key,
+        "analyst_key": verified.study.analyst.key,
+        "owners": {owner.name: owner.key for owner in verified.study.owners},
+        "outcome": verified.verdict.outcome,
+    }
+
+
+def print_verified(verified: "VerifiedTranscript", tester_key: str | None) -> None:
+    """Print what was verified, and whose keys it rests on."""
+    study, verdict = verified.study, verified.verdict
+    lines(
+        f"Verified: {printable(study.title)}",
+        f"  study {verified.digest}, {verdict.outcome}",
+        f"  signatures of the analyst, {len(verdict.releases)} owners and the tester hold; "
+        "the verdict was recomputed from the releases and is the same",
+    )
+    table(
+        ("Party", "Key"),
+        [
+            (f"{study.tester.name} (tester)", study.tester.key),
+            (f"{study.analyst.name} (analyst)", study.analyst.key),
+            *((owner.name, owner.key) for owner in study.owners),
+        ],
+    )
+    if tester_key is None:
+        lines("Check that these are the keys you know; --tester-key checks the tester's.")
+
+
+def _column_row(column: Column) -> tuple[str, str, str]:
+    if isinstance(column, NumericColumn):
+        return column.name, "numeric", f"{column.lower:g} to {column.upper:g}"
+    return column.name, "categorical", ", ".join(column.levels)
+
+
+def _owner_word(sent: bool, declined: bool) -> str:
+    return "sent" if sent else "declined" if declined else "awaited"

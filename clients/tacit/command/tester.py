@@ -1,0 +1,46 @@
+"""`tacit tester`: set up and run a tester."""
+# ruff: noqa: PLC0415 (imports wait until a command runs, so that --help is quick)
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tacit.command.output import TESTER_FILE, Json, TesterFile
+
+app = typer.Typer(name="tester", help="Set up and run a tester.", no_args_is_help=True)
+
+
+@app.command("init")
+def init(
+    *,
+    folder: Annotated[Path, typer.Option(help="Where to write tester.toml and the key.")] = Path("tester"),
+    name: Annotated[str, typer.Option(help="The tester's name.")] = "tester",
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="Port to listen on.", min=1, max=65535)] = 8700,
+    url: Annotated[str | None, typer.Option(help="Public URL; by default made of host and port.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Write a new tester's key and tester.toml."""
+    from tacit.command.output import lines, print_json
+    from tacit.configuration import init_tester
+    from tacit.keys import load_key
+
+    file = init_tester(folder, name, host, port, url)
+    key = load_key(folder / "tester.pem").public_hex
+    if as_json:
+        print_json({"config": str(file), "name": name, "key": key, "url": url or f"http://{host}:{port}"})
+        return
+    lines(
+        f"Wrote {file} and its key.",
+        f"Public key, for owners and analysts to pin: {key}",
+        f"Next: tacit tester serve --config {file}",
+    )
+
+
+@app.command("serve")
+def serve(config: TesterFile = TESTER_FILE) -> None:
+    """Run a tester. It stops at Ctrl-C or SIGTERM."""
+    from tacit.command.services import become
+
+    become("tester", config)

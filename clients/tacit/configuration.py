@@ -1,0 +1,248 @@
+"""Configuration files of the parties: written by `init`, read by the command.
+
+The services read tester.toml, agent.toml and policy.toml themselves; this module writes them, and reads the
+few fields that the command needs. party.toml belongs to an analyst. Relative paths are relative to the file
+that names them.
+"""
+
+import json
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tacit.errors import ConfigurationError
+from tacit.keys import create_key
+
+TESTER_PORT = 8700
+"""Default port of a tester."""
+
+AGENT_PORT = 8710
+"""Default port of an agent's local page and interface."""
+
+
+@dataclass(frozen=True)
+class TesterAddress:
+    """Where a tester is, and the key it is known by."""
+
+    url: str
+    key: str
+    audience: str | None = None
+
+
+@dataclass(frozen=True)
+class PartyConfiguration:
+    """A party's own key and its tester: what a client needs."""
+
+    name: str
+    key_file: Path
+    tester: TesterAddress
+    ca_file: Path | None = None
+
+
+@dataclass(frozen=True)
+class DataSetSetup:
+    """A data set of an agent. ``epsilon`` and ``delta`` cap all that is ever spent on it."""
+
+    name: str
+    source: str
+    epsilon: float
+    delta: float
+    unit_column: str | None = None
+    query: str | None = None
+
+
+@dataclass(frozen=True)
+class PolicySetup:
+    """An owner's policy: what its agent may take part in."""
+
+    approval: str = "by-hand"
+    epsilon_per_study_max: float = 1.0
+    delta_per_study_max: float = 1e-5
+    units_min: int = 100
+    procedures: Sequence[str] = ("kernel_two_sample",)
+    analysts: Sequence[str] = ("*",)
+    columns: Mapping[str, Sequence[str]] | None = None
+    """Columns that may be used, by data set."""
+
+
+def init_tester(folder: Path, name: str, host: str, port: int, url: str | None = None) -> Path:
+    """Write a tester's key and tester.toml; returns the latter's path."""
+    _make(folder)
+    create_key(folder / "tester.pem")
+    return _write(
+        folder / "tester.toml",
+        {
+            "name": name,
+            "url": url or f"http://{host}:{port}",
+            "host": host,
+            "port": port,
+            "key_file": "tester.pem",
+            "database_url": "sqlite:///tester.sqlite3",
+        },
+    )
+
+
+def init_agent(
+    folder: Path,
+    name: str,
+    tester: TesterAddress,
+    data_set: DataSetSetup,
+    policy: PolicySetup,
+    *,
+    host: str,
+    port: int,
+) -> Path:
+    """Write an agent's key, agent.toml and policy.toml; returns agent.toml's path."""
+    _make(folder)
+    create_key(folder / "agent.pem")
+    described = {
+        "name": data_set.name,
+        "source": data_set.source,
+        "query": data_set.query,
+        "unit_column": data_set.unit_column,
+        "epsilon": data_set.epsilon,
+        "delta": data_set.delta,
+    }
+    allowed = {name: {"columns": list(listed)} for name, listed in (policy.columns or {}).items()}
+    _write(
+        folder / "policy.toml",
+        {
+            "approval": policy.approval,
+            "epsilon_per_study_max": policy.epsilon_per_study_max,
+            "delta_per_study_max": policy.delta_per_study_max,
+            "units_min": policy.units_min,
+            "procedures": list(policy.procedures),
+            "analysts": list(policy.analysts),
+            "data_sets": allowed or None,
+        },
+    )
+    return _write(
+        folder / "agent.toml",
+        {
+            "name": name,
+            "key_file": "agent.pem",
+            "database_url": "sqlite:///agent.sqlite3",
+            "tester_url": tester.url,
+            "tester_key": tester.key,
+            "tester_audience": tester.audience or tester.url,
+            "host": host,
+            "port": port,
+            "policy_file": "policy.toml",
+            "data_sets": [described],
+        },
+    )
+
+
+def init_party(folder: Path, name: str, tester: TesterAddress) -> Path:
+    """Write an analyst's key and party.toml; returns the latter's path."""
+    _make(folder)
+    create_key(folder / "party.pem")
+    return _write(
+        folder / "party.toml",
+        {
+            "name": name,
+            "key_file": "party.pem",
+            "tester_url": tester.url,
+            "tester_key": tester.key,
+            "tester_audience": tester.audience or tester.url,
+        },
+    )
+
+
+def read_party(path: Path) -> PartyConfiguration:
+    """Read who a party is: from party.toml, or from an agent's agent.toml.
+
+    Raises:
+        ConfigurationError: the file is missing, is not TOML, or lacks a field.
+    """
+    fields = read_toml(path)
+    ca_file = fields.get("tester_ca_file")
+    return PartyConfiguration(
+        name=text_field(fields, "name", path),
+        key_file=path.parent / text_field(fields, "key_file", path),
+        tester=TesterAddress(
+            url=text_field(fields, "tester_url", path),
+            key=text_field(fields, "tester_key", path),
+            audience=fields.get("tester_audience"),
+        ),
+        ca_file=None if ca_file is None else path.parent / str(ca_file),
+    )
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """Read a TOML file; raises ConfigurationError where that cannot be done."""
+    try:
+        return tomllib.loads(path.read_text("utf-8"))
+    except OSError as error:
+        raise ConfigurationError(
+            f"cannot read {path} ({error.strerror}): name another file, or make one with init"
+        ) from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"{path} is not TOML: {error}") from error
+
+
+def text_field(fields: Mapping[str, Any], name: str, path: Path) -> str:
+    """Return a text field; raises ConfigurationError where it is missing or is something else."""
+    value = fields.get(name)
+    if not isinstance(value, str) or not value:
+        raise ConfigurationError(f"{path} must say {name} (text)")
+    return value
+
+
+def toml_text(fields: Mapping[str, Any]) -> str:
+    """Write plain values as TOML; fields that are None are left out."""
+    simple = {k: v for k, v in fields.items() if v is not None and not _is_table(v)}
+    lines = [f"{_key(name)} = {_value(value)}" for name, value in simple.items()]
+    for name, value in fields.items():
+        if isinstance(value, Mapping):
+            for inner, table in value.items():
+                lines += ["", f"[{_key(name)}.{_key(inner)}]", toml_text(table).rstrip()]
+        elif value is not None and _is_table(value):
+            for table in value:
+                lines += ["", f"[[{_key(name)}]]", toml_text(table).rstrip()]
+    return "\n".join(lines) + "\n"
+
+
+def _is_table(value: Any) -> bool:
+    return isinstance(value, Mapping) or (
+        isinstance(value, list) and bool(value) and all(isinstance(item, Mapping) for item in value)
+    )
+
+
+def _key(name: str) -> str:
+    bare = name.isascii() and name.replace("-", "").replace("_", "").isalnum()
+    return name if bare else json.dumps(name)
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int):
+        return str(value)
+    if isinstance(value, float):
+        # TOML wants digits on both sides of the point or an exponent: repr() gives one or the other.
+        return repr(value)
+    if isinstance(value, str):
+        # A JSON string is a TOML basic string once DEL, which JSON leaves bare, is escaped too.
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    return "[" + ", ".join(_value(item) for item in value) + "]"
+
+
+def _make(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigurationError(f"cannot make the folder {folder}: {error.strerror}") from error
+
+
+def _write(path: Path, fields: Mapping[str, Any]) -> Path:
+    try:
+        with path.open("x", encoding="utf-8") as file:
+            file.write(toml_text(fields))
+    except FileExistsError as error:
+        raise ConfigurationError(f"{path} exists already; choose another folder") from error
+    except OSError as error:
+        raise ConfigurationError(f"cannot write {path}: {error.strerror}") from error
+    return path

@@ -1,0 +1,1 @@
+"""Four hospitals' heart patients, for the demo; see ATTRIBUTION.txt."""

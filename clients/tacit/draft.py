@@ -1,0 +1,171 @@
+"""Drafts: a study as an analyst writes it, before the parties' keys, the times and the seed are filled in.
+
+The TOML form of a draft is described in docs/reference/command.md.
+"""
+
+import json
+import secrets
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from tacit.errors import InputError, StudyRefusedError
+from tacit_protocol.domain.columns import Column, ColumnName, Domain
+from tacit_protocol.messages.encoding import encode, json_path
+from tacit_protocol.messages.study import (
+    UNITS_MAX,
+    DataSetName,
+    Level,
+    Owner,
+    Party,
+    PartyName,
+    PublicKeyHex,
+    Study,
+)
+from tacit_protocol.privacy.guarantee import Budget, Guarantee
+from tacit_protocol.signing.envelope import digest
+
+HOURS_MAX = 90 * 24
+"""Longest time a study may stay open: the tester takes deadlines of up to 90 days."""
+
+
+class _DraftModel(BaseModel):
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class DraftOwner(_DraftModel):
+    """An owner as the analyst names it. ``key`` pins its key; otherwise the tester's list is believed."""
+
+    name: PartyName
+    data_set: DataSetName
+    units: Annotated[int, Field(ge=1, le=UNITS_MAX)] | None = None
+    key: PublicKeyHex | None = None
+
+
+class StudyDraft(_DraftModel):
+    """A study as an analyst writes it."""
+
+    title: Annotated[str, Field(min_length=1, max_length=200)]
+    procedure: str = "kernel_two_sample"
+    parameters: dict[str, Any] = {}
+    columns: Annotated[tuple[Column, ...], Field(min_length=1)]
+    owners: Annotated[tuple[DraftOwner, ...], Field(min_length=1)]
+    unit_column: ColumnName | None = None
+    epsilon: Annotated[float, Field(gt=0)]
+    delta: Annotated[float, Field(ge=0, lt=1)]
+    level: Level = 0.05
+    open_for_hours: Annotated[float, Field(gt=0, le=HOURS_MAX)] = 168.0
+
+    @classmethod
+    def from_dict(cls, fields: Mapping[str, Any]) -> Self:
+        """Build a draft from plain values, as TOML or JSON give them.
+
+        Raises:
+            InputError: a field is missing, unknown or wrong; the message names it.
+        """
+        try:
+            return cls.model_validate_json(json.dumps(fields, default=str))
+        except ValidationError as error:
+            first = error.errors(include_url=False)[0]
+            path = json_path(cls, first["loc"])
+            raise InputError(f"the draft's {path}: {first['msg'].removeprefix('Value error, ')}") from error
+
+    @classmethod
+    def from_toml(cls, path: Path) -> Self:
+        """Read a draft from a TOML file.
+
+        Raises:
+            InputError: the file is missing, is not TOML, or does not describe a study.
+        """
+        try:
+            fields = tomllib.loads(path.read_text("utf-8"))
+        except OSError as error:
+            raise InputError(f"cannot read {path}: {error.strerror}") from error
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise InputError(f"{path} is not TOML: {error}") from error
+        return cls.from_dict(fields)
+
+    def study(self, keys: Mapping[str, str], tester: Party, analyst: Party, now: int) -> Study:
+        """Fill in keys (by owner name), times and a fresh seed.
+
+        Raises:
+            InputError: an owner is not enrolled, or its pinned key differs from the one in ``keys``.
+            StudyRefusedError: the parts do not make a study.
+        """
+        try:
+            return Study(
+                title=self.title,
+                procedure=self.procedure,
+                parameters=self.parameters,
+                domain=Domain(columns=self.columns),
+                unit_column=self.unit_column,
+                owners=tuple(_owner(owner, keys) for owner in self.owners),
+                tester=tester,
+                analyst=analyst,
+                budget=Budget.of(self.epsilon, self.delta),
+                level=self.level,
+                created_at=now,
+                deadline=now + max(1, round(self.open_for_hours * 3600)),
+                seed=secrets.token_hex(16),
+            )
+        except ValidationError as error:
+            reason = error.errors(include_url=False)[0]["msg"].removeprefix("Value error, ")
+            raise StudyRefusedError(f"this is no study: {reason}") from error
+
+
+@dataclass(frozen=True)
+class PreparedStudy:
+    """A frozen study and what it would cost, before anything is sent.
+
+    ``payload`` holds its exact bytes; ``warnings`` says what makes it hopeless at the declared numbers of
+    units, and ``units_declared`` whether every owner declares one, without which that is not looked at.
+    """
+
+    study: Study
+    payload: bytes
+    digest: str
+    guarantee: Guarantee
+    numbers_released: int
+    warnings: tuple[str, ...]
+    units_declared: bool
+
+
+def prepare(study: Study) -> PreparedStudy:
+    """Check a study and work out its cost, without sending anything.
+
+    Raises:
+        StudyRefusedError: the procedure does not take the study as written.
+    """
+    from tacit_protocol.procedures.base import StudyError  # noqa: PLC0415 (statistics load when needed)
+    from tacit_protocol.procedures.registry import procedure_named  # noqa: PLC0415
+
+    units = {owner.name: owner.units for owner in study.owners if owner.units is not None}
+    declared = len(units) == len(study.owners)
+    try:
+        procedure = procedure_named(study.procedure)
+        procedure.check(study)
+        payload = encode(study)
+        return PreparedStudy(
+            study=study,
+            payload=payload,
+            digest=digest(payload),
+            guarantee=procedure.cost(study),
+            numbers_released=procedure.numbers_released(study),
+            warnings=procedure.warnings(study, units) if declared else (),
+            units_declared=declared,
+        )
+    except StudyError as error:
+        raise StudyRefusedError(str(error)) from error
+
+
+def _owner(owner: DraftOwner, keys: Mapping[str, str]) -> Owner:
+    key = keys.get(owner.name)
+    if key is None:
+        raise InputError(f"no owner named {owner.name} is enrolled at the tester: see `tacit party list`")
+    if owner.key is not None and owner.key != key:
+        raise InputError(f"the tester gives another key for {owner.name} than the draft: ask that owner")
+    return Owner(name=owner.name, key=key, data_set=owner.data_set, units=owner.units)

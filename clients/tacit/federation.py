@@ -1,0 +1,186 @@
+"""A federation on this machine: one tester and several agents as separate processes, in one folder.
+
+Each party has a folder with its key, its configuration, its SQLite file and its log, so that everything can
+be looked at afterwards. The demo and the end-to-end tests run on it.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from tacit.agent_client import AgentClient
+from tacit.client import Client
+from tacit.configuration import (
+    DataSetSetup,
+    PolicySetup,
+    TesterAddress,
+    init_agent,
+    init_party,
+    init_tester,
+)
+from tacit.errors import ServiceError, TransportError
+from tacit.http import HttpRequest
+from tacit.keys import load_key
+from tacit.processes import ServiceProcess, free_ports, service_command, stop_all
+from tacit.transport import HttpTransport
+
+HOST = "127.0.0.1"
+
+READY_TIMEOUT_S = 60.0
+"""How long the services may take to start: six Python processes on a slow machine."""
+
+POLL_S = 0.05
+"""Pause between two looks at a service that is starting."""
+
+ANALYST = "analyst"
+
+
+@dataclass(frozen=True)
+class OwnerSetup:
+    """An owner of a local federation."""
+
+    name: str
+    data_set: DataSetSetup
+    policy: PolicySetup
+
+
+@dataclass(frozen=True)
+class Site:
+    """A party's folder, its configuration file and the URL it serves."""
+
+    name: str
+    configuration: Path
+    url: str
+
+    @property
+    def folder(self) -> Path:
+        """The party's folder."""
+        return self.configuration.parent
+
+
+class LocalFederation:
+    """A tester, agents and an analyst, set up in ``folder``. Use it as a context manager to run it.
+
+    Raises:
+        ConfigurationError: the folder holds a federation already, or cannot be written.
+    """
+
+    def __init__(self, folder: Path, owners: Sequence[OwnerSetup]) -> None:
+        self.folder = folder
+        ports = free_ports(1 + len(owners))
+        tester_url = f"http://{HOST}:{ports[0]}"
+        tester_file = init_tester(folder / "tester", "tester", HOST, ports[0])
+        self.tester = Site("tester", tester_file, tester_url)
+        self.tester_key = load_key(tester_file.parent / "tester.pem").public_hex
+        address = TesterAddress(tester_url, self.tester_key)
+        self.agents = [
+            Site(
+                owner.name,
+                init_agent(
+                    folder / owner.name,
+                    owner.name,
+                    address,
+                    owner.data_set,
+                    owner.policy,
+                    host=HOST,
+                    port=port,
+                ),
+                f"http://{HOST}:{port}",
+            )
+            for owner, port in zip(owners, ports[1:], strict=True)
+        ]
+        self.analyst = Site(ANALYST, init_party(folder / ANALYST, ANALYST, address), "")
+        self._services: list[ServiceProcess] = []
+
+    def start(self) -> None:
+        """Start every service at once."""
+        for site, kind in [(self.tester, "tester"), *((agent, "agent") for agent in self.agents)]:
+            command = service_command("tester" if kind == "tester" else "agent", "serve", site.configuration)
+            self._services.append(ServiceProcess.start(site.name, command, site.folder / f"{kind}.log"))
+
+    def wait_until_ready(
+        self, timeout_s: float = READY_TIMEOUT_S, on_ready: Callable[[str], None] | None = None
+    ) -> None:
+        """Wait until the tester and every agent are ready.
+
+        Raises:
+            ServiceError: a service ended, or was not ready in time; the message names its log.
+        """
+        ends_at = time.monotonic() + timeout_s
+        for site in (self.tester, *self.agents):
+            self._wait_for(site, "/readyz" if site is self.tester else "/healthz", ends_at)
+            if on_ready is not None:
+                on_ready(site.name)
+
+    def enrol_all(self) -> None:
+        """Invite and enrol every owner and the analyst."""
+        with self.tester_client() as tester:
+            for site in self.agents:
+                invitation = tester.invite("owner", site.name).invitation
+                with self._party_client(site.folder / "agent.pem") as client:
+                    client.enrol(invitation, site.name, "owner")
+            invitation = tester.invite("analyst", ANALYST).invitation
+            with self.analyst_client() as client:
+                client.enrol(invitation, ANALYST, "analyst")
+
+    def tester_client(self) -> Client:
+        """Return a client that uses the tester's own key."""
+        return self._party_client(self.tester.folder / "tester.pem")
+
+    def analyst_client(self) -> Client:
+        """Return a client that uses the analyst's key."""
+        return self._party_client(self.analyst.folder / "party.pem")
+
+    def agent_client(self, name: str) -> AgentClient:
+        """Return a client of one owner's agent."""
+        site = next(site for site in self.agents if site.name == name)
+        return AgentClient.from_configuration(site.configuration)
+
+    def check_running(self) -> None:
+        """Raise ServiceError where a service has ended."""
+        for service in self._services:
+            service.check_running()
+
+    def stop(self) -> None:
+        """Stop every service."""
+        stop_all(self._services)
+        self._services.clear()
+
+    def __enter__(self) -> Self:
+        try:
+            self.start()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def _party_client(self, key_file: Path) -> Client:
+        return Client(self.tester.url, key_file, tester_key=self.tester_key)
+
+    def _wait_for(self, site: Site, path: str, ends_at: float) -> None:
+        transport = HttpTransport(site.url, sleep=lambda _: None)
+        try:
+            while True:
+                self.check_running()
+                try:
+                    if transport.send(HttpRequest("GET", path, signed=False, timeout_s=1.0)).status == 200:
+                        return
+                except TransportError as error:
+                    if time.monotonic() > ends_at:
+                        log = site.folder
+                        raise ServiceError(
+                            f"{site.name} did not start in time; see the log in {log}"
+                        ) from error
+                if time.monotonic() > ends_at:
+                    raise ServiceError(f"{site.name} is not ready; see the log in {site.folder}")
+                time.sleep(POLL_S)
+        finally:
+            transport.close()

@@ -1,0 +1,324 @@
+"""What a client does with a tester, as generators that ask for requests and are handed the answers.
+
+No socket, no waiting and no clock in here: :class:`~tacit.client.Client` and
+:class:`~tacit.async_client.AsyncClient` drive the same generators. A :class:`Pause` is answered by
+:data:`NOTHING`.
+"""
+
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+from typing import Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from tacit.draft import PreparedStudy, StudyDraft, prepare
+from tacit.errors import (
+    HopelessStudyError,
+    InputError,
+    ProblemError,
+    ResponseError,
+    VerdictTimeoutError,
+    VerificationFailedError,
+)
+from tacit.http import HttpRequest, HttpResponse, check, json_object, problem_slug, segment
+from tacit.results import StudyVerdict, study_verdict
+from tacit_protocol.messages.cancellation import CancellationMessage
+from tacit_protocol.messages.encoding import MessageError, decode, encode, encode_json
+from tacit_protocol.messages.study import Party, Study
+from tacit_protocol.messages.transcript import TRANSCRIPT_BYTES_MAX
+from tacit_protocol.messages.verdict import VerdictMessage
+from tacit_protocol.signing.envelope import (
+    CANCELLATION_TYPE,
+    STUDY_TYPE,
+    VERDICT_TYPE,
+    digest,
+    open_envelope,
+    peek_key_id,
+    seal,
+)
+from tacit_protocol.signing.keys import PrivateKey, SignatureError
+
+PAGES_MAX = 1000
+"""Most pages of one listing that are read: a tester that never ends a list is not followed for ever."""
+
+POLL_WAIT_S = 2.0
+"""How long one question for the verdict may wait at the tester; short, so that progress is seen."""
+
+PAUSE_S = 0.2
+"""Pause between two questions, for a tester that answers at once."""
+
+Role = Literal["owner", "analyst"]
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True)
+class Pause:
+    """Ask the driver to wait."""
+
+    seconds: float
+
+
+NOTHING = HttpResponse(204, {}, b"")
+
+Operation = Generator[HttpRequest | Pause, HttpResponse, Result]
+
+
+@dataclass(frozen=True)
+class Session:
+    """Who asks: its key, and the tester's key where it is pinned."""
+
+    key: PrivateKey | None
+    tester_key: str | None
+    clock: Callable[[], float]
+    """Unix time in seconds."""
+    elapsed: Callable[[], float]
+    """A monotonic clock in seconds, for time limits."""
+
+    def signing_key(self) -> PrivateKey:
+        """Return the key, or say that one is needed."""
+        if self.key is None:
+            raise InputError("this needs a key: pass key=PrivateKey or the path of a key file")
+        return self.key
+
+
+class _Answer(BaseModel):
+    # A newer tester may say more than this client knows; what it knows is checked.
+    model_config = ConfigDict(strict=True, extra="ignore", frozen=True, hide_input_in_errors=True)
+
+
+class Identity(_Answer):
+    """Who a tester says it is."""
+
+    name: str
+    key: str = Field(pattern=r"^[0-9a-f]{64}$")
+    audience: str
+    software: str
+
+
+class EnrolledParty(_Answer):
+    """A party that the tester knows."""
+
+    name: str
+    key: str = Field(pattern=r"^[0-9a-f]{64}$")
+    role: str
+
+
+class Invitation(_Answer):
+    """A one-time invitation, to be handed to one party by a channel that both trust."""
+
+    invitation: str
+    expires_at: int
+
+
+class OwnerState(_Answer):
+    """What an owner has done about a study."""
+
+    name: str
+    sent: bool
+    declined: bool
+
+
+class StudyProgress(_Answer):
+    """How far the verdict's computation is: ``fraction`` in [0, 1] and what is being done."""
+
+    fraction: float = 0.0
+    step: str | None = ""
+
+
+class StudySummary(_Answer):
+    """A study as the tester lists it. ``state`` is collecting, computing, or how it ended."""
+
+    digest: str
+    title: str
+    procedure: str
+    state: str
+    created_at: int
+    deadline: int
+    owners: tuple[OwnerState, ...]
+    progress: StudyProgress | None = None
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def running(self) -> bool:
+        """Whether the study still collects releases or computes."""
+        return self.state in {"collecting", "computing"}
+
+
+Answer = TypeVar("Answer", bound=_Answer)
+OnProgress = Callable[[StudySummary], None]
+
+
+def ask(request: HttpRequest) -> Operation[HttpResponse]:
+    """Send one request; raises ProblemError where the service refuses."""
+    return check((yield request))
+
+
+def identity() -> Operation[Identity]:
+    """Ask the tester who it is."""
+    answer = yield from ask(HttpRequest("GET", "/v1/identity", signed=False))
+    return _parse(Identity, answer)
+
+
+def parties() -> Operation[list[EnrolledParty]]:
+    """List the enrolled parties."""
+    return (yield from _pages("/v1/parties", {}, EnrolledParty))
+
+
+def studies(state: str | None) -> Operation[list[StudySummary]]:
+    """List the studies, of one state or all."""
+    query = {"state": state} if state else {}
+    return (yield from _pages("/v1/studies", query, StudySummary))
+
+
+def study_summary(study_digest: str) -> Operation[StudySummary]:
+    """Read one study's state."""
+    answer = yield from ask(HttpRequest("GET", _study_path(study_digest)))
+    return _parse(StudySummary, answer)
+
+
+def study(session: Session, study_digest: str) -> Operation[Study]:
+    """Read the study itself, checked against its digest and its analyst's signature."""
+    answer = yield from ask(HttpRequest("GET", _study_path(study_digest) + "/envelope"))
+    try:
+        payload = open_envelope(answer.body, STUDY_TYPE, peek_key_id(answer.body))
+        found = decode(Study, payload)
+    except (SignatureError, MessageError) as error:
+        raise VerificationFailedError(f"the tester's copy of the study is not valid: {error}") from error
+    if digest(payload) != study_digest or found.analyst.key != peek_key_id(answer.body):
+        raise VerificationFailedError("the tester answered with another study than the one asked for")
+    if session.tester_key is not None and found.tester.key != session.tester_key:
+        raise VerificationFailedError("the study names another tester's key than the one that you pinned")
+    return found
+
+
+def invite(session: Session, role: Role, name: str) -> Operation[Invitation]:
+    """Make an invitation; only the tester's own key may."""
+    session.signing_key()
+    body = encode_json({"role": role, "name": name})
+    answer = yield from ask(HttpRequest("POST", "/v1/invitations", body=body))
+    return _parse(Invitation, answer)
+
+
+def enrol(session: Session, invitation: str, name: str, role: Role) -> Operation[EnrolledParty]:
+    """Enrol the session's key under a name, with an invitation."""
+    key = session.signing_key().public_hex
+    body = encode_json({"invitation": invitation, "name": name, "key": key, "role": role})
+    answer = yield from ask(HttpRequest("POST", "/v1/enrolments", body=body))
+    return _parse(EnrolledParty, answer)
+
+
+def prepare_study(session: Session, draft: StudyDraft) -> Operation[PreparedStudy]:
+    """Freeze a draft into a study, with the parties' keys, and work out its cost; nothing is stored."""
+    tester = yield from identity()
+    if session.tester_key is not None and tester.key != session.tester_key:
+        raise VerificationFailedError("the tester has another key than the one that you pinned")
+    enrolled = yield from parties()
+    own_key = session.signing_key().public_hex
+    analyst = next((p for p in enrolled if p.key == own_key and p.role == "analyst"), None)
+    if analyst is None:
+        raise InputError("your key is not enrolled as an analyst: enrol it with an invitation first")
+    keys = {party.name: party.key for party in enrolled if party.role == "owner"}
+    return prepare(
+        draft.study(
+            keys,
+            Party(name=tester.name, key=tester.key),
+            Party(name=analyst.name, key=analyst.key),
+            int(session.clock()),
+        )
+    )
+
+
+def create_study(session: Session, study: StudyDraft | PreparedStudy, force: bool) -> Operation[str]:
+    """Sign a study and hand it to the tester. Returns its digest."""
+    prepared = study if isinstance(study, PreparedStudy) else (yield from prepare_study(session, study))
+    if prepared.warnings and not force:
+        raise HopelessStudyError(prepared.warnings)
+    envelope = seal(prepared.payload, STUDY_TYPE, session.signing_key())
+    yield from ask(HttpRequest("PUT", _study_path(prepared.digest), body=envelope))
+    return prepared.digest
+
+
+def cancel(session: Session, study_digest: str) -> Operation[None]:
+    """Withdraw a study; only its analyst may. What owners have spent stays spent."""
+    payload = encode(CancellationMessage(study=study_digest))
+    envelope = seal(payload, CANCELLATION_TYPE, session.signing_key())
+    yield from ask(HttpRequest("PUT", _study_path(study_digest) + "/cancellation", body=envelope))
+
+
+def transcript(study_digest: str) -> Operation[bytes]:
+    """Read a study's transcript, exact bytes."""
+    request = HttpRequest(
+        "GET", _study_path(study_digest) + "/transcript", size_bytes_max=TRANSCRIPT_BYTES_MAX
+    )
+    return (yield from ask(request)).body
+
+
+def wait_for_verdict(
+    session: Session, study_digest: str, timeout_s: float, on_progress: OnProgress | None
+) -> Operation[StudyVerdict]:
+    """Wait until the study ends; returns its verdict, checked against the tester's signature."""
+    asked = yield from study(session, study_digest)
+    ends_at = session.elapsed() + timeout_s
+    while True:
+        wait_s = max(0.0, min(POLL_WAIT_S, ends_at - session.elapsed()))
+        request = HttpRequest("GET", _study_path(study_digest) + "/verdict", {"wait_s": f"{wait_s:.3f}"})
+        answer = yield request
+        if answer.status == 200:
+            return _verdict(asked, study_digest, answer.body)
+        if answer.status != 202 and problem_slug(answer) != "verdict-pending":
+            check(answer)
+            raise ResponseError("the tester answered neither with a verdict nor with a problem")
+        summary = yield from study_summary(study_digest)
+        if on_progress is not None:
+            on_progress(summary)
+        if summary.state == "failed":
+            raise ProblemError("internal-error", 500, "the tester could not compute the verdict")
+        if session.elapsed() >= ends_at:
+            raise VerdictTimeoutError(
+                f"no verdict within {timeout_s:g} s; the study is {summary.state}. Ask again later."
+            )
+        yield Pause(PAUSE_S)
+
+
+def _verdict(asked: Study, study_digest: str, envelope: bytes) -> StudyVerdict:
+    try:
+        message = decode(VerdictMessage, open_envelope(envelope, VERDICT_TYPE, asked.tester.key))
+    except (SignatureError, MessageError) as error:
+        raise VerificationFailedError(f"the verdict is not valid: {error}") from error
+    if message.study != study_digest:
+        raise VerificationFailedError("the tester answered with another study's verdict")
+    return study_verdict(asked, message)
+
+
+def _pages(path: str, query: dict[str, str], model: type[Answer]) -> Operation[list[Answer]]:
+    items: list[Answer] = []
+    cursor: str | None = None
+    for _ in range(PAGES_MAX):
+        page_query = query | ({"cursor": cursor} if cursor is not None else {})
+        page = json_object((yield from ask(HttpRequest("GET", path, page_query))))
+        listed, following = page.get("items"), page.get("next")
+        if not isinstance(listed, list):
+            raise ResponseError("the tester's answer is not a list")
+        items.extend(_parse_json(model, encode_json(item)) for item in listed)
+        if following is None:
+            return items
+        cursor = str(following)
+    raise ResponseError("the tester's list does not end")
+
+
+def _parse(model: type[Answer], answer: HttpResponse) -> Answer:
+    json_object(answer)
+    return _parse_json(model, answer.body)
+
+
+def _parse_json(model: type[Answer], text: bytes) -> Answer:
+    try:
+        return model.model_validate_json(text)
+    except ValidationError as error:
+        fault = error.errors(include_url=False, include_input=False)[0]
+        place = ".".join(str(part) for part in fault["loc"])
+        raise ResponseError(f"the tester's answer has no valid {place or 'content'}") from error
+
+
+def _study_path(study_digest: str) -> str:
+    return "/v1/studies/" + segment(study_digest)

@@ -1,0 +1,236 @@
+"""The one module that knows the HTTP library: bounded requests, retried where that is harmless.
+
+Answers are untrusted: they are streamed, capped, never decompressed and never followed elsewhere. Neither
+proxies nor credentials are taken from the environment.
+"""
+
+import logging
+import ssl
+from collections.abc import Awaitable, Callable
+from types import TracebackType
+from typing import Protocol, Self
+
+import httpx
+import tenacity
+
+from tacit.errors import ResponseError, TransportError
+from tacit.http import HttpRequest, HttpResponse
+
+ATTEMPTS_MAX = 4
+"""How often a repeatable request is sent before giving up."""
+
+PAUSE_MAX_S = 10.0
+"""Longest pause between two attempts, whatever the service asks for."""
+
+CONNECT_TIMEOUT_S = 5.0
+"""How long a connection may take to open."""
+
+RETRIED_STATUSES = frozenset({429, 502, 503, 504})
+"""Answers that mean "not now"."""
+
+logging.getLogger("httpx").setLevel(logging.WARNING)  # its INFO log holds whole URLs, queries too
+
+TokenSource = Callable[[], str]
+"""Issues a fresh bearer token: one lives a minute only, so every attempt carries its own."""
+
+
+class Transport(Protocol):
+    """Sends one request and reads the whole answer."""
+
+    def send(self, request: HttpRequest) -> HttpResponse:
+        """Send, retrying where that is harmless; raises TransportError or ResponseError."""
+
+    def close(self) -> None:
+        """Close the connections."""
+
+
+class AsyncTransport(Protocol):
+    """Sends one request and reads the whole answer, without blocking."""
+
+    async def send(self, request: HttpRequest) -> HttpResponse:
+        """Send, retrying where that is harmless; raises TransportError or ResponseError."""
+
+    async def close(self) -> None:
+        """Close the connections."""
+
+
+class HttpTransport:
+    """A Transport on httpx.
+
+    ``token`` issues bearer tokens; ``tls`` replaces the usual certificate authorities; ``inner`` replaces
+    the network and ``sleep`` the pauses, in tests.
+    """
+
+    def __init__(
+        self,
+        base_url: str,
+        token: TokenSource | None = None,
+        *,
+        tls: ssl.SSLContext | None = None,
+        inner: httpx.BaseTransport | None = None,
+        sleep: Callable[[float], None] = tenacity.nap.sleep,
+    ) -> None:
+        self._token = token
+        self._http = httpx.Client(
+            base_url=base_url,
+            transport=inner,
+            verify=tls or True,
+            trust_env=False,
+            headers={"accept-encoding": "identity"},
+        )
+        self._sleep = sleep
+
+    def send(self, request: HttpRequest) -> HttpResponse:
+        """Send, retrying where that is harmless; raises TransportError or ResponseError."""
+        attempts = tenacity.Retrying(
+            stop=_stop(request), wait=_pause, retry=_again, sleep=self._sleep, retry_error_callback=_last
+        )
+        return attempts(self._send_once, request)
+
+    def _send_once(self, request: HttpRequest) -> HttpResponse:
+        outgoing = _outgoing(self._http, request, self._token)
+        try:
+            answer = self._http.send(outgoing, stream=True)
+            try:
+                body = _Capped(answer, request.size_bytes_max)
+                for part in answer.iter_raw():
+                    body.add(part)
+            finally:
+                answer.close()
+        except (httpx.TransportError, httpx.InvalidURL) as error:
+            raise _lost(self._http.base_url, error) from error
+        return body.response()
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._http.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class AsyncHttpTransport:
+    """An AsyncTransport on httpx; the arguments are those of :class:`HttpTransport`."""
+
+    def __init__(
+        self,
+        base_url: str,
+        token: TokenSource | None = None,
+        *,
+        tls: ssl.SSLContext | None = None,
+        inner: httpx.AsyncBaseTransport | None = None,
+        sleep: Callable[[float], Awaitable[None]] | None = None,
+    ) -> None:
+        self._token = token
+        self._http = httpx.AsyncClient(
+            base_url=base_url,
+            transport=inner,
+            verify=tls or True,
+            trust_env=False,
+            headers={"accept-encoding": "identity"},
+        )
+        self._sleep = sleep
+
+    async def send(self, request: HttpRequest) -> HttpResponse:
+        """Send, retrying where that is harmless; raises TransportError or ResponseError."""
+        attempts = tenacity.AsyncRetrying(
+            stop=_stop(request), wait=_pause, retry=_again, retry_error_callback=_last
+        )
+        if self._sleep is not None:
+            attempts.sleep = self._sleep
+        return await attempts(self._send_once, request)
+
+    async def _send_once(self, request: HttpRequest) -> HttpResponse:
+        outgoing = _outgoing(self._http, request, self._token)
+        try:
+            answer = await self._http.send(outgoing, stream=True)
+            try:
+                body = _Capped(answer, request.size_bytes_max)
+                async for part in answer.aiter_raw():
+                    body.add(part)
+            finally:
+                await answer.aclose()
+        except (httpx.TransportError, httpx.InvalidURL) as error:
+            raise _lost(self._http.base_url, error) from error
+        return body.response()
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._http.aclose()
+
+
+class _Capped:
+    """Collects an answer's body, and refuses one that is encoded or too long."""
+
+    def __init__(self, answer: httpx.Response, size_bytes_max: int) -> None:
+        if answer.headers.get("content-encoding", "identity").lower() != "identity":
+            raise ResponseError("the service's answer is compressed, which the protocol does not allow")
+        self._answer, self._parts, self._room = answer, list[bytes](), size_bytes_max
+
+    def add(self, part: bytes) -> None:
+        self._room -= len(part)
+        if self._room < 0:
+            raise ResponseError("the service's answer is longer than the protocol allows")
+        self._parts.append(part)
+
+    def response(self) -> HttpResponse:
+        headers = {name.lower(): value for name, value in self._answer.headers.items()}
+        return HttpResponse(self._answer.status_code, headers, b"".join(self._parts))
+
+
+def _outgoing(
+    client: httpx.Client | httpx.AsyncClient, request: HttpRequest, token: TokenSource | None
+) -> httpx.Request:
+    headers = {"content-type": "application/json"} if request.body is not None else {}
+    if request.signed and token is not None:
+        headers["authorization"] = "Bearer " + token()
+    timeout = httpx.Timeout(request.timeout_s, connect=CONNECT_TIMEOUT_S)
+    return client.build_request(
+        request.method,
+        request.path,
+        params=dict(request.query) or None,
+        content=request.body,
+        headers=headers,
+        timeout=timeout,
+    )
+
+
+def _lost(base_url: httpx.URL, error: Exception) -> TransportError:
+    place = f"{base_url.scheme}://{base_url.host}" + (f":{base_url.port}" if base_url.port else "")
+    return TransportError(
+        f"no answer from {place} ({type(error).__name__}): check the address, and that the service runs"
+    )
+
+
+def _stop(request: HttpRequest) -> tenacity.stop_after_attempt:
+    return tenacity.stop_after_attempt(ATTEMPTS_MAX if request.repeatable else 1)
+
+
+def _again(state: tenacity.RetryCallState) -> bool:
+    outcome = state.outcome
+    if outcome is None:
+        return True
+    if outcome.failed:
+        return isinstance(outcome.exception(), TransportError)
+    return outcome.result().status in RETRIED_STATUSES
+
+
+def _pause(state: tenacity.RetryCallState) -> float:
+    asked: float | None = None
+    if state.outcome is not None and not state.outcome.failed:
+        asked = state.outcome.result().retry_after_s
+    backoff = tenacity.wait_exponential_jitter(initial=0.2, max=PAUSE_MAX_S, jitter=0.2)(state)
+    return min(backoff if asked is None else asked, PAUSE_MAX_S)
+
+
+def _last(state: tenacity.RetryCallState) -> HttpResponse:
+    """Hand the last answer back, or raise the last failure."""
+    if state.outcome is None:
+        raise TransportError("the request was never sent")
+    result: HttpResponse = state.outcome.result()
+    return result

@@ -1,0 +1,25 @@
+"""Verifying transcripts: everything recomputed on this machine, trusting no one."""
+
+from tacit_protocol.verification import VerificationError, VerifiedTranscript, verify_transcript
+
+from tacit.errors import VerificationFailedError
+
+
+def verify_transcript_of(data: bytes, digest: str | None, tester_key: str | None) -> VerifiedTranscript:
+    """Verify a transcript, and that it is the one asked for.
+
+    Args:
+        data: the transcript, exact bytes.
+        digest: the study's digest, or None where any study will do.
+        tester_key: the tester's public key, where it is known from elsewhere.
+
+    Raises:
+        VerificationFailedError: a step failed; the message says which.
+    """
+    try:
+        verified = verify_transcript(data, tester_key)
+    except VerificationError as error:
+        raise VerificationFailedError(f"this transcript does not hold: {error}") from error
+    if digest is not None and verified.digest != digest:
+        raise VerificationFailedError("this is the transcript of another study")
+    return verified
