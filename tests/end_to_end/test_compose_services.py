@@ -1,0 +1,86 @@
+"""The services of docker-compose.yml, run as processes with their own settings, reach a verdict."""
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from compose_processes import ComposeProcesses
+
+from tacit import Client, StudyDraft
+from tacit_protocol.signing.keys import PrivateKey
+
+OWNERS = ("cleveland", "budapest", "long-beach")
+ARRIVAL_TIMEOUT_S = 60.0
+
+DRAFT = {
+    "title": "Do the patients of three hospitals come from one population?",
+    "columns": [
+        {"kind": "numeric", "name": "age", "lower": 20, "upper": 90},
+        {"kind": "categorical", "name": "sex", "levels": ["0", "1"]},
+        {"kind": "categorical", "name": "cp", "levels": ["1", "2", "3", "4"]},
+    ],
+    "owners": [{"name": owner, "data_set": "heart"} for owner in OWNERS],
+    "epsilon": 1.0,
+    "delta": 1e-5,
+    "open_for_hours": 1.0,
+}
+
+
+@pytest.fixture
+def services(tmp_path: Path, postgres_url: str) -> Iterator[ComposeProcesses]:
+    services = ComposeProcesses(tmp_path, postgres_url)
+    try:
+        yield services
+    finally:
+        services.stop()
+
+
+def tester_client(services: ComposeProcesses, key: PrivateKey | Path) -> Client:
+    return Client(services.url("tester", 8700), key)
+
+
+def enrol_everyone(services: ComposeProcesses, analyst: PrivateKey) -> None:
+    with tester_client(services, services.federation / "secrets" / "tester_key") as tester:
+        for owner in OWNERS:
+            invitation = tester.invite("owner", owner).invitation
+            services.run_in(f"agent-{owner}", "tacit", "agent", "enrol", "--invitation", invitation)
+        invitation = tester.invite("analyst", "analyst").invitation
+    with tester_client(services, analyst) as client:
+        client.enrol(invitation, "analyst", "analyst")
+
+
+def approve_when_it_arrives(services: ComposeProcesses, owner: str, digest: str) -> None:
+    ends_at = time.monotonic() + ARRIVAL_TIMEOUT_S
+    while digest not in services.run_in(f"agent-{owner}", "tacit", "agent", "inbox", "--json"):
+        assert time.monotonic() < ends_at, services.log(f"agent-{owner}")
+    services.run_in(f"agent-{owner}", "tacit", "agent", "approve", digest)
+
+
+def test_the_composed_services_run_a_study_to_a_verdict_that_verifies(services: ComposeProcesses) -> None:
+    for name in ("tester", *(f"agent-{owner}" for owner in OWNERS)):
+        services.start(name)
+    analyst = PrivateKey.generate()
+    enrol_everyone(services, analyst)
+    with tester_client(services, analyst) as client:
+        digest = client.create_study(StudyDraft.from_dict(DRAFT), force=True)
+        for owner in OWNERS:
+            approve_when_it_arrives(services, owner, digest)
+        verdict = client.wait_for_verdict(digest, timeout_s=120)
+        assert verdict.outcome == "completed"
+        assert verdict.result is not None
+        assert set(verdict.result.n) == set(OWNERS)
+        client.verify(digest)
+    for owner in OWNERS:
+        status = json.loads(services.run_in(f"agent-{owner}", "tacit", "agent", "status", "--json"))
+        assert [spent["epsilon_spent_micro"] for spent in status["data_sets"]] == [1_000_000]
+    secrets = [path.read_text() for path in (services.federation / "secrets").iterdir()]
+    logs = "".join(services.log(name) for name in services.processes)
+    assert not any(secret.strip() in logs for secret in secrets)
+    assert set(services.stop().values()) == {0}
+
+
+def test_each_service_has_an_address_and_a_state_folder_of_its_own(services: ComposeProcesses) -> None:
+    assert len(set(services.addresses.values())) == len(services.addresses)
+    assert "127.0.0.1" not in services.addresses.values()

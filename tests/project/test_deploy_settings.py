@@ -1,0 +1,74 @@
+"""The settings under deploy/ are ones that the services take."""
+
+import configparser
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from tacit_services.agent.policy import Policy
+from tacit_services.agent.settings import AgentSettings
+from tacit_services.tester.settings import TesterSettings
+
+ROOT = Path(__file__).resolve().parents[2]
+SETTINGS = ROOT / "deploy" / "settings"
+UNITS = sorted((ROOT / "deploy" / "systemd").glob("*.service"))
+SETTINGS_OF = {"tester": TesterSettings, "agent": AgentSettings}
+
+
+@pytest.fixture(autouse=True)
+def _no_settings_from_this_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TACIT_CONFIG", raising=False)
+
+
+def test_the_tester_takes_its_example() -> None:
+    settings = TesterSettings.load(SETTINGS / "tester.toml")
+    assert settings.key_file == SETTINGS / "tester.pem"
+
+
+def test_the_agent_takes_its_example_and_its_policy() -> None:
+    settings = AgentSettings.load(SETTINGS / "agent.toml")
+    policy = Policy.load(settings.policy_file)
+    assert {data_set.name for data_set in settings.data_sets} == set(policy.data_sets)
+    assert policy.approval == "by-hand"
+    for data_set in settings.data_sets:
+        assert policy.maximum.epsilon_micro <= data_set.caps.epsilon_micro
+        assert policy.maximum.delta_pico <= data_set.caps.delta_pico
+
+
+def unit(path: Path) -> dict[str, list[str]]:
+    """Read a unit's [Service] section; a key may occur several times."""
+    found: dict[str, list[str]] = {}
+    section = path.read_text().partition("[Service]")[2].partition("[Install]")[0]
+    for line in section.splitlines():
+        if line and not line.startswith("#"):
+            key, _, value = line.partition("=")
+            found.setdefault(key, []).append(value)
+    return found
+
+
+@pytest.mark.parametrize("path", UNITS, ids=lambda path: path.name)
+def test_a_unit_runs_its_service_confined(path: Path) -> None:
+    kind = path.stem.removeprefix("tacit-")
+    service = unit(path)
+    assert service["ExecStart"] == [f"/opt/tacit/bin/python -m tacit_services.{kind} serve"]
+    assert service["DynamicUser"] == ["yes"]
+    assert service["NoNewPrivileges"] == ["yes"]
+    assert service["CapabilityBoundingSet"] == [""]
+    assert service["ProtectSystem"] == ["strict"]
+    known = {f"TACIT_{kind.upper()}_{name.upper()}" for name in SETTINGS_OF[kind].model_fields}
+    named = {variable.partition("=")[0] for variable in service["Environment"]}
+    assert named <= known | {"TACIT_CONFIG"}
+
+
+def test_there_is_a_unit_for_each_service() -> None:
+    assert [path.stem for path in UNITS] == ["tacit-agent", "tacit-tester"]
+    for path in UNITS:
+        parser = configparser.ConfigParser(strict=False, interpolation=None)
+        parser.read_string(path.read_text())
+        assert parser.sections() == ["Unit", "Service", "Install"]
+
+
+def test_the_examples_hold_no_key() -> None:
+    agent = tomllib.loads((SETTINGS / "agent.toml").read_text())
+    assert set(agent["tester_key"]) == {"0"}

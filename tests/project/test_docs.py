@@ -1,0 +1,240 @@
+"""The documentation holds: links lead somewhere, snippets run, commands exist, and nothing is left out."""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import typer
+from pydantic import BaseModel
+from typer.main import get_command
+
+from tacit.command.app import app
+from tacit_protocol.messages.problems import PROBLEMS
+from tacit_protocol.procedures.registry import PROCEDURES
+from tacit_services.agent.policy import DataSetPolicy, Policy
+from tacit_services.agent.settings import AgentSettings, DataSetSettings
+from tacit_services.tester.settings import TesterSettings
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted(ROOT.glob("docs/**/*.md")), *sorted(ROOT.glob("deploy/**/*.md"))]
+REFERENCE = "".join(path.read_text() for path in sorted(ROOT.glob("docs/reference/**/*.md")))
+
+SOURCES = ("protocol", "services", "clients", "tests", "benchmarks", "deploy", "docs", ".ci")
+TEXT_SUFFIXES = {
+    "",
+    ".py",
+    ".md",
+    ".toml",
+    ".txt",
+    ".yml",
+    ".cfg",
+    ".service",
+    ".sh",
+    ".html",
+    ".css",
+    ".mako",
+}
+# Written in pieces, so that this file does not find itself.
+FORBIDDEN = [
+    re.compile(r"(?<![\w.])/" + "(root|work)" + "/"),
+    re.compile("--(extra-)?index" + "-url|--find" + "-links|--trusted" + "-host"),
+    re.compile("files.python" + "hosted|/simp" + "le/"),
+    re.compile("bash_" + "jobs"),
+]
+
+LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
+
+
+def anchors_of(text: str) -> set[str]:
+    """The anchors that a renderer gives to a page's headings."""
+    prose = FENCE.sub("", text)
+    return {
+        re.sub(r"[^\w\- ]", "", title.lower()).strip().replace(" ", "-") for title in HEADING.findall(prose)
+    }
+
+
+def broken_links(page: Path, text: str) -> Iterator[str]:
+    """Say which relative links of a page lead nowhere."""
+    for link in LINK.findall(FENCE.sub("", text)):
+        if re.match(r"[a-z]+:", link):
+            continue
+        path, _, anchor = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        if not target.exists() or (anchor and anchor not in anchors_of(target.read_text() if path else text)):
+            yield link
+
+
+def project_files() -> Iterator[Path]:
+    yield from (path for path in ROOT.iterdir() if path.is_file())
+    for source in SOURCES:
+        for path in sorted((ROOT / source).rglob("*")):
+            hidden = {"__pycache__", "federation"} & set(path.relative_to(ROOT / source).parts[:-1])
+            if path.is_file() and path.suffix in TEXT_SUFFIXES and not hidden:
+                yield path
+
+
+def commands_of(tree: typer.core.TyperGroup, prefix: str = "tacit") -> Iterator[str]:
+    """Every command and group, in full."""
+    for name, command in tree.commands.items():
+        yield f"{prefix} {name}"
+        if isinstance(command, typer.core.TyperGroup):
+            yield from commands_of(command, f"{prefix} {name}")
+
+
+def all_commands() -> set[str]:
+    tree = get_command(app)
+    assert isinstance(tree, typer.core.TyperGroup)
+    return set(commands_of(tree))
+
+
+def unknown_commands(text: str, known: set[str]) -> Iterator[str]:
+    """Say which ``tacit ...`` command lines of a page name no command."""
+    in_code = re.findall(r"`(?:[\w./-]*/)?(tacit [^`\n]+)`", text)
+    in_code += re.findall(r"^(?: {4,}|\$ )(?:\S*/)?(tacit .+)$", text, re.MULTILINE)
+    in_code += re.findall(r"exec \S+ (tacit .+)$", text, re.MULTILINE)
+    for line in in_code:
+        words = re.match(r"tacit((?: [a-z|-]+(?![\w.=/]))*)", line)
+        parts = words[1].split() if words else []
+        if not parts or parts[0].startswith("-"):
+            continue
+        for first in parts[0].split("|"):
+            group = any(command.startswith(f"tacit {first} ") for command in known)
+            wanted = [f"tacit {first}"]
+            if group and len(parts) > 1:
+                wanted = [f"tacit {first} {second}" for second in parts[1].split("|")]
+            yield from (command for command in wanted if command not in known)
+
+
+def fields_of(model: type[BaseModel]) -> list[str]:
+    return [name for name in model.model_fields if name != "folder"]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_relative_link_leads_somewhere(page: Path) -> None:
+    assert list(broken_links(page, page.read_text())) == []
+
+
+def test_a_broken_link_and_a_broken_anchor_are_seen() -> None:
+    text = "# One\n[a](no-such-page.md) [b](#one) [c](#two) [d](LICENSE) [e](https://example.org/x)"
+    assert list(broken_links(ROOT / "README.md", text)) == ["no-such-page.md", "#two"]
+
+
+def test_no_file_names_a_machine_path_or_a_registry_host() -> None:
+    found = [
+        f"{path.relative_to(ROOT)}: {match[0]}"
+        for path in project_files()
+        for pattern in FORBIDDEN
+        if (match := pattern.search(path.read_text()))
+    ]
+    assert found == []
+
+
+@pytest.mark.parametrize(
+    "planted", ["see /ro" + "ot/x", "pip install --index" + "-url x", "https://host/simp" + "le/numpy"]
+)
+def test_a_planted_machine_path_or_host_is_seen(planted: str) -> None:
+    assert any(pattern.search(planted) for pattern in FORBIDDEN)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_command_that_a_page_names_exists(page: Path) -> None:
+    assert list(unknown_commands(page.read_text(), all_commands())) == []
+
+
+def test_an_unknown_command_is_seen() -> None:
+    text = "Run `tacit study make`, or\n\n    .venv/bin/tacit agent invent --now\n\n`tacit demo --folder x`"
+    assert list(unknown_commands(text, all_commands())) == ["tacit study make", "tacit agent invent"]
+
+
+def test_every_make_target_that_a_page_names_exists() -> None:
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    for page in PAGES:
+        named = set(re.findall(r"(?:`|^ {4})make ([a-z-]+)", page.read_text(), re.MULTILINE))
+        assert named <= targets, page
+
+
+def test_the_readme_states_both_commands_in_its_first_screen() -> None:
+    first_screen = (ROOT / "README.md").read_text().splitlines()[:40]
+    for command in ("    make demo ", "    make test "):
+        assert any(line.startswith(command) for line in first_screen)
+
+
+def test_the_readme_lists_exactly_the_procedures_that_exist() -> None:
+    rows = [line for line in (ROOT / "README.md").read_text().splitlines() if line.startswith("|")]
+    implemented = {
+        name for row in rows if "**implemented**" in row for name in re.findall(r"\(`(\w+)`\)", row)
+    }
+    assert implemented == set(PROCEDURES)
+    assert sum("not yet" in row for row in rows) >= 5
+
+
+def test_python_in_the_readme_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    snippets = [
+        code for language, code in FENCE.findall((ROOT / "README.md").read_text()) if language == "python"
+    ]
+    assert snippets
+    for code in snippets:
+        exec(compile(code, "README.md", "exec"), {})  # noqa: S102 (our own page)
+    assert "p = " in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_python_in_every_page_is_python(page: Path) -> None:
+    for language, code in FENCE.findall(page.read_text()):
+        if language == "python":
+            ast.parse(code)
+
+
+@pytest.mark.parametrize("procedure", sorted(PROCEDURES))
+def test_every_procedure_and_each_of_its_parameters_has_a_reference(procedure: str) -> None:
+    pages = [path.read_text() for path in (ROOT / "docs" / "reference").rglob("*.md")]
+    described = [text for text in pages if re.search(rf"^#.*`?{procedure}`?", text, re.MULTILINE)]
+    assert described, procedure
+    for name in fields_of(PROCEDURES[procedure].Parameters):
+        assert any(f"`{name}`" in text for text in described), name
+
+
+@pytest.mark.parametrize("slug", sorted(PROBLEMS))
+def test_every_problem_has_a_reference(slug: str) -> None:
+    assert f"`{slug}`" in REFERENCE
+
+
+@pytest.mark.parametrize(
+    ("model", "name"),
+    [
+        (model, name)
+        for model in (TesterSettings, AgentSettings, DataSetSettings, Policy, DataSetPolicy)
+        for name in fields_of(model)
+    ],
+)
+def test_every_setting_has_a_reference(model: type[BaseModel], name: str) -> None:
+    assert f"`{name}`" in REFERENCE, model.__name__
+
+
+def test_every_command_has_a_reference() -> None:
+    assert {command for command in all_commands() if command not in REFERENCE} == set()
+
+
+def test_every_decision_and_every_page_is_on_the_map() -> None:
+    index = ROOT / "docs" / "index.md"
+    linked = reachable_from(index)
+    pages = set(ROOT.glob("docs/**/*.md"))
+    assert {str(page.relative_to(ROOT)) for page in pages - linked} == set()
+
+
+def reachable_from(page: Path) -> set[Path]:
+    """Every page that one can come to by links."""
+    found: set[Path] = set()
+    waiting = [page]
+    while waiting:
+        current = waiting.pop()
+        if current in found or current.suffix != ".md" or not current.exists():
+            continue
+        found.add(current)
+        links = (link.partition("#")[0] for link in LINK.findall(current.read_text()))
+        waiting += [(current.parent / link).resolve() for link in links if link and ":" not in link]
+    return found

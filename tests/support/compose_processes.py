@@ -1,0 +1,191 @@
+"""Runs the services of docker-compose.yml as local processes, as an engine would run them.
+
+Every service gets its own command, environment, mounts, secrets and health check from the file. What an
+engine would give it is replaced by what this machine has: a container path by a folder, a service's name by
+a loopback address of its own, the postgres image by an embedded PostgreSQL.
+"""
+
+import os
+import random
+import re
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import yaml
+
+ROOT = Path(__file__).resolve().parents[2]
+HEALTHY_TIMEOUT_S = 90.0
+STOP_TIMEOUT_S = 20.0
+STATE_FOLDER = "/var/lib/tacit"
+DATABASE_ADDRESS = "@postgres:5432/tacit"
+
+
+def loopback_address() -> str:
+    """Draw an address of this machine that no other service of this or another run is likely to use."""
+    return f"127.{random.randint(1, 254)}.{random.randint(1, 254)}.{random.randint(2, 254)}"  # noqa: S311
+
+
+@dataclass
+class ComposeProcesses:
+    """The compose file's services, in ``folder``, on what ``make_federation`` wrote there."""
+
+    folder: Path
+    postgres_url: str
+    compose: dict[str, Any] = field(init=False)
+    addresses: dict[str, str] = field(init=False)
+    processes: dict[str, "subprocess.Popen[bytes]"] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.compose = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
+        self.addresses = {name: loopback_address() for name in self.compose["services"]}
+        script = [sys.executable, str(ROOT / "deploy" / "make_federation.py"), str(self.federation)]
+        subprocess.run(script, check=True, capture_output=True)
+
+    @property
+    def federation(self) -> Path:
+        """Where the keys, settings and data of the federation are."""
+        return self.folder / "federation"
+
+    def url(self, service: str, port: int) -> str:
+        """The URL of a service on this machine."""
+        return f"http://{self.addresses[service]}:{port}"
+
+    def start(self, name: str) -> None:
+        """Start a service once what it depends on is healthy, and wait until it is healthy itself."""
+        service = self.compose["services"][name]
+        for needed, condition in service.get("depends_on", {}).items():
+            assert condition == {"condition": "service_healthy"}
+            if needed not in self.processes:
+                self.start(needed) if needed != "postgres" else self._prepare_database()
+        mounts = self._mount(name, service)
+        with (self.folder / f"{name}.log").open("ab") as log:
+            self.processes[name] = subprocess.Popen(
+                self._command(name, service["command"], mounts),
+                env=self._environment(name, service, mounts),
+                cwd=mounts[STATE_FOLDER],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+            )
+        self._wait_until_healthy(name, service, mounts)
+
+    def settings_for_this_machine(self, name: str) -> Path:
+        """Copy a settings file of the federation's folder, with this machine's addresses in it."""
+        copied = self.federation / f"local-{name}"
+        copied.write_text(self._local("tester", (self.federation / name).read_text(), {}))
+        return copied
+
+    def run_in(self, name: str, *command: str) -> str:
+        """Run a command as ``docker compose exec`` would, and return what it prints."""
+        service = self.compose["services"][name]
+        mounts = self._mount(name, service)
+        result = subprocess.run(
+            [str(Path(sys.executable).parent / command[0]), *command[1:]],
+            env=self._environment(name, service, mounts),
+            cwd=mounts[STATE_FOLDER],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert result.returncode == 0, result.stdout + result.stderr
+        return result.stdout
+
+    def stop(self) -> dict[str, int]:
+        """Ask every service to end, and return its exit code."""
+        for process in self.processes.values():
+            process.terminate()
+        try:
+            return {name: process.wait(STOP_TIMEOUT_S) for name, process in self.processes.items()}
+        finally:
+            for process in self.processes.values():
+                process.kill()
+                process.wait()
+            self.processes.clear()
+
+    def log(self, name: str) -> str:
+        """What a service has printed."""
+        return (self.folder / f"{name}.log").read_text()
+
+    def _prepare_database(self) -> None:
+        """Do what the postgres image does at its first start: a user and a database of its own."""
+        environment = self.compose["services"]["postgres"]["environment"]
+        user = environment["POSTGRES_USER"]
+        with psycopg.connect(self.postgres_url, autocommit=True) as connection:
+            if connection.execute("SELECT 1 FROM pg_roles WHERE rolname = %s", [user]).fetchone() is None:
+                connection.execute(f"CREATE ROLE {user} LOGIN".encode())
+            connection.execute(f"ALTER DATABASE {connection.info.dbname} OWNER TO {user}".encode())
+
+    def _mount(self, name: str, service: dict[str, Any]) -> dict[str, str]:
+        """Make the container's folders here; returns local paths by container path, longest first."""
+        root = self.folder / name
+        mounts = {STATE_FOLDER: root / "state"}
+        for source, target, *_ in (volume.split(":") for volume in service.get("volumes", [])):
+            mounts[target] = (
+                self.folder / "volumes" / source if not source.startswith("./") else root / target[1:]
+            )
+        for secret in service.get("secrets", []):
+            mounts[f"/run/secrets/{secret}"] = root / "run" / "secrets" / secret
+        local = {
+            path: str(mounts[path])
+            for path in sorted(mounts, key=lambda container_path: -len(container_path))
+        }
+        for volume in service.get("volumes", []):
+            source, target, *_ = volume.split(":")
+            if source.startswith("./"):
+                self._copy(name, self._made(source), mounts[target], local)
+            else:
+                mounts[target].mkdir(parents=True, exist_ok=True)
+        mounts[STATE_FOLDER].mkdir(parents=True, exist_ok=True)
+        for secret in service.get("secrets", []):
+            made = self._made(self.compose["secrets"][secret]["file"])
+            self._copy(name, made, mounts[f"/run/secrets/{secret}"], local)
+        return local
+
+    def _made(self, source: str) -> Path:
+        """Where the file or folder is that the compose file mounts from deploy/federation."""
+        return self.federation / Path(source).relative_to("deploy/federation")
+
+    def _copy(self, name: str, source: Path, target: Path, mounts: dict[str, str]) -> None:
+        """Copy a file or a folder, with this machine's paths and addresses in it."""
+        files = [source] if source.is_file() else [path for path in source.rglob("*") if path.is_file()]
+        for file in files:
+            copied = target if source.is_file() else target / file.relative_to(source)
+            copied.parent.mkdir(parents=True, exist_ok=True)
+            copied.write_text(self._local(name, file.read_text(), mounts))
+
+    def _local(self, name: str, text: str, mounts: dict[str, str]) -> str:
+        """Replace container paths and addresses by those of this machine."""
+        for container_path, path in mounts.items():
+            text = re.sub(rf"(?<![\w/]){re.escape(container_path)}(?![\w-])", path, text)
+            text = text.replace(f"sqlite:///{container_path}", f"sqlite:///{path}")
+        for service, address in self.addresses.items():
+            text = text.replace(f"//{service}:", f"//{address}:")
+        text = text.replace(DATABASE_ADDRESS, "@/" + self.postgres_url.partition("@/")[2])
+        for everywhere in ("0.0.0.0", "127.0.0.1"):  # noqa: S104 (replaced, not bound)
+            text = text.replace(everywhere, self.addresses[name])
+        return text
+
+    def _command(self, name: str, command: list[str], mounts: dict[str, str]) -> list[str]:
+        assert command[0] == "python"
+        return [sys.executable, *(self._local(name, part, mounts) for part in command[1:])]
+
+    def _environment(self, name: str, service: dict[str, Any], mounts: dict[str, str]) -> dict[str, str]:
+        inherited = {key: os.environ[key] for key in ("PATH", "LANG", "TMPDIR") if key in os.environ}
+        own = {key: self._local(name, value, mounts) for key, value in service.get("environment", {}).items()}
+        return inherited | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"} | own
+
+    def _wait_until_healthy(self, name: str, service: dict[str, Any], mounts: dict[str, str]) -> None:
+        """Run the service's own health check until it passes."""
+        word, *check = service["healthcheck"]["test"]
+        assert word == "CMD"
+        command = self._command(name, check, mounts)
+        ends_at = time.monotonic() + HEALTHY_TIMEOUT_S
+        while subprocess.run(command, capture_output=True, check=False).returncode != 0:
+            assert self.processes[name].poll() is None, f"{name} ended:\n{self.log(name)}"
+            assert time.monotonic() < ends_at, f"{name} is not healthy:\n{self.log(name)}"
+            time.sleep(0.2)
