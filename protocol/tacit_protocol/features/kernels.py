@@ -63,6 +63,10 @@ class ProductKernel:
         """
         return math.sqrt(-2 * math.expm1(self._log_minimum(numeric_columns, categorical_columns)))
 
+    def product_distance_max(self, numeric_columns: int, categorical_columns: int) -> float:
+        """Largest distance of h (x) h and h' (x) h' with h = k(x, .), h' = k(y, .): sqrt(2 - 2 k(x, y)^2)."""
+        return math.sqrt(-2 * math.expm1(2 * self._log_minimum(numeric_columns, categorical_columns)))
+
     def _log_minimum(self, numeric_columns: int, categorical_columns: int) -> float:
         farthest = {
             "gaussian": numeric_columns / (2 * self.bandwidth**2),

@@ -3,8 +3,9 @@
 Whitened: psi(x) = (K_T + lambda I)^(-1/2) [k(x, T_1) ... k(x, T_J)]'. Writing h = k(x, .) and P for the
 orthogonal projection on span{k(T_j, .)}, |psi(x)|^2 = k_x'(K_T + lambda I)^-1 k_x <= k_x' K_T^-1 k_x =
 |P h|^2 <= |h|^2 = k(x, x) = 1, and in the same way |psi(x) - psi(x')|^2 <= |h - h'|^2 = 2 - 2 k(x, x').
-Hence norm 1 and diameter sqrt(2 - 2 min k) <= sqrt 2, whatever J is. For vectors in the unit ball with
-inner product s, |f f' - g g'|_F^2 = |f|^4 + |g|^4 - 2 s^2 <= 2.
+Hence norm 1 and diameter sqrt(2 - 2 min k) <= sqrt 2, whatever J is; and |f f' - g g'|_F <=
+|h (x) h - h' (x) h'| <= sqrt(2 - 2 (min k)^2) <= sqrt 2, for averages over a unit's rows too
+(docs/mathematics/features.md).
 """
 
 from dataclasses import dataclass
@@ -40,7 +41,9 @@ class WhitenedMeanEmbedding:
         floor = REGULARISATION_PER_LOCATION * len(locations)
         scaled = vectors / np.sqrt(np.maximum(eigenvalues, 0.0) + floor)
         self._whitener = scaled @ vectors.T
-        self._diameter = kernel.distance_max(locations.numeric.shape[1], locations.categorical.shape[1])
+        columns = locations.numeric.shape[1], locations.categorical.shape[1]
+        self._diameter = kernel.distance_max(*columns)
+        self._second_moment_diameter = kernel.product_distance_max(*columns)
 
     @property
     def dimension(self) -> int:
@@ -59,8 +62,8 @@ class WhitenedMeanEmbedding:
 
     @property
     def second_moment_diameter(self) -> float:
-        """The square root of 2: see the module's derivation."""
-        return float(np.sqrt(2))
+        """The square root of 2 - 2 (min k)^2, the minimum over the domain."""
+        return self._second_moment_diameter
 
     def __call__(self, rows: Rows) -> FloatMatrix:
         """Return psi, (rows, J)."""

@@ -1,9 +1,10 @@
 """What a procedure is: the only place where messages, privacy and statistics meet."""
 
+import json
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, TypeVar
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 
 from tacit_protocol.domain.table import Table
 from tacit_protocol.messages.release import Release
@@ -35,16 +36,16 @@ class Procedure(Protocol):
         """Raise StudyError where the study's parameters, domain or owners do not suit the procedure."""
 
     def cost(self, study: Study) -> Guarantee:
-        """What one owner spends, from the study alone, before any data is touched."""
+        """Return what one owner spends, from the study alone, before any data is touched."""
 
     def numbers_released(self, study: Study) -> int:
-        """How many noisy numbers one owner sends."""
+        """Return how many noisy numbers one owner sends."""
 
     def warnings(self, study: Study, units: Mapping[str, int]) -> tuple[str, ...]:
         """Say, before anything is spent, what makes the test hopeless at these numbers of units."""
 
     def summarise(self, study: Study, table: Table) -> Any:
-        """Exact numbers with their sensitivities. They never leave the owner."""
+        """Compute exact numbers with their sensitivities. They never leave the owner."""
 
     def privatise(self, study: Study, summary: Any, noise: NoiseSource) -> Release:
         """Add noise to the summary as ``cost`` states."""
@@ -56,3 +57,22 @@ class Procedure(Protocol):
         self, study: Study, releases: Mapping[str, Release], progress: Progress | None = None
     ) -> BaseModel:
         """Compute the verdict from the releases by owner: post-processing alone, the same for everyone."""
+
+
+ParametersT = TypeVar("ParametersT", bound=BaseModel)
+
+
+def parse_parameters(model: type[ParametersT], study: Study) -> ParametersT:
+    """Read a study's parameters with the procedure's own strict model.
+
+    Raises:
+        StudyError: a parameter is unknown, of the wrong type or out of range; says which, and the rule.
+    """
+    try:
+        return model.model_validate_json(json.dumps(study.parameters, allow_nan=False))
+    except ValidationError as error:
+        first = error.errors(include_input=False, include_url=False, include_context=False)[0]
+        place = ".".join(str(part) for part in first["loc"])
+        raise StudyError(f"parameter {place}: {first['msg']}") from None
+    except ValueError:
+        raise StudyError("parameters must be finite JSON values") from None

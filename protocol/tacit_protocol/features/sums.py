@@ -1,0 +1,91 @@
+"""Exact sums of features over a table's privacy units: what an owner computes before any noise."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from tacit_protocol.domain.table import EncodedChunk, Table
+from tacit_protocol.features.base import FeatureMap, FloatMatrix
+from tacit_protocol.privacy.dyadic import ExactSum, grid_bits, rounding_sensitivity, unit_averages
+
+SLICE_BYTES = 4 * 2**20
+"""Features are computed in slices of about this size, whatever the chunks': it fits a processor's cache."""
+
+
+@dataclass(frozen=True)
+class FeatureSums:
+    """Integer sums over units; steps of 2**-bits for ``total`` (J,), of 2**(-2 bits) for ``second`` (J, J).
+
+    ``sensitivity`` and ``second_sensitivity`` bound the L2 and the Frobenius change when one unit is
+    replaced, in natural units, with every rounding counted.
+    """
+
+    units: int
+    bits: int
+    total: npt.NDArray[np.int64]
+    sensitivity: float
+    second: npt.NDArray[np.int64] | None
+    second_sensitivity: float
+
+
+class UnitCountError(ValueError):
+    """The table did not hold as many privacy units as it declared."""
+
+
+def sum_sensitivity(features: FeatureMap, bits: int) -> float:
+    """Bound the L2 change of the sum of features when one unit is replaced."""
+    return features.diameter + rounding_sensitivity(features.dimension, bits)
+
+
+def second_moment_sensitivity(features: FeatureMap, bits: int) -> float:
+    """Bound the Frobenius change of the sum of outer products when one unit is replaced.
+
+    A contribution z is on the grid within e of its ideal, so zz' is within 2 |z| e + e^2 of its own.
+    """
+    error = rounding_sensitivity(features.dimension, bits) / 2
+    return features.second_moment_diameter + 2 * (2 * features.norm * error + error**2)
+
+
+def sum_features(features: FeatureMap, table: Table, *, products: bool) -> FeatureSums:
+    """Sum the units' average features, and their outer products where ``products``.
+
+    Memory does not grow with the table. Raises UnitCountError where the units are not ``table.units``.
+    """
+    bits = grid_bits(table.units, products)
+    sums = ExactSum(features.dimension, bits, products)
+    for chunk in table.chunks():
+        for contributions in _contributions(features, chunk, bits):
+            sums.add(contributions)
+    if sums.units != table.units:
+        raise UnitCountError("the data changed while they were read")
+    return FeatureSums(
+        sums.units,
+        bits,
+        sums.total,
+        sum_sensitivity(features, bits),
+        sums.second if products else None,
+        second_moment_sensitivity(features, bits) if products else 0.0,
+    )
+
+
+def _contributions(features: FeatureMap, chunk: EncodedChunk, bits: int) -> Iterator[FloatMatrix]:
+    rows_max = max(1, SLICE_BYTES // (8 * features.dimension))
+    if chunk.unit is None:
+        for start in range(0, chunk.rows, rows_max):
+            part = slice(start, start + rows_max)
+            yield features(EncodedChunk(chunk.numeric[part], chunk.categorical[part], None, 0))
+        return
+    order = np.argsort(chunk.unit, kind="stable")
+    unit = chunk.unit[order]
+    starts = np.searchsorted(unit, np.arange(chunk.units + 1))
+    first = 0
+    while first < chunk.units:
+        # Whole units up to the slice size, and at least one.
+        last = int(np.searchsorted(starts, starts[first] + rows_max, side="right")) - 1
+        last = min(max(last, first + 1), chunk.units)
+        rows = order[starts[first] : starts[last]]
+        part_features = features(EncodedChunk(chunk.numeric[rows], chunk.categorical[rows], None, 0))
+        yield unit_averages(part_features, unit[starts[first] : starts[last]] - first, last - first, bits)
+        first = last

@@ -1,0 +1,111 @@
+"""The joint Gaussian release of exact sums: one budget, several vectors, every rounding counted.
+
+A part is a vector of integer sums over units, on a grid of 2^exponent, whose L2 sensitivity Delta (ideal
+diameter plus rounding) is known, and which gets the share s of mu^2. Gaussian noise of standard deviation
+Delta / (mu sqrt s) on every part makes the whole mu-Gaussian differentially private, because the parts' mu^2
+add up to mu^2 (docs/mathematics/privacy.md). mu is calibrated at a delta less DISCRETISATION_SHARE, which
+pays for discrete noise in the place of continuous noise.
+"""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from tacit_protocol.privacy.calibration import gaussian_mu
+from tacit_protocol.privacy.events import ApproximateEvent, GaussianEvent
+from tacit_protocol.privacy.guarantee import Budget, Guarantee
+from tacit_protocol.privacy.noise import NoiseSource, discretisation_delta
+from tacit_protocol.privacy.vector import NoisyVector
+
+DISCRETISATION_SHARE = 1e-3
+"""Part of delta set aside for the discreteness of the noise; it costs less than 1e-4 of the noise."""
+
+
+class SensitivityError(ValueError):
+    """The noise cannot be calibrated as asked. The message says what to change and quotes no data."""
+
+
+@dataclass(frozen=True)
+class SumPart:
+    """Integer sums (coordinates,) in steps of 2**exponent, with their L2 sensitivity in natural units.
+
+    Two parts of one isometric vector (the diagonal of a symmetric matrix, and its entries above the diagonal
+    times sqrt 2) have the same sensitivity and share; ``isometry`` scales the noise of entries that are
+    released without their sqrt 2.
+    """
+
+    name: str
+    sums: npt.NDArray[np.int64]
+    exponent: int
+    sensitivity: float
+    share: float
+    isometry: float = 1.0
+
+    def scale(self, mu: float) -> float:
+        """Return the standard deviation of the noise on a coordinate, in natural units."""
+        deviation = self.sensitivity / (mu * math.sqrt(self.share)) * self.isometry
+        return math.nextafter(deviation * (1 + 1e-12), math.inf)
+
+
+def gaussian_guarantee(budget: Budget) -> Guarantee:
+    """Return the guarantee of a joint Gaussian release that uses the whole budget.
+
+    Raises SensitivityError where delta is 0: Gaussian noise has no pure guarantee.
+    """
+    if budget.delta_pico == 0:
+        raise SensitivityError("Gaussian noise needs a delta above 0; give the study one, such as 1e-5")
+    reserve = budget.delta * DISCRETISATION_SHARE
+    mu = gaussian_mu(budget.epsilon, budget.delta - reserve)
+    gaussian = GaussianEvent(noise_multiplier=1 / mu)
+    return Guarantee(budget=budget, events=(gaussian, ApproximateEvent(epsilon=0.0, delta=reserve)))
+
+
+def halved_guarantee(budget: Budget) -> Guarantee:
+    """Return P0's guarantee: two Gaussian releases, each calibrated to half of epsilon and half of delta.
+
+    P0 adds the halves up by basic composition; its sigma is the exact curve's here, never more than P0's.
+    """
+    half = Budget(epsilon_micro=max(1, budget.epsilon_micro // 2), delta_pico=budget.delta_pico // 2)
+    event, reserve = gaussian_guarantee(half).events
+    return Guarantee(budget=budget, events=(event, event, reserve, reserve))
+
+
+def noise_scales(parts: tuple[SumPart, ...], guarantee: Guarantee) -> dict[str, float]:
+    """Return the standard deviation of the noise on every part's coordinates, in natural units."""
+    mu = _first_mu(guarantee)
+    return {part.name: part.scale(mu) for part in parts}
+
+
+def _first_mu(guarantee: Guarantee) -> float:
+    event = guarantee.events[0]
+    if not isinstance(event, GaussianEvent):
+        raise SensitivityError("the guarantee is not that of a Gaussian release")
+    return 1 / event.noise_multiplier
+
+
+def release_sums(
+    parts: tuple[SumPart, ...], guarantee: Guarantee, noise: NoiseSource
+) -> dict[str, NoisyVector]:
+    """Add the noise that the guarantee states to every part; parts with isometry 1 have shares adding to 1.
+
+    Raises SensitivityError where the noise is so small, in grid steps, that its discreteness would count.
+    """
+    mu = _first_mu(guarantee)
+    steps = [math.ldexp(part.scale(mu), -part.exponent) for part in parts]
+    extra = sum(
+        discretisation_delta(len(part.sums), scale, guarantee.budget.epsilon)
+        for part, scale in zip(parts, steps, strict=True)
+    )
+    if extra > guarantee.budget.delta * DISCRETISATION_SHARE:
+        raise SensitivityError("the noise is too small for its grid; give the study a smaller epsilon")
+    return {
+        part.name: NoisyVector(
+            values=tuple(int(v) for v in noise.gaussian(part.sums, scale)),
+            exponent=part.exponent,
+            noise="gaussian",
+            scale=part.scale(mu),
+        )
+        for part, scale in zip(parts, steps, strict=True)
+    }

@@ -1,0 +1,467 @@
+"""The kernel two-sample test between 2..k owners who trust no one (P0, METHODS.md sections 2 and 3).
+
+Every owner releases the noisy mean of bounded features of its units (and, for the ME and SCF features, their
+noisy second moment) in one joint Gaussian release; the tester asks whether one distribution explains all.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, ClassVar, Literal
+
+import numpy as np
+from pydantic import BaseModel, Field
+
+from tacit_protocol.domain.table import Table
+from tacit_protocol.features.additive import AdditiveChoice, AdditiveFeatures, default_choice
+from tacit_protocol.features.base import FeatureMap
+from tacit_protocol.features.moment_release import (
+    DIAGONAL,
+    MEAN,
+    MomentShares,
+    moment_parts,
+    numbers_released,
+    read_second_moment,
+)
+from tacit_protocol.features.public_choices import KernelChoice, mean_embedding, smooth_characteristic
+from tacit_protocol.features.sums import FeatureSums, sum_features
+from tacit_protocol.messages.release import Release
+from tacit_protocol.messages.study import Study
+from tacit_protocol.privacy.dyadic import grid_bits
+from tacit_protocol.privacy.gaussian_sums import (
+    SensitivityError,
+    gaussian_guarantee,
+    halved_guarantee,
+    noise_scales,
+    release_sums,
+)
+from tacit_protocol.privacy.guarantee import Guarantee
+from tacit_protocol.privacy.noise import NoiseSource
+from tacit_protocol.privacy.vector import COORDINATES_MAX
+from tacit_protocol.procedures.base import Progress, ReleaseError, StudyError, parse_parameters
+from tacit_protocol.statistics.max_form import Family
+from tacit_protocol.statistics.power import DETECTABLE_MAX, detectable_difference, detectable_squared_mmd
+from tacit_protocol.statistics.private_means import PrivateMeans
+from tacit_protocol.statistics.two_sample import Evidence, Finding, Form, TwoSampleTest
+from tacit_protocol.strict import StrictModel
+
+MEAN_SHARE = 0.8
+"""Part of mu^2 that the mean gets where a second moment is released too (METHODS.md section 2)."""
+
+PAIR_SHARE = 0.3
+"""Squared weight of the pairwise block in the default features, and its part of the level."""
+
+FEATURES_DEFAULT = 40
+"""Number of locations of the ME features, and coordinates of the SCF ones, where the study names none."""
+
+FEATURES_MAX = 200
+"""Most ME or SCF coordinates: a second moment then has 20 100 entries."""
+
+REPLICATES_DEFAULT = 1999
+"""Simulated null statistics of the noise-aware form: p-values down to 5e-4."""
+
+REGULARISATION_DEFAULT = 1e-3
+"""P0's gamma, public."""
+
+PAIRS_NAMED_MAX = 50
+"""Most pairs of columns that a verdict names, those that differ most; all columns are named."""
+
+SCALE_TOLERANCE = 1e-9
+"""Relative difference allowed between a release's stated noise and the noise that the study fixes."""
+
+HOPELESS = "Hopeless: "
+"""What a warning starts with where the study should not be run as planned."""
+
+LOCATIONS_STREAM, NULL_STREAM = 1, 2
+"""Spawn keys under the study's seed: one for public choices, one for simulated null distributions."""
+
+
+class KernelTwoSampleParameters(StrictModel):
+    """What a study of this procedure may choose; every choice is public.
+
+    ``features``: ``auto`` (columns and pairs of columns), ``columns``, ``me`` (mean embedding at locations),
+    ``scf`` (smooth characteristic, numeric columns alone). ``calibration`` ``paper`` uses P0's raw features
+    and its bounds. ``statistic`` and ``null`` choose a form of METHODS.md section 3. ``bandwidth`` is in
+    units of the scaled columns; ``locations`` are rows of the domain in its own units, one value per column.
+    """
+
+    features: Literal["auto", "columns", "me", "scf"] = "auto"
+    calibration: Literal["tight", "paper"] = "tight"
+    statistic: Literal["auto", "noise-aware", "mmd", "max"] = "auto"
+    null: Literal["auto", "noise-aware", "weighted", "asymptotic"] = "auto"
+    kernel: Literal["gaussian", "laplacian"] = "gaussian"
+    n_features: Annotated[int, Field(ge=1, le=FEATURES_MAX)] | None = None
+    bandwidth: Annotated[float, Field(gt=1e-3, le=1e3)] | None = None
+    category_similarity: Annotated[float, Field(ge=0, lt=1)] = 0.5
+    locations: (
+        Annotated[
+            tuple[Annotated[tuple[float | str | None, ...], Field(min_length=1, max_length=1000)], ...],
+            Field(min_length=1, max_length=FEATURES_MAX),
+        ]
+        | None
+    ) = None
+    cycles: (
+        Annotated[tuple[Annotated[float, Field(gt=0, le=64)], ...], Field(min_length=1, max_length=16)] | None
+    ) = None
+    pair_share: Annotated[float, Field(ge=0, lt=1)] = PAIR_SHARE
+    mean_share: Annotated[float, Field(gt=0, lt=1)] = MEAN_SHARE
+    regularisation: Annotated[float, Field(ge=1e-12, le=1e3)] = REGULARISATION_DEFAULT
+    replicates: Annotated[int, Field(ge=99, le=100_000)] = REPLICATES_DEFAULT
+
+
+class PairComparison(StrictModel):
+    """Two owners: p-value adjusted for all pairs, and the squared MMD with its interval."""
+
+    first: str
+    second: str
+    pvalue: float
+    reject: bool
+    squared_mmd: float
+    lower: float
+    upper: float
+
+
+class GroupComparison(StrictModel):
+    """A column or a pair of columns: p-value adjusted for all of them (Holm)."""
+
+    kind: Literal["column", "pair"]
+    columns: tuple[str, ...]
+    pvalue: float
+    reject: bool
+
+
+class KernelTwoSampleVerdict(StrictModel):
+    """Whether the owners' units come from one distribution, who and what differs, and by how much.
+
+    ``squared_mmd`` is the average over pairs of owners of the estimated squared maximum mean discrepancy of
+    the features' kernel, in [0, 4] up to noise; the interval covers it with probability 1 - level at least,
+    in large samples.
+    """
+
+    method: str
+    statistic: float
+    pvalue: float
+    reject: bool
+    level: float
+    units: dict[str, int]
+    epsilon: float
+    delta: float
+    squared_mmd: float | None
+    lower: float | None
+    upper: float | None
+    pairs: tuple[PairComparison, ...]
+    columns: tuple[GroupComparison, ...]
+    warnings: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """What a study fixes before any data: features, form and guarantee."""
+
+    parameters: KernelTwoSampleParameters
+    features: FeatureMap
+    form: Form
+    guarantee: Guarantee
+    shares: MomentShares
+
+    def noise(self, units: int) -> dict[str, float]:
+        """Return the standard deviations of the noise on the sums of so many units, by vector."""
+        return noise_scales(moment_parts(self.features, self.shares, _bits(self, units)), self.guarantee)
+
+
+class KernelTwoSample:
+    """See the module. Registered as ``kernel_two_sample``."""
+
+    name: ClassVar[str] = "kernel_two_sample"
+    title: ClassVar[str] = "Do the owners' records come from one population?"
+    Parameters: ClassVar[type[BaseModel]] = KernelTwoSampleParameters
+    Verdict: ClassVar[type[BaseModel]] = KernelTwoSampleVerdict
+
+    def check(self, study: Study) -> None:
+        """Raise StudyError where the study cannot be run as written."""
+        if len(study.owners) < 2:
+            raise StudyError("a two-sample test needs at least two owners")
+        _plan(study)
+
+    def cost(self, study: Study) -> Guarantee:
+        """Return what each owner spends: the study's whole budget, in one joint Gaussian release."""
+        return _plan(study).guarantee
+
+    def numbers_released(self, study: Study) -> int:
+        """Return how many noisy numbers one owner sends."""
+        plan = _plan(study)
+        return numbers_released(plan.features, plan.shares)
+
+    def warnings(self, study: Study, units: Mapping[str, int]) -> tuple[str, ...]:
+        """Say what differences the study could not see at these numbers of units, by owner."""
+        if len(units) < 2:
+            return ()
+        plan = _plan(study)
+        owners = sorted(units, key=lambda owner: units[owner], reverse=True)
+        detectable = [_detectable(plan, study, (units[owners[0]], units[owner])) for owner in owners[1:]]
+        advice = "ask for more units, a larger epsilon, or fewer columns"
+        if detectable[0] >= 1:
+            return (
+                f"{HOPELESS}even its two largest owners could differ greatly and not be told apart; {advice}",
+            )
+        blind = [owner for owner, value in zip(owners[1:], detectable, strict=True) if value >= 1]
+        if not blind:
+            return ()
+        return (f"differences of {', '.join(blind)} from the largest owner will not be seen; {advice}",)
+
+    def summarise(self, study: Study, table: Table) -> FeatureSums:
+        """Sum the units' features, exactly. The sums never leave the owner."""
+        plan = _plan(study)
+        return sum_features(plan.features, table, products=plan.shares.second > 0)
+
+    def privatise(self, study: Study, summary: FeatureSums, noise: NoiseSource) -> Release:
+        """Add the noise that ``cost`` states, jointly, to the sums."""
+        plan = _plan(study)
+        try:
+            parts = moment_parts(plan.features, plan.shares, summary.bits, summary)
+            vectors = release_sums(parts, plan.guarantee, noise)
+        except SensitivityError as error:
+            raise StudyError(str(error)) from None
+        return Release(units=summary.units, guarantee=plan.guarantee, vectors=vectors)
+
+    def check_release(self, study: Study, release: Release) -> None:
+        """Raise ReleaseError where the release has not the shape and the noise that the study fixes."""
+        plan = _plan(study)
+        if release.guarantee != plan.guarantee:
+            raise ReleaseError("the release states another guarantee than the study")
+        layout = moment_parts(plan.features, plan.shares, _bits(plan, release.units))
+        parts = {part.name: part for part in layout}
+        if set(parts) != set(release.vectors):
+            raise ReleaseError("the release has not the vectors that the study asks for")
+        scales = noise_scales(layout, plan.guarantee)
+        for name, vector in release.vectors.items():
+            part = parts[name]
+            if len(vector.values) != len(part.sums) or vector.exponent != part.exponent:
+                raise ReleaseError(f"vector {name} has not the shape that the study fixes")
+            if vector.noise != "gaussian" or abs(vector.scale / scales[name] - 1) > SCALE_TOLERANCE:
+                raise ReleaseError(f"vector {name} has not the noise that the study fixes")
+
+    def assemble(
+        self, study: Study, releases: Mapping[str, Release], progress: Progress | None = None
+    ) -> KernelTwoSampleVerdict:
+        """Compute the verdict: post-processing alone, the same for everyone."""
+        plan = _plan(study)
+        report = progress if progress is not None else _silent
+        names = [owner.name for owner in study.owners]
+        evidence = _evidence(plan, [releases[name] for name in names])
+        test = _test(plan, study)
+        report(0.05, "testing all owners together")
+        overall = test.run(evidence, progress=lambda part: report(0.05 + 0.45 * part, "simulating the null"))
+        report(0.5, "comparing pairs of owners")
+        pairs = tuple(
+            PairComparison(
+                first=names[found.first],
+                second=names[found.second],
+                pvalue=found.pvalue,
+                reject=found.pvalue <= study.level,
+                squared_mmd=found.mmd.squared_mmd,
+                lower=found.mmd.lower,
+                upper=found.mmd.upper,
+            )
+            for found in test.compare_pairs(
+                evidence,
+                # Bonferroni over the pairs, so that their average is covered too.
+                1 - study.level / max(1, len(names) * (len(names) - 1) // 2),
+                lambda part: report(0.5 + 0.5 * part, "comparing pairs of owners"),
+            )
+        )
+        units = {name: releases[name].units for name in names}
+        return KernelTwoSampleVerdict(
+            method=_method(plan),
+            statistic=overall.statistic,
+            pvalue=overall.pvalue,
+            reject=overall.pvalue <= study.level,
+            level=study.level,
+            units=units,
+            epsilon=study.budget.epsilon,
+            delta=study.budget.delta,
+            squared_mmd=float(np.mean([p.squared_mmd for p in pairs])) if pairs else None,
+            lower=float(np.mean([p.lower for p in pairs])) if pairs else None,
+            upper=float(np.mean([p.upper for p in pairs])) if pairs else None,
+            pairs=pairs,
+            columns=_named_groups(study, overall),
+            warnings=self.warnings(study, units) + _caveats(plan),
+        )
+
+
+def _plan(study: Study) -> _Plan:
+    parameters = parse_parameters(KernelTwoSampleParameters, study)
+    form = _form(parameters, len(study.owners))
+    features = _features(study, parameters)
+    shares = _shares(parameters, form)
+    if numbers_released(features, shares) > COORDINATES_MAX:
+        raise StudyError("the study asks for too many numbers; use fewer columns, levels or features")
+    try:
+        calibrate = halved_guarantee if parameters.calibration == "paper" else gaussian_guarantee
+        return _Plan(parameters, features, form, calibrate(study.budget), shares)
+    except SensitivityError as error:
+        raise StudyError(str(error)) from None
+
+
+def _shares(parameters: KernelTwoSampleParameters, form: Form) -> MomentShares:
+    if parameters.calibration == "paper":
+        return MomentShares(1.0, 1.0)
+    return (
+        MomentShares(1.0, 0.0)
+        if form == "max"
+        else MomentShares(parameters.mean_share, 1 - parameters.mean_share)
+    )
+
+
+def _form(parameters: KernelTwoSampleParameters, owners: int) -> Form:
+    additive = parameters.features in ("auto", "columns")
+    statistic, null = parameters.statistic, parameters.null
+    if additive:
+        if parameters.calibration == "paper":
+            raise StudyError("calibration 'paper' needs features 'me' or 'scf'")
+        if statistic not in ("auto", "max") or null != "auto":
+            raise StudyError("features 'auto' and 'columns' have the max form alone; use 'me' or 'scf'")
+        return "max"
+    if statistic == "max":
+        raise StudyError("the max form needs features 'auto' or 'columns'")
+    if null in ("weighted", "asymptotic"):
+        if owners != 2 or statistic != "auto":
+            raise StudyError("P0's null distributions are for two owners and statistic 'auto'")
+        return null
+    if statistic == "mmd" and null == "noise-aware":
+        raise StudyError("the MMD form has an exact null distribution; leave null at 'auto'")
+    if statistic == "noise-aware" or null == "noise-aware":
+        return "noise-aware"
+    if parameters.calibration == "paper" and statistic == "auto":
+        return "weighted" if owners == 2 else "noise-aware"
+    return "mmd"
+
+
+def _features(study: Study, parameters: KernelTwoSampleParameters) -> FeatureMap:
+    domain = study.domain
+    numeric = len(domain.numeric)
+    categories = tuple(column.categories for column in domain.categorical)
+    if parameters.features in ("auto", "columns"):
+        share = parameters.pair_share if parameters.features == "auto" else 0.0
+        choice = default_choice(numeric, categories, share)
+        if parameters.cycles is not None:
+            weights = (1.0,) * len(parameters.cycles)
+            choice = AdditiveChoice(parameters.cycles, weights, parameters.cycles[:1], choice.pair_share)
+        return AdditiveFeatures(numeric, categories, choice)
+    seed = np.random.SeedSequence(int(study.seed, 16), spawn_key=(LOCATIONS_STREAM,))
+    choice_of_kernel = KernelChoice(
+        count=parameters.n_features or FEATURES_DEFAULT,
+        shape=parameters.kernel,
+        bandwidth=parameters.bandwidth,
+        similarity=parameters.category_similarity,
+        locations=parameters.locations,
+        raw=parameters.calibration == "paper",
+    )
+    build = mean_embedding if parameters.features == "me" else smooth_characteristic
+    try:
+        return build(domain, choice_of_kernel, np.random.default_rng(seed))
+    except ValueError as error:
+        raise StudyError(str(error)) from None
+
+
+def _test(plan: _Plan, study: Study) -> TwoSampleTest:
+    features = plan.features if isinstance(plan.features, AdditiveFeatures) else None
+    return TwoSampleTest(
+        form=plan.form,
+        features=features,
+        families=_families(features) if features is not None else (),
+        replicates=plan.parameters.replicates,
+        regularisation=plan.parameters.regularisation,
+        seed=np.random.SeedSequence(int(study.seed, 16), spawn_key=(NULL_STREAM,)),
+    )
+
+
+def _column_names(study: Study) -> list[str]:
+    numeric = [column.name for column in study.domain.numeric]
+    return numeric + [column.name for column in study.domain.categorical]
+
+
+def _families(features: AdditiveFeatures) -> tuple[Family, ...]:
+    groups = tuple((str(i), start, stop) for i, (start, stop) in enumerate(features.column_groups))
+    share = features.choice.pair_share
+    columns = Family("column", groups, 1.0 - share)
+    if not features.pair_groups:
+        return (columns,)
+    pairs = tuple((f"{a}:{b}", start, stop) for a, b, start, stop in features.pair_groups)
+    return columns, Family("pair", pairs, share)
+
+
+def _named_groups(study: Study, finding: Finding) -> tuple[GroupComparison, ...]:
+    names = _column_names(study)
+    named = [
+        GroupComparison(
+            kind="column" if group.family == "column" else "pair",
+            columns=tuple(names[int(index)] for index in group.name.split(":")),
+            pvalue=group.pvalue,
+            reject=group.pvalue <= study.level,
+        )
+        for group in finding.groups
+    ]
+    columns = [group for group in named if group.kind == "column"]
+    pairs = sorted((group for group in named if group.kind == "pair"), key=lambda group: group.pvalue)
+    return tuple(columns + pairs[:PAIRS_NAMED_MAX])
+
+
+def _bits(plan: _Plan, units: int) -> int:
+    try:
+        return grid_bits(units, plan.shares.second > 0)
+    except ValueError as error:
+        raise ReleaseError(str(error)) from None
+
+
+def _evidence(plan: _Plan, releases: list[Release]) -> Evidence:
+    units = np.array([release.units for release in releases], dtype=np.float64)
+    scales = {name: np.array([r.vectors[name].scale for r in releases]) for name in releases[0].vectors}
+    means = np.stack([release.vectors[MEAN].mean(release.units) for release in releases])
+    private_means = PrivateMeans(means, units, scales[MEAN] / units)
+    if not plan.shares.second:
+        return Evidence(private_means)
+    moments = np.stack([read_second_moment(release.vectors, release.units) for release in releases])
+    return Evidence(private_means, moments, scales[DIAGONAL] / units)
+
+
+def _detectable(plan: _Plan, study: Study, units: tuple[int, int]) -> float:
+    """Return the detectable difference between two owners, relative to the one that is called hopeless."""
+    scale = plan.noise(max(units))[MEAN]
+    noise = (scale / units[0], scale / units[1])
+    if not isinstance(plan.features, AdditiveFeatures):
+        return detectable_squared_mmd(noise, plan.features.dimension, study.level) / plan.features.norm**2
+    block = plan.features.column_wise
+    share = 1.0 - plan.features.choice.pair_share
+    weight = float(np.sqrt(share)) * max(coordinate.scale for coordinate in block.coordinates)
+    level = study.level * share / block.dimension
+    return detectable_difference(noise, units, weight, level) / DETECTABLE_MAX
+
+
+def _method(plan: _Plan) -> str:
+    forms = {
+        "max": "max form",
+        "mmd": "MMD form, exact weighted chi-squared null",
+        "noise-aware": "noise-aware form, simulated null",
+        "weighted": "P0's statistic, weighted chi-squared null",
+        "asymptotic": "P0's statistic, chi-squared null",
+    }
+    features = {
+        "auto": "column-wise and pairwise features",
+        "columns": "column-wise features",
+        "me": "mean-embedding features",
+        "scf": "smooth characteristic features",
+    }
+    raw = ", P0's calibration" if plan.parameters.calibration == "paper" else ""
+    return f"kernel two-sample test: {forms[plan.form]}, {features[plan.parameters.features]}{raw}"
+
+
+def _caveats(plan: _Plan) -> tuple[str, ...]:
+    if plan.form not in ("weighted", "asymptotic"):
+        return ()
+    return (
+        "this null distribution treats the noisy covariance as exact: its level is not kept under privacy",
+    )
+
+
+def _silent(part: float, step: str) -> None:
+    """Report progress to nobody."""

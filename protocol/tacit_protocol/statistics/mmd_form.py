@@ -1,0 +1,79 @@
+"""The MMD form: the squared distance between noisy means, against its exact null distribution.
+
+Null hypothesis: all owners' units come from one distribution, with feature covariance Sigma. The statistic
+is t = sum_g w_g |m_g - m_w|^2 with w_g = 1 / (tr Sigma / (n_g J) + sigma_g^2) and m_w the weighted centre;
+for two owners it is proportional to |m_x - m_y|^2. In an eigenbasis of Sigma, coordinate j of owner g is
+N(., lambda_j / n_g + sigma_g^2), and t is a quadratic form whose weights are, for every lambda_j, the k - 1
+nonzero eigenvalues of D^(1/2) A D^(1/2), D = diag(lambda_j / n_g + sigma_g^2), A = diag(w) - w w' / sum w.
+
+Sigma is known through noise. Its trace T and energy F^2 = |Sigma|_F^2 are estimated without bias and rounded
+up; its largest eigenvalue L is bounded by the noisy matrix's and by F. Two-moment (gamma) laws are liberal
+when few eigenvalues dominate; the null used here has the heaviest spectrum of its kind: as many eigenvalues
+at L as T and F^2 allow, the rest equal.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from tacit_protocol.nulls.weighted_chi_square import survival
+from tacit_protocol.statistics.private_means import FloatMatrix, FloatVector, PrivateCovariance, PrivateMeans
+
+
+@dataclass(frozen=True)
+class Spectrum:
+    """Eigenvalues (m,) and how often each occurs (m,)."""
+
+    eigenvalues: FloatVector
+    multiplicities: tuple[int, ...]
+
+
+def heavy_spectrum(covariance: PrivateCovariance, slack: float = 1.0) -> Spectrum:
+    """Return the heaviest two-point spectrum that the noisy covariance allows.
+
+    ``slack`` is how many standard deviations the trace and the energy are rounded up by.
+    """
+    matrix, tau = covariance.matrix, covariance.noise
+    dimension = len(matrix)
+    entries = dimension * (dimension + 1) / 2
+    trace = float(np.trace(matrix)) + slack * tau * np.sqrt(dimension)
+    trace = float(np.clip(trace, 1e-12, 1.0))
+    energy = float(np.sum(matrix**2)) - tau**2 * entries
+    energy += slack * float(np.sqrt(2 * entries) * tau**2 + 2 * tau * np.sqrt(max(energy, 0.0)))
+    energy = float(np.clip(energy, trace**2 / dimension, trace**2))
+    top = min(float(np.linalg.eigvalsh(matrix)[-1]), float(np.sqrt(energy)))
+    top = float(np.clip(top, energy / trace, trace))
+    if dimension == 1:
+        return Spectrum(np.array([trace]), (1,))
+    # count solves count * top + (J - count) rest = T and count * top^2 + (J - count) rest^2 = F^2
+    denominator = energy + top**2 * dimension - 2 * trace * top
+    count = 1.0 if denominator <= 0 else (energy * dimension - trace**2) / denominator
+    heavy = int(np.clip(np.ceil(count - 1e-9), 1, dimension - 1))
+    rest = max(0.0, (trace - heavy * top) / (dimension - heavy))
+    return Spectrum(np.array([top, rest]), (heavy, dimension - heavy))
+
+
+def _weights(means: PrivateMeans, trace: float) -> FloatVector:
+    return np.asarray(1.0 / (trace / means.units / means.dimension + means.noise**2))
+
+
+def _contrast(weights: FloatVector) -> FloatMatrix:
+    return np.asarray(np.diag(weights) - np.outer(weights, weights) / weights.sum())
+
+
+def mmd_test(means: PrivateMeans, covariance: PrivateCovariance) -> tuple[float, float]:
+    """Return the statistic t and its p-value."""
+    spectrum = heavy_spectrum(covariance)
+    trace = float(spectrum.eigenvalues @ np.array(spectrum.multiplicities))
+    weights = _weights(means, trace)
+    centre = weights @ means.means / weights.sum()
+    statistic = float(weights @ np.sum((means.means - centre) ** 2, axis=1))
+    contrast = _contrast(weights)
+    values: list[float] = []
+    degrees: list[int] = []
+    for eigenvalue, multiplicity in zip(spectrum.eigenvalues, spectrum.multiplicities, strict=True):
+        root = np.sqrt(eigenvalue / means.units + means.noise**2)
+        quadratic = contrast * np.outer(root, root)
+        values += [float(v) for v in np.linalg.eigvalsh(quadratic)[1:]]
+        degrees += [multiplicity] * (means.owners - 1)
+    return statistic, survival(statistic, np.array(values), degrees=np.array(degrees))
