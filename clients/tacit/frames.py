@@ -45,7 +45,7 @@ class Sample:
         """Return a column as (rows,) text, missing values as None.
 
         Whole numbers are written without a decimal point, so that a code keeps its level ("1") when missing
-        values made its column one of floats.
+        values made its column one of floats; truth values are "true" and "false". An agent does the same.
         """
         return np.array([_level(value) for value in self.columns[name]], dtype=object)
 
@@ -120,6 +120,8 @@ def _column(series: "nw.Series[Any]") -> npt.NDArray[Any]:
 def _level(value: Any) -> str | None:
     if value is None or value != value:  # noqa: PLR0124 (NaN is the value that differs from itself)
         return None
+    if isinstance(value, bool | np.bool_):
+        return "true" if value else "false"
     if isinstance(value, float | np.floating) and float(value).is_integer():
         return str(int(value))
     return str(value)

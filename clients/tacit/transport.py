@@ -4,6 +4,7 @@ Answers are untrusted: they are streamed, capped, never decompressed and never f
 proxies nor credentials are taken from the environment.
 """
 
+import asyncio
 import logging
 import ssl
 from collections.abc import Awaitable, Callable
@@ -27,6 +28,9 @@ CONNECT_TIMEOUT_S = 5.0
 
 RETRIED_STATUSES = frozenset({429, 502, 503, 504})
 """Answers that mean "not now"."""
+
+# Jitter keeps clients that lost the same service from coming back all at once.
+_BACKOFF = tenacity.wait_exponential(multiplier=0.2, max=PAUSE_MAX_S) + tenacity.wait_random(0, 0.2)
 
 logging.getLogger("httpx").setLevel(logging.WARNING)  # its INFO log holds whole URLs, queries too
 
@@ -93,7 +97,7 @@ class HttpTransport:
             answer = self._http.send(outgoing, stream=True)
             try:
                 body = _Capped(answer, request.size_bytes_max)
-                for part in answer.iter_raw():
+                for part in answer.iter_bytes():
                     body.add(part)
             finally:
                 answer.close()
@@ -124,7 +128,7 @@ class AsyncHttpTransport:
         *,
         tls: ssl.SSLContext | None = None,
         inner: httpx.AsyncBaseTransport | None = None,
-        sleep: Callable[[float], Awaitable[None]] | None = None,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._token = token
         self._http = httpx.AsyncClient(
@@ -139,10 +143,8 @@ class AsyncHttpTransport:
     async def send(self, request: HttpRequest) -> HttpResponse:
         """Send, retrying where that is harmless; raises TransportError or ResponseError."""
         attempts = tenacity.AsyncRetrying(
-            stop=_stop(request), wait=_pause, retry=_again, retry_error_callback=_last
+            stop=_stop(request), wait=_pause, retry=_again, sleep=self._sleep, retry_error_callback=_last
         )
-        if self._sleep is not None:
-            attempts.sleep = self._sleep
         return await attempts(self._send_once, request)
 
     async def _send_once(self, request: HttpRequest) -> HttpResponse:
@@ -151,7 +153,7 @@ class AsyncHttpTransport:
             answer = await self._http.send(outgoing, stream=True)
             try:
                 body = _Capped(answer, request.size_bytes_max)
-                async for part in answer.aiter_raw():
+                async for part in answer.aiter_bytes():
                     body.add(part)
             finally:
                 await answer.aclose()
@@ -165,7 +167,7 @@ class AsyncHttpTransport:
 
 
 class _Capped:
-    """Collects an answer's body, and refuses one that is encoded or too long."""
+    """Collects an answer's body, and refuses one that is encoded (so nothing unfolds) or too long."""
 
     def __init__(self, answer: httpx.Response, size_bytes_max: int) -> None:
         if answer.headers.get("content-encoding", "identity").lower() != "identity":
@@ -224,8 +226,7 @@ def _pause(state: tenacity.RetryCallState) -> float:
     asked: float | None = None
     if state.outcome is not None and not state.outcome.failed:
         asked = state.outcome.result().retry_after_s
-    backoff = tenacity.wait_exponential_jitter(initial=0.2, max=PAUSE_MAX_S, jitter=0.2)(state)
-    return min(backoff if asked is None else asked, PAUSE_MAX_S)
+    return min(_BACKOFF(state) if asked is None else asked, PAUSE_MAX_S)
 
 
 def _last(state: tenacity.RetryCallState) -> HttpResponse:

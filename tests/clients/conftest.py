@@ -1,0 +1,202 @@
+"""An honest tester in memory, which tests then make lie; and a quick procedure without statistics."""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import pytest
+from pydantic import BaseModel
+
+from tacit.http import HttpRequest, HttpResponse
+from tacit_protocol.domain.table import Table
+from tacit_protocol.messages.encoding import decode, encode
+from tacit_protocol.messages.problems import MEDIA_TYPE, problem_document
+from tacit_protocol.messages.release import Release
+from tacit_protocol.messages.study import Study
+from tacit_protocol.messages.verdict import VerdictMessage
+from tacit_protocol.privacy.events import GaussianEvent
+from tacit_protocol.privacy.guarantee import Guarantee
+from tacit_protocol.privacy.noise import NoiseSource
+from tacit_protocol.procedures.base import Progress, StudyError
+from tacit_protocol.procedures.registry import PROCEDURES
+from tacit_protocol.signing.envelope import STUDY_TYPE, VERDICT_TYPE, open_envelope, peek_key_id, seal
+from tacit_protocol.signing.keys import PrivateKey
+
+RESULT: dict[str, Any] = {
+    "statistic": 12.5,
+    "pvalue": 0.001,
+    "reject": True,
+    "method": "a method",
+    "units": {"north": 1000, "south": 900},
+    "warnings": [],
+    "estimate": 0.02,
+    "interval": [0.01, 0.03],
+    "pairs": [{"owners": ["north", "south"], "pvalue": 0.002, "reject": True}],
+    "columns": [{"column": "age", "pvalue": 0.5, "reject": False}],
+}
+
+
+class QuickProcedure:
+    """Takes any study whose parameters are empty; calls fewer than ten units hopeless."""
+
+    name: ClassVar[str] = "quick"
+    title: ClassVar[str] = "Quick"
+    Parameters: ClassVar[type[BaseModel]] = BaseModel
+    Verdict: ClassVar[type[BaseModel]] = BaseModel
+
+    def check(self, study: Study) -> None:
+        if study.parameters:
+            raise StudyError("parameter *: there is no such parameter")
+
+    def cost(self, study: Study) -> Guarantee:
+        return Guarantee(budget=study.budget, events=(GaussianEvent(noise_multiplier=4.0),))
+
+    def numbers_released(self, study: Study) -> int:
+        return 7
+
+    def warnings(self, study: Study, units: Mapping[str, int]) -> tuple[str, ...]:
+        return ("there are too few units.",) if min(units.values()) < 10 else ()
+
+    def summarise(self, study: Study, table: Table) -> Any:
+        raise NotImplementedError
+
+    def privatise(self, study: Study, summary: Any, noise: NoiseSource) -> Release:
+        raise NotImplementedError
+
+    def check_release(self, study: Study, release: Release) -> None:
+        raise NotImplementedError
+
+    def assemble(
+        self, study: Study, releases: Mapping[str, Release], progress: Progress | None = None
+    ) -> BaseModel:
+        raise NotImplementedError
+
+
+@pytest.fixture(autouse=True)
+def quick_procedure(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(PROCEDURES, "quick", QuickProcedure())
+
+
+@dataclass
+class MemoryTester:
+    """Implements the client's Transport. ``lie`` may change any answer on its way out."""
+
+    key: PrivateKey = field(default_factory=PrivateKey.generate)
+    parties: dict[str, tuple[str, str]] = field(default_factory=dict)
+    envelopes: dict[str, bytes] = field(default_factory=dict)
+    verdicts: dict[str, bytes] = field(default_factory=dict)
+    asked: list[HttpRequest] = field(default_factory=list)
+    polls_before_verdict: int = 0
+    page_size: int = 2
+    lie: Callable[[HttpRequest, HttpResponse], HttpResponse] = field(default=lambda _, answer: answer)
+
+    def send(self, request: HttpRequest) -> HttpResponse:
+        self.asked.append(request)
+        return self.lie(request, self._answer(request))
+
+    def close(self) -> None:
+        pass
+
+    def end(self, digest: str, **fields: Any) -> None:
+        """End a study with a verdict."""
+        message = {"outcome": "completed", "releases": {}, "result": RESULT, "software": "memory"} | fields
+        payload = encode(VerdictMessage(study=digest, **message))
+        self.verdicts[digest] = seal(payload, VERDICT_TYPE, self.key)
+
+    def _answer(self, request: HttpRequest) -> HttpResponse:
+        parts = request.path.strip("/").split("/")[1:]
+        match request.method, parts:
+            case "GET", ["identity"]:
+                identity = {"name": "tester", "key": self.key.public_hex, "audience": "a", "software": "s"}
+                return document(200, identity)
+            case "GET", ["parties"]:
+                items = [{"name": n, "key": k, "role": r} for n, (k, r) in self.parties.items()]
+                return self._page(items, request)
+            case "GET", ["studies"]:
+                return self._page([self._summary(digest) for digest in self.envelopes], request)
+            case "PUT", ["studies", digest]:
+                assert request.body is not None
+                self.envelopes[digest] = request.body
+                return document(201, {})
+            case "GET", ["studies", digest] if digest in self.envelopes:
+                return document(200, self._summary(digest))
+            case "GET", ["studies", digest, "envelope"] if digest in self.envelopes:
+                return HttpResponse(200, {}, self.envelopes[digest])
+            case "GET", ["studies", digest, "verdict"]:
+                self.polls_before_verdict -= 1
+                if self.polls_before_verdict < 0 and digest in self.verdicts:
+                    return HttpResponse(200, {}, self.verdicts[digest])
+                return problem("verdict-pending")
+            case "PUT", ["studies", digest, "cancellation"]:
+                return document(201, {})
+            case "POST", ["invitations"]:
+                return document(201, {"invitation": "secret", "expires_at": 5})
+            case "POST", ["enrolments"]:
+                assert request.body is not None
+                fields = json.loads(request.body)
+                self.parties[fields["name"]] = (fields["key"], fields["role"])
+                return document(201, {name: fields[name] for name in ("name", "key", "role")})
+        return problem("unknown-study")
+
+    def _page(self, items: list[dict[str, Any]], request: HttpRequest) -> HttpResponse:
+        start = int(request.query.get("cursor", "0"))
+        end = start + self.page_size
+        following = str(end) if end < len(items) else None
+        return document(200, {"items": items[start:end], "next": following})
+
+    def _summary(self, digest: str) -> dict[str, Any]:
+        envelope = self.envelopes[digest]
+        study = decode(Study, open_envelope(envelope, STUDY_TYPE, peek_key_id(envelope)))
+        return {
+            "digest": digest,
+            "title": study.title,
+            "procedure": study.procedure,
+            "state": "completed" if digest in self.verdicts else "collecting",
+            "created_at": study.created_at,
+            "deadline": study.deadline,
+            "owners": [{"name": owner.name, "sent": False, "declined": False} for owner in study.owners],
+            "progress": {"fraction": 0.0, "step": ""},
+        }
+
+
+def document(status: int, fields: dict[str, Any]) -> HttpResponse:
+    return HttpResponse(status, {"content-type": "application/json"}, json.dumps(fields).encode())
+
+
+def problem(slug: str, **fields: Any) -> HttpResponse:
+    content = problem_document(slug, **fields)
+    return HttpResponse(content["status"], {"content-type": MEDIA_TYPE}, json.dumps(content).encode())
+
+
+@pytest.fixture
+def analyst_key() -> PrivateKey:
+    return PrivateKey.generate()
+
+
+@pytest.fixture
+def memory_tester(analyst_key: PrivateKey) -> MemoryTester:
+    tester = MemoryTester()
+    tester.parties = {
+        name: (PrivateKey.generate().public_hex, "owner") for name in ("north", "south", "west")
+    }
+    tester.parties["ann"] = (analyst_key.public_hex, "analyst")
+    return tester
+
+
+@pytest.fixture
+def draft() -> dict[str, Any]:
+    return {
+        "title": "Are they alike?",
+        "procedure": "quick",
+        "columns": [
+            {"kind": "numeric", "name": "age", "lower": 0, "upper": 120},
+            {"kind": "categorical", "name": "sex", "levels": ["F", "M"]},
+        ],
+        "owners": [
+            {"name": "north", "data_set": "patients", "units": 1000},
+            {"name": "south", "data_set": "patients", "units": 900},
+        ],
+        "epsilon": 1.0,
+        "delta": 1e-5,
+    }
