@@ -44,7 +44,7 @@ bench: $(DEVELOPMENT) ## level, power and speed, as in docs; BENCH_FLAGS reaches
 
 .PHONY: audit
 audit: $(DEVELOPMENT) ## the adversarial searches and attacks alone, slow ones included
-	$(BIN)/python -m pytest -m "slow or not slow" $(wildcard tests/attacks tests/audits tests/faults) $(TEST_FLAGS)
+	$(BIN)/python -m pytest $(wildcard tests/attacks tests/audits tests/faults) $(TEST_FLAGS)
 
 .PHONY: lock
 lock: ## resolve the newest versions afresh and write constraints.txt
