@@ -140,6 +140,28 @@ def test_a_planted_machine_path_or_host_is_seen(planted: str) -> None:
     assert any(pattern.search(planted) for pattern in FORBIDDEN)
 
 
+def missing_pages(text: str) -> set[str]:
+    """The Markdown pages that a source file names and that do not exist."""
+    named = re.findall(r"(?<![\w./])(?:[\w-]+/)*[\w-]+\.md\b", text)
+    bare = {page.name for page in PAGES}
+    return {page for page in named if page not in bare and not (ROOT / page).exists()}
+
+
+def test_every_page_that_the_source_names_exists() -> None:
+    found = {
+        f"{path.relative_to(ROOT)}: {page}"
+        for path in project_files()
+        if path.suffix in {".py", ".toml", ".yml"} and path != Path(__file__).resolve()
+        for page in missing_pages(path.read_text())
+    }
+    assert found == set()
+
+
+def test_a_missing_page_is_seen() -> None:
+    text = "derived in docs/mathematics/nowhere.md, not in README.md or docs/index.md"
+    assert missing_pages(text) == {"docs/mathematics/nowhere.md"}
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_every_command_that_a_page_names_exists(page: Path) -> None:
     assert list(unknown_commands(page.read_text(), all_commands())) == []
