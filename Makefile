@@ -39,8 +39,8 @@ check: $(DEVELOPMENT) ## ruff, mypy and the import contract
 	$(BIN)/lint-imports --no-cache
 
 .PHONY: bench
-bench: $(DEVELOPMENT) ## level, power and speed, as in docs; BENCH_FLAGS reaches the command
-	$(BIN)/python -m benchmarks $(BENCH_FLAGS)
+bench: $(DEVELOPMENT) ## the table of levels and powers in docs (hours); BENCH_FLAGS="--runs 20" for a glance
+	$(BIN)/python -m benchmarks.two_sample --runs 500 --out docs/benchmarks/two-sample.md $(BENCH_FLAGS)
 
 .PHONY: audit
 audit: $(DEVELOPMENT) ## the adversarial searches and attacks alone, slow ones included
