@@ -15,7 +15,7 @@ from typing import Any
 from tacit.errors import ConfigurationError
 from tacit.keys import create_key
 
-TESTER_PORT = 8700
+TESTER_PORT = 8400
 """Default port of a tester."""
 
 AGENT_PORT = 8710
@@ -63,8 +63,8 @@ class PolicySetup:
     units_min: int = 100
     procedures: Sequence[str] = ("kernel_two_sample",)
     analysts: Sequence[str] = ("*",)
-    columns: Mapping[str, Sequence[str]] | None = None
-    """Columns that may be used, by data set."""
+    columns: Sequence[str] = ()
+    """Columns of the data set that studies may use; none unless listed, ``*`` for every one."""
 
 
 def init_tester(folder: Path, name: str, host: str, port: int, url: str | None = None) -> Path:
@@ -75,7 +75,7 @@ def init_tester(folder: Path, name: str, host: str, port: int, url: str | None =
         folder / "tester.toml",
         {
             "name": name,
-            "url": url or f"http://{host}:{port}",
+            "url": (url or f"http://{host}:{port}").rstrip("/"),
             "host": host,
             "port": port,
             "key_file": "tester.pem",
@@ -105,7 +105,6 @@ def init_agent(
         "epsilon": data_set.epsilon,
         "delta": data_set.delta,
     }
-    allowed = {name: {"columns": list(listed)} for name, listed in (policy.columns or {}).items()}
     _write(
         folder / "policy.toml",
         {
@@ -115,7 +114,7 @@ def init_agent(
             "units_min": policy.units_min,
             "procedures": list(policy.procedures),
             "analysts": list(policy.analysts),
-            "data_sets": allowed or None,
+            "data_sets": {data_set.name: {"columns": list(policy.columns)}},
         },
     )
     return _write(

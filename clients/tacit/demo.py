@@ -84,7 +84,7 @@ def owners(epsilon: float, delta: float, folder: Path) -> list[OwnerSetup]:
         epsilon_per_study_max=epsilon,
         delta_per_study_max=delta,
         units_min=100,
-        columns={DATA_SET: [column["name"] for column in COLUMNS]},
+        columns=[column["name"] for column in COLUMNS],
     )
     described = []
     for name in HOSPITALS:

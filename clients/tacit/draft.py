@@ -29,6 +29,9 @@ from tacit_protocol.messages.study import (
 from tacit_protocol.privacy.guarantee import Budget, Guarantee
 from tacit_protocol.signing.envelope import digest
 
+HOPELESS = "Hopeless: "
+"""What a procedure's warning starts with where the study should not be run as planned."""
+
 HOURS_MAX = 90 * 24
 """Longest time a study may stay open: the tester takes deadlines of up to 90 days."""
 
@@ -121,8 +124,8 @@ class StudyDraft(_DraftModel):
 class PreparedStudy:
     """A frozen study and what it would cost, before anything is sent.
 
-    ``payload`` holds its exact bytes; ``warnings`` says what makes it hopeless at the declared numbers of
-    units, and ``units_declared`` whether every owner declares one, without which that is not looked at.
+    ``payload`` holds its exact bytes; ``warnings`` says what limits it at the declared numbers of units, and
+    ``units_declared`` whether every owner declares one, without which that is not looked at.
     """
 
     study: Study
@@ -132,6 +135,11 @@ class PreparedStudy:
     numbers_released: int
     warnings: tuple[str, ...]
     units_declared: bool
+
+    @property
+    def hopeless(self) -> tuple[str, ...]:
+        """Those warnings for which the study should not be sent."""
+        return tuple(warning for warning in self.warnings if warning.startswith(HOPELESS))
 
 
 def prepare(study: Study) -> PreparedStudy:

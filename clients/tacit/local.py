@@ -7,6 +7,7 @@ randomness, as in an agent. Nothing here keeps a ledger: results about real peop
 from collections.abc import Sequence
 from typing import Any, Literal
 
+import numpy as np
 import numpy.typing as npt
 
 from tacit.array_table import ArrayTable
@@ -15,6 +16,7 @@ from tacit.errors import InputError
 from tacit.frames import Sample, read_samples
 from tacit.in_process import local_study, run, seed_text
 from tacit.planning import PowerPlan, plan_power
+from tacit.public_choices import public_parameters
 from tacit.results import TwoSampleResult
 from tacit_protocol.privacy.noise import OpenDPNoise
 from tacit_protocol.procedures.registry import procedure_named
@@ -43,6 +45,7 @@ def kernel_two_sample(
     units: str | Sequence[npt.ArrayLike] | None = None,
     seed: int | None = None,
     names: Sequence[str] | None = None,
+    **parameters: Any,
 ) -> TwoSampleResult:
     """Test privately whether two or more samples come from one population (Raj et al., corrected).
 
@@ -60,11 +63,13 @@ def kernel_two_sample(
         null: null distribution; "asymptotic" is a baseline that is not calibrated.
         statistic: form of the statistic.
         alpha: level of the test, in (0, 0.5).
-        public: a public sample with the same columns, from which test locations are taken.
+        public: a public sample with the same columns, from which the "me" features take their locations and
+            the "scf" features their bandwidth.
         units: the column that names a row's privacy unit, or for each sample an array (n,) of units; by
             default every row is a unit.
         seed: fixes public choices and simulations. Never the noise: two calls differ.
         names: the owners' names, by default sample-1, sample-2, ...
+        parameters: further parameters of the procedure, such as ``bandwidth`` or ``replicates``.
 
     Returns:
         A frozen result that unpacks into ``statistic, pvalue``.
@@ -85,18 +90,21 @@ def kernel_two_sample(
         raise InputError("pass at least two samples")
     read, unit_values = _read(samples, columns, units)
     domain = domain_of(bounds, list(read[0].columns))
-    parameters = {
+    chosen: dict[str, Any] = {
         "features": features,
         "n_features": n_features,
         "statistic": statistic,
         "null": null,
         "calibration": calibration,
-        "public": public,
     }
+    if public is not None:
+        sample = read_samples([public], list(read[0].columns))[0]
+        rng = np.random.default_rng(seed)
+        chosen |= public_parameters(sample, domain, features, n_features, rng)
     study = local_study(
         domain,
         _owner_names(names, len(read)),
-        parameters,
+        chosen | parameters,
         epsilon=epsilon,
         delta=delta,
         alpha=alpha,

@@ -5,6 +5,7 @@ No socket, no waiting and no clock in here: :class:`~tacit.client.Client` and
 :data:`NOTHING`.
 """
 
+import math
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import Literal, TypeVar
@@ -41,7 +42,7 @@ from tacit_protocol.signing.keys import PrivateKey, SignatureError
 PAGES_MAX = 1000
 """Most pages of one listing that are read: a tester that never ends a list is not followed for ever."""
 
-POLL_WAIT_S = 2.0
+POLL_WAIT_S = 2
 """How long one question for the verdict may wait at the tester; short, so that progress is seen."""
 
 PAUSE_S = 0.2
@@ -231,8 +232,8 @@ def prepare_study(session: Session, draft: StudyDraft) -> Operation[PreparedStud
 def create_study(session: Session, study: StudyDraft | PreparedStudy, force: bool) -> Operation[str]:
     """Sign a study and hand it to the tester. Returns its digest."""
     prepared = study if isinstance(study, PreparedStudy) else (yield from prepare_study(session, study))
-    if prepared.warnings and not force:
-        raise HopelessStudyError(prepared.warnings)
+    if prepared.hopeless and not force:
+        raise HopelessStudyError(prepared.hopeless)
     envelope = seal(prepared.payload, STUDY_TYPE, session.signing_key())
     yield from ask(HttpRequest("PUT", _study_path(prepared.digest), body=envelope))
     return prepared.digest
@@ -260,8 +261,8 @@ def wait_for_verdict(
     asked = yield from study(session, study_digest)
     ends_at = session.elapsed() + timeout_s
     while True:
-        wait_s = max(0.0, min(POLL_WAIT_S, ends_at - session.elapsed()))
-        request = HttpRequest("GET", _study_path(study_digest) + "/verdict", {"wait_s": f"{wait_s:.3f}"})
+        wait_s = max(0, min(POLL_WAIT_S, math.floor(ends_at - session.elapsed())))
+        request = HttpRequest("GET", _study_path(study_digest) + "/verdict", {"wait_s": str(wait_s)})
         answer = yield request
         if answer.status == 200:
             return _verdict(asked, study_digest, answer.body)

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tacit.errors import TacitError
+from tacit.errors import TacitError, VerificationFailedError
 from tacit_protocol.messages.study import Study
 from tacit_protocol.messages.verdict import VerdictMessage
 
@@ -24,13 +24,16 @@ class PlottingError(TacitError):
 class Comparison:
     """One of several hypotheses tested together: which, its adjusted p-value, and the decision.
 
-    ``names`` holds the two owners, or the one column; ``pvalue`` is adjusted after Holm, so that it may be
-    compared with the level as it is.
+    ``names`` holds the two owners, or the columns: one, or two whose dependence is compared. ``pvalue`` is
+    adjusted after Holm, so that it may be compared with the level as it is. For owners ``estimate`` is their
+    squared MMD and ``interval`` covers it.
     """
 
     names: tuple[str, ...]
     pvalue: float
     reject: bool
+    estimate: float | None = None
+    interval: tuple[float, float] | None = None
 
     def __str__(self) -> str:
         verb = "differ" if self.reject else "no difference shown"
@@ -51,10 +54,10 @@ class TwoSampleResult:
         epsilon: what every owner spent.
         delta: what every owner spent.
         warnings: what limits the test, in words.
-        estimate: estimated squared MMD between the owners, or None.
-        interval: confidence interval of ``estimate`` at level 1 - alpha, or None.
+        estimate: squared maximum mean discrepancy, averaged over pairs of owners, or None.
+        interval: covers what ``estimate`` estimates with probability 1 - alpha at least, or None.
         pairs: which owners differ (Holm).
-        columns: which columns differ (Holm), where the features are column-wise.
+        columns: which columns, and which pairs of columns, differ (Holm), where the features tell.
         verdict: everything that the procedure reports.
     """
 
@@ -132,14 +135,22 @@ class StudyVerdict:
 
 
 def study_verdict(study: Study, message: VerdictMessage) -> StudyVerdict:
-    """Build the typed outcome from a study and its verdict, whose signature the caller has checked."""
-    result = two_sample_result(study, message.result) if message.result is not None else None
-    return StudyVerdict(message.study, study, message, result)
+    """Build the typed outcome from a study and its verdict, whose signature the caller has checked.
+
+    Raises:
+        VerificationFailedError: the verdict is not what the study's procedure reports.
+    """
+    if message.result is None:
+        return StudyVerdict(message.study, study, message, None)
+    try:
+        return StudyVerdict(message.study, study, message, two_sample_result(study, message.result))
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise VerificationFailedError("the verdict is not what the study's procedure reports") from error
 
 
 def two_sample_result(study: Study, verdict: Mapping[str, Any]) -> TwoSampleResult:
-    """Build the typed result from a study and the verdict of ``kernel_two_sample``."""
-    interval = verdict.get("interval")
+    """Build the typed result from a study and the verdict of ``kernel_two_sample``, as plain values."""
+    estimate = verdict["squared_mmd"]
     return TwoSampleResult(
         statistic=float(verdict["statistic"]),
         pvalue=float(verdict["pvalue"]),
@@ -149,16 +160,23 @@ def two_sample_result(study: Study, verdict: Mapping[str, Any]) -> TwoSampleResu
         n={str(name): int(units) for name, units in verdict["units"].items()},
         epsilon=study.budget.epsilon,
         delta=study.budget.delta,
-        warnings=tuple(verdict["warnings"]),
-        estimate=None if verdict.get("estimate") is None else float(verdict["estimate"]),
-        interval=None if interval is None else (float(interval[0]), float(interval[1])),
-        pairs=tuple(
-            Comparison(tuple(pair["owners"]), float(pair["pvalue"]), bool(pair["reject"]))
-            for pair in verdict["pairs"]
-        ),
+        warnings=tuple(str(warning) for warning in verdict["warnings"]),
+        estimate=None if estimate is None else float(estimate),
+        interval=None if estimate is None else (float(verdict["lower"]), float(verdict["upper"])),
+        pairs=tuple(_pair(pair) for pair in verdict["pairs"]),
         columns=tuple(
-            Comparison((str(column["column"]),), float(column["pvalue"]), bool(column["reject"]))
-            for column in verdict["columns"]
+            Comparison(tuple(map(str, group["columns"])), float(group["pvalue"]), bool(group["reject"]))
+            for group in verdict["columns"]
         ),
         verdict=verdict,
+    )
+
+
+def _pair(pair: Mapping[str, Any]) -> Comparison:
+    return Comparison(
+        names=(str(pair["first"]), str(pair["second"])),
+        pvalue=float(pair["pvalue"]),
+        reject=bool(pair["reject"]),
+        estimate=float(pair["squared_mmd"]),
+        interval=(float(pair["lower"]), float(pair["upper"])),
     )

@@ -30,10 +30,21 @@ RESULT: dict[str, Any] = {
     "method": "a method",
     "units": {"north": 1000, "south": 900},
     "warnings": [],
-    "estimate": 0.02,
-    "interval": [0.01, 0.03],
-    "pairs": [{"owners": ["north", "south"], "pvalue": 0.002, "reject": True}],
-    "columns": [{"column": "age", "pvalue": 0.5, "reject": False}],
+    "squared_mmd": 0.02,
+    "lower": 0.01,
+    "upper": 0.03,
+    "pairs": [
+        {
+            "first": "north",
+            "second": "south",
+            "pvalue": 0.002,
+            "reject": True,
+            "squared_mmd": 0.02,
+            "lower": 0.01,
+            "upper": 0.03,
+        }
+    ],
+    "columns": [{"kind": "column", "columns": ["age"], "pvalue": 0.5, "reject": False}],
 }
 
 
@@ -56,7 +67,7 @@ class QuickProcedure:
         return 7
 
     def warnings(self, study: Study, units: Mapping[str, int]) -> tuple[str, ...]:
-        return ("there are too few units.",) if min(units.values()) < 10 else ()
+        return ("Hopeless: there are too few units",) if min(units.values()) < 10 else ()
 
     def summarise(self, study: Study, table: Table) -> Any:
         raise NotImplementedError

@@ -87,7 +87,7 @@ def test_a_hopeless_study_is_not_sent_unless_forced(client: Client, memory_teste
     draft["owners"][0]["units"] = 3
     with pytest.raises(HopelessStudyError, match="too few units") as caught:
         client.create_study(draft)
-    assert caught.value.warnings == ("there are too few units.",)
+    assert caught.value.warnings == ("Hopeless: there are too few units",)
     assert memory_tester.envelopes == {}
     assert client.create_study(draft, force=True) in memory_tester.envelopes
 
@@ -157,6 +157,9 @@ def test_waiting_tells_progress_and_returns_the_verdict(
     statistic, pvalue = verdict.result
     assert (statistic, pvalue, verdict.result.reject) == (12.5, 0.001, True)
     assert (verdict.result.alpha, verdict.result.epsilon) == (0.05, 1.0)
+    assert (verdict.result.estimate, verdict.result.interval) == (0.02, (0.01, 0.03))
+    assert verdict.result.pairs[0].names == ("north", "south")
+    assert verdict.result.columns[0].names == ("age",)
 
 
 def test_waiting_gives_up_in_time(client: Client, draft: Draft) -> None:
@@ -190,13 +193,26 @@ def with_a_changed_byte(tester: Any, digest: str) -> None:
     tester.verdicts[digest] = tester.verdicts[digest].replace(b'"payload":"e', b'"payload":"f', 1)
 
 
+def that_its_procedure_does_not_report(tester: Any, digest: str) -> None:
+    tester.end(digest, result={"pvalue": 0.5})
+
+
 def of_another_type(tester: Any, digest: str) -> None:
     tester.end(digest)
     payload = open_envelope(tester.verdicts[digest], VERDICT_TYPE, tester.key.public_hex)
     tester.verdicts[digest] = seal(payload, STUDY_TYPE, tester.key)
 
 
-@pytest.mark.parametrize("forge", [signed_by_another, of_another_study, with_a_changed_byte, of_another_type])
+@pytest.mark.parametrize(
+    "forge",
+    [
+        signed_by_another,
+        of_another_study,
+        with_a_changed_byte,
+        of_another_type,
+        that_its_procedure_does_not_report,
+    ],
+)
 def test_a_forged_verdict_is_found_out(
     client: Client, memory_tester: Any, draft: Draft, forge: Callable[[Any, str], None]
 ) -> None:

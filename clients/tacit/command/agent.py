@@ -29,7 +29,9 @@ def init(
     epsilon_per_study: Annotated[float, typer.Option(help="Most epsilon of one study.")] = 1.0,
     delta_per_study: Annotated[float, typer.Option(help="Most delta of one study.")] = 1e-5,
     units_min: Annotated[int, typer.Option(help="Fewest privacy units that a study may use.")] = 100,
-    column: Annotated[list[str] | None, typer.Option(help="A column that studies may use.")] = None,
+    column: Annotated[
+        list[str] | None, typer.Option(help="A column that studies may use; none unless named.")
+    ] = None,
     folder: Annotated[Path, typer.Option(help="Where to write the files.")] = Path("agent"),
     host: Annotated[str, typer.Option(help="Address of the local page.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="Port of the local page.", min=1, max=65535)] = 8710,
@@ -49,7 +51,7 @@ def init(
         epsilon_per_study_max=epsilon_per_study,
         delta_per_study_max=delta_per_study,
         units_min=units_min,
-        columns={data_set: column} if column else None,
+        columns=column or [],
     )
     file = init_agent(
         folder,
@@ -66,7 +68,8 @@ def init(
         return
     lines(
         f"Wrote {file}, policy.toml and the key. Public key: {key}",
-        f"Read {folder / 'policy.toml'}: it decides what may leave. Next:",
+        f"Read {folder / 'policy.toml'}: it decides what may leave, and which columns may be used.",
+        "Next:",
         f"  tacit doctor --config {file}",
         f"  tacit agent enrol --config {file} --invitation ...",
         f"  tacit agent serve --config {file}",
@@ -104,13 +107,13 @@ def status(config: AgentFile = AGENT_FILE, as_json: Json = False) -> None:
     if as_json:
         print_json(found)
         return
-    lines(f"{found['party']}, tester {found['tester']}")
+    lines(f"{found['party']['name']}, tester {found['tester']['url']}")
     table(
         ("Data set", "Units", "Epsilon cap", "Spent", "Left"),
         [
             (
                 data_set["name"],
-                data_set["units"],
+                data_set["units"] or "not read yet",
                 *(epsilon_text(data_set[f"epsilon_{part}_micro"]) for part in ("cap", "spent", "left")),
             )
             for data_set in found["data_sets"]
@@ -141,11 +144,11 @@ def inbox(
         [
             (
                 study["digest"][:12],
-                study["title"],
+                study["title"] or "(cannot be read)",
                 study["state"],
-                study["data_set"],
-                epsilon_text(study["epsilon_micro"]),
-                study["numbers_released"],
+                study["data_set"] or "",
+                "" if study["epsilon_micro"] is None else epsilon_text(study["epsilon_micro"]),
+                study["numbers_released"] or "",
                 time_text(study["deadline"]),
             )
             for study in studies

@@ -46,7 +46,7 @@ def tester_client(tester_file: Path) -> "Client":
     local_host = "127.0.0.1" if host in {"0.0.0.0", "::"} else host  # noqa: S104 (compared, not bound)
     url = f"http://{local_host}:{fields.get('port', TESTER_PORT)}"
     audience = str(fields.get("audience") or text_field(fields, "url", tester_file))
-    return Client(url, key, audience=audience.rstrip("/"), tester_key=key.public_hex)
+    return Client(url, key, audience=audience, tester_key=key.public_hex)
 
 
 def agent_client(agent_file: Path) -> "AgentClient":

@@ -11,7 +11,7 @@ from tacit.command.output import AGENT_FILE, AgentFile, Json
 app = typer.Typer(name="ledger", help="Show and export an owner's ledger.", no_args_is_help=True)
 
 DataSet = Annotated[str | None, typer.Option(help="Only this data set.")]
-FIELDS = ("sequence", "at", "data_set", "study", "epsilon_micro", "delta_pico", "spent_after_micro")
+FIELDS = ("sequence", "at", "data_set", "kind", "study", "epsilon_micro", "delta_pico", "spent_after_micro")
 
 
 @app.command("show")
@@ -26,13 +26,13 @@ def show(data_set: DataSet = None, config: AgentFile = AGENT_FILE, as_json: Json
         print_json(entries)
         return
     table(
-        ("#", "At", "Data set", "Study", "Epsilon", "Delta", "Spent so far"),
+        ("#", "At", "Data set", "What", "Epsilon", "Delta", "Epsilon spent so far"),
         [
             (
                 entry["sequence"],
                 _when(entry["at"]),
                 entry["data_set"],
-                entry["study"][:12],
+                "cap set" if entry["study"] is None else f"study {entry['study'][:12]}",
                 epsilon_text(entry["epsilon_micro"]),
                 delta_text(entry["delta_pico"]),
                 epsilon_text(entry["spent_after_micro"]),

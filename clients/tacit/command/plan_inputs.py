@@ -21,8 +21,8 @@ def amounts(texts: Sequence[str]) -> dict[str, float]:
 
 def read_public(path: Path, columns: Sequence[str]) -> Any:
     """Read a public sample's columns as an Arrow table; NA and empty cells are missing."""
-    # pyarrow has no types; it loads only where a file is given.
-    from pyarrow import ArrowInvalid, csv, parquet  # type: ignore[import-untyped]  # noqa: PLC0415
+    # Loads only where a file is given.
+    from pyarrow import ArrowInvalid, csv, parquet  # noqa: PLC0415
 
     try:
         if path.suffix == ".parquet":

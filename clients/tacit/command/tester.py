@@ -17,7 +17,7 @@ def init(
     folder: Annotated[Path, typer.Option(help="Where to write tester.toml and the key.")] = Path("tester"),
     name: Annotated[str, typer.Option(help="The tester's name.")] = "tester",
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="Port to listen on.", min=1, max=65535)] = 8700,
+    port: Annotated[int, typer.Option(help="Port to listen on.", min=1, max=65535)] = 8400,
     url: Annotated[str | None, typer.Option(help="Public URL; by default made of host and port.")] = None,
     as_json: Json = False,
 ) -> None:
