@@ -1,0 +1,1 @@
+"""The tester: the untrusted service that keeps studies, takes releases and computes verdicts."""

@@ -1,0 +1,93 @@
+"""Puts a tester together."""
+
+import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from importlib.metadata import version
+
+import structlog
+from fastapi import FastAPI
+from sqlalchemy.engine import Engine
+
+from tacit_services.shared.clock import Clock, system_clock
+from tacit_services.shared.database import DatabaseError, check_database
+from tacit_services.shared.http_app import BearerToken, create_app
+from tacit_services.shared.http_server import Stopping
+from tacit_services.shared.settings import read_private_key
+from tacit_services.tester.access import Access
+from tacit_services.tester.answers import Answers
+from tacit_services.tester.endings import Signer
+from tacit_services.tester.jobs import Worker
+from tacit_services.tester.routes import Tester, make_router
+from tacit_services.tester.settings import TesterSettings
+from tacit_services.tester.studies import Identity, Studies
+from tacit_services.tester.waiting import RECHECK_S, Bell
+
+JOIN_S = 1.0
+"""How long a stopping service waits for its worker; a job under way is given back for the next tester."""
+
+log = structlog.get_logger()
+
+
+def create_tester(settings: TesterSettings, engine: Engine, clock: Clock = system_clock) -> FastAPI:
+    """Make the tester's app. Its database must have been upgraded.
+
+    ``app.state`` holds ``worker`` (a :class:`Worker`, run by the app's lifespan), ``bell`` and ``stopping``.
+
+    Raises:
+        SettingsError: the key file cannot be read.
+    """
+    key, software = read_private_key(settings.key_file), f"tacit {version('tacit')}"
+    signer, identity = Signer(key, software), Identity(settings.name, key.public_hex)
+    studies = Studies(engine, identity)
+    worker, bell, stopping = Worker(engine, studies, signer, clock), Bell(), Stopping()
+    tester = Tester(
+        engine=engine,
+        identity=identity,
+        audience=settings.token_audience,
+        software=software,
+        studies=studies,
+        answers=Answers(engine, studies, signer, clock),
+        access=Access(engine, key.public_hex, BearerToken(settings.token_audience, clock)),
+        bell=bell,
+        stopping=stopping,
+        clock=clock,
+    )
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        thread = threading.Thread(target=_work, args=(worker, bell, stopping), name="worker", daemon=True)
+        thread.start()
+        yield
+        stopping.requested = True
+        bell.ring()
+        thread.join(JOIN_S)
+        if thread.is_alive():
+            worker.abandon()
+
+    app = create_app(
+        title="Tacit tester",
+        version=version("tacit"),
+        metrics_prefix="tacit_tester",
+        check_ready=lambda: check_database(engine),
+        gauges=studies.counts,
+        lifespan=lifespan,
+    )
+    app.include_router(make_router(tester))
+    app.state.worker, app.state.bell, app.state.stopping = worker, bell, stopping
+    return app
+
+
+def _work(worker: Worker, bell: Bell, stopping: Stopping) -> None:
+    """Run the worker until the service stops."""
+    while not stopping.requested:
+        seen = bell.rings
+        try:
+            was_busy = worker.run_once()
+        except DatabaseError as error:
+            log.warning("worker_waits_for_database", kind=type(error).__name__)
+            was_busy = False
+        if was_busy:
+            bell.ring()
+        else:
+            bell.wait_blocking(seen, RECHECK_S)

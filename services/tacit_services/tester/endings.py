@@ -1,0 +1,117 @@
+"""How a study's collecting ends: with all releases in, incomplete, or cancelled."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection, Engine
+
+from tacit_protocol.messages.encoding import encode
+from tacit_protocol.messages.verdict import VerdictMessage
+from tacit_protocol.signing.envelope import VERDICT_TYPE, seal
+from tacit_protocol.signing.keys import PrivateKey
+from tacit_services.shared.database import run_transaction
+from tacit_services.tester.tables import DECLINES, JOBS, PROGRESS, RELEASES, STUDIES, STUDY_OWNERS, VERDICTS
+
+SWEPT_MAX = 100
+"""Studies ended in one sweep of the deadlines; the next sweep follows within a second."""
+
+
+@dataclass(frozen=True)
+class Signer:
+    """The tester's key, and the software that its verdicts name."""
+
+    key: PrivateKey
+    software: str
+
+    def sign(
+        self,
+        study: str,
+        outcome: Literal["completed", "incomplete", "cancelled"],
+        releases: Mapping[str, str],
+        missing: tuple[str, ...] = (),
+        result: dict[str, Any] | None = None,
+    ) -> bytes:
+        """Write and sign a verdict; returns its envelope."""
+        message = VerdictMessage(
+            study=study,
+            outcome=outcome,
+            releases=dict(releases),
+            missing=missing,
+            result=result,
+            software=self.software,
+        )
+        return seal(encode(message), VERDICT_TYPE, self.key)
+
+
+def release_digests(connection: Connection, study: str) -> dict[str, str]:
+    """Return the digests of the release payloads that were taken, by owner."""
+    rows = connection.execute(sa.select(RELEASES.c.owner, RELEASES.c.digest).where(RELEASES.c.study == study))
+    return {row.owner: row.digest for row in rows}
+
+
+def owner_names(connection: Connection, study: str) -> list[str]:
+    """Return the study's owners in its own order."""
+    query = sa.select(STUDY_OWNERS.c.owner).where(STUDY_OWNERS.c.study == study)
+    return list(connection.execute(query.order_by(STUDY_OWNERS.c.position)).scalars())
+
+
+def end_if_answered(connection: Connection, study: str, signer: Signer, now: int) -> None:
+    """After an answer: with every release in, queue the verdict; with every owner heard, end the study."""
+    owners, digests = owner_names(connection, study), release_digests(connection, study)
+    if len(digests) == len(owners):
+        _set_state(connection, study, "computing")
+        connection.execute(JOBS.insert().values(study=study, holder=None, lease_until=0.0, attempts=0))
+        connection.execute(PROGRESS.insert().values(study=study, fraction=0.0, step="waiting"))
+        return
+    declined = connection.execute(
+        sa.select(sa.func.count()).select_from(DECLINES).where(DECLINES.c.study == study)
+    ).scalar_one()
+    if len(digests) + declined == len(owners):
+        end(connection, study, "incomplete", signer, now)
+
+
+def end(
+    connection: Connection, study: str, outcome: Literal["incomplete", "cancelled"], signer: Signer, now: int
+) -> None:
+    """End a collecting study without a result, with a verdict that names whose release is missing."""
+    digests = release_digests(connection, study)
+    missing = tuple(name for name in owner_names(connection, study) if name not in digests)
+    store_verdict(connection, study, outcome, signer.sign(study, outcome, digests, missing), now)
+
+
+def store_verdict(connection: Connection, study: str, outcome: str, envelope: bytes, now: int) -> None:
+    """Store the study's one verdict and give the study its last state."""
+    connection.execute(
+        VERDICTS.insert().values(study=study, envelope=envelope, outcome=outcome, created_at=now)
+    )
+    _set_state(connection, study, outcome)
+
+
+def fail(connection: Connection, study: str) -> None:
+    """Give up on computing a verdict."""
+    connection.execute(JOBS.delete().where(JOBS.c.study == study))
+    _set_state(connection, study, "failed")
+
+
+def end_overdue(engine: Engine, signer: Signer, now: int) -> int:
+    """End the studies whose deadline has passed; returns how many were ended."""
+
+    def overdue(connection: Connection) -> list[str]:
+        query = sa.select(STUDIES.c.digest).where(STUDIES.c.state == "collecting", STUDIES.c.deadline <= now)
+        return list(connection.execute(query.order_by(STUDIES.c.sequence).limit(SWEPT_MAX)).scalars())
+
+    def end_one(connection: Connection, study: str) -> None:
+        state = sa.select(STUDIES.c.state).where(STUDIES.c.digest == study)
+        if connection.execute(state).scalar_one() == "collecting":
+            end(connection, study, "incomplete", signer, now)
+
+    studies = run_transaction(engine, overdue, read_only=True)
+    for study in studies:
+        run_transaction(engine, lambda connection, study=study: end_one(connection, study))  # type: ignore[misc]
+    return len(studies)
+
+
+def _set_state(connection: Connection, study: str, state: str) -> None:
+    connection.execute(STUDIES.update().where(STUDIES.c.digest == study).values(state=state))

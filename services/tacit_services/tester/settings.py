@@ -1,0 +1,41 @@
+"""The tester's settings (``TACIT_TESTER_…`` or a TOML file)."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field
+from pydantic_settings import SettingsConfigDict
+
+from tacit_services.shared.settings import ServiceSettings
+
+
+class TesterSettings(ServiceSettings):
+    """What a tester needs to run."""
+
+    model_config = SettingsConfigDict(env_prefix="TACIT_TESTER_")
+
+    name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$")]
+    """The tester's party name."""
+    url: Annotated[str, Field(pattern=r"^https?://[^\s?#]+$", max_length=500)]
+    """The public URL that the parties call."""
+    key_file: Path
+    """The tester's private key, PEM."""
+    audience: Annotated[str, Field(min_length=1, max_length=500)] | None = None
+    """What the parties' tokens must be addressed to; the public URL unless set."""
+    host: str = "127.0.0.1"
+    """Address to listen on."""
+    port: Annotated[int, Field(ge=1, le=65535)] = 8400
+    """Port to listen on."""
+    database_url: str = "sqlite:///tester.sqlite3"
+    """``sqlite:///file`` or ``postgresql://user:password@host/name``."""
+    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
+    """Least severe log line that is written."""
+    tls_certificate_file: Path | None = None
+    """Certificate chain, PEM; set it with ``tls_key_file`` to serve TLS without a proxy."""
+    tls_key_file: Path | None = None
+    """The certificate's private key, PEM."""
+
+    @property
+    def token_audience(self) -> str:
+        """The audience that tokens must name."""
+        return self.audience or self.url

@@ -1,0 +1,287 @@
+"""Studies: taking them, reading them back, and listing them."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Literal
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection, Engine
+
+from tacit_protocol.messages.encoding import decode
+from tacit_protocol.messages.study import Study
+from tacit_protocol.procedures.base import StudyError
+from tacit_protocol.procedures.registry import procedure_named
+from tacit_protocol.signing.envelope import STUDY_TYPE, digest, open_envelope
+from tacit_services.shared.database import run_transaction
+from tacit_services.shared.problem_responses import ProblemError
+from tacit_services.tester.parties import PAGE_SIZE, keys_by_name
+from tacit_services.tester.tables import DECLINES, PROGRESS, RELEASES, STUDIES, STUDY_OWNERS, VERDICTS
+
+DEADLINE_MAX_S = 90 * 24 * 3600
+"""Longest a study may collect: a study that nobody answers should not wait for ever."""
+
+STUDIES_OPEN_MAX = 1000
+"""Most studies of one analyst that collect at once."""
+
+OPEN_RETRY_S = 3600
+"""When an analyst with too many open studies may try again."""
+
+STUDIES_CACHED = 64
+"""Parsed studies kept in memory; they never change."""
+
+State = Literal["collecting", "computing", "completed", "incomplete", "cancelled", "failed"]
+
+
+@dataclass(frozen=True)
+class Identity:
+    """The name and the public key that studies must give for their tester."""
+
+    name: str
+    key: str
+
+
+class Studies:
+    """The studies of one tester."""
+
+    def __init__(self, engine: Engine, identity: Identity) -> None:
+        self._engine = engine
+        self._identity = identity
+        self.parsed = lru_cache(STUDIES_CACHED)(self._parse)
+        """Return the study of a digest; raises the problem ``unknown-study``."""
+        self._warnings_for = lru_cache(STUDIES_CACHED)(self._compute_warnings)
+
+    def create(self, study_digest: str, envelope: bytes, analyst_key: str, now: int) -> bool:
+        """Take a study signed by its analyst; returns False where these very bytes were taken before."""
+        payload = open_envelope(envelope, STUDY_TYPE, analyst_key)
+        if digest(payload) != study_digest:
+            raise ProblemError("digest-mismatch")
+        if run_transaction(
+            self._engine, lambda connection: _is_stored(connection, study_digest, envelope), read_only=True
+        ):
+            return False
+        study = decode(Study, payload)
+        self._check(study, analyst_key, now)
+        return run_transaction(
+            self._engine, lambda connection: _insert(connection, study_digest, envelope, study, now)
+        )
+
+    def envelope(self, study_digest: str) -> bytes:
+        """Return the exact bytes that were taken."""
+        return self._signed(study_digest)[0]
+
+    def summary(self, study_digest: str) -> dict[str, Any]:
+        """Return a study's summary with its warnings."""
+
+        def read(connection: Connection) -> tuple[dict[str, Any], dict[str, int]]:
+            rows = connection.execute(_SUMMARY.where(STUDIES.c.digest == study_digest)).all()
+            if not rows:
+                raise ProblemError("unknown-study")
+            sent = connection.execute(
+                sa.select(RELEASES.c.owner, RELEASES.c.units).where(RELEASES.c.study == study_digest)
+            )
+            return _summaries(connection, rows)[0], {row.owner: row.units for row in sent}
+
+        found, units = run_transaction(self._engine, read, read_only=True)
+        return found | {"warnings": list(self._warnings(study_digest, units))}
+
+    def listing(self, cursor: int | None, state: State | None) -> dict[str, Any]:
+        """Return one page of summaries, newest first."""
+        query = _SUMMARY.order_by(STUDIES.c.sequence.desc()).limit(PAGE_SIZE + 1)
+        if cursor is not None:
+            query = query.where(STUDIES.c.sequence < cursor)
+        if state is not None:
+            query = query.where(STUDIES.c.state == state)
+
+        def read(connection: Connection) -> dict[str, Any]:
+            rows = connection.execute(query).all()
+            more = len(rows) > PAGE_SIZE
+            page = rows[:PAGE_SIZE]
+            return {
+                "items": _summaries(connection, page),
+                "next": str(page[-1].sequence) if more else None,
+            }
+
+        return run_transaction(self._engine, read, read_only=True)
+
+    def inbox(self, owner_key: str, now: int) -> list[dict[str, Any]]:
+        """Return the collecting studies that wait for an answer of the owner with this key, oldest first."""
+        answered = sa.union_all(
+            *(
+                sa.select(table.c.study).where(
+                    table.c.study == STUDY_OWNERS.c.study, table.c.owner == STUDY_OWNERS.c.owner
+                )
+                for table in (RELEASES, DECLINES)
+            )
+        )
+        query = (
+            sa.select(STUDIES.c.digest, STUDIES.c.deadline)
+            .join(STUDY_OWNERS, STUDY_OWNERS.c.study == STUDIES.c.digest)
+            .where(STUDY_OWNERS.c.key == owner_key, STUDIES.c.state == "collecting")
+            .where(STUDIES.c.deadline > now, ~sa.exists(answered))
+            .order_by(STUDIES.c.sequence)
+            .limit(PAGE_SIZE)
+        )
+
+        def read(connection: Connection) -> list[dict[str, Any]]:
+            return [{"digest": row.digest, "deadline": row.deadline} for row in connection.execute(query)]
+
+        return run_transaction(self._engine, read, read_only=True)
+
+    def counts(self) -> dict[str, float]:
+        """Return the number of studies by state, as metrics."""
+        query = sa.select(STUDIES.c.state, sa.func.count()).group_by(STUDIES.c.state)
+
+        def read(connection: Connection) -> dict[str, float]:
+            return {f'studies{{state="{state}"}}': count for state, count in connection.execute(query)}
+
+        return run_transaction(self._engine, read, read_only=True)
+
+    def _check(self, study: Study, analyst_key: str, now: int) -> None:
+        if study.analyst.key != analyst_key:
+            raise ProblemError("study-refused", detail="the study names another analyst")
+        if (study.tester.name, study.tester.key) != (self._identity.name, self._identity.key):
+            raise ProblemError("study-refused", detail="the study names another tester")
+        if study.deadline <= now:
+            raise ProblemError("study-expired")
+        if study.deadline > now + DEADLINE_MAX_S:
+            raise ProblemError("study-refused", detail="the deadline lies more than 90 days ahead")
+        try:
+            procedure_named(study.procedure).check(study)
+        except StudyError as error:
+            raise ProblemError("study-refused", detail=str(error)) from None
+
+    def _warnings(self, study_digest: str, sent: Mapping[str, int]) -> tuple[str, ...]:
+        study = self.parsed(study_digest)
+        expected = {owner.name: owner.units for owner in study.owners if owner.units is not None}
+        return self._warnings_for(study_digest, tuple(sorted((expected | dict(sent)).items())))
+
+    def _compute_warnings(self, study_digest: str, units: tuple[tuple[str, int], ...]) -> tuple[str, ...]:
+        study = self.parsed(study_digest)
+        return procedure_named(study.procedure).warnings(study, dict(units))
+
+    def _parse(self, study_digest: str) -> Study:
+        envelope, analyst_key = self._signed(study_digest)
+        return decode(Study, open_envelope(envelope, STUDY_TYPE, analyst_key))
+
+    def _signed(self, study_digest: str) -> tuple[bytes, str]:
+        """Return a study's envelope and the key of its analyst."""
+        query = sa.select(STUDIES.c.envelope, STUDIES.c.analyst_key).where(STUDIES.c.digest == study_digest)
+        row = run_transaction(
+            self._engine, lambda connection: connection.execute(query).one_or_none(), read_only=True
+        )
+        if row is None:
+            raise ProblemError("unknown-study")
+        return bytes(row.envelope), row.analyst_key
+
+
+_SUMMARY = sa.select(
+    STUDIES.c.sequence,
+    STUDIES.c.digest,
+    STUDIES.c.title,
+    STUDIES.c.procedure,
+    STUDIES.c.state,
+    STUDIES.c.created_at,
+    STUDIES.c.deadline,
+    PROGRESS.c.fraction,
+    PROGRESS.c.step,
+).outerjoin(PROGRESS, PROGRESS.c.study == STUDIES.c.digest)
+
+
+def _is_stored(connection: Connection, study_digest: str, envelope: bytes) -> bool:
+    stored = connection.execute(
+        sa.select(STUDIES.c.envelope).where(STUDIES.c.digest == study_digest)
+    ).scalar_one_or_none()
+    if stored is not None and bytes(stored) != envelope:
+        raise ProblemError("conflicting-upload")
+    return stored is not None
+
+
+def _insert(connection: Connection, study_digest: str, envelope: bytes, study: Study, now: int) -> bool:
+    if _is_stored(connection, study_digest, envelope):
+        return False
+    enrolled = keys_by_name(connection, [owner.name for owner in study.owners], "owner")
+    if any(enrolled.get(owner.name) != owner.key for owner in study.owners):
+        raise ProblemError("unknown-party", detail="an owner of the study is not enrolled with that key")
+    open_studies = connection.execute(
+        sa.select(sa.func.count())
+        .select_from(STUDIES)
+        .where(STUDIES.c.analyst_key == study.analyst.key, STUDIES.c.state == "collecting")
+    ).scalar_one()
+    if open_studies >= STUDIES_OPEN_MAX:
+        raise ProblemError("rate-limited", retry_after_s=OPEN_RETRY_S)
+    connection.execute(
+        STUDIES.insert().values(
+            digest=study_digest,
+            envelope=envelope,
+            title=study.title,
+            procedure=study.procedure,
+            analyst_key=study.analyst.key,
+            state="collecting",
+            created_at=now,
+            deadline=study.deadline,
+        )
+    )
+    connection.execute(
+        STUDY_OWNERS.insert(),
+        [
+            {"study": study_digest, "owner": owner.name, "position": position, "key": owner.key}
+            for position, owner in enumerate(study.owners)
+        ],
+    )
+    return True
+
+
+def _summaries(connection: Connection, rows: Sequence[Any]) -> list[dict[str, Any]]:
+    digests = [row.digest for row in rows]
+    owners: dict[str, list[dict[str, Any]]] = {study: [] for study in digests}
+    query = (
+        sa.select(
+            STUDY_OWNERS.c.study,
+            STUDY_OWNERS.c.owner,
+            RELEASES.c.owner.is_not(None).label("sent"),
+            DECLINES.c.owner.is_not(None).label("declined"),
+        )
+        .outerjoin(RELEASES, _same_owner(RELEASES))
+        .outerjoin(DECLINES, _same_owner(DECLINES))
+        .where(STUDY_OWNERS.c.study.in_(digests))
+        .order_by(STUDY_OWNERS.c.study, STUDY_OWNERS.c.position)
+    )
+    for row in connection.execute(query):
+        part = {"name": row.owner, "sent": bool(row.sent), "declined": bool(row.declined)}
+        owners[row.study].append(part)
+    return [
+        {
+            "digest": row.digest,
+            "title": row.title,
+            "procedure": row.procedure,
+            "state": row.state,
+            "created_at": row.created_at,
+            "deadline": row.deadline,
+            "owners": owners[row.digest],
+            "progress": {"fraction": row.fraction or 0.0, "step": row.step or row.state},
+        }
+        for row in rows
+    ]
+
+
+def _same_owner(table: sa.Table) -> sa.ColumnElement[bool]:
+    return sa.and_(table.c.study == STUDY_OWNERS.c.study, table.c.owner == STUDY_OWNERS.c.owner)
+
+
+def verdict_of(connection: Connection, study_digest: str) -> bytes | None:
+    """Return the verdict's envelope, or None while there is none.
+
+    Raises:
+        ProblemError: there is no such study, or its verdict could not be computed.
+    """
+    row = connection.execute(
+        sa.select(STUDIES.c.state, VERDICTS.c.envelope)
+        .outerjoin(VERDICTS, VERDICTS.c.study == STUDIES.c.digest)
+        .where(STUDIES.c.digest == study_digest)
+    ).one_or_none()
+    if row is None:
+        raise ProblemError("unknown-study")
+    if row.state == "failed":
+        raise ProblemError("internal-error", detail="the verdict of this study could not be computed")
+    return None if row.envelope is None else bytes(row.envelope)

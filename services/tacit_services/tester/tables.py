@@ -1,0 +1,110 @@
+"""The tester's tables. docs/how-a-study-runs.md tells each row's life."""
+
+import sqlalchemy as sa
+
+METADATA = sa.MetaData()
+
+_Key = sa.BigInteger().with_variant(sa.Integer, "sqlite")
+_Digest = sa.String(64)
+_Name = sa.String(63)
+
+
+def _study() -> sa.Column[str]:
+    return sa.Column("study", _Digest, sa.ForeignKey("studies.digest"), primary_key=True)
+
+
+PARTIES = sa.Table(
+    "parties",
+    METADATA,
+    sa.Column("name", _Name, primary_key=True),
+    sa.Column("key", sa.String(64), nullable=False, unique=True),
+    sa.Column("role", sa.String(16), nullable=False),
+    sa.Column("enrolled_at", sa.BigInteger, nullable=False),
+)
+
+INVITATIONS = sa.Table(
+    "invitations",
+    METADATA,
+    sa.Column("token_digest", _Digest, primary_key=True),
+    sa.Column("name", _Name, nullable=False),
+    sa.Column("role", sa.String(16), nullable=False),
+    sa.Column("expires_at", sa.BigInteger, nullable=False),
+    sa.Column("used_by", sa.String(64), nullable=True),
+)
+
+STUDIES = sa.Table(
+    "studies",
+    METADATA,
+    sa.Column("sequence", _Key, primary_key=True, autoincrement=True),
+    sa.Column("digest", _Digest, nullable=False, unique=True),
+    sa.Column("envelope", sa.LargeBinary, nullable=False),
+    sa.Column("title", sa.String(200), nullable=False),
+    sa.Column("procedure", sa.String(63), nullable=False),
+    sa.Column("analyst_key", sa.String(64), nullable=False, index=True),
+    sa.Column("state", sa.String(16), nullable=False, index=True),
+    sa.Column("created_at", sa.BigInteger, nullable=False),
+    sa.Column("deadline", sa.BigInteger, nullable=False),
+)
+
+STUDY_OWNERS = sa.Table(
+    "study_owners",
+    METADATA,
+    _study(),
+    sa.Column("owner", _Name, primary_key=True),
+    sa.Column("position", sa.Integer, nullable=False),
+    sa.Column("key", sa.String(64), nullable=False, index=True),
+)
+
+RELEASES = sa.Table(
+    "releases",
+    METADATA,
+    _study(),
+    sa.Column("owner", _Name, primary_key=True),
+    sa.Column("envelope", sa.LargeBinary, nullable=False),
+    sa.Column("digest", _Digest, nullable=False),
+    sa.Column("units", sa.BigInteger, nullable=False),
+    sa.Column("received_at", sa.BigInteger, nullable=False),
+)
+
+DECLINES = sa.Table(
+    "declines",
+    METADATA,
+    _study(),
+    sa.Column("owner", _Name, primary_key=True),
+    sa.Column("envelope", sa.LargeBinary, nullable=False),
+    sa.Column("received_at", sa.BigInteger, nullable=False),
+)
+
+CANCELLATIONS = sa.Table(
+    "cancellations",
+    METADATA,
+    _study(),
+    sa.Column("envelope", sa.LargeBinary, nullable=False),
+    sa.Column("received_at", sa.BigInteger, nullable=False),
+)
+
+JOBS = sa.Table(
+    "jobs",
+    METADATA,
+    _study(),
+    sa.Column("holder", sa.String(32), nullable=True),
+    sa.Column("lease_until", sa.Double, nullable=False, index=True),
+    sa.Column("attempts", sa.Integer, nullable=False),
+)
+
+PROGRESS = sa.Table(
+    "progress",
+    METADATA,
+    _study(),
+    sa.Column("fraction", sa.Double, nullable=False),
+    sa.Column("step", sa.String(200), nullable=False),
+)
+
+VERDICTS = sa.Table(
+    "verdicts",
+    METADATA,
+    _study(),
+    sa.Column("envelope", sa.LargeBinary, nullable=False),
+    sa.Column("outcome", sa.String(16), nullable=False),
+    sa.Column("created_at", sa.BigInteger, nullable=False),
+)

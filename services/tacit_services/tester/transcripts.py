@@ -1,0 +1,29 @@
+"""Transcripts: everything that a verdict rests on, as it was signed."""
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from tacit_protocol.messages.encoding import encode
+from tacit_protocol.messages.transcript import Transcript
+from tacit_services.tester.studies import verdict_of
+from tacit_services.tester.tables import RELEASES, STUDIES
+
+
+def transcript_of(connection: Connection, study_digest: str) -> bytes | None:
+    """Return the transcript's bytes, or None while there is no verdict."""
+    verdict = verdict_of(connection, study_digest)
+    if verdict is None:
+        return None
+    study = connection.execute(
+        sa.select(STUDIES.c.envelope).where(STUDIES.c.digest == study_digest)
+    ).scalar_one()
+    releases = connection.execute(
+        sa.select(RELEASES.c.owner, RELEASES.c.envelope).where(RELEASES.c.study == study_digest)
+    )
+    return encode(
+        Transcript(
+            study=bytes(study).decode("utf-8"),
+            releases={row.owner: bytes(row.envelope).decode("utf-8") for row in releases},
+            verdict=verdict.decode("utf-8"),
+        )
+    )
