@@ -47,7 +47,7 @@ class ProductKernel:
 
     def gram(self, rows: Rows, locations: Rows) -> FloatMatrix:
         """Return [k(x_i, t_j)], (rows, locations) float64."""
-        values = self._numeric_gram(rows.numeric, locations.numeric)
+        values = self._numeric_gram(np.ascontiguousarray(rows.numeric), locations.numeric)
         if rows.categorical.shape[1]:
             values *= self._categorical_gram(rows.categorical, locations.categorical)
         return values

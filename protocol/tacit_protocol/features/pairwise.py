@@ -77,7 +77,7 @@ class Pairwise:
         for column in range(self._numeric):
             angles = rows.numeric[:, column, None] * self._turns
             waves = np.stack([np.cos(angles), np.sin(angles)], axis=2) * self._scales[:, None]
-            parts.append(waves.reshape(len(angles), -1))
+            parts.append(waves.reshape(len(angles), self._widths[column]))
         for index, categories in enumerate(self._categories):
             parts.append(np.eye(categories)[rows.categorical[:, index]])
         return parts

@@ -48,7 +48,7 @@ class SmoothCharacteristic:
         features = np.concatenate([np.sin(angles), np.cos(angles)], axis=1)
         features *= self._scale
         if self._window is not None:
-            centred = rows.numeric - 0.5
+            centred = np.ascontiguousarray(rows.numeric) - 0.5
             squared = np.einsum("ij,ij->i", centred, centred)
             features *= np.exp(-squared / (2 * self._window**2))[:, None]
         return features
