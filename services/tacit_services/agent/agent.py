@@ -1,0 +1,271 @@
+"""The agent's work, one step at a time: look at what is asked, decide, release, send.
+
+Every step reads what is so from the database and leaves it in a state from which the next step goes on, so
+a process that dies anywhere is simply started again.
+"""
+
+import sqlalchemy as sa
+import structlog
+
+from tacit_protocol.messages.decline import DeclineMessage
+from tacit_protocol.messages.encoding import MessageError, decode, encode
+from tacit_protocol.messages.verdict import VerdictMessage
+from tacit_protocol.privacy.noise import NoiseSource
+from tacit_protocol.signing.envelope import DECLINE_TYPE, VERDICT_TYPE, EnvelopeError, open_envelope, seal
+from tacit_protocol.signing.keys import PrivateKey
+from tacit_services.agent.intake import Intake, Job, Procedures, StudyRefusedError
+from tacit_services.agent.outbox import Outbox
+from tacit_services.agent.policy import Policy
+from tacit_services.agent.releases import Releaser
+from tacit_services.agent.schema import State
+from tacit_services.agent.settings import AgentSettings
+from tacit_services.agent.steps import Step, reached
+from tacit_services.agent.studies import (
+    StudyRow,
+    expire,
+    insert_study,
+    move,
+    put_in_outbox,
+    record_verdict,
+    reopen_outbox,
+    studies_in,
+    study_row,
+)
+from tacit_services.agent.tester_client import (
+    InboxItem,
+    TesterClient,
+    TesterRefusedError,
+    TesterUnavailableError,
+)
+from tacit_services.ledger.accounts import set_caps
+from tacit_services.shared.clock import Clock
+from tacit_services.shared.database import run_transaction
+
+log = structlog.get_logger()
+
+VERDICT_AWAITED_S = 7 * 24 * 3600
+"""How long after a study's deadline its verdict is still asked for."""
+
+ROLLED_BACK = (
+    "the tester holds a release of this owner that the ledger does not know: the ledger was put back to an "
+    "older copy. Nothing more was spent; put the newest copy back, or lower the account's cap by this study"
+)
+
+
+class AlreadyDecidedError(Exception):
+    """The study is not waiting for a decision any more."""
+
+
+class Agent:
+    """One owner's agent.
+
+    Args:
+        settings: the owner's configuration.
+        policy: what may be answered.
+        key: the owner's key.
+        engine: the database of ledger, studies and outbox.
+        client: the tester.
+        procedures: the procedures by name.
+        noise: the source of private noise.
+        clock: Unix time in seconds.
+    """
+
+    def __init__(
+        self,
+        settings: AgentSettings,
+        policy: Policy,
+        key: PrivateKey,
+        *,
+        engine: sa.Engine,
+        client: TesterClient,
+        procedures: Procedures,
+        noise: NoiseSource,
+        clock: Clock,
+    ):
+        self.settings, self.key, self.engine, self.clock = settings, key, engine, clock
+        self.intake = Intake(settings, key.public_hex, policy, procedures)
+        self.last_poll_at: int | None = None
+        self.units: dict[str, int] = {}
+        """Units of each data set, once it has been read. Public."""
+        self._client = client
+        self._releaser = Releaser(engine, key, self.intake, noise, clock)
+        self._outbox = Outbox(engine, settings.name, client, clock)
+
+    def _now(self) -> int:
+        return int(self.clock())
+
+    def open_accounts(self) -> None:
+        """Open an account for every data set, or change its caps to what the configuration says."""
+        for data_set in self.settings.data_sets:
+            caps = data_set.caps
+
+            def apply(connection: sa.Connection, name: str = data_set.name) -> None:
+                set_caps(connection, name, caps.epsilon_micro, caps.delta_pico, at=self._now())  # noqa: B023
+
+            run_transaction(self.engine, apply)
+
+    def poll(self, wait_s: float) -> bool:
+        """Ask the tester once and take in what is new; returns whether anything was.
+
+        Raises:
+            TesterError: the tester could not be asked.
+        """
+        items = self._client.inbox(wait_s)
+        self.last_poll_at = self._now()
+        taken_in = [self._take_in(item) for item in items]
+        return any(taken_in)
+
+    def _take_in(self, item: InboxItem) -> bool:
+        known = run_transaction(
+            self.engine, lambda connection: study_row(connection, item.digest), read_only=True
+        )
+        if known is not None:
+            # The tester asks again for what was answered: it gets the same bytes again.
+            run_transaction(self.engine, lambda connection: reopen_outbox(connection, item.digest))
+            return False
+        try:
+            envelope = self._client.study_envelope(item.digest)
+        except TesterRefusedError as error:
+            log.warning("study_not_given", study=item.digest, problem=error.slug)
+            return False
+        reached(Step.STUDY_FETCHED)
+        self._decide(item, envelope)
+        reached(Step.STUDY_STORED)
+        return True
+
+    def _decide(self, item: InboxItem, envelope: bytes) -> None:
+        now, trusted = self._now(), None
+        data_set: str | None = None
+        problem: str | None = None
+        reason: str | None = None
+        deadline = item.deadline
+        try:
+            study = self.intake.authenticate(item.digest, envelope)
+            trusted, deadline = envelope, study.deadline
+            data_set = self.intake.accept(item.digest, study, now).data_set.name
+            state = State.APPROVED if self.intake.automatic else State.WAITING
+        except StudyRefusedError as error:
+            state, problem, reason = State.REFUSED, error.problem, error.reason
+        row = StudyRow(
+            item.digest, state, data_set, trusted, deadline, now, now, problem, reason, verdict=None
+        )
+
+        def store(connection: sa.Connection) -> None:
+            insert_study(connection, row)
+            if state is State.REFUSED:
+                self._put_decline(connection, item.digest)
+
+        run_transaction(self.engine, store)
+        log.info("study_taken_in", study=item.digest, state=state.value, problem=problem, reason=reason)
+
+    def _put_decline(self, connection: sa.Connection, digest: str) -> None:
+        message = encode(DeclineMessage(study=digest, party=self.settings.name))
+        put_in_outbox(connection, digest, "decline", seal(message, DECLINE_TYPE, self.key), self._now())
+
+    def approve(self, digest: str) -> None:
+        """Let a study run, as the steward decided.
+
+        Raises:
+            AlreadyDecidedError: it is not waiting, or its deadline has passed.
+        """
+
+        def approve(connection: sa.Connection) -> bool:
+            expire(connection, self._now())
+            return move(connection, digest, before=[State.WAITING], after=State.APPROVED, at=self._now())
+
+        if not run_transaction(self.engine, approve):
+            raise AlreadyDecidedError("the study is not waiting for approval")
+        log.info("approved", study=digest)
+
+    def decline(self, digest: str, note: str | None) -> None:
+        """Decline a study, as the steward decided; the note stays here.
+
+        Raises:
+            AlreadyDecidedError: it has been released, refused or declined, or its deadline has passed.
+        """
+        if not self._end(digest, State.DECLINED, "already-decided", note or "declined by the steward"):
+            raise AlreadyDecidedError("the study has been decided on already")
+        log.info("declined", study=digest)
+
+    def _end(self, digest: str, state: State, problem: str | None, reason: str) -> bool:
+        undecided = [State.WAITING, State.APPROVED]
+
+        def end(connection: sa.Connection) -> bool:
+            expire(connection, self._now())
+            ended = move(
+                connection,
+                digest,
+                before=undecided,
+                after=state,
+                at=self._now(),
+                problem=None if state is State.DECLINED else problem,
+                reason=reason,
+            )
+            if ended:
+                self._put_decline(connection, digest)
+            return ended
+
+        return run_transaction(self.engine, end)
+
+    def work(self) -> None:
+        """Run every approved study and send whatever is to be sent.
+
+        Raises:
+            TesterError: the tester could not be reached; what is left stays for the next time.
+        """
+        run_transaction(self.engine, lambda connection: expire(connection, self._now()))
+        unavailable: TesterUnavailableError | None = None
+        for row in self._rows(State.APPROVED):
+            try:
+                self._run(row)
+            except TesterUnavailableError as error:
+                unavailable = error  # neither other studies nor the outbox wait for this one
+        self._outbox.deliver()
+        if unavailable is not None:
+            raise unavailable
+
+    def _rows(self, *states: State) -> list[StudyRow]:
+        return run_transaction(self.engine, lambda connection: studies_in(connection, states), read_only=True)
+
+    def _run(self, row: StudyRow) -> None:
+        try:
+            job = self.job_of(row)
+            if self._client.holds_release(row.digest, self.settings.name):
+                raise StudyRefusedError("conflicting-upload", ROLLED_BACK)
+            units = self._releaser.release(job)
+            if units is not None:
+                self.units[job.data_set.name] = units
+        except StudyRefusedError as error:
+            self._end(row.digest, State.REFUSED, error.problem, error.reason)
+            log.warning("refused", study=row.digest, problem=error.problem, reason=error.reason)
+        except TesterRefusedError as error:
+            self._end(row.digest, State.REFUSED, error.slug, "the tester no longer knows this study")
+            log.warning("refused", study=row.digest, problem=error.slug)
+
+    def job_of(self, row: StudyRow) -> Job:
+        """Check a recorded study against today's policy; raises StudyRefusedError where it fails."""
+        if row.envelope is None:
+            raise StudyRefusedError("invalid-signature", row.reason or "the study was not kept")
+        study = self.intake.authenticate(row.digest, row.envelope)
+        return self.intake.accept(row.digest, study, self._now())
+
+    def fetch_verdicts(self) -> None:
+        """Ask for the verdicts of studies that were answered, and keep those that the tester signed."""
+        for row in self._rows(State.SENT):
+            if row.verdict is None and self._now() < row.deadline + VERDICT_AWAITED_S:
+                self._fetch_verdict(row)
+
+    def _fetch_verdict(self, row: StudyRow) -> None:
+        try:
+            envelope = self._client.verdict_envelope(row.digest)
+            if envelope is None:
+                return
+            payload = open_envelope(envelope, VERDICT_TYPE, self.settings.tester_key)
+            matches = decode(VerdictMessage, payload).study == row.digest
+        except (EnvelopeError, MessageError, TesterRefusedError) as error:
+            log.warning("verdict_not_taken", study=row.digest, kind=type(error).__name__)
+            return
+        if not matches:
+            log.warning("verdict_not_taken", study=row.digest, kind="other study")
+            return
+        run_transaction(self.engine, lambda connection: record_verdict(connection, row.digest, envelope))

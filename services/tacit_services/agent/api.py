@@ -1,0 +1,137 @@
+"""The agent's own HTTP interface, for the owner alone: it listens locally and takes only the owner's key."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import sqlalchemy as sa
+from fastapi import Depends, FastAPI, Path, Query
+from fastapi.responses import Response
+from pydantic import Field
+
+from tacit_protocol.strict import StrictModel
+from tacit_services.agent import views
+from tacit_services.agent.agent import Agent, AlreadyDecidedError
+from tacit_services.agent.schema import REASON_LENGTH, State
+from tacit_services.agent.studies import StudyRow, count_by_state, page_of_studies, study_row
+from tacit_services.ledger.verification import export
+from tacit_services.shared.database import check_database, run_transaction
+from tacit_services.shared.http_app import BearerToken, body_schema, create_app, json_body, json_response
+from tacit_services.shared.problem_responses import ProblemError
+
+PAGE_SIZE = 100
+"""Studies in one page of a list."""
+
+DigestPath = Annotated[str, Path(pattern="^[0-9a-f]{64}$")]
+
+
+class Empty(StrictModel):
+    """A body that says nothing."""
+
+
+class Decline(StrictModel):
+    """A steward's decline; the reason is a note for the owner's own record."""
+
+    reason: Annotated[str, Field(max_length=REASON_LENGTH)] | None = None
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What runs beside the interface: whether it does, and how to wake it."""
+
+    version: str
+    alive: Callable[[], bool]
+    ring: Callable[[], None]
+
+
+def create_agent_app(agent: Agent, surroundings: Surroundings) -> FastAPI:
+    """Create the agent's app."""
+
+    def check_ready() -> None:
+        check_database(agent.engine)
+        if not surroundings.alive():
+            raise RuntimeError("a loop of the agent has stopped")
+
+    def gauges() -> Mapping[str, float]:
+        counts = run_transaction(agent.engine, count_by_state, read_only=True)
+        return {f'studies{{state="{state}"}}': float(count) for state, count in counts.items()}
+
+    app = create_app(
+        title="Tacit agent",
+        version=surroundings.version,
+        metrics_prefix="tacit_agent",
+        check_ready=check_ready,
+        gauges=gauges,
+    )
+    token = BearerToken(f"agent:{agent.settings.name}", agent.clock)
+
+    async def require_owner(key: Annotated[str, Depends(token)]) -> None:
+        if key != agent.key.public_hex:
+            raise ProblemError("forbidden")
+
+    owner = [Depends(require_owner)]
+    _add_reading(app, agent, owner)
+    _add_deciding(app, agent, surroundings, owner)
+    return app
+
+
+def _add_reading(app: FastAPI, agent: Agent, owner: list[Any]) -> None:
+    @app.get("/v1/status", dependencies=owner)
+    def show_status() -> Response:
+        """Show who the agent is, what its accounts hold, and how many studies are in each state."""
+        return json_response(views.status(agent))
+
+    @app.get("/v1/studies", dependencies=owner)
+    def list_studies(
+        state: State | None = None, cursor: Annotated[str | None, Query(pattern="^[0-9a-f]{64}$")] = None
+    ) -> Response:
+        """List what is asked of this owner."""
+
+        def read(connection: sa.Connection) -> list[StudyRow]:
+            return page_of_studies(connection, state, cursor, PAGE_SIZE)
+
+        rows = run_transaction(agent.engine, read, read_only=True)
+        following = rows[-1].digest if len(rows) == PAGE_SIZE else None
+        return json_response({"items": [views.summary(agent, row) for row in rows], "next": following})
+
+    @app.get("/v1/studies/{digest}", dependencies=owner)
+    def show_study(digest: DigestPath) -> Response:
+        """Show one study: what it asks, what would leave, what it costs, and its verdict if known."""
+        return json_response(views.detail(agent, _row(agent, digest)))
+
+    @app.get("/v1/ledger", dependencies=owner)
+    def show_ledger(data_set: str | None = None) -> Response:
+        """Show the ledger's entries, oldest first."""
+        entries = run_transaction(
+            agent.engine, lambda connection: export(connection, data_set), read_only=True
+        )
+        return json_response({"entries": entries, "next": None})
+
+
+def _add_deciding(app: FastAPI, agent: Agent, surroundings: Surroundings, owner: list[Any]) -> None:
+    @app.post("/v1/studies/{digest}/approval", dependencies=owner, openapi_extra=body_schema(Empty))
+    def approve(digest: DigestPath, body: Annotated[Empty, Depends(json_body(Empty))]) -> Response:  # noqa: ARG001
+        """Let a study run: its budget is spent and its release sent."""
+        return decide(digest, lambda: agent.approve(digest))
+
+    @app.post("/v1/studies/{digest}/decline", dependencies=owner, openapi_extra=body_schema(Decline))
+    def decline(digest: DigestPath, body: Annotated[Decline, Depends(json_body(Decline))]) -> Response:
+        """Decline a study; the tester is told only that it was declined."""
+        return decide(digest, lambda: agent.decline(digest, body.reason))
+
+    def decide(digest: str, decision: Callable[[], None]) -> Response:
+        _row(agent, digest)
+        try:
+            decision()
+        except AlreadyDecidedError:
+            expired = _row(agent, digest).state is State.EXPIRED
+            raise ProblemError("study-expired" if expired else "already-decided") from None
+        surroundings.ring()
+        return json_response(views.summary(agent, _row(agent, digest)))
+
+
+def _row(agent: Agent, digest: str) -> StudyRow:
+    row = run_transaction(agent.engine, lambda connection: study_row(connection, digest), read_only=True)
+    if row is None:
+        raise ProblemError("unknown-study")
+    return row

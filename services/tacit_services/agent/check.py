@@ -1,0 +1,75 @@
+"""``check``: read configuration, policy and data as the agent would, locally; spends and sends nothing."""
+
+from pathlib import Path
+from typing import Any
+
+from tacit_protocol.domain.columns import Domain, NumericColumn
+from tacit_services.agent.data.source import DataError
+from tacit_services.agent.data.table import SourceTable
+from tacit_services.agent.policy import ANY, Policy
+from tacit_services.agent.settings import AgentSettings, DataSetSettings
+from tacit_services.shared.settings import SettingsError, read_private_key
+
+
+def check(config: Path | None) -> dict[str, Any]:
+    """Return a report; its ``error`` is the first thing that keeps the agent from working, or absent.
+
+    Numbers of rows and units are public; nothing else in the report depends on the data.
+    """
+    try:
+        settings = AgentSettings.load(config)
+        key = read_private_key(settings.key_file)
+        policy = Policy.load(settings.policy_file)
+    except SettingsError as error:
+        return {"ok": False, "error": str(error), "data_sets": []}
+    report: dict[str, Any] = {
+        "party": settings.name,
+        "key": key.public_hex,
+        "tester": settings.tester_url,
+        "approval": policy.approval,
+        "data_sets": [_check_data_set(data_set, policy) for data_set in settings.data_sets],
+    }
+    faults = [f"{item['name']}: {item['error']}" for item in report["data_sets"] if item["error"]]
+    unknown = sorted(set(policy.data_sets) - {data_set.name for data_set in settings.data_sets})
+    faults += [f"the policy names {name}, which is no data set of this agent" for name in unknown]
+    report["ok"] = not faults
+    if faults:
+        report["error"] = "; ".join(faults)
+    return report
+
+
+def _check_data_set(data_set: DataSetSettings, policy: Policy) -> dict[str, Any]:
+    report: dict[str, Any] = {"name": data_set.name, "rows": None, "units": None, "columns": None}
+    report["error"] = None
+    try:
+        source = data_set.open()
+        report["columns"] = len(source.column_names())
+        table = SourceTable(source, _used_columns(data_set, policy), data_set.unit_column)
+        report["rows"], report["units"] = table.rows, table.units
+    except DataError as error:
+        report["error"] = str(error)
+        return report
+    if data_set.name not in policy.data_sets:
+        report["error"] = "the policy does not name this data set, so every study of it is refused"
+    elif table.units < policy.units_min:
+        report["error"] = "it has fewer units than the policy asks for, so every study of it is refused"
+    return report
+
+
+def _used_columns(data_set: DataSetSettings, policy: Policy) -> Domain:
+    """Return a domain that names every column which settings or policy name; only its names are used."""
+    allowed = policy.data_sets.get(data_set.name)
+    names = [column.name for column in data_set.columns]
+    names += [name for name in (allowed.columns if allowed else ()) if name not in {*names, ANY}]
+    columns = [NumericColumn(name=name, lower=0.0, upper=1.0) for name in names]
+    return Domain.model_construct(columns=tuple(columns))
+
+
+def text_of_report(report: dict[str, Any]) -> str:
+    """Return the report as lines for a terminal."""
+    lines = [f"{name}: {report[name]}" for name in ("party", "tester", "approval") if name in report]
+    for item in report["data_sets"]:
+        found = item["error"] or f"{item['rows']} rows, {item['units']} units, {item['columns']} columns"
+        lines.append(f"data set {item['name']}: {found}")
+    lines.append("ready" if report["ok"] else f"not ready: {report['error']}")
+    return "\n".join(lines)

@@ -1,0 +1,75 @@
+"""The agent's two loops: one asks the tester for studies, one runs and sends them."""
+
+import random
+import threading
+from collections.abc import Callable
+
+import structlog
+
+from tacit_services.agent.agent import Agent
+from tacit_services.agent.tester_client import TesterError
+from tacit_services.shared.database import DatabaseError
+from tacit_services.shared.logging import describe_exception
+
+log = structlog.get_logger()
+
+KNOWN_PAUSE_S = 2.0
+"""Pause after an inbox with nothing new: the tester answers at once while a study waits for a steward."""
+
+WORK_PAUSE_S = 5.0
+"""Longest time between two looks at what is to be done, when nobody rings."""
+
+FAILURE_PAUSE_S = (1.0, 60.0)
+"""First and longest pause after a failure; doubled each time, with a random part so that agents spread."""
+
+
+class Loops:
+    """Runs an agent until it is stopped."""
+
+    def __init__(self, agent: Agent, stop: threading.Event):
+        self._agent, self._stop = agent, stop
+        self._bell = threading.Event()
+        self._threads = [
+            threading.Thread(target=self._forever, args=(step,), name=step.__name__, daemon=True)
+            for step in (self._poll, self._work)
+        ]
+
+    def start(self) -> None:
+        """Start both loops. They are daemons: an agent may be killed at any point, and so may be left."""
+        for thread in self._threads:
+            thread.start()
+
+    def alive(self) -> bool:
+        """Return whether both loops run."""
+        return all(thread.is_alive() for thread in self._threads)
+
+    def ring(self) -> None:
+        """Wake the loop that works."""
+        self._bell.set()
+
+    def _poll(self) -> None:
+        if self._agent.poll(self._agent.settings.poll_wait_s):
+            self.ring()
+        else:
+            self._stop.wait(KNOWN_PAUSE_S)
+
+    def _work(self) -> None:
+        self._bell.clear()
+        self._agent.work()
+        self._agent.fetch_verdicts()
+        self._bell.wait(WORK_PAUSE_S)
+
+    def _forever(self, step: Callable[[], None]) -> None:
+        shortest, longest = FAILURE_PAUSE_S
+        pause_s = shortest
+        while not self._stop.is_set():
+            try:
+                step()
+                pause_s = shortest
+                continue
+            except (TesterError, DatabaseError) as error:
+                log.warning("waiting", loop=step.__name__, kind=type(error).__name__, reason=str(error))
+            except Exception as error:
+                log.error("loop_failed", loop=step.__name__, fault=describe_exception(error))
+            self._stop.wait(pause_s * random.uniform(0.5, 1.0))  # noqa: S311 (a pause, not a secret)
+            pause_s = min(longest, 2 * pause_s)

@@ -1,0 +1,1 @@
+"""The agent's schema, one step per module."""

@@ -1,0 +1,110 @@
+"""The owner's policy: which studies may be answered, and whether a steward has to say yes.
+
+Everything that is not allowed is refused: a data set or a column that the policy does not name is out of
+reach.
+"""
+
+import json
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field, ValidationError
+
+from tacit_protocol.domain.columns import Column, NumericColumn
+from tacit_protocol.messages.encoding import message_error
+from tacit_protocol.messages.study import DataSetName, PublicKeyHex, Study
+from tacit_protocol.privacy.guarantee import EPSILON_MAX, Budget
+from tacit_protocol.strict import StrictModel
+from tacit_services.agent.settings import DataSetSettings
+from tacit_services.shared.settings import SettingsError, read_toml
+
+ANY = "*"
+"""Stands for every analyst, procedure or column."""
+
+UNITS_MIN = 20
+"""Smallest number of privacy units unless the policy says otherwise: with fewer, noise leaves nothing."""
+
+
+class PolicyRefusedError(Exception):
+    """The policy does not allow the study. The text is for the owner; it quotes nothing that was sent."""
+
+
+class DataSetPolicy(StrictModel):
+    """What may be used of one data set."""
+
+    columns: tuple[str, ...]
+
+
+class Policy(StrictModel):
+    """The policy file."""
+
+    approval: Literal["automatic", "by-hand"] = "by-hand"
+    epsilon_per_study_max: Annotated[float, Field(gt=0, le=EPSILON_MAX)]
+    delta_per_study_max: Annotated[float, Field(ge=0, lt=1)]
+    units_min: Annotated[int, Field(ge=1)] = UNITS_MIN
+    procedures: tuple[str, ...] = (ANY,)
+    analysts: tuple[PublicKeyHex | Literal["*"], ...]
+    data_sets: dict[DataSetName, DataSetPolicy] = Field(default_factory=dict)
+
+    @classmethod
+    def load(cls, path: Path) -> "Policy":
+        """Read a policy file; raises SettingsError where it is missing or not valid."""
+        try:
+            # JSON knows lists where strict models want tuples.
+            return cls.model_validate_json(json.dumps(read_toml(path), default=str))
+        except ValidationError as error:
+            fault = message_error(cls, error)
+            raise SettingsError(f"policy {path}: {fault.path}: {fault.reason}") from None
+
+    @property
+    def maximum(self) -> Budget:
+        """The most that one study may spend."""
+        return Budget.of(self.epsilon_per_study_max, self.delta_per_study_max)
+
+    def require_analyst(self, key: str) -> None:
+        """Raise PolicyRefusedError where studies by this key are not answered."""
+        if ANY not in self.analysts and key not in self.analysts:
+            raise PolicyRefusedError("the policy does not list this analyst's key")
+
+    def require_budget(self, budget: Budget) -> None:
+        """Raise PolicyRefusedError where a study would spend more than one study may."""
+        if budget.epsilon_micro > self.maximum.epsilon_micro:
+            raise PolicyRefusedError("the study spends more epsilon than the policy allows one study")
+        if budget.delta_pico > self.maximum.delta_pico:
+            raise PolicyRefusedError("the study spends more delta than the policy allows one study")
+
+    def require_units(self, units: int) -> None:
+        """Raise PolicyRefusedError where the data set has too few privacy units."""
+        if units < self.units_min:
+            raise PolicyRefusedError("the data set has fewer units than the policy asks for")
+
+    def require_study(self, study: Study, data_set: DataSetSettings) -> None:
+        """Raise PolicyRefusedError where procedure, columns, bounds or privacy unit are not allowed."""
+        if ANY not in self.procedures and study.procedure not in self.procedures:
+            raise PolicyRefusedError("the policy does not list this procedure")
+        allowed = self.data_sets.get(data_set.name)
+        if allowed is None:
+            raise PolicyRefusedError("the policy does not name this data set")
+        names = {column.name for column in study.domain.columns}
+        if ANY not in allowed.columns and not names <= set(allowed.columns):
+            raise PolicyRefusedError("the study uses columns that the policy does not list")
+        if study.unit_column != data_set.unit_column:
+            raise PolicyRefusedError("the study's privacy unit is not the one configured for the data set")
+        _require_declared_domain(study, data_set)
+
+
+def _require_declared_domain(study: Study, data_set: DataSetSettings) -> None:
+    declared = {column.name: column for column in data_set.columns}
+    for column in study.domain.columns:
+        if column.name in declared and not _lies_within(column, declared[column.name]):
+            raise PolicyRefusedError("a column's bounds or levels are outside its declared domain")
+
+
+def _lies_within(asked: Column, declared: Column) -> bool:
+    if isinstance(asked, NumericColumn):
+        return (
+            isinstance(declared, NumericColumn)
+            and declared.lower <= asked.lower
+            and asked.upper <= declared.upper
+        )
+    return not isinstance(declared, NumericColumn) and set(asked.levels) <= set(declared.levels)

@@ -1,0 +1,109 @@
+"""Make a release: the data is read first, then one SQL transaction debits, draws noise, signs and stores.
+
+So a crash before the commit has spent nothing and sent nothing, and one after it finds the release stored:
+noise that could have been seen is drawn once.
+"""
+
+from typing import Any
+
+import sqlalchemy as sa
+import structlog
+
+from tacit_protocol.messages.encoding import encode
+from tacit_protocol.messages.release import ReleaseMessage
+from tacit_protocol.privacy.noise import NoiseSource
+from tacit_protocol.signing.envelope import RELEASE_TYPE, seal
+from tacit_protocol.signing.keys import PrivateKey
+from tacit_services.agent.data.source import DataError
+from tacit_services.agent.data.table import SourceTable
+from tacit_services.agent.intake import Intake, Job, StudyRefusedError
+from tacit_services.agent.schema import State
+from tacit_services.agent.steps import Step, reached
+from tacit_services.agent.studies import move, put_in_outbox
+from tacit_services.ledger.accounts import debit
+from tacit_services.ledger.entries import Entry
+from tacit_services.ledger.errors import BudgetExceededError
+from tacit_services.shared.clock import Clock
+from tacit_services.shared.database import DatabaseError, run_transaction
+from tacit_services.shared.logging import describe_exception
+
+log = structlog.get_logger()
+
+
+class Releaser:
+    """Runs accepted studies. ``noise`` is the only source of private noise."""
+
+    def __init__(self, engine: sa.Engine, key: PrivateKey, intake: Intake, noise: NoiseSource, clock: Clock):
+        self._engine, self._key, self._intake = engine, key, intake
+        self._noise, self._clock = noise, clock
+
+    def release(self, job: Job) -> int | None:
+        """Spend the study's budget and store its release.
+
+        Returns the number of units, or None if the study is no longer approved.
+
+        Raises:
+            StudyRefusedError: the data cannot be read or is too small, or the account has too little left.
+            DatabaseError: nothing can be written now; try again later.
+        """
+        units, summary = self._summarise(job)
+        reached(Step.DATA_SUMMARISED)
+        try:
+            entry = run_transaction(self._engine, lambda connection: self._spend(connection, job, summary))
+        except BudgetExceededError as error:
+            raise StudyRefusedError("budget-exceeded", str(error)) from None
+        except (DatabaseError, StudyRefusedError):
+            raise
+        except Exception as error:
+            log.error("release_failed", study=job.digest, fault=describe_exception(error))
+            raise StudyRefusedError("internal-error", "the release could not be made; see the log") from None
+        if entry is None:
+            return None
+        reached(Step.RELEASE_COMMITTED)
+        # The head hash, kept in another place with the log, shows a ledger that was put back to an old copy.
+        log.info(
+            "released",
+            study=job.digest,
+            data_set=entry.data_set,
+            ledger_sequence=entry.sequence,
+            ledger_head=entry.entry_hash,
+            epsilon_micro=entry.epsilon_micro,
+            spent_after_micro=entry.spent_after_micro,
+        )
+        return units
+
+    def _summarise(self, job: Job) -> tuple[int, Any]:
+        """Count the units and compute the exact summary; data that cannot be used are a refusal."""
+        try:
+            table = SourceTable(job.data_set.open(), job.study.domain, job.study.unit_column)
+            self._intake.require_units(table.units)
+            return table.units, job.procedure.summarise(job.study, table)
+        except DataError as error:
+            raise StudyRefusedError("data-unreadable", str(error)) from None
+        except StudyRefusedError:
+            raise
+        except Exception as error:
+            log.error("summary_failed", study=job.digest, fault=describe_exception(error))
+            reason = "the data could not be summarised; the log names the place, not the value"
+            raise StudyRefusedError("data-unreadable", reason) from None
+
+    def _spend(self, connection: sa.Connection, job: Job, summary: Any) -> Entry | None:
+        now = int(self._clock())
+        if not move(connection, job.digest, before=[State.APPROVED], after=State.RELEASED, at=now):
+            return None
+        entry = self._debit(connection, job, now)
+        reached(Step.DEBITED)
+        release = job.procedure.privatise(job.study, summary, self._noise)
+        reached(Step.NOISE_DRAWN)
+        if release.guarantee != job.cost:
+            raise StudyRefusedError("internal-error", "the release did not cost what the procedure stated")
+        job.procedure.check_release(job.study, release)
+        message = ReleaseMessage(study=job.digest, party=job.owner.name, release=release)
+        envelope = seal(encode(message), RELEASE_TYPE, self._key)
+        reached(Step.RELEASE_SIGNED)
+        put_in_outbox(connection, job.digest, "release", envelope, now)
+        reached(Step.RELEASE_STORED)
+        return entry
+
+    def _debit(self, connection: sa.Connection, job: Job, now: int) -> Entry:
+        return debit(connection, job.data_set.name, job.digest, job.cost, at=now)

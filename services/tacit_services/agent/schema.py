@@ -1,0 +1,68 @@
+"""The agent's tables, beside those of the ledger.
+
+The life of a row of ``agent_studies``::
+
+    waiting-for-approval -> approved -> released -> sent
+             |                 |           `----> expired (the tester took nothing before the deadline)
+             |                 +-> refused (policy, budget or data)
+             +-----------------+-> declined (by the steward)
+             `-----------------`-> expired
+    refused (at intake)
+
+A study that was released, refused or declined has exactly one row in ``agent_outbox``: the bytes that are
+sent, the same ones however often. The row is written in the transaction that decides, and never changed but
+for its bookkeeping.
+"""
+
+from enum import StrEnum
+
+import sqlalchemy as sa
+
+from tacit_services.ledger.schema import DIGEST_LENGTH, METADATA, NAME_LENGTH
+
+REASON_LENGTH = 500
+"""Longest note on why a study ended; ours are shorter, a steward's is cut."""
+
+
+class State(StrEnum):
+    """What became of a study here."""
+
+    WAITING = "waiting-for-approval"
+    APPROVED = "approved"
+    RELEASED = "released"
+    SENT = "sent"
+    DECLINED = "declined"
+    REFUSED = "refused"
+    EXPIRED = "expired"
+
+
+STUDIES = sa.Table(
+    "agent_studies",
+    METADATA,
+    sa.Column("digest", sa.String(DIGEST_LENGTH), primary_key=True),
+    sa.Column("state", sa.String(24), nullable=False, index=True),
+    sa.Column("data_set", sa.String(NAME_LENGTH), nullable=True),
+    sa.Column("envelope", sa.LargeBinary, nullable=True),
+    sa.Column("deadline", sa.BigInteger, nullable=False),
+    sa.Column("received_at", sa.BigInteger, nullable=False),
+    sa.Column("changed_at", sa.BigInteger, nullable=False),
+    sa.Column("problem", sa.String(32), nullable=True),
+    sa.Column("reason", sa.String(REASON_LENGTH), nullable=True),
+    sa.Column("verdict", sa.LargeBinary, nullable=True),
+)
+
+OUTBOX = sa.Table(
+    "agent_outbox",
+    METADATA,
+    sa.Column(
+        "study",
+        sa.String(DIGEST_LENGTH),
+        sa.ForeignKey("agent_studies.digest", name="fk_agent_outbox_study"),
+        primary_key=True,
+    ),
+    sa.Column("kind", sa.String(8), nullable=False),
+    sa.Column("envelope", sa.LargeBinary, nullable=False),
+    sa.Column("created_at", sa.BigInteger, nullable=False),
+    sa.Column("closed_at", sa.BigInteger, nullable=True),
+    sa.Column("outcome", sa.String(32), nullable=True),
+)

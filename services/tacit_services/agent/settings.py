@@ -1,0 +1,105 @@
+"""The agent's settings. docs/reference/agent-configuration.md."""
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, field_validator
+from pydantic_settings import SettingsConfigDict
+
+from tacit_protocol.domain.columns import Column, ColumnName
+from tacit_protocol.messages.study import DataSetName, PartyName, PublicKeyHex
+from tacit_protocol.privacy.guarantee import EPSILON_MAX, Budget
+from tacit_services.agent.data.open_source import open_source
+from tacit_services.agent.data.source import Source
+from tacit_services.shared.settings import ServiceSettings
+
+PORT = 8710
+"""Where the agent's own interface listens unless told otherwise."""
+
+POLL_WAIT_S_MAX = 60.0
+"""Longest long poll: proxies between an institution and the tester cut idle connections after about that."""
+
+_COLUMNS: TypeAdapter[tuple[Column, ...]] = TypeAdapter(tuple[Column, ...])
+
+
+class DataSetSettings(BaseModel):
+    """One data set: where it is, what its privacy unit is, and what may be spent on it in all."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+    name: DataSetName
+    source: str
+    query: str | None = None
+    unit_column: ColumnName | None = None
+    epsilon: Annotated[float, Field(gt=0, le=EPSILON_MAX)]
+    delta: Annotated[float, Field(ge=0, lt=1)]
+    columns: tuple[Column, ...] = ()
+    """The declared domain: a study's bounds and levels must lie within it."""
+
+    folder: Path = Path()
+    """What a relative source is relative to: the folder of the configuration file."""
+
+    @field_validator("columns", mode="before")
+    @classmethod
+    def _columns_of_toml(cls, value: Any) -> Any:
+        return value if isinstance(value, tuple) else _COLUMNS.validate_json(json.dumps(value))
+
+    @property
+    def caps(self) -> Budget:
+        """What the account may spend."""
+        return Budget.of(self.epsilon, self.delta)
+
+    def open(self) -> Source:
+        """Return the data source; nothing is read yet."""
+        return open_source(self.source, self.query, self.folder)
+
+
+class AgentSettings(ServiceSettings):
+    """Everything an agent needs to know; environment variables begin with ``TACIT_AGENT_``."""
+
+    model_config = SettingsConfigDict(env_prefix="TACIT_AGENT_")
+
+    name: PartyName
+    key_file: Path
+    database_url: str = "sqlite:///agent.sqlite3"
+    tester_url: str
+    tester_key: PublicKeyHex
+    tester_audience: str | None = None
+    """What the tester expects its tokens to be for; its URL unless it says otherwise."""
+
+    tester_ca_file: Path | None = None
+    """Certificates that the tester's must chain to, where the public ones do not do."""
+
+    host: str = "127.0.0.1"
+    port: Annotated[int, Field(ge=0, le=65535)] = PORT
+    policy_file: Path
+    poll_wait_s: Annotated[float, Field(ge=0, le=POLL_WAIT_S_MAX)] = 20.0
+    log_level: str = "INFO"
+    data_sets: Annotated[tuple[DataSetSettings, ...], Field(min_length=1)]
+
+    @field_validator("data_sets")
+    @classmethod
+    def _names_are_distinct(cls, value: tuple[DataSetSettings, ...]) -> tuple[DataSetSettings, ...]:
+        if len({data_set.name for data_set in value}) != len(value):
+            raise ValueError("data sets must have distinct names")
+        return value
+
+    @classmethod
+    def _resolved(cls, values: dict[str, Any], directory: Path) -> dict[str, Any]:
+        resolved = super()._resolved({"database_url": "sqlite:///agent.sqlite3", **values}, directory)
+        data_sets = resolved.get("data_sets")
+        if isinstance(data_sets, list):
+            resolved["data_sets"] = [
+                {"folder": directory, **item} if isinstance(item, dict) else item for item in data_sets
+            ]
+        return resolved
+
+    @property
+    def audience(self) -> str:
+        """The audience of the tokens sent to the tester."""
+        return self.tester_url.rstrip("/") if self.tester_audience is None else self.tester_audience
+
+    def data_set(self, name: str) -> DataSetSettings | None:
+        """Return the data set of that name, or None."""
+        return next((data_set for data_set in self.data_sets if data_set.name == name), None)

@@ -1,0 +1,156 @@
+"""The agent's record of studies: rows of ``agent_studies`` and ``agent_outbox``.
+
+All functions work inside the caller's transaction.
+"""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import sqlalchemy as sa
+
+from tacit_services.agent.schema import OUTBOX, REASON_LENGTH, STUDIES, State
+
+Kind = Literal["release", "decline"]
+
+
+@dataclass(frozen=True)
+class StudyRow:
+    """What is recorded of one study. ``envelope`` is None where it could not be trusted enough to keep."""
+
+    digest: str
+    state: State
+    data_set: str | None
+    envelope: bytes | None
+    deadline: int
+    received_at: int
+    changed_at: int
+    problem: str | None
+    reason: str | None
+    verdict: bytes | None
+
+
+@dataclass(frozen=True)
+class OutboxRow:
+    """What is to be sent for one study: the exact bytes."""
+
+    study: str
+    kind: Kind
+    envelope: bytes
+    created_at: int
+    closed_at: int | None
+    outcome: str | None
+
+
+def _study_row(row: Any) -> StudyRow:
+    return StudyRow(**{**row._mapping, "state": State(row.state)})
+
+
+def insert_study(connection: sa.Connection, row: StudyRow) -> None:
+    """Record a study that has been looked at."""
+    connection.execute(STUDIES.insert().values(**{**row.__dict__, "state": row.state.value}))
+
+
+def study_row(connection: sa.Connection, digest: str) -> StudyRow | None:
+    """Return what is recorded of a study, or None."""
+    row = connection.execute(STUDIES.select().where(STUDIES.c.digest == digest)).one_or_none()
+    return None if row is None else _study_row(row)
+
+
+def studies_in(connection: sa.Connection, states: Collection[State]) -> list[StudyRow]:
+    """Return the studies in any of these states, oldest first."""
+    query = STUDIES.select().where(STUDIES.c.state.in_([state.value for state in states]))
+    rows = connection.execute(query.order_by(STUDIES.c.received_at, STUDIES.c.digest))
+    return [_study_row(row) for row in rows]
+
+
+def move(
+    connection: sa.Connection,
+    digest: str,
+    *,
+    before: Collection[State],
+    after: State,
+    at: int,
+    problem: str | None = None,
+    reason: str | None = None,
+) -> bool:
+    """Change a study's state if it is still one of ``before``; returns whether it was."""
+    moved = connection.execute(
+        STUDIES.update()
+        .where(STUDIES.c.digest == digest, STUDIES.c.state.in_([state.value for state in before]))
+        .values(
+            state=after.value,
+            changed_at=at,
+            problem=problem,
+            reason=None if reason is None else reason[:REASON_LENGTH],
+        )
+    )
+    return moved.rowcount == 1
+
+
+def expire(connection: sa.Connection, now: int) -> int:
+    """Close the studies that nobody decided before their deadline; returns how many."""
+    undecided = [State.WAITING.value, State.APPROVED.value]
+    expired = connection.execute(
+        STUDIES.update()
+        .where(STUDIES.c.state.in_(undecided), STUDIES.c.deadline <= now)
+        .values(
+            state=State.EXPIRED.value,
+            changed_at=now,
+            problem="study-expired",
+            reason="the deadline passed; nothing was spent",
+        )
+    )
+    return int(expired.rowcount)
+
+
+def count_by_state(connection: sa.Connection) -> dict[str, int]:
+    """Return how many studies are in each state."""
+    counts = dict.fromkeys((state.value for state in State), 0)
+    query = sa.select(STUDIES.c.state, sa.func.count()).group_by(STUDIES.c.state)
+    counts.update({state: int(count) for state, count in connection.execute(query)})
+    return counts
+
+
+def page_of_studies(
+    connection: sa.Connection, state: State | None, after: str | None, size: int
+) -> list[StudyRow]:
+    """Return studies in the order of their digests, those after ``after``."""
+    query = STUDIES.select().order_by(STUDIES.c.digest).limit(size)
+    if state is not None:
+        query = query.where(STUDIES.c.state == state.value)
+    if after is not None:
+        query = query.where(STUDIES.c.digest > after)
+    return [_study_row(row) for row in connection.execute(query)]
+
+
+def record_verdict(connection: sa.Connection, digest: str, envelope: bytes) -> None:
+    """Keep a verdict whose signature has been checked."""
+    connection.execute(STUDIES.update().where(STUDIES.c.digest == digest).values(verdict=envelope))
+
+
+def put_in_outbox(connection: sa.Connection, study: str, kind: Kind, envelope: bytes, at: int) -> None:
+    """Store what will be sent for a study. Once only: a second one breaks the table's key."""
+    connection.execute(OUTBOX.insert().values(study=study, kind=kind, envelope=envelope, created_at=at))
+
+
+def open_outbox(connection: sa.Connection) -> list[OutboxRow]:
+    """Return what the tester has not yet answered for, oldest first."""
+    query = OUTBOX.select().where(OUTBOX.c.closed_at.is_(None))
+    rows = connection.execute(query.order_by(OUTBOX.c.created_at, OUTBOX.c.study))
+    return [OutboxRow(**row._mapping) for row in rows]
+
+
+def reopen_outbox(connection: sa.Connection, study: str) -> bool:
+    """Offer again what was closed, the same bytes; returns whether there was anything."""
+    reopened = connection.execute(
+        OUTBOX.update()
+        .where(OUTBOX.c.study == study, OUTBOX.c.closed_at.is_not(None))
+        .values(closed_at=None, outcome=None)
+    )
+    return reopened.rowcount == 1
+
+
+def close_outbox(connection: sa.Connection, study: str, at: int, outcome: str) -> None:
+    """Note that nothing more will be sent for a study, and why."""
+    connection.execute(OUTBOX.update().where(OUTBOX.c.study == study).values(closed_at=at, outcome=outcome))

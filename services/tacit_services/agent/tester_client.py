@@ -1,0 +1,236 @@
+"""The agent's side of the tester's HTTP interface, and the only module here that knows the HTTP library.
+
+The tester is not trusted: answers are read as a stream up to a cap, encoded bodies and redirects are
+refused, and nothing in them is logged. Errors::
+
+    TesterError
+    ├── TesterUnavailableError    no answer, or one that says to try again
+    └── TesterRefusedError        a problem that trying again does not solve
+"""
+
+import ssl
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Self
+
+import httpx
+import tenacity
+from pydantic import ConfigDict, Field
+
+from tacit_protocol.messages.encoding import MESSAGE_BYTES_MAX, MessageError, decode
+from tacit_protocol.messages.problems import PROBLEMS, URN_PREFIX
+from tacit_protocol.messages.study import OWNERS_MAX, Digest, PartyName, UnixTime
+from tacit_protocol.signing.keys import PrivateKey
+from tacit_protocol.signing.tokens import issue_token
+from tacit_protocol.strict import StrictModel
+from tacit_services.shared.clock import Clock
+
+TIMEOUT_S = 30.0
+"""How long the tester may take to answer, beyond what a long poll waits."""
+
+ATTEMPTS_MAX = 4
+"""Tries of one request before the loop that asked for it waits for its own, longer pause."""
+
+PAUSE_MAX_S = 8.0
+"""Longest pause between those tries; a random part of it, so that a thousand agents do not come at once."""
+
+INBOX_MAX = 1000
+"""Most studies of one inbox answer that are looked at; the others come with a later one."""
+
+RETRIED_STATUSES = frozenset({401, 404, 408, 425, 429})
+"""Besides 5xx: a clock that is being set, an enrolment or a restart under way, and requests to come later."""
+
+CONTENT_TYPE = "application/json"
+
+
+class TesterError(Exception):
+    """The tester did not do what was asked. The text is constant."""
+
+
+class TesterUnavailableError(TesterError):
+    """The tester cannot be reached, or says to try again."""
+
+
+class TesterRefusedError(TesterError):
+    """The tester refuses for good; ``slug`` names the registered problem."""
+
+    def __init__(self, slug: str):
+        super().__init__("the tester refused the request")
+        self.slug = slug
+
+
+class InboxItem(StrictModel):
+    """A study that waits for this owner."""
+
+    digest: Digest
+    deadline: UnixTime
+
+
+class _Inbox(StrictModel):
+    items: Annotated[tuple[InboxItem, ...], Field(max_length=INBOX_MAX)]
+
+
+class _Problem(StrictModel):
+    model_config = ConfigDict(extra="ignore")
+
+    type: str
+
+
+class _OwnerProgress(StrictModel):
+    model_config = ConfigDict(extra="ignore")
+
+    name: PartyName
+    sent: bool
+
+
+class _Summary(StrictModel):
+    model_config = ConfigDict(extra="ignore")
+
+    owners: Annotated[tuple[_OwnerProgress, ...], Field(max_length=OWNERS_MAX)]
+
+
+class TesterClient:
+    """Asks the tester, signing a fresh token for each request.
+
+    Args:
+        url: the tester's base URL.
+        audience: whom the tokens are for.
+        key: the owner's key.
+        clock: Unix time in seconds.
+        sleep: waits that many seconds between two tries; may return early when the service stops.
+        transport: what carries requests; the network unless a test hands in its own.
+        ca_file: certificates that the tester's must chain to; the public ones by default.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        audience: str,
+        key: PrivateKey,
+        clock: Clock,
+        sleep: Callable[[float], Any],
+        *,
+        transport: httpx.BaseTransport | None = None,
+        ca_file: Path | None = None,
+    ):
+        self._audience, self._key, self._clock, self._sleep = audience, key, clock, sleep
+        verify: ssl.SSLContext | bool = ssl.create_default_context(cafile=ca_file) if ca_file else True
+        self._http = httpx.Client(
+            base_url=url.rstrip("/"),
+            trust_env=False,
+            timeout=TIMEOUT_S,
+            transport=transport,
+            verify=verify,
+            headers={"Accept-Encoding": "identity"},
+        )
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._http.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def inbox(self, wait_s: float) -> tuple[InboxItem, ...]:
+        """Return the studies that wait for this owner; the tester holds the answer up to ``wait_s``."""
+        answer = self._send(
+            "GET", "/v1/inbox", params={"wait_s": f"{wait_s:g}"}, timeout_s=TIMEOUT_S + wait_s
+        )
+        try:
+            return decode(_Inbox, answer).items
+        except MessageError:
+            raise TesterUnavailableError("the tester's inbox cannot be read") from None
+
+    def study_envelope(self, digest: str) -> bytes:
+        """Return a study's signed envelope, unchecked."""
+        return self._send("GET", f"/v1/studies/{digest}/envelope")
+
+    def holds_release(self, digest: str, party: str) -> bool:
+        """Return whether the tester says that it already has this owner's release."""
+        try:
+            summary = decode(_Summary, self._send("GET", f"/v1/studies/{digest}"))
+        except MessageError:
+            raise TesterUnavailableError("the tester's summary of a study cannot be read") from None
+        return any(owner.name == party and owner.sent for owner in summary.owners)
+
+    def put_release(self, digest: str, party: str, envelope: bytes) -> None:
+        """Upload a release; returns once the tester holds exactly these bytes."""
+        self._send("PUT", f"/v1/studies/{digest}/releases/{party}", content=envelope)
+
+    def put_decline(self, digest: str, party: str, envelope: bytes) -> None:
+        """Upload a decline; returns once the tester holds exactly these bytes."""
+        self._send("PUT", f"/v1/studies/{digest}/declines/{party}", content=envelope)
+
+    def verdict_envelope(self, digest: str) -> bytes | None:
+        """Return a study's signed verdict, unchecked, or None while there is none."""
+        try:
+            answer = self._attempt("GET", f"/v1/studies/{digest}/verdict", {}, None, TIMEOUT_S)
+        except _PendingError:
+            return None
+        return answer
+
+    def _send(
+        self,
+        method: str,
+        path: str,
+        *,
+        params: Mapping[str, str] | None = None,
+        content: bytes | None = None,
+        timeout_s: float = TIMEOUT_S,
+    ) -> bytes:
+        retrying = tenacity.Retrying(
+            stop=tenacity.stop_after_attempt(ATTEMPTS_MAX),
+            wait=tenacity.wait_random_exponential(multiplier=0.25, max=PAUSE_MAX_S),
+            retry=tenacity.retry_if_exception_type(TesterUnavailableError),
+            sleep=self._sleep,
+            reraise=True,
+        )
+        return retrying(self._attempt, method, path, params or {}, content, timeout_s)
+
+    def _attempt(
+        self, method: str, path: str, params: Mapping[str, str], content: bytes | None, timeout_s: float
+    ) -> bytes:
+        token = issue_token(self._key, self._audience, int(self._clock()))
+        headers = {"Authorization": f"Bearer {token}"}
+        if content is not None:
+            headers["Content-Type"] = CONTENT_TYPE
+        try:
+            with self._http.stream(
+                method, path, params=params, content=content, headers=headers, timeout=timeout_s
+            ) as response:
+                body = _read_capped(response)
+        except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError):
+            raise TesterUnavailableError("the tester cannot be reached") from None
+        if response.status_code in {200, 201}:
+            return body
+        raise _refusal(response.status_code, body)
+
+
+class _PendingError(TesterUnavailableError):
+    """There is no verdict yet."""
+
+
+def _read_capped(response: httpx.Response) -> bytes:
+    if response.headers.get("content-encoding", "identity").strip().lower() not in {"", "identity"}:
+        raise TesterUnavailableError("the tester sent an encoded body, which is refused")
+    body = bytearray()
+    for piece in response.iter_raw():
+        body += piece
+        if len(body) > MESSAGE_BYTES_MAX:
+            raise TesterUnavailableError("the tester sent more than a message may have")
+    return bytes(body)
+
+
+def _refusal(status: int, body: bytes) -> TesterError:
+    try:
+        slug = decode(_Problem, body).type.removeprefix(URN_PREFIX)
+    except MessageError:
+        slug = ""
+    if slug == "verdict-pending" or status == 202:
+        return _PendingError("there is no verdict yet")
+    if status >= 500 or status in RETRIED_STATUSES or slug not in PROBLEMS:
+        return TesterUnavailableError("the tester says to try again")
+    return TesterRefusedError(slug)

@@ -1,0 +1,120 @@
+"""What the owner's interface shows of studies and data sets."""
+
+from typing import Any
+
+import sqlalchemy as sa
+
+from tacit_protocol.messages.encoding import MessageError, decode
+from tacit_protocol.messages.study import Study
+from tacit_protocol.messages.verdict import VerdictMessage
+from tacit_protocol.privacy.guarantee import Guarantee
+from tacit_protocol.procedures.base import Procedure
+from tacit_protocol.signing.envelope import VERDICT_TYPE, EnvelopeError, open_envelope
+from tacit_services.agent.agent import Agent
+from tacit_services.agent.intake import StudyRefusedError
+from tacit_services.agent.plain_words import plain_words
+from tacit_services.agent.studies import StudyRow, count_by_state
+from tacit_services.ledger.accounts import account_of, left_micro, spent_micro
+from tacit_services.shared.database import run_transaction
+
+
+def status(agent: Agent) -> dict[str, Any]:
+    """Return who the agent is, what its accounts hold, and how many studies are in each state."""
+
+    def read(connection: sa.Connection) -> dict[str, Any]:
+        data_sets = [_data_set(connection, agent, item.name) for item in agent.settings.data_sets]
+        return {"data_sets": data_sets, "studies": count_by_state(connection)}
+
+    return {
+        "party": {"name": agent.settings.name, "key": agent.key.public_hex},
+        "tester": {"url": agent.settings.tester_url, "key": agent.settings.tester_key},
+        "last_poll_at": agent.last_poll_at,
+        **run_transaction(agent.engine, read, read_only=True),
+    }
+
+
+def _data_set(connection: sa.Connection, agent: Agent, name: str) -> dict[str, Any]:
+    account = account_of(connection, name)
+    return {
+        "name": name,
+        "units": agent.units.get(name),
+        "epsilon_cap_micro": account.epsilon_cap_micro,
+        "delta_cap_pico": account.delta_cap_pico,
+        "epsilon_spent_micro": spent_micro(connection, name),
+        "epsilon_left_micro": left_micro(connection, name),
+    }
+
+
+def summary(agent: Agent, row: StudyRow) -> dict[str, Any]:
+    """Return one line of the list of studies; what cannot be known of a refused study is None."""
+    study = _study(agent, row)
+    priced = None if study is None else _priced(agent, study)
+    return {
+        "digest": row.digest,
+        "title": None if study is None else study.title,
+        "procedure": None if study is None else study.procedure,
+        "state": row.state.value,
+        "data_set": row.data_set,
+        "epsilon_micro": None if priced is None else priced[1].budget.epsilon_micro,
+        "delta_pico": None if priced is None else priced[1].budget.delta_pico,
+        "numbers_released": None if study is None or priced is None else priced[0].numbers_released(study),
+        "deadline": row.deadline,
+        "received_at": row.received_at,
+        "changed_at": row.changed_at,
+        "analyst": None if study is None else study.analyst.model_dump(),
+        "problem": row.problem,
+        "reason": row.reason,
+    }
+
+
+def detail(agent: Agent, row: StudyRow) -> dict[str, Any]:
+    """Return everything about one study, for the steward who decides on it."""
+    study = _study(agent, row)
+    priced = None if study is None else _priced(agent, study)
+    words: str | None = None
+    warnings: tuple[str, ...] = ()
+    if study is not None and priced is not None:
+        procedure, cost = priced
+        words = plain_words(study, row.data_set or "no data set", cost, procedure.numbers_released(study))
+        warnings = procedure.warnings(study, _units(agent, study))
+    return {
+        **summary(agent, row),
+        "plain_words": words,
+        "warnings": list(warnings),
+        "study": None if study is None else study.model_dump(mode="json"),
+        "verdict": _verdict(agent, row),
+    }
+
+
+def _study(agent: Agent, row: StudyRow) -> Study | None:
+    if row.envelope is None:
+        return None
+    try:
+        return agent.intake.read(row.digest, row.envelope)
+    except StudyRefusedError:
+        return None  # shown as what it is: a study that could not be read
+
+
+def _priced(agent: Agent, study: Study) -> tuple[Procedure, Guarantee] | None:
+    try:
+        return agent.intake.price(study)
+    except StudyRefusedError:
+        return None  # the row's own reason says why
+
+
+def _units(agent: Agent, study: Study) -> dict[str, int]:
+    known = {owner.name: owner.units for owner in study.owners if owner.units is not None}
+    for owner in study.owners:
+        if owner.name == agent.settings.name and owner.data_set in agent.units:
+            known[owner.name] = agent.units[owner.data_set]
+    return known
+
+
+def _verdict(agent: Agent, row: StudyRow) -> dict[str, Any] | None:
+    if row.verdict is None:
+        return None
+    try:
+        payload = open_envelope(row.verdict, VERDICT_TYPE, agent.settings.tester_key)
+        return decode(VerdictMessage, payload).model_dump(mode="json")
+    except (EnvelopeError, MessageError):
+        return None  # it was signed by a tester that is no longer the one configured

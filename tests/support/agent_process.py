@@ -1,0 +1,76 @@
+"""Runs a real agent with the fake procedure, as a process that the fault tests kill.
+
+``python agent_process.py CONFIG [PLANTED]``: ``PLANTED`` names a mistake to put in, to show that the tests
+catch it.
+"""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+from agent_fakes import FAKES
+
+from tacit_protocol.messages.encoding import encode
+from tacit_protocol.messages.release import ReleaseMessage
+from tacit_protocol.signing.envelope import RELEASE_TYPE, seal
+from tacit_services.agent.intake import Job
+from tacit_services.agent.releases import Releaser
+from tacit_services.agent.service import run
+from tacit_services.agent.tester_client import TesterClient
+from tacit_services.ledger.accounts import debit, debits_of
+from tacit_services.ledger.entries import Entry
+from tacit_services.shared.database import run_transaction
+
+CLIENTS: list[TesterClient] = []
+
+
+def debit_in_its_own_transaction(original: Any) -> Any:
+    """Plant: the debit is committed before the release is stored."""
+
+    def release(self: Any, job: Job) -> int | None:
+        run_transaction(
+            self._engine,
+            lambda connection: debit(connection, job.data_set.name, job.digest, job.cost, at=0),
+        )
+        return original(self, job)  # type: ignore[no-any-return]
+
+    return release
+
+
+def entry_of_earlier_debit(self: Any, connection: sa.Connection, job: Job, now: int) -> Entry:
+    return debits_of(connection, job.data_set.name)[-1]
+
+
+def send_before_storing(self: Any, connection: sa.Connection, job: Job, summary: Any) -> Any:
+    """Plant: the release goes out before the transaction that stores it has ended."""
+    release = job.procedure.privatise(job.study, summary, self._noise)
+    message = ReleaseMessage(study=job.digest, party=job.owner.name, release=release)
+    CLIENTS[0].put_release(job.digest, job.owner.name, seal(encode(message), RELEASE_TYPE, self._key))
+    return ORIGINAL_SPEND(self, connection, job, summary)
+
+
+ORIGINAL_SPEND = Releaser._spend
+
+
+def plant(mistake: str) -> None:
+    patched: Any = Releaser
+    if mistake == "debit-outside":
+        patched.release = debit_in_its_own_transaction(Releaser.release)
+        patched._debit = entry_of_earlier_debit
+        return
+    assert mistake == "send-before-storing"
+    made = TesterClient.__init__
+
+    def remember(self: TesterClient, *args: Any, **kwargs: Any) -> None:
+        made(self, *args, **kwargs)
+        CLIENTS.append(self)
+
+    TesterClient.__init__ = remember  # type: ignore[method-assign]
+    patched._spend = send_before_storing
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 2:
+        plant(sys.argv[2])
+    run(Path(sys.argv[1]), FAKES)
