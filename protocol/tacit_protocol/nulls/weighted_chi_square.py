@@ -22,6 +22,9 @@ STANDARD_MAX = 1e100
 BRACKET_DOUBLINGS = 14
 """A quantile of a probability above 1e-308 lies within 2**14 standard deviations of the mean."""
 
+SMALLEST = 1e-250
+"""Quantiles are sought on the scale of asinh(t / 1e-250), so that those near 0 are as exact as any."""
+
 Weights = npt.ArrayLike
 Degrees = Sequence[int] | npt.NDArray[np.int64] | None
 
@@ -57,6 +60,8 @@ def survival_many(ts: npt.ArrayLike, weights: Weights, sigma: float = 0.0, degre
 def quantile(p: float, weights: Weights, sigma: float = 0.0, degrees: Degrees = None) -> float:
     """Return the t with ``survival(t) = p``: the upper quantile, for p in (0, 1).
 
+    To 12 digits, unless it lies within 1e-240 standard deviations of 0.
+
     >>> round(quantile(0.05, [1.0]), 6)
     3.841459
     """
@@ -78,8 +83,9 @@ def quantile(p: float, weights: Weights, sigma: float = 0.0, degrees: Degrees = 
         if excess(law.mean - reach) >= 0 >= excess(law.mean + reach):
             break
         reach *= 2
-    root = brentq(excess, law.mean - reach, law.mean + reach, xtol=1e-300, rtol=1e-14, maxiter=500)
-    return float(root) * scale
+    low, high = (math.asinh(end / SMALLEST) for end in (law.mean - reach, law.mean + reach))
+    root = brentq(lambda s: excess(SMALLEST * math.sinh(s)), low, high, xtol=1e-13, rtol=1e-15)
+    return SMALLEST * math.sinh(root) * scale
 
 
 def _tails(law: QuadraticForm, t: Floats) -> tuple[Floats, Floats]:
