@@ -31,6 +31,11 @@ class Bell:
         """How often it has rung: hand it to ``wait`` so that no ring is missed in between."""
         return self._rings
 
+    @property
+    def waiting(self) -> int:
+        """How many requests wait."""
+        return len(self._waiting)
+
     def ring(self) -> None:
         """Wake everyone. May be called from any thread."""
         with self._lock:

@@ -1,0 +1,111 @@
+"""Long polls: they answer when something arrives, here or at another tester, and no later."""
+
+import asyncio
+import threading
+from typing import Any
+
+import pytest
+
+from tacit_services.shared.http_server import Stopping
+from tacit_services.tester.waiting import Bell, poll
+
+
+def test_an_inbox_wakes_when_a_study_arrives(federation: Any) -> None:
+    parties = federation.parties
+    study, envelope = parties.sealed_study()
+
+    async def run() -> Any:
+        waiting = asyncio.create_task(federation.send("GET", "/v1/inbox?wait_s=30", parties.owners["north"]))
+        while not federation.app.state.bell.waiting:
+            await asyncio.sleep(0)
+        created = await federation.send("PUT", f"/v1/studies/{study}", parties.analyst, content=envelope)
+        assert created.status_code == 201
+        return (await asyncio.wait_for(waiting, 10)).json()
+
+    assert asyncio.run(run())["items"] == [{"digest": study, "deadline": parties.now + 3600}]
+
+
+def test_an_inbox_sees_what_another_tester_took(federation: Any) -> None:
+    parties = federation.parties
+    other = federation.start_tester()
+    study, envelope = parties.sealed_study()
+
+    async def run() -> Any:
+        waiting = asyncio.create_task(
+            federation.send("GET", "/v1/inbox?wait_s=30", parties.owners["north"], other)
+        )
+        while not other.state.bell.waiting:
+            await asyncio.sleep(0)
+        await federation.send("PUT", f"/v1/studies/{study}", parties.analyst, content=envelope)
+        return (await asyncio.wait_for(waiting, 10)).json()
+
+    assert [item["digest"] for item in asyncio.run(run())["items"]] == [study]
+
+
+def test_a_verdict_wakes_whoever_waits_for_it(federation: Any) -> None:
+    study = federation.create()
+    federation.release_all(study)
+
+    async def run() -> Any:
+        waiting = asyncio.create_task(
+            federation.send("GET", f"/v1/studies/{study}/verdict?wait_s=30", federation.parties.analyst)
+        )
+        while not federation.app.state.bell.waiting:
+            await asyncio.sleep(0)
+        await asyncio.to_thread(federation.work)
+        federation.app.state.bell.ring()
+        return await asyncio.wait_for(waiting, 10)
+
+    assert asyncio.run(run()).status_code == 200
+
+
+def test_a_poll_that_may_not_wait_answers_at_once() -> None:
+    async def run() -> Any:
+        return await poll(lambda: None, 0, Bell(), Stopping())
+
+    assert asyncio.run(run()) is None
+
+
+def test_a_stopping_service_lets_its_callers_go() -> None:
+    async def run() -> Any:
+        return await asyncio.wait_for(poll(lambda: None, 30, Bell(), Stopping(requested=True)), 10)
+
+    assert asyncio.run(run()) is None
+
+
+def test_a_ring_between_the_look_and_the_wait_is_not_missed() -> None:
+    bell = Bell()
+    looks = 0
+
+    def look() -> int | None:
+        nonlocal looks
+        looks += 1
+        if looks == 1:
+            bell.ring()
+            return None
+        return looks
+
+    async def run() -> int | None:
+        return await asyncio.wait_for(poll(look, 30, bell, Stopping()), 10)
+
+    assert asyncio.run(run()) == 2
+
+
+def test_a_ring_wakes_a_blocking_wait() -> None:
+    bell = Bell()
+    ringer = threading.Timer(0.01, bell.ring)
+    ringer.start()
+    bell.wait_blocking(0, 30)
+    ringer.join()
+    assert bell.rings == 1
+
+
+def test_an_exception_of_the_look_ends_the_poll() -> None:
+    def look() -> None:
+        raise KeyError("planted")
+
+    async def run() -> None:
+        await poll(look, 30, Bell(), Stopping())
+
+    with pytest.raises(KeyError):
+        asyncio.run(run())
