@@ -56,7 +56,7 @@ LOG_ODDS_MAX = 34.0
 """Closest approach to the branch point, 1e-15 of its distance from 0: a saddle nearer has no visible tail."""
 
 ELEMENTS_MAX = 2**19
-"""Most (t, node, weight) triples evaluated at once: about 50 MB of working memory."""
+"""Most (t, node, weight) triples evaluated at once: some 60 MB of working memory."""
 
 LOG_TINY = math.log(np.finfo(np.float64).tiny)
 
@@ -136,14 +136,15 @@ def upper_tail(law: QuadraticForm, t: Floats) -> Floats:
     """
     result = np.full(t.shape, np.finfo(np.float64).tiny)
     possible = t < (math.inf if law.sigma > 0 or np.any(law.weights > 0) else 0.0)
-    for rows in (possible & (t >= 0), possible & (t < 0)):
-        if not np.any(rows):
-            continue
-        saddles = _saddles(law, t[rows])
-        visible = saddles.exponent + np.log(saddles.c) > LOG_TINY
-        values = result[rows]
-        values[visible] = np.maximum(_probabilities(saddles.take(visible)), values[visible])
-        result[rows] = values
+    size = max(1, ELEMENTS_MAX // (BLOCK * max(1, law.weights.size)))
+    for side in (possible & (t >= 0), possible & (t < 0)):
+        rows = np.flatnonzero(side)
+        for start in range(0, rows.size, size):
+            part = rows[start : start + size]
+            saddles = _saddles(law, t[part])
+            visible = saddles.exponent + np.log(saddles.c) > LOG_TINY
+            values = _probabilities(saddles.take(visible))
+            result[part[visible]] = np.maximum(values, result[part[visible]])
     return result
 
 
@@ -185,7 +186,7 @@ def _probabilities(saddles: _Saddles) -> Floats:
         part = saddles.take(waiting)
         values, errors = _integrals(part, bend * BEND)
         rounding = 4 * np.finfo(np.float64).eps * (np.abs(part.c * part.t) + np.abs(part.exponent) + 1)
-        good = errors + rounding * values <= RELATIVE_ERROR_MAX * values
+        good = (values > 0) & (errors + rounding * values <= RELATIVE_ERROR_MAX * values)
         log_scale = part.exponent[good] + np.log(part.width[good] * values[good] / math.pi)
         result[waiting[good]] = np.exp(log_scale)
         waiting = waiting[~good]
