@@ -14,12 +14,13 @@ from agent_fakes import FAKES
 from tacit_protocol.messages.encoding import encode
 from tacit_protocol.messages.release import ReleaseMessage
 from tacit_protocol.signing.envelope import RELEASE_TYPE, seal
-from tacit_services.agent.intake import Job
+from tacit_services.agent.intake import Job, StudyRefusedError
 from tacit_services.agent.releases import Releaser
 from tacit_services.agent.service import run
 from tacit_services.agent.tester_client import TesterClient
 from tacit_services.ledger.accounts import debit, debits_of
 from tacit_services.ledger.entries import Entry
+from tacit_services.ledger.errors import AlreadyDebitedError
 from tacit_services.shared.database import run_transaction
 
 CLIENTS: list[TesterClient] = []
@@ -29,10 +30,13 @@ def debit_in_its_own_transaction(original: Any) -> Any:
     """Plant: the debit is committed before the release is stored."""
 
     def release(self: Any, job: Job) -> int | None:
-        run_transaction(
-            self._engine,
-            lambda connection: debit(connection, job.data_set.name, job.digest, job.cost, at=0),
-        )
+        try:
+            run_transaction(
+                self._engine,
+                lambda connection: debit(connection, job.data_set.name, job.digest, job.cost, at=0),
+            )
+        except AlreadyDebitedError:
+            raise StudyRefusedError("internal-error", "debited already") from None
         return original(self, job)  # type: ignore[no-any-return]
 
     return release

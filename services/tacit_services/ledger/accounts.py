@@ -161,10 +161,8 @@ def left_micro(connection: sa.Connection, data_set: str) -> int:
 
     Composition is not additive: a study may cost the account less than its own budget.
     """
-    cap = connection.execute(
-        sa.select(ACCOUNTS.c.epsilon_cap_micro).where(ACCOUNTS.c.data_set == data_set)
-    ).scalar_one_or_none()
-    return 0 if cap is None else max(0, int(cap) - spent_micro(connection, data_set))
+    cap = account_of(connection, data_set).epsilon_cap_micro
+    return max(0, cap - spent_micro(connection, data_set))
 
 
 def debits_of(connection: sa.Connection, data_set: str) -> list[Entry]:
