@@ -10,7 +10,8 @@ TacitError
 ├── ProblemError                   the service refused, with a problem document (RFC 9457)
 ├── VerificationFailedError        a signature, a digest or a recomputed figure does not match
 ├── VerdictTimeoutError            the verdict was not there in time
-└── ServiceError                   a local service process did not start or ended early
+├── ServiceError                   a local service process did not start or ended early
+└── PlottingError                  a plot was asked for, and matplotlib is not installed
 """
 
 from tacit_protocol.messages.problems import PROBLEMS
@@ -87,6 +88,10 @@ class VerdictTimeoutError(TacitError):
 
 class ServiceError(TacitError):
     """A local service process did not start or ended early; the message names its log."""
+
+
+class PlottingError(TacitError):
+    """Plotting needs matplotlib, which is not installed."""
 
 
 def printable(text: str) -> str:

@@ -8,16 +8,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tacit.errors import TacitError, VerificationFailedError
+from tacit.errors import PlottingError, VerificationFailedError
 from tacit_protocol.messages.study import Study
 from tacit_protocol.messages.verdict import VerdictMessage
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-
-
-class PlottingError(TacitError):
-    """Plotting needs matplotlib, which is not installed."""
 
 
 @dataclass(frozen=True)

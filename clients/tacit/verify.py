@@ -1,8 +1,7 @@
 """Verifying transcripts: everything recomputed on this machine, trusting no one."""
 
-from tacit_protocol.verification import VerificationError, VerifiedTranscript, verify_transcript
-
 from tacit.errors import VerificationFailedError
+from tacit_protocol.verification import VerificationError, VerifiedTranscript, verify_transcript
 
 
 def verify_transcript_of(data: bytes, digest: str | None, tester_key: str | None) -> VerifiedTranscript:
@@ -20,6 +19,6 @@ def verify_transcript_of(data: bytes, digest: str | None, tester_key: str | None
         verified = verify_transcript(data, tester_key)
     except VerificationError as error:
         raise VerificationFailedError(f"this transcript does not hold: {error}") from error
-    if digest is not None and verified.digest != digest:
+    if digest is not None and verified.study_digest != digest:
         raise VerificationFailedError("this is the transcript of another study")
     return verified

@@ -98,7 +98,7 @@ def _show(outcome: "DemoOutcome", folder: Path, as_json: bool) -> None:
     ]
     if as_json:
         fields = verdict_fields(outcome.verdict) | {
-            "verified": outcome.verified.digest == outcome.digest,
+            "verified": outcome.verified.study_digest == outcome.digest,
             "folder": str(folder),
             "transcript": str(outcome.transcript),
             "epsilon_left": {name: left for name, _, left in remaining},

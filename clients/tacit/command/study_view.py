@@ -14,7 +14,7 @@ from tacit.command.output import (
 from tacit.draft import PreparedStudy
 from tacit.errors import printable
 from tacit.operations import StudySummary
-from tacit.results import StudyVerdict
+from tacit.results import StudyVerdict, study_verdict
 from tacit_protocol.domain.columns import Column, NumericColumn
 from tacit_protocol.messages.study import Study
 
@@ -107,11 +107,10 @@ def verified_fields(verified: "VerifiedTranscript") -> dict[str, Any]:
     """Return a verified transcript as plain values."""
     return {
         "verified": True,
-        "digest": verified.digest,
         "tester_key": verified.study.tester.key,
         "analyst_key": verified.study.analyst.key,
         "owners": {owner.name: owner.key for owner in verified.study.owners},
-        "outcome": verified.verdict.outcome,
+        **verdict_fields(study_verdict(verified.study, verified.verdict)),
     }
 
 
@@ -120,9 +119,13 @@ def print_verified(verified: "VerifiedTranscript", tester_key: str | None) -> No
     study, verdict = verified.study, verified.verdict
     lines(
         f"Verified: {printable(study.title)}",
-        f"  study {verified.digest}, {verdict.outcome}",
-        f"  signatures of the analyst, {len(verdict.releases)} owners and the tester hold; "
-        "the verdict was recomputed from the releases and is the same",
+        f"  study {verified.study_digest}, {verdict.outcome}",
+        f"  the signatures of the analyst, {len(verdict.releases)} owners and the tester hold",
+        *(
+            ()
+            if verdict.result is None
+            else ("  the verdict was recomputed from the releases and is the same",)
+        ),
     )
     table(
         ("Party", "Key"),
@@ -132,6 +135,7 @@ def print_verified(verified: "VerifiedTranscript", tester_key: str | None) -> No
             *((owner.name, owner.key) for owner in study.owners),
         ],
     )
+    print_verdict(study_verdict(study, verdict))
     if tester_key is None:
         lines("Check that these are the keys you know; --tester-key checks the tester's.")
 
