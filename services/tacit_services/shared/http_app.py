@@ -7,14 +7,13 @@ from typing import Any
 from fastapi import FastAPI, Request
 from fastapi.openapi.constants import REF_PREFIX
 from pydantic import BaseModel
-from starlette.concurrency import run_in_threadpool
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 
 from tacit_protocol.messages.encoding import Model, decode, encode_json
 from tacit_protocol.messages.problems import MEDIA_TYPE
 from tacit_protocol.signing.tokens import TokenError, verify_token
 from tacit_services.shared.clock import Clock
-from tacit_services.shared.limits import BodyLimits
+from tacit_services.shared.limits import BODY_TIMEOUT_S, BodyLimits
 from tacit_services.shared.observation import Gauges, Metrics, Observation
 from tacit_services.shared.problem_responses import ProblemError, install_problem_handlers
 
@@ -31,6 +30,7 @@ def create_app(
     check_ready: Callable[[], None],
     gauges: Gauges = dict,
     lifespan: Lifespan | None = None,
+    body_timeout_s: float = BODY_TIMEOUT_S,
 ) -> FastAPI:
     """Create an app with the boundary in place and ``/healthz``, ``/readyz`` and ``/metrics``.
 
@@ -41,6 +41,7 @@ def create_app(
         check_ready: returns if the service can do its work, raises otherwise; runs in a thread.
         gauges: the service's own figures; runs in a thread.
         lifespan: what runs beside the app.
+        body_timeout_s: how long a request's body may take to arrive.
     """
     app = FastAPI(
         title=title,
@@ -54,7 +55,7 @@ def create_app(
     )
     metrics = Metrics(metrics_prefix)
     install_problem_handlers(app)
-    app.add_middleware(BodyLimits)
+    app.add_middleware(BodyLimits, timeout_s=body_timeout_s)
     app.add_middleware(Observation, metrics=metrics)  # the last one added is the outermost
     _add_health(app, check_ready, gauges, metrics)
     return app
@@ -126,8 +127,3 @@ def json_response(content: Any, status: int = 200) -> Response:
     """Answer with JSON in the messages' own encoding, never kept by a cache."""
     data = content if isinstance(content, bytes) else encode_json(content)
     return Response(data, status, {"Cache-Control": "no-store"}, "application/json")
-
-
-async def in_thread(work: Callable[[], Any]) -> Any:
-    """Run blocking work in a worker thread."""
-    return await run_in_threadpool(work)

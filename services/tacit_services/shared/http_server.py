@@ -62,6 +62,9 @@ class TimedProtocol(H11Protocol):
         if self.conn.their_state is h11.SEND_BODY:
             self.transport.close()
         super().on_response_complete()
+        # The next request's headers may have begun to arrive while this answer was being written.
+        if self.conn.their_state is h11.IDLE and self.conn.trailing_data[0] and self._header_timer is None:
+            self._start_header_timer()
 
     def _start_header_timer(self) -> None:
         self._header_timer = self.loop.call_later(HEADER_TIMEOUT_S, self.transport.close)
@@ -72,21 +75,21 @@ class TimedProtocol(H11Protocol):
             self._header_timer = None
 
 
-class _Server(uvicorn.Server):
+class Server(uvicorn.Server):
+    """uvicorn's server, which tells long polls that it has been asked to stop."""
+
     def __init__(self, config: uvicorn.Config, stopping: Stopping) -> None:
         super().__init__(config)
         self._stopping = stopping
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Take SIGTERM or SIGINT."""
         self._stopping.requested = True
         super().handle_exit(sig, frame)
 
 
-def serve(app: FastAPI, host: str, port: int, stopping: Stopping, **tls: Any) -> None:
-    """Serve until SIGTERM or SIGINT; returns when the service has stopped.
-
-    ``tls`` takes uvicorn's ``ssl_certfile``, ``ssl_keyfile`` and ``ssl_ca_certs``.
-    """
+def make_server(app: FastAPI, host: str, port: int, stopping: Stopping, **tls: Any) -> Server:
+    """Make a server with every limit of this module; ``tls`` is as in :func:`serve`."""
     config = uvicorn.Config(
         app,
         host=host,
@@ -104,7 +107,15 @@ def serve(app: FastAPI, host: str, port: int, stopping: Stopping, **tls: Any) ->
         timeout_graceful_shutdown=STOP_S,
         **tls,
     )
+    return Server(config, stopping)
+
+
+def serve(app: FastAPI, host: str, port: int, stopping: Stopping, **tls: Any) -> None:
+    """Serve until SIGTERM or SIGINT; returns when the service has stopped.
+
+    ``tls`` takes uvicorn's ``ssl_certfile``, ``ssl_keyfile`` and ``ssl_ca_certs``.
+    """
     # uvicorn raises the signal again once it has stopped; a service that was asked to stop exits with 0.
     for sig in (signal.SIGTERM, signal.SIGINT):
         signal.signal(sig, lambda *_: None)
-    _Server(config, stopping).run()
+    make_server(app, host, port, stopping, **tls).run()

@@ -1,0 +1,286 @@
+"""A transcript holds only as it was made: tampering with any single field is caught, whoever re-signs it."""
+
+import copy
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tacit_protocol.messages.encoding import encode, encode_json
+from tacit_protocol.messages.release import ReleaseMessage
+from tacit_protocol.messages.transcript import Transcript
+from tacit_protocol.messages.verdict import VerdictMessage
+from tacit_protocol.procedures.registry import procedure_named
+from tacit_protocol.signing.envelope import (
+    RELEASE_TYPE,
+    STUDY_TYPE,
+    VERDICT_TYPE,
+    digest,
+    open_envelope,
+    seal,
+)
+from tacit_protocol.signing.keys import PrivateKey
+from tacit_protocol.verification import VerificationError, verify_transcript
+
+
+class Case:
+    """A completed study's payloads, to be tampered with and sealed again."""
+
+    def __init__(self, parties: Any) -> None:
+        self.parties = parties
+        self.study, self.study_envelope = parties.sealed_study()
+        self.releases = {
+            name: parties.release(self.study, name, value=10 * (index + 1))
+            for index, name in enumerate(parties.owners)
+        }
+        messages = {name: ReleaseMessage.model_validate_json(self.payload(name)) for name in self.releases}
+        procedure = procedure_named("mean")
+        result = procedure.assemble(parties.study(), {name: m.release for name, m in messages.items()})
+        self.verdict = VerdictMessage(
+            study=self.study,
+            outcome="completed",
+            releases={name: digest(self.payload(name)) for name in self.releases},
+            result=json.loads(encode(result)),
+            software="tacit test",
+        )
+
+    def payload(self, owner: str) -> bytes:
+        return open_envelope(self.releases[owner], RELEASE_TYPE, self.parties.owners[owner].public_hex)
+
+    def sealed_verdict(self, payload: bytes | None = None) -> bytes:
+        return seal(payload or encode(self.verdict), VERDICT_TYPE, self.parties.tester)
+
+    def transcript(self, **changes: Any) -> bytes:
+        """Write the transcript, with some of its envelopes replaced."""
+        return encode(
+            Transcript(
+                study=changes.get("study", self.study_envelope).decode(),
+                releases={n: e.decode() for n, e in changes.get("releases", self.releases).items()},
+                verdict=changes.get("verdict", self.sealed_verdict()).decode(),
+            )
+        )
+
+
+@pytest.fixture
+def case(parties: Any, mean_procedure: Any) -> Case:
+    return Case(parties)
+
+
+def fails(data: bytes, step: str, tester_key: str | None = None) -> VerificationError:
+    with pytest.raises(VerificationError) as caught:
+        verify_transcript(data, tester_key)
+    assert caught.value.step == step, str(caught.value)
+    return caught.value
+
+
+def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Every leaf of a JSON document."""
+    if isinstance(value, dict) and value:
+        for name in value:
+            yield from places(value[name], (*path, name))
+    elif isinstance(value, list) and value:
+        for index, item in enumerate(value):
+            yield from places(item, (*path, index))
+    else:
+        yield path
+
+
+def changed(value: Any) -> Any:
+    """Another value of the same kind, as near as an attacker would choose it."""
+    if isinstance(value, bool) or value is None:
+        return not value
+    if isinstance(value, int):
+        return value + 1
+    if isinstance(value, float):
+        return value * (1 + 1e-6) + 1e-12
+    if isinstance(value, str):
+        return value[:-1] + ("1" if value[-1:] != "1" else "2")
+    return ["x"] if isinstance(value, list) else {"x": 1}
+
+
+def tampered(payload: bytes) -> Iterator[tuple[str, bytes]]:
+    """Every version of a payload in which one leaf is changed."""
+    document = json.loads(payload)
+    for path in places(document):
+        copied = copy.deepcopy(document)
+        parent = copied
+        for step in path[:-1]:
+            parent = parent[step]
+        parent[path[-1]] = changed(parent[path[-1]])
+        yield ".".join(map(str, path)), encode_json(copied)
+
+
+def test_a_transcript_as_it_was_made_holds(case: Case) -> None:
+    verified = verify_transcript(case.transcript(), case.parties.tester.public_hex)
+    assert verified.study_digest == case.study
+    assert verified.verdict == case.verdict
+    assert verified.release_digests == case.verdict.releases
+    assert verified.result is not None
+    assert verified.result.model_dump()["mean"] == 2.0
+
+
+def test_any_byte_changed_without_a_key_is_caught(case: Case) -> None:
+    data = case.transcript()
+    for index in range(0, len(data), 7):
+        flipped = bytearray(data)
+        flipped[index] ^= 1
+        with pytest.raises(VerificationError):
+            verify_transcript(bytes(flipped), case.parties.tester.public_hex)
+
+
+def test_a_lying_tester_cannot_change_any_field_of_its_verdict(case: Case) -> None:
+    """Only the name of the software is the tester's own word."""
+    believed = []
+    for path, payload in tampered(encode(case.verdict)):
+        try:
+            verify_transcript(case.transcript(verdict=case.sealed_verdict(payload)))
+        except VerificationError:
+            continue
+        believed.append(path)
+    assert believed == ["software"]
+
+
+def test_an_owner_cannot_swap_its_release_after_the_verdict(case: Case) -> None:
+    """Every changed field is caught, though the owner signs it anew: the verdict binds the first one."""
+    count = 0
+    for path, payload in tampered(case.payload("north")):
+        envelope = seal(payload, RELEASE_TYPE, case.parties.owners["north"])
+        with pytest.raises(VerificationError):
+            verify_transcript(case.transcript(releases=case.releases | {"north": envelope}))
+        assert path
+        count += 1
+    assert count >= 12
+
+
+def test_an_analyst_cannot_change_the_study_afterwards(case: Case) -> None:
+    payload = open_envelope(case.study_envelope, STUDY_TYPE, case.parties.analyst.public_hex)
+    count = 0
+    for path, other in tampered(payload):
+        envelope = seal(other, STUDY_TYPE, case.parties.analyst)
+        with pytest.raises(VerificationError):
+            verify_transcript(case.transcript(study=envelope))
+        assert path
+        count += 1
+    assert count >= 25
+
+
+def test_a_verdict_computed_from_another_release_is_caught(case: Case) -> None:
+    """The tester lists the swapped release's digest, but keeps the old result."""
+    other = case.parties.release(case.study, "north", value=11)
+    releases = case.releases | {"north": other}
+    payload = open_envelope(other, RELEASE_TYPE, case.parties.owners["north"].public_hex)
+    verdict = case.verdict.model_copy(update={"releases": case.verdict.releases | {"north": digest(payload)}})
+    error = fails(case.transcript(releases=releases, verdict=case.sealed_verdict(encode(verdict))), "result")
+    assert "$.mean" in error.reason
+
+
+def test_a_result_beyond_rounding_is_caught_and_rounding_is_not(case: Case) -> None:
+    assert case.verdict.result is not None
+    for factor, holds in ((1 + 1e-12, True), (1 + 1e-8, False)):
+        result = case.verdict.result | {"mean": 2.0 * factor}
+        verdict = case.verdict.model_copy(update={"result": result})
+        data = case.transcript(verdict=case.sealed_verdict(encode(verdict)))
+        if holds:
+            verify_transcript(data)
+        else:
+            fails(data, "result")
+
+
+def test_extra_and_missing_result_fields_are_caught(case: Case) -> None:
+    result = case.verdict.result
+    assert result is not None
+    for other in (result | {"more": 1}, {k: v for k, v in result.items() if k != "note"}, {}):
+        verdict = case.verdict.model_copy(update={"result": other})
+        fails(case.transcript(verdict=case.sealed_verdict(encode(verdict))), "result")
+
+
+def test_signers_must_be_those_of_the_study(case: Case) -> None:
+    mallory = PrivateKey.generate()
+    study = open_envelope(case.study_envelope, STUDY_TYPE, case.parties.analyst.public_hex)
+    fails(case.transcript(study=seal(study, STUDY_TYPE, mallory)), "study")
+    fails(case.transcript(verdict=seal(encode(case.verdict), VERDICT_TYPE, mallory)), "verdict")
+    forged = seal(case.payload("north"), RELEASE_TYPE, mallory)
+    error = fails(case.transcript(releases=case.releases | {"north": forged}), "release")
+    assert error.party == "north"
+
+
+def test_another_tester_than_expected_is_caught(case: Case) -> None:
+    fails(case.transcript(), "study", PrivateKey.generate().public_hex)
+
+
+def test_a_dropped_release_is_caught(case: Case) -> None:
+    releases = {name: envelope for name, envelope in case.releases.items() if name != "west"}
+    fails(case.transcript(releases=releases), "roster")
+    digests = {name: value for name, value in case.verdict.releases.items() if name != "west"}
+    for missing in ((), ("west",)):
+        verdict = case.verdict.model_copy(update={"releases": digests, "missing": missing})
+        fails(case.transcript(releases=releases, verdict=case.sealed_verdict(encode(verdict))), "roster")
+
+
+def test_a_release_of_a_stranger_is_caught(case: Case) -> None:
+    fails(case.transcript(releases=case.releases | {"east": case.releases["north"]}), "release")
+
+
+def test_releases_exchanged_between_owners_are_caught(case: Case) -> None:
+    swapped = case.releases | {"north": case.releases["south"], "south": case.releases["north"]}
+    fails(case.transcript(releases=swapped), "release")
+
+
+def test_a_release_of_another_study_is_caught(case: Case) -> None:
+    other = case.parties.release("0" * 64, "north", value=10)
+    fails(case.transcript(releases=case.releases | {"north": other}), "release")
+
+
+def test_a_release_that_does_not_fit_the_study_is_caught(case: Case) -> None:
+    payload = case.payload("north").replace(b'"mean"', b'"mode"')
+    envelope = seal(payload, RELEASE_TYPE, case.parties.owners["north"])
+    assert (
+        "one number" in fails(case.transcript(releases=case.releases | {"north": envelope}), "release").reason
+    )
+
+
+def _ended(case: Case, outcome: str, absent: tuple[str, ...], **changes: Any) -> bytes:
+    releases = {name: envelope for name, envelope in case.releases.items() if name not in absent}
+    plain: dict[str, Any] = {
+        "outcome": outcome,
+        "missing": absent,
+        "releases": {name: case.verdict.releases[name] for name in releases},
+        "result": None,
+    }
+    verdict = case.verdict.model_copy(update=plain | changes)
+    return case.transcript(releases=releases, verdict=case.sealed_verdict(encode(verdict)))
+
+
+def test_an_incomplete_study_holds_and_its_lies_are_caught(case: Case) -> None:
+    verified = verify_transcript(_ended(case, "incomplete", ("south",)))
+    assert verified.result is None
+    assert verified.verdict.missing == ("south",)
+    verify_transcript(_ended(case, "cancelled", ("south",)))
+    fails(_ended(case, "incomplete", ()), "roster")
+    fails(_ended(case, "incomplete", ("south",), missing=("north",)), "roster")
+    fails(_ended(case, "incomplete", ("south",), missing=("south", "west")), "roster")
+    fails(_ended(case, "incomplete", ("south",), result=case.verdict.result), "verdict")
+    fails(_ended(case, "completed", ()), "verdict")
+
+
+@pytest.mark.parametrize("data", [b"", b"{}", b"[", b"\xff", b'{"format":"tacit/transcript/2"}'])
+def test_what_is_no_transcript_is_refused(data: bytes) -> None:
+    fails(data, "transcript")
+
+
+def test_a_release_that_breaks_the_recomputation_is_caught(
+    case: Case, mean_procedure: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def breaks() -> None:
+        raise ZeroDivisionError
+
+    data = case.transcript()
+    monkeypatch.setattr(mean_procedure, "during_assembly", breaks)
+    fails(data, "result")
+
+
+def test_an_unknown_procedure_is_said(case: Case) -> None:
+    study, envelope = case.parties.sealed_study(procedure="unheard_of")
+    assert study != case.study
+    assert "unknown procedure" in fails(case.transcript(study=envelope), "study").reason
