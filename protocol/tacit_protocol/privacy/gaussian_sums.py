@@ -66,8 +66,12 @@ def halved_guarantee(budget: Budget) -> Guarantee:
     """Return P0's guarantee: two Gaussian releases, each calibrated to half of epsilon and half of delta.
 
     P0 adds the halves up by basic composition; its sigma is the exact curve's here, never more than P0's.
+
+    Raises SensitivityError where epsilon is one micro-unit, which has no half, or where half of delta is 0.
     """
-    half = Budget(epsilon_micro=max(1, budget.epsilon_micro // 2), delta_pico=budget.delta_pico // 2)
+    if budget.epsilon_micro < 2:
+        raise SensitivityError("the budget is too small to be halved; give the study a larger epsilon")
+    half = Budget(epsilon_micro=budget.epsilon_micro // 2, delta_pico=budget.delta_pico // 2)
     event, reserve = gaussian_guarantee(half).events
     return Guarantee(budget=budget, events=(event, event, reserve, reserve))
 

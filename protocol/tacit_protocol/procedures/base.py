@@ -72,7 +72,9 @@ def parse_parameters(model: type[ParametersT], study: Study) -> ParametersT:
         return model.model_validate_json(json.dumps(study.parameters, allow_nan=False))
     except ValidationError as error:
         first = error.errors(include_input=False, include_url=False, include_context=False)[0]
+        if first["type"] == "extra_forbidden":
+            raise StudyError(f"unknown parameter; known: {', '.join(sorted(model.model_fields))}") from None
         place = ".".join(str(part) for part in first["loc"])
         raise StudyError(f"parameter {place}: {first['msg']}") from None
-    except ValueError:
+    except (TypeError, ValueError):
         raise StudyError("parameters must be finite JSON values") from None

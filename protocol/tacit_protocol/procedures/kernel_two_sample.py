@@ -27,6 +27,7 @@ from tacit_protocol.features.sums import FeatureSums, sum_features
 from tacit_protocol.messages.release import Release
 from tacit_protocol.messages.study import Study
 from tacit_protocol.privacy.dyadic import grid_bits
+from tacit_protocol.privacy.events import GaussianEvent
 from tacit_protocol.privacy.gaussian_sums import (
     SensitivityError,
     gaussian_guarantee,
@@ -66,7 +67,8 @@ PAIRS_NAMED_MAX = 50
 """Most pairs of columns that a verdict names, those that differ most; all columns are named."""
 
 SCALE_TOLERANCE = 1e-9
-"""Relative difference allowed between a release's stated noise and the noise that the study fixes."""
+"""Relative difference allowed between a release's stated noise and the noise that the study fixes: processors
+round differently, by 1e-11 at most."""
 
 HOPELESS = "Hopeless: "
 """What a warning starts with where the study should not be run as planned."""
@@ -226,7 +228,7 @@ class KernelTwoSample:
     def check_release(self, study: Study, release: Release) -> None:
         """Raise ReleaseError where the release has not the shape and the noise that the study fixes."""
         plan = _plan(study)
-        if release.guarantee != plan.guarantee:
+        if not _same_guarantee(release.guarantee, plan.guarantee):
             raise ReleaseError("the release states another guarantee than the study")
         layout = moment_parts(plan.features, plan.shares, _bits(plan, release.units))
         parts = {part.name: part for part in layout}
@@ -264,6 +266,7 @@ class KernelTwoSample:
             )
             for found in test.compare_pairs(
                 evidence,
+                overall,
                 # Bonferroni over the pairs, so that their average is covered too.
                 1 - study.level / max(1, len(names) * (len(names) - 1) // 2),
                 lambda part: report(0.5 + 0.5 * part, "comparing pairs of owners"),
@@ -291,6 +294,7 @@ class KernelTwoSample:
 def _plan(study: Study) -> _Plan:
     parameters = parse_parameters(KernelTwoSampleParameters, study)
     form = _form(parameters, len(study.owners))
+    _refuse_idle_parameters(parameters, form)
     features = _features(study, parameters)
     shares = _shares(parameters, form)
     if numbers_released(features, shares) > COORDINATES_MAX:
@@ -300,6 +304,19 @@ def _plan(study: Study) -> _Plan:
         return _Plan(parameters, features, form, calibrate(study.budget), shares)
     except SensitivityError as error:
         raise StudyError(str(error)) from None
+
+
+def _same_guarantee(stated: Guarantee, fixed: Guarantee) -> bool:
+    # Another processor may round the calibration otherwise, as with the scales.
+    if stated.budget != fixed.budget or len(stated.events) != len(fixed.events):
+        return False
+    for a, b in zip(stated.events, fixed.events, strict=True):
+        if isinstance(a, GaussianEvent) and isinstance(b, GaussianEvent):
+            if abs(a.noise_multiplier / b.noise_multiplier - 1) > SCALE_TOLERANCE:
+                return False
+        elif a != b:
+            return False
+    return True
 
 
 def _shares(parameters: KernelTwoSampleParameters, form: Form) -> MomentShares:
@@ -334,6 +351,28 @@ def _form(parameters: KernelTwoSampleParameters, owners: int) -> Form:
     if parameters.calibration == "paper" and statistic == "auto":
         return "weighted" if owners == 2 else "noise-aware"
     return "mmd"
+
+
+def _refuse_idle_parameters(parameters: KernelTwoSampleParameters, form: Form) -> None:
+    """Refuse a parameter that the study's other choices ignore: whoever sets it expects it to act."""
+    features = parameters.features
+    kernel = features in ("me", "scf")
+    acts = {
+        "cycles": not kernel,
+        "pair_share": features == "auto",
+        "kernel": features == "me",
+        "category_similarity": features == "me",
+        "locations": features == "me",
+        "n_features": kernel,
+        "bandwidth": kernel,
+        "mean_share": kernel and parameters.calibration == "tight",
+        "regularisation": form in ("weighted", "asymptotic"),
+        "replicates": form == "noise-aware",
+    }
+    for name, needed in acts.items():
+        default = KernelTwoSampleParameters.model_fields[name].default
+        if not needed and getattr(parameters, name) != default:
+            raise StudyError(f"parameter {name} has no effect with the other choices; leave it out")
 
 
 def _features(study: Study, parameters: KernelTwoSampleParameters) -> FeatureMap:
@@ -372,6 +411,7 @@ def _test(plan: _Plan, study: Study) -> TwoSampleTest:
         replicates=plan.parameters.replicates,
         regularisation=plan.parameters.regularisation,
         seed=np.random.SeedSequence(int(study.seed, 16), spawn_key=(NULL_STREAM,)),
+        trace_max=plan.features.norm**2,
     )
 
 

@@ -28,16 +28,17 @@ class Spectrum:
     multiplicities: tuple[int, ...]
 
 
-def heavy_spectrum(covariance: PrivateCovariance, slack: float = 1.0) -> Spectrum:
+def heavy_spectrum(covariance: PrivateCovariance, trace_max: float = 1.0, slack: float = 1.0) -> Spectrum:
     """Return the heaviest two-point spectrum that the noisy covariance allows.
 
-    ``slack`` is how many standard deviations the trace and the energy are rounded up by.
+    ``trace_max`` is a public bound on the trace, the squared norm of the features; ``slack`` is how many
+    standard deviations the trace and the energy are rounded up by.
     """
     matrix, tau = covariance.matrix, covariance.noise
     dimension = len(matrix)
     entries = dimension * (dimension + 1) / 2
     trace = float(np.trace(matrix)) + slack * tau * np.sqrt(dimension)
-    trace = float(np.clip(trace, 1e-12, 1.0))
+    trace = float(np.clip(trace, 1e-12, trace_max))
     energy = float(np.sum(matrix**2)) - tau**2 * entries
     energy += slack * float(np.sqrt(2 * entries) * tau**2 + 2 * tau * np.sqrt(max(energy, 0.0)))
     energy = float(np.clip(energy, trace**2 / dimension, trace**2))
@@ -61,9 +62,11 @@ def _contrast(weights: FloatVector) -> FloatMatrix:
     return np.asarray(np.diag(weights) - np.outer(weights, weights) / weights.sum())
 
 
-def mmd_test(means: PrivateMeans, covariance: PrivateCovariance) -> tuple[float, float]:
-    """Return the statistic t and its p-value."""
-    spectrum = heavy_spectrum(covariance)
+def mmd_test(
+    means: PrivateMeans, covariance: PrivateCovariance, trace_max: float = 1.0
+) -> tuple[float, float]:
+    """Return the statistic t and its p-value. ``trace_max`` is the squared norm of the features."""
+    spectrum = heavy_spectrum(covariance, trace_max)
     trace = float(spectrum.eigenvalues @ np.array(spectrum.multiplicities))
     weights = _weights(means, trace)
     centre = weights @ means.means / weights.sum()

@@ -59,7 +59,9 @@ def noise_aware_test(
     root = vectors * np.sqrt(np.maximum(values, 0.0))
     degrees = max(covariance.units - means.owners, 1.0)
     null = np.empty(replicates)
-    for replicate, child in enumerate(seed.spawn(replicates)):
+    for replicate in range(replicates):
+        # Not seed.spawn, which counts its children: the same seed must give the same null twice.
+        child = np.random.SeedSequence(seed.entropy, spawn_key=(*seed.spawn_key, replicate))
         rng = np.random.default_rng(child)
         sampling = rng.standard_normal(means.means.shape) @ root.T / np.sqrt(means.units)[:, None]
         drawn = sampling + rng.standard_normal(means.means.shape) * means.noise[:, None]

@@ -64,15 +64,20 @@ class PrivateCovariance:
 
 
 def pool_covariance(
-    means: PrivateMeans, second_moments: npt.NDArray[np.float64], noise: FloatVector
+    means: PrivateMeans,
+    second_moments: npt.NDArray[np.float64],
+    noise: FloatVector,
+    weights: FloatVector | None = None,
 ) -> PrivateCovariance:
-    """Pool the owners' covariances, weighted by units.
+    """Pool the owners' covariances, weighted by ``weights`` (k,), by default their units.
 
     ``second_moments`` is (k, J, J); ``noise`` (k,) the standard deviation on their diagonal entries. The
     covariance of an owner is its second moment less the outer product of its mean; the outer product's own
-    noise is corrected in the trace (its expectation), and is otherwise of second order.
+    noise is corrected in expectation; what it adds to the matrix has less energy than the noise of the second
+    moment, by a factor of the order of the dimension.
     """
-    shares = means.units / means.units.sum()
+    weights = means.units if weights is None else weights
+    shares = weights / weights.sum()
     outer = np.einsum("gi,gj->gij", means.means, means.means)
     outer -= (means.noise**2)[:, None, None] * np.eye(means.dimension)
     matrix = np.einsum("g,gij->ij", shares, second_moments - outer)

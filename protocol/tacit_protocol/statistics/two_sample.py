@@ -64,7 +64,8 @@ class TwoSampleTest:
     """One of the forms of section 3, ready to be applied to all owners or to two of them.
 
     ``families`` and ``features`` serve the max form; ``replicates`` and ``seed`` the simulated null;
-    ``regularisation`` P0's statistic.
+    ``regularisation`` P0's statistic. ``trace_max``, the squared norm of the features, bounds the trace of
+    their covariance.
     """
 
     form: Form
@@ -73,6 +74,7 @@ class TwoSampleTest:
     replicates: int
     regularisation: float
     seed: np.random.SeedSequence
+    trace_max: float = 1.0
 
     def run(self, evidence: Evidence, purpose: int = 0, progress: Progress | None = None) -> Finding:
         """Test whether one distribution explains all owners in ``evidence``.
@@ -88,7 +90,7 @@ class TwoSampleTest:
             raise TypeError("this form needs second moments")
         covariance = pool_covariance(evidence.means, evidence.second_moments, evidence.second_noise)
         if self.form == "mmd":
-            return Finding(*mmd_test(evidence.means, covariance))
+            return Finding(*mmd_test(evidence.means, covariance, self.trace_max))
         if self.form == "noise-aware":
             child = np.random.SeedSequence(self.seed.entropy, spawn_key=(*self.seed.spawn_key, purpose))
             statistic, pvalue, _ = noise_aware_test(
@@ -98,16 +100,20 @@ class TwoSampleTest:
         return Finding(*published_test(evidence.means, covariance, self.regularisation, self.form))
 
     def compare_pairs(
-        self, evidence: Evidence, confidence: float, progress: Progress | None = None
+        self, evidence: Evidence, overall: Finding, confidence: float, progress: Progress | None = None
     ) -> tuple[PairFinding, ...]:
-        """Compare every two owners; none where there are more than OWNERS_COMPARED_MAX."""
+        """Compare every two owners; none where there are more than OWNERS_COMPARED_MAX.
+
+        ``overall`` is the finding on all owners: where there are two, it is the finding on the pair.
+        """
         owners = evidence.means.owners
         if owners > OWNERS_COMPARED_MAX:
             return ()
         pairs = list(itertools.combinations(range(owners), 2))
         findings = []
         for number, pair in enumerate(pairs):
-            findings.append(self.run(evidence.select(pair), purpose=1 + number).pvalue)
+            found = overall if owners == 2 else self.run(evidence.select(pair), purpose=1 + number)
+            findings.append(found.pvalue)
             if progress is not None:
                 progress((number + 1) / len(pairs))
         adjusted = holm(np.array(findings))
@@ -125,8 +131,9 @@ class TwoSampleTest:
             traces = np.clip(1.0 - energy, 0.0, 1.0)
             trace = float(np.sum(traces / means.units) / np.sum(1 / means.units))
             return estimate_mmd(means, Moments(trace, trace**2, trace), confidence)
-        covariance = pool_covariance(means, evidence.second_moments, evidence.second_noise)
-        spectrum = heavy_spectrum(covariance)
+        # Under the alternative the covariances differ: a Sigma stands for Sigma_x / n_x + Sigma_y / n_y.
+        covariance = pool_covariance(means, evidence.second_moments, evidence.second_noise, 1 / means.units)
+        spectrum = heavy_spectrum(covariance, self.trace_max)
         counts = np.array(spectrum.multiplicities)
         trace = max(0.0, float(np.trace(covariance.matrix)))
         largest = float(spectrum.eigenvalues[0])
