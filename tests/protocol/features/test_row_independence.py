@@ -35,8 +35,10 @@ MAPS: dict[str, FeatureMap] = {
     "ME Gaussian": embedding("gaussian", 1.0, 37),
     "ME Gaussian, narrow": embedding("gaussian", 0.2, 5),
     "ME Laplacian": embedding("laplacian", 1.0, 40),
+    "ME Gaussian, one location": embedding("gaussian", 1.0, 1),
     "raw ME": embedding("gaussian", 1.0, 16, raw=True),
     "SCF": SmoothCharacteristic(4 * np.random.default_rng(1).standard_normal((13, NUMERIC)), 0.7),
+    "SCF, one frequency": SmoothCharacteristic(np.ones((1, NUMERIC))),
     "default": AdditiveFeatures(NUMERIC, CATEGORIES, default_choice(NUMERIC, CATEGORIES, 0.3)),
 }
 TABLE = random_rows(np.random.default_rng(0), ROWS, NUMERIC, CATEGORIES)
