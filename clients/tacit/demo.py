@@ -10,9 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
-from typing import Any, Protocol
-
-from tacit_protocol.verification import VerifiedTranscript
+from typing import TYPE_CHECKING, Any, Protocol
 
 from tacit.client import Client
 from tacit.configuration import DataSetSetup, PolicySetup
@@ -20,7 +18,9 @@ from tacit.draft import PreparedStudy, StudyDraft
 from tacit.federation import LocalFederation, OwnerSetup
 from tacit.operations import StudySummary
 from tacit.results import StudyVerdict
-from tacit.verify import verify_transcript_of
+
+if TYPE_CHECKING:
+    from tacit_protocol.verification import VerifiedTranscript
 
 HOSPITALS = {"cleveland": 303, "budapest": 294, "zurich-basel": 123, "long-beach": 200}
 """The hospitals and how many patients each has; numbers of patients are public."""
@@ -74,7 +74,7 @@ class DemoOutcome:
     verdict: StudyVerdict
     remaining: tuple[Remaining, ...]
     transcript: Path
-    verified: VerifiedTranscript
+    verified: "VerifiedTranscript"
 
 
 def owners(epsilon: float, delta: float, folder: Path) -> list[OwnerSetup]:
@@ -92,7 +92,9 @@ def owners(epsilon: float, delta: float, folder: Path) -> list[OwnerSetup]:
         source = resources.files("tacit.demo_data") / f"{name}.csv"
         with resources.as_file(source) as path:
             shutil.copyfile(path, folder / name / f"{DATA_SET}.csv")
-        data_set = DataSetSetup(DATA_SET, f"{DATA_SET}.csv", CAP_FACTOR * epsilon, CAP_FACTOR * delta)
+        # Rounded, so that the files show 3e-05 rather than what a float product makes of it.
+        caps = (round(CAP_FACTOR * epsilon, 6), round(CAP_FACTOR * delta, 12))
+        data_set = DataSetSetup(DATA_SET, f"{DATA_SET}.csv", *caps)
         described.append(OwnerSetup(name, data_set, policy))
     return described
 
@@ -144,6 +146,8 @@ def ask(
         narrator.step("Verifying the transcript: every signature, every figure")
         transcript = folder / "transcript.json"
         transcript.write_bytes(client.transcript(digest))
+    from tacit.verify import verify_transcript_of  # noqa: PLC0415 (not before the services have started)
+
     verified = verify_transcript_of(transcript.read_bytes(), digest, federation.tester_key)
     return DemoOutcome(digest, verdict, remaining, transcript, verified)
 
@@ -157,7 +161,11 @@ def _wait(client: Client, digest: str, narrator: Narrator) -> StudyVerdict:
                 seen.add(owner.name)
                 narrator.progress(f"{owner.name} has sent its release")
 
-    return client.wait_for_verdict(digest, VERDICT_TIMEOUT_S, on_progress)
+    verdict = client.wait_for_verdict(digest, VERDICT_TIMEOUT_S, on_progress)
+    for name in verdict.message.releases:
+        if name not in seen:
+            narrator.progress(f"{name} has sent its release")
+    return verdict
 
 
 def _remaining(federation: LocalFederation, name: str) -> Remaining:

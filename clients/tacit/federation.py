@@ -6,7 +6,7 @@ be looked at afterwards. The demo and the end-to-end tests run on it.
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -40,7 +40,7 @@ ANALYST = "analyst"
 
 @dataclass(frozen=True)
 class OwnerSetup:
-    """An owner of a local federation."""
+    """An owner of a local federation. Its policy takes studies from the federation's analyst alone."""
 
     name: str
     data_set: DataSetSetup
@@ -76,23 +76,15 @@ class LocalFederation:
         self.tester = Site("tester", tester_file, tester_url)
         self.tester_key = load_key(tester_file.parent / "tester.pem").public_hex
         address = TesterAddress(tester_url, self.tester_key)
-        self.agents = [
-            Site(
-                owner.name,
-                init_agent(
-                    folder / owner.name,
-                    owner.name,
-                    address,
-                    owner.data_set,
-                    owner.policy,
-                    host=HOST,
-                    port=port,
-                ),
-                f"http://{HOST}:{port}",
-            )
-            for owner, port in zip(owners, ports[1:], strict=True)
-        ]
         self.analyst = Site(ANALYST, init_party(folder / ANALYST, ANALYST, address), "")
+        analysts = (load_key(folder / ANALYST / "party.pem").public_hex,)
+        self.agents = []
+        for owner, port in zip(owners, ports[1:], strict=True):
+            policy = replace(owner.policy, analysts=analysts)
+            file = init_agent(
+                folder / owner.name, owner.name, address, owner.data_set, policy, host=HOST, port=port
+            )
+            self.agents.append(Site(owner.name, file, f"http://{HOST}:{port}"))
         self._services: list[ServiceProcess] = []
 
     def start(self) -> None:

@@ -65,6 +65,7 @@ def demo(
     import signal
 
     from tacit.demo import ask, running_federation
+    from tacit.errors import ServiceError
 
     # SIGTERM unwinds like Ctrl-C, so that no service is left behind.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED))
@@ -75,6 +76,8 @@ def demo(
         _show(outcome, place, as_json)
         if keep_running:
             _keep(federation, outcome)
+    if outcome.verdict.result is None:
+        raise ServiceError(f"the demo has no verdict; the logs in {place} say why")
 
 
 def _new_folder(folder: Path | None) -> Path:
@@ -109,7 +112,7 @@ def _show(outcome: "DemoOutcome", folder: Path, as_json: bool) -> None:
     print_verdict(outcome.verdict)
     table(("Hospital", "Epsilon spent", "Epsilon left"), remaining)
     lines(
-        f"Transcript verified: study {outcome.digest[:12]}, recomputed here, gives the same verdict.",
+        f"Transcript verified: recomputed here, study {outcome.digest[:12]} ends the same.",
         f"The federation's files are in {folder}",
         f"Check the transcript again with: tacit verify {outcome.transcript}",
     )

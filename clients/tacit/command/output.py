@@ -111,13 +111,17 @@ def print_result(result: "TwoSampleResult") -> None:
         interval = result.interval
         between = "" if interval is None else f", interval {interval[0]:.4g} to {interval[1]:.4g}"
         lines(f"  squared MMD {result.estimate:.4g}{between}")
-    for title, comparisons in (("Owners", result.pairs), ("Columns", result.columns)):
+    # Of the pairs of columns only those whose dependence differs: there may be thousands.
+    columns = [c for c in result.columns if len(c.names) == 1 or c.reject]
+    for title, comparisons in (("Owners", result.pairs), ("Columns", columns)):
         if comparisons:
             rows = [
                 (" and ".join(c.names), f"{c.pvalue:.3g}", "differ" if c.reject else "no difference shown")
                 for c in comparisons
             ]
             table((title, "p (Holm)", ""), rows)
+    if len(columns) < len(result.columns):
+        lines("No other pair of columns shows another dependence.")
     for warning in result.warnings:
         lines(f"Note: {warning}")
 

@@ -1,0 +1,70 @@
+"""What the end-to-end tests share: the `tacit` command as a process, and a federation that is stopped."""
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tacit.federation import LocalFederation, OwnerSetup
+
+COMMAND = (sys.executable, "-c", "from tacit.command import main; main()")
+PATIENCE_S = 120.0
+
+
+def run_tacit(*arguments: str, cwd: Path | None = None) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [*COMMAND, *arguments], cwd=cwd, capture_output=True, text=True, timeout=PATIENCE_S, check=False
+    )
+
+
+def wait_for(look: Callable[[], Any]) -> Any:
+    """Return what ``look`` finds once it finds something; fails after a time that no healthy run needs."""
+    ends_at = time.monotonic() + PATIENCE_S
+    while not (found := look()):
+        assert time.monotonic() < ends_at, "what was waited for did not happen"
+        time.sleep(0.1)
+    return found
+
+
+@pytest.fixture
+def tacit_process() -> Callable[..., "subprocess.CompletedProcess[str]"]:
+    """Run the command as a process, and return how it ended."""
+    return run_tacit
+
+
+@pytest.fixture
+def tacit_json() -> Callable[..., Any]:
+    """Run the command with --json, and return what it printed."""
+
+    def run(*arguments: str, cwd: Path | None = None) -> Any:
+        done = run_tacit(*arguments, "--json", cwd=cwd)
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    return run
+
+
+@pytest.fixture
+def eventually() -> Callable[[Callable[[], Any]], Any]:
+    """Wait for something that other processes do."""
+    return wait_for
+
+
+@pytest.fixture
+def start_federation(tmp_path: Path) -> Iterator[Callable[[Sequence[OwnerSetup]], LocalFederation]]:
+    """Start a federation with everyone enrolled; it is stopped after the test."""
+    with ExitStack() as stack:
+
+        def start(owners: Sequence[OwnerSetup]) -> LocalFederation:
+            federation = stack.enter_context(LocalFederation(tmp_path / "federation", owners))
+            federation.wait_until_ready()
+            federation.enrol_all()
+            return federation
+
+        yield start

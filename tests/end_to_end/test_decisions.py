@@ -1,0 +1,152 @@
+"""Stewards decide by hand, through the command: one approves, or one declines."""
+
+import csv
+import random
+import subprocess
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tacit.configuration import DataSetSetup, PolicySetup
+from tacit.draft import StudyDraft
+from tacit.federation import LocalFederation, OwnerSetup
+
+UNITS = 2000
+Process = Callable[..., "subprocess.CompletedProcess[str]"]
+Eventually = Callable[[Callable[[], Any]], Any]
+
+
+def write_patients(file: Path, mean_age: float, rng: random.Random) -> None:
+    with file.open("w", newline="") as opened:
+        writer = csv.writer(opened)
+        writer.writerow(["age", "sex"])
+        for _ in range(UNITS):
+            writer.writerow([round(rng.gauss(mean_age, 10)), rng.choice("FM")])
+
+
+@pytest.fixture
+def federation(
+    tmp_path: Path, start_federation: Callable[[Sequence[OwnerSetup]], LocalFederation]
+) -> LocalFederation:
+    rng = random.Random(3)  # noqa: S311 (made-up patients)
+    owners = []
+    for name, mean_age in (("north", 50.0), ("south", 70.0)):
+        source = tmp_path / f"{name}.csv"
+        write_patients(source, mean_age, rng)
+        policy = PolicySetup(approval="by-hand", columns=("age", "sex"))
+        owners.append(OwnerSetup(name, DataSetSetup("patients", str(source), 2.0, 1e-4), policy))
+    return start_federation(owners)
+
+
+@pytest.fixture
+def digest(federation: LocalFederation) -> str:
+    draft = StudyDraft.from_dict(
+        {
+            "title": "Are the patients of north and south alike?",
+            "columns": [
+                {"kind": "numeric", "name": "age", "lower": 0, "upper": 120},
+                {"kind": "categorical", "name": "sex", "levels": ["F", "M"]},
+            ],
+            "owners": [{"name": name, "data_set": "patients", "units": UNITS} for name in ("north", "south")],
+            "epsilon": 1.0,
+            "delta": 1e-5,
+        }
+    )
+    with federation.analyst_client() as client:
+        return client.create_study(draft)
+
+
+def config(federation: LocalFederation, owner: str) -> tuple[str, str]:
+    return "--config", str(federation.folder / owner / "agent.toml")
+
+
+def spent(federation: LocalFederation, owner: str) -> int:
+    with federation.agent_client(owner) as agent:
+        return int(agent.status()["data_sets"][0]["epsilon_spent_micro"])
+
+
+def test_nothing_leaves_before_both_stewards_have_approved(
+    federation: LocalFederation,
+    digest: str,
+    tacit_process: Process,
+    tacit_json: Callable[..., Any],
+    eventually: Eventually,
+    tmp_path: Path,
+) -> None:
+    for owner in ("north", "south"):
+        asked = eventually(lambda owner=owner: tacit_json("agent", "inbox", *config(federation, owner)))
+        assert [study["digest"] for study in asked] == [digest]
+        assert spent(federation, owner) == 0
+    approved = tacit_process("agent", "approve", digest[:8], *config(federation, "north"))
+    assert approved.returncode == 0, approved.stderr
+    assert "What would leave" in approved.stdout
+    eventually(lambda: spent(federation, "north") > 0)
+    assert spent(federation, "south") == 0
+    assert tacit_process("agent", "approve", digest[:8], *config(federation, "south")).returncode == 0
+
+    party = ("--party", str(federation.analyst.configuration))
+    watched = tacit_json("study", "watch", digest[:8], *party)
+    assert watched["outcome"] == "completed"
+    assert watched["result"]["reject"] is True
+    assert next(c["names"] for c in watched["result"]["columns"] if c["reject"]) == ["age"]
+
+    transcript = tmp_path / "transcript.json"
+    tacit_json("study", "transcript", digest, "--output", str(transcript), *party)
+    assert tacit_json("verify", str(transcript), "--tester-key", federation.tester_key)["verified"]
+    wrong = tacit_process("verify", str(transcript), "--tester-key", "0" * 64)
+    assert wrong.returncode == 1
+    with federation.analyst_client() as client:
+        assert client.verify(digest).study_digest == digest
+
+    exported = tmp_path / "ledger.csv"
+    tacit_json("ledger", "export", "--output", str(exported), *config(federation, "north"))
+    rows = list(csv.DictReader(exported.open()))
+    assert [row["epsilon_micro"] for row in rows if row["study"] == digest] == ["1000000"]
+    again = tacit_process("agent", "decline", digest, *config(federation, "north"))
+    assert again.returncode == 1
+    assert "already" in again.stderr
+
+
+def test_a_declined_study_ends_incomplete_and_spends_nothing(
+    federation: LocalFederation,
+    digest: str,
+    tacit_process: Process,
+    tacit_json: Callable[..., Any],
+    eventually: Eventually,
+) -> None:
+    for owner in ("north", "south"):
+        eventually(lambda owner=owner: tacit_json("agent", "inbox", *config(federation, owner)))
+        note = "a note that must stay here"
+        tacit_json("agent", "decline", digest, "--reason", note, *config(federation, owner))
+    party = ("--party", str(federation.analyst.configuration))
+    watched = tacit_process("study", "watch", digest, *party)
+    assert watched.returncode == 1
+    assert "ended incomplete" in watched.stdout
+    with federation.analyst_client() as client:
+        assert set(client.wait_for_verdict(digest).missing) == {"north", "south"}
+        assert b"a note" not in client.transcript(digest)
+    assert [spent(federation, owner) for owner in ("north", "south")] == [0, 0]
+
+
+def test_a_cancelled_study_ends_cancelled(
+    federation: LocalFederation, digest: str, tacit_process: Process, tacit_json: Callable[..., Any]
+) -> None:
+    party = ("--party", str(federation.analyst.configuration))
+    assert tacit_json("study", "cancel", digest[:10], *party)["cancelled"]
+    assert tacit_process("study", "watch", digest, *party).returncode == 1
+    assert tacit_json("study", "list", *party)[0]["state"] == "cancelled"
+
+
+def test_the_doctor_and_the_data_check_look_at_a_real_agent(
+    federation: LocalFederation, tacit_process: Process, tacit_json: Callable[..., Any]
+) -> None:
+    findings = tacit_json("doctor", *config(federation, "north"))
+    assert {finding["state"] for finding in findings} == {"ok"}
+    assert {finding["name"] for finding in findings} >= {"key", "database", "tester", "clock", "data"}
+    report = tacit_json("data", "check", *config(federation, "north"))
+    assert report["data_sets"][0]["units"] == UNITS
+    Path(federation.folder.parent / "north.csv").unlink()
+    assert tacit_process("doctor", *config(federation, "north")).returncode == 1
+    assert tacit_process("data", "check", *config(federation, "north")).returncode == 1
