@@ -127,7 +127,7 @@ def test_gaussian_events_agree_with_dp_accounting_from_below(mus: list[float], p
 def test_mixtures_are_never_charged_less_than_the_truth(
     mu: float, pure: float, count: int, pico: int
 ) -> None:
-    events = [gaussian(mu), *[approximate(pure)] * count]
+    events: list[MechanismEvent] = [gaussian(mu), *[approximate(pure)] * count]
     spent = epsilon_spent(events, pico / 1e12)
     assert exact_mixture_delta(spent, mu, pure, count) <= pico / 1e12
     assert exact_mixture_delta(spent - 0.005, mu, pure, count) > pico / 1e12, "and hardly more"
@@ -143,7 +143,7 @@ def test_laplace_mixtures_lie_between_the_gaussian_part_and_the_renyi_bound() ->
     assert abs(spent - dp_accounting_epsilon(PLDAccountant(), events, 1e-5)) < 1e-3
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=6, deadline=None)
 @given(st.lists(EVENTS, min_size=1, max_size=4), EVENTS)
 def test_more_events_cost_more_in_any_order(events: list[MechanismEvent], another: MechanismEvent) -> None:
     before, after = compose_epsilon_micro(events, PICO), compose_epsilon_micro([*events, another], PICO)
