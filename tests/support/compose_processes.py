@@ -55,13 +55,22 @@ class ComposeProcesses:
         """The URL of a service on this machine."""
         return f"http://{self.addresses[service]}:{port}"
 
-    def start(self, name: str) -> None:
-        """Start a service once what it depends on is healthy, and wait until it is healthy itself."""
+    def start_all(self, *names: str) -> None:
+        """Start services, each once what it depends on is healthy, and wait until all are healthy."""
+        waiting, healthy = list(names), {"postgres"}
+        self._prepare_database()
+        while waiting:
+            ready = [name for name in waiting if healthy >= set(self.compose["services"][name]["depends_on"])]
+            assert ready, f"{waiting} wait for what is not started"
+            for name in ready:
+                self._start(name)
+            for name in ready:
+                self._wait_until_healthy(name)
+            healthy.update(ready)
+            waiting = [name for name in waiting if name not in healthy]
+
+    def _start(self, name: str) -> None:
         service = self.compose["services"][name]
-        for needed, condition in service.get("depends_on", {}).items():
-            assert condition == {"condition": "service_healthy"}
-            if needed not in self.processes:
-                self.start(needed) if needed != "postgres" else self._prepare_database()
         mounts = self._mount(name, service)
         with (self.folder / f"{name}.log").open("ab") as log:
             self.processes[name] = subprocess.Popen(
@@ -72,13 +81,6 @@ class ComposeProcesses:
                 stdout=log,
                 stderr=subprocess.STDOUT,
             )
-        self._wait_until_healthy(name, service, mounts)
-
-    def settings_for_this_machine(self, name: str) -> Path:
-        """Copy a settings file of the federation's folder, with this machine's addresses in it."""
-        copied = self.federation / f"local-{name}"
-        copied.write_text(self._local("tester", (self.federation / name).read_text(), {}))
-        return copied
 
     def run_in(self, name: str, *command: str) -> str:
         """Run a command as ``docker compose exec`` would, and return what it prints."""
@@ -179,11 +181,11 @@ class ComposeProcesses:
         own = {key: self._local(name, value, mounts) for key, value in service.get("environment", {}).items()}
         return inherited | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"} | own
 
-    def _wait_until_healthy(self, name: str, service: dict[str, Any], mounts: dict[str, str]) -> None:
+    def _wait_until_healthy(self, name: str) -> None:
         """Run the service's own health check until it passes."""
-        word, *check = service["healthcheck"]["test"]
+        word, *check = self.compose["services"][name]["healthcheck"]["test"]
         assert word == "CMD"
-        command = self._command(name, check, mounts)
+        command = self._command(name, check, {})
         ends_at = time.monotonic() + HEALTHY_TIMEOUT_S
         while subprocess.run(command, capture_output=True, check=False).returncode != 0:
             assert self.processes[name].poll() is None, f"{name} ended:\n{self.log(name)}"
