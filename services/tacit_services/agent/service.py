@@ -36,7 +36,7 @@ def build(
     key, policy = read_private_key(settings.key_file), Policy.load(settings.policy_file)
     engine = create_engine(settings.database_url)
     upgrade(engine, "agent")
-    entries = run_transaction(engine, verify, read_only=True)
+    entries = run_transaction(engine, lambda c: verify(c, every_amount=False), read_only=True)
     log.info("ledger_verified", entries=entries)
     client = TesterClient(
         settings.tester_url,

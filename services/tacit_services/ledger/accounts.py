@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import sqlalchemy as sa
 
-from tacit_protocol.privacy.accounting import compose_epsilon_micro
+from tacit_protocol.privacy.accounting import EPSILON_MICRO_MAX, AccountingError, compose_epsilon_micro
 from tacit_protocol.privacy.events import MechanismEvent
 from tacit_protocol.privacy.guarantee import Guarantee
 from tacit_services.ledger.entries import FIRST_HASH, Entry, entry_of
@@ -124,7 +124,10 @@ def composed(debits: Iterable[Entry], delta_pico: int, compose: Compose = compos
     entries = list(debits)
     if not entries:
         return 0
-    by_events = compose([event for entry in entries for event in entry.events], delta_pico)
+    try:
+        by_events = compose([event for entry in entries for event in entry.events], delta_pico)
+    except AccountingError:
+        by_events = EPSILON_MICRO_MAX  # no finite epsilon describes them: more than any cap
     if sum(entry.delta_pico for entry in entries) <= delta_pico:
         return min(by_events, sum(entry.epsilon_micro for entry in entries))
     return by_events

@@ -11,8 +11,13 @@ from tacit_services.ledger.errors import LedgerDamagedError
 from tacit_services.ledger.schema import ACCOUNTS, ENTRIES
 
 
-def verify(connection: sa.Connection, compose: Compose = compose_epsilon_micro) -> int:
+def verify(
+    connection: sa.Connection, compose: Compose = compose_epsilon_micro, *, every_amount: bool = True
+) -> int:
     """Check every account; returns the number of entries.
+
+    Without ``every_amount`` only each account's newest amount is composed again, which is what the next debit
+    builds on; the hashes are always checked.
 
     What this cannot see is a ledger replaced as a whole by an older copy of itself: keep the head hashes
     that the agent logs, or that ``export`` writes, somewhere else.
@@ -23,13 +28,13 @@ def verify(connection: sa.Connection, compose: Compose = compose_epsilon_micro) 
     accounts = [Account(**row._mapping) for row in connection.execute(ACCOUNTS.select())]
     entries = 0
     for account in accounts:
-        entries += _verify_account(connection, account, compose)
+        entries += _verify_account(connection, account, compose, every_amount)
     if entries != connection.execute(sa.select(sa.func.count()).select_from(ENTRIES)).scalar_one():
         raise LedgerDamagedError("there are entries of an account that does not exist")
     return entries
 
 
-def _verify_account(connection: sa.Connection, account: Account, compose: Compose) -> int:
+def _verify_account(connection: sa.Connection, account: Account, compose: Compose, every_amount: bool) -> int:
     rows = connection.execute(
         ENTRIES.select().where(ENTRIES.c.data_set == account.data_set).order_by(ENTRIES.c.sequence)
     ).all()
@@ -44,7 +49,9 @@ def _verify_account(connection: sa.Connection, account: Account, compose: Compos
             caps = (entry.epsilon_micro, entry.delta_pico)
         else:
             debits.append(entry)
-        _require(entry.spent_after_micro == composed(debits, caps[1], compose), "an amount spent is wrong")
+        if every_amount or sequence == len(rows):
+            spent = composed(debits, caps[1], compose)
+            _require(entry.spent_after_micro == spent, "an amount spent is wrong")
         previous = entry.entry_hash
     _require(account.version == len(rows), "the account's newest entries are missing")
     _require(account.head_hash == previous, "the account and its newest entry disagree")

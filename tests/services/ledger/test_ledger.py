@@ -111,6 +111,20 @@ def test_a_delta_larger_than_the_accounts_costs_more_epsilon(sqlite: sa.Engine) 
     assert entry.spent_after_micro > 1_000_000
 
 
+def test_gaussian_noise_on_an_account_without_delta_is_refused(sqlite: sa.Engine) -> None:
+    open_account(sqlite, delta_pico=0)
+    with pytest.raises(BudgetExceededError):
+        run_transaction(sqlite, lambda c: debit(c, "patients", STUDY, gaussian("0.001", "1e-9"), at=2))
+
+
+def test_taking_the_delta_away_later_leaves_nothing(sqlite: sa.Engine) -> None:
+    open_account(sqlite)
+    run_transaction(sqlite, lambda c: debit(c, "patients", STUDY, gaussian("0.1"), at=2))
+    open_account(sqlite, delta_pico=0)
+    assert run_transaction(sqlite, lambda c: left_micro(c, "patients"), read_only=True) == 0
+    run_transaction(sqlite, verify, read_only=True)
+
+
 def test_a_refused_debit_leaves_nothing(engine: sa.Engine) -> None:
     open_account(engine, cap_micro=900_000)
     before = run_transaction(engine, export, read_only=True)
@@ -202,6 +216,7 @@ def overspent_micro(engine: sa.Engine) -> int:
     return max(0, run_transaction(engine, read, read_only=True))
 
 
+@pytest.mark.slow
 def test_eight_processes_never_overspend_one_account(database_url: str) -> None:
     engine = create_engine(database_url)
     upgrade(engine, "agent")

@@ -1,0 +1,112 @@
+"""Settings, policy and the check command: what is wrong is said, by name and without values."""
+
+import json
+from pathlib import Path
+
+import pytest
+from agent_fakes import World
+
+from tacit_services.agent.__main__ import main
+from tacit_services.agent.policy import Policy
+from tacit_services.agent.settings import AgentSettings
+from tacit_services.shared.settings import SettingsError
+
+
+def allow_only_x(folder: Path) -> None:
+    path = folder / "policy.toml"
+    path.write_text(path.read_text().replace('["x", "absent"]', '["x"]'))
+
+
+def test_relative_paths_are_relative_to_the_file_that_names_them(tmp_path: Path) -> None:
+    settings = AgentSettings.load(World(tmp_path).write("http://tester"))
+    assert settings.key_file == tmp_path / "agent.pem"
+    assert settings.database_url == f"sqlite:///{tmp_path / 'agent.sqlite3'}"
+    (data_set,) = settings.data_sets
+    assert data_set.open().column_names() == ("x", "y", "id")
+    assert settings.audience == "http://tester"
+
+
+def test_the_database_is_beside_the_configuration_by_default(tmp_path: Path) -> None:
+    path = World(tmp_path).write("http://tester")
+    path.write_text(path.read_text().replace('database_url = "sqlite:///agent.sqlite3"\n', ""))
+    assert AgentSettings.load(path).database_url == f"sqlite:///{tmp_path / 'agent.sqlite3'}"
+
+
+def test_the_environment_overrides_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TACIT_AGENT_PORT", "9123")
+    assert AgentSettings.load(World(tmp_path).write("http://tester")).port == 9123
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        {"agent": 'tester_kee = "x"'},
+        {"agent": "poll_wait_s = 1e9"},
+        {"data_set": "epsilon = 0"},
+        {"data_set": 'columns = [{kind = "numeric", name = "x", lower = 5, upper = 1}]'},
+        {"data_set": '[[data_sets]]\nname = "patients"\nsource = "a.csv"\nepsilon = 1\ndelta = 0'},
+    ],
+    ids=["unknown", "out of range", "no budget", "bounds", "two of a name"],
+)
+def test_a_wrong_setting_is_an_error(tmp_path: Path, written: dict[str, str]) -> None:
+    path = World(tmp_path).write("http://tester", **written)
+    if "poll_wait_s" in written.get("agent", ""):
+        path.write_text(path.read_text().replace("poll_wait_s = 0\n", ""))
+    with pytest.raises(SettingsError):
+        AgentSettings.load(path)
+
+
+@pytest.mark.parametrize(
+    "policy", ["units_mn = 5", "units_min = 0", "epsilon_per_study_max = -1.0", "procedures = 7"]
+)
+def test_a_wrong_policy_is_an_error(tmp_path: Path, policy: str) -> None:
+    World(tmp_path).write("http://tester", policy=policy)
+    with pytest.raises(SettingsError, match="policy"):
+        Policy.load(tmp_path / "policy.toml")
+
+
+def test_a_policy_that_names_no_data_set_allows_none(tmp_path: Path) -> None:
+    path = tmp_path / "policy.toml"
+    path.write_text('epsilon_per_study_max = 1.0\ndelta_per_study_max = 1e-5\nanalysts = ["*"]\n')
+    policy = Policy.load(path)
+    assert policy.data_sets == {}
+    assert policy.approval == "by-hand"
+
+
+def test_check_counts_rows_and_units(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = World(tmp_path).write("http://tester", data_set='unit_column = "id"')
+    allow_only_x(tmp_path)
+    assert main(["check", "--config", str(path), "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["ok"]
+    (data_set,) = report["data_sets"]
+    assert (data_set["rows"], data_set["units"], data_set["columns"]) == (60, 60, 3)
+    assert main(["check", "--config", str(path)]) == 0
+    assert "ready" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("written", "words"),
+    [
+        ({}, "no column 'absent'"),
+        ({"data_set": 'unit_column = "patient"'}, "no column 'patient'"),
+        ({"policy": "units_min = 61"}, "fewer units"),
+    ],
+)
+def test_check_says_what_keeps_the_agent_from_working(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], written: dict[str, str], words: str
+) -> None:
+    path = World(tmp_path).write("http://tester", **written)
+    if written:
+        allow_only_x(tmp_path)
+    assert main(["check", "--config", str(path), "--json"]) == 1
+    assert words in json.loads(capsys.readouterr().out)["error"]
+
+
+def test_check_and_serve_without_a_configuration_fail_in_words(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    absent = str(tmp_path / "absent.toml")
+    assert main(["check", "--config", absent]) == 1
+    assert main(["serve", "--config", absent]) == 1
+    assert "cannot read" in capsys.readouterr().err
