@@ -40,7 +40,7 @@ class Rows:
     def __len__(self) -> int:
         return len(self.numeric)
 
-    def take(self, indices: npt.ArrayLike) -> "Rows":
+    def take(self, indices: npt.NDArray[np.int64] | slice) -> "Rows":
         return Rows(self.numeric[indices], self.categorical[indices])
 
 
@@ -145,7 +145,7 @@ def _starts(
         masked = np.where(free[:, None] & free[None, :], changes, -1.0)
         pair = np.unravel_index(int(np.argmax(masked)), masked.shape)
         free[list(pair)] = False
-        starts.append(pool.take(np.repeat(pair, per_unit)))
+        starts.append(pool.take(np.repeat(np.array(pair), per_unit)))
     starts.append(pool.take(rng.integers(0, len(pool), 2 * per_unit)))
     if per_unit > 1:
         starts[1:] = [_loosened(start, pool, rng) for start in starts[1:]]
@@ -209,8 +209,10 @@ class _Climb:
         values = self._features(alternatives)
         f, g = self._units(self._values)
         moved = (values - self._values[row]) / self._per_unit
-        pair = (f + moved, g[None, :]) if row < self._per_unit else (f[None, :], g + moved)
-        changes = contribution_change(*pair, self._objective)
+        if row < self._per_unit:
+            changes = contribution_change(f + moved, g[None, :], self._objective)
+        else:
+            changes = contribution_change(f[None, :], g + moved, self._objective)
         best = int(np.argmax(changes))
         if changes[best] > self.value:
             self._numeric[row], self._categorical[row] = (

@@ -21,6 +21,7 @@ from tacit_protocol.domain.columns import CategoricalColumn, Domain, NumericColu
 from tacit_protocol.domain.table import EncodedChunk
 from tacit_protocol.features.base import FeatureMap
 from tacit_protocol.features.column_wise import ColumnWise
+from tacit_protocol.features.moment_release import MomentShares
 from tacit_protocol.messages.release import Release
 from tacit_protocol.messages.study import Owner, Party, Study
 from tacit_protocol.privacy.events import GaussianEvent
@@ -212,7 +213,7 @@ def test_a_diameter_a_tenth_too_small_is_caught(monkeypatch: pytest.MonkeyPatch)
 def test_noise_on_second_moments_that_forgets_the_mean_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each part calibrated to the whole mu, as if the other were not released."""
     asked = STUDIES["ME, narrow"]
-    monkeypatch.setattr(kernel_two_sample, "_shares", lambda *_: kernel_two_sample.MomentShares(1.0, 1.0))
+    monkeypatch.setattr(kernel_two_sample, "_shares", lambda *_: MomentShares(1.0, 1.0))
     unit, other = worst_units("ME, narrow", 1)
     others = others_of(asked, 0, 10)
     one = release(asked, one_row_units(asked.domain, others, unit))
