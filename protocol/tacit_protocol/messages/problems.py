@@ -137,6 +137,12 @@ _ALL = (
         "Ask again after Retry-After, or wait with wait_s.",
     ),
     ProblemType(
+        "verdict-failed",
+        "The verdict could not be computed",
+        409,
+        "It will not be tried again. Ask the tester's operator for the reason, which its log has.",
+    ),
+    ProblemType(
         "budget-exceeded",
         "The data set's budget does not allow this",
         409,

@@ -28,6 +28,7 @@ INBOX_WAIT_S = 20
 
 StudyDigest = Annotated[Digest, Path()]
 Owner = Annotated[PartyName, Path()]
+Wait = Annotated[float, Query(ge=0, le=WAIT_S_MAX, allow_inf_nan=False)]
 Body = Annotated[bytes, Depends(json_bytes)]
 
 
@@ -138,7 +139,7 @@ def _add_studies(router: APIRouter, tester: Tester) -> None:
     @router.get("/inbox")
     async def inbox(
         key: Annotated[str, Depends(tester.access.require("owner"))],
-        wait_s: Annotated[int, Query(ge=0, le=WAIT_S_MAX)] = INBOX_WAIT_S,
+        wait_s: Wait = INBOX_WAIT_S,
     ) -> Response:
         def look() -> list[dict[str, Any]] | None:
             return tester.studies.inbox(key, tester.now()) or None
@@ -175,7 +176,7 @@ def _add_verdicts(router: APIRouter, tester: Tester) -> None:
     async def verdict(
         digest: StudyDigest,
         _: Annotated[str, Depends(reader)],
-        wait_s: Annotated[int, Query(ge=0, le=WAIT_S_MAX)] = 0,
+        wait_s: Wait = 0,
     ) -> Response:
         def look() -> bytes | None:
             return run_transaction(tester.engine, lambda c: verdict_of(c, digest), read_only=True)

@@ -283,5 +283,5 @@ def verdict_of(connection: Connection, study_digest: str) -> bytes | None:
     if row is None:
         raise ProblemError("unknown-study")
     if row.state == "failed":
-        raise ProblemError("internal-error", detail="the verdict of this study could not be computed")
+        raise ProblemError("verdict-failed")
     return None if row.envelope is None else bytes(row.envelope)

@@ -9,8 +9,8 @@ from starlette.concurrency import run_in_threadpool
 
 from tacit_services.shared.http_server import Stopping
 
-WAIT_S_MAX = 30
-"""Longest wait a caller may ask for: proxies often cut requests off at 60 s."""
+WAIT_S_MAX = 60
+"""Longest wait a caller may ask for: proxies often cut requests off after that."""
 
 RECHECK_S = 1.0
 """How often a waiting request looks at the database, where another process may have written."""

@@ -94,7 +94,7 @@ def test_a_procedure_that_fails_is_tried_again_and_then_given_up(
     assert federation.state(study) == "failed"
     assert not federation.work()
     response = federation.get(f"/v1/studies/{study}/verdict")
-    assert problem(response) == "internal-error"
+    assert problem(response) == "verdict-failed"
     assert "canary" not in response.text + "".join(capsys.readouterr())
 
 
