@@ -24,7 +24,14 @@ from tacit.configuration import (
 from tacit.errors import ServiceError, TransportError
 from tacit.http import HttpRequest
 from tacit.keys import load_key
-from tacit.processes import ServiceProcess, free_ports, service_command, stop_all
+from tacit.processes import (
+    ServiceKind,
+    ServiceProcess,
+    free_ports,
+    interruptions_deferred,
+    service_command,
+    stop_all,
+)
 from tacit.transport import HttpTransport
 
 HOST = "127.0.0.1"
@@ -89,9 +96,9 @@ class LocalFederation:
 
     def start(self) -> None:
         """Start every service at once."""
-        for site, kind in [(self.tester, "tester"), *((agent, "agent") for agent in self.agents)]:
-            command = service_command("tester" if kind == "tester" else "agent", "serve", site.configuration)
-            self._services.append(ServiceProcess.start(site.name, command, site.folder / f"{kind}.log"))
+        self._start("tester", self.tester)
+        for site in self.agents:
+            self._start("agent", site)
 
     def wait_until_ready(
         self, timeout_s: float = READY_TIMEOUT_S, on_ready: Callable[[str], None] | None = None
@@ -137,9 +144,10 @@ class LocalFederation:
             service.check_running()
 
     def stop(self) -> None:
-        """Stop every service."""
-        stop_all(self._services)
-        self._services.clear()
+        """Stop every service; an impatient second Ctrl-C does not leave one behind."""
+        with interruptions_deferred():
+            stop_all(self._services)
+            self._services.clear()
 
     def __enter__(self) -> Self:
         try:
@@ -153,6 +161,11 @@ class LocalFederation:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stop()
+
+    def _start(self, kind: ServiceKind, site: Site) -> None:
+        command = service_command(kind, "serve", site.configuration)
+        with interruptions_deferred():
+            self._services.append(ServiceProcess.start(site.name, command, site.folder / f"{kind}.log"))
 
     def _party_client(self, key_file: Path) -> Client:
         return Client(self.tester.url, key_file, tester_key=self.tester_key)

@@ -1,10 +1,13 @@
 """Service processes on this machine: started, watched and stopped. Services are never imported here."""
 
 import os
+import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -72,6 +75,29 @@ class ServiceProcess:
         raise ServiceError(
             f"{self.name} ended with code {self.process.returncode}; its log, {self.log}, ends:\n{tail}"
         )
+
+
+@contextmanager
+def interruptions_deferred() -> Iterator[None]:
+    """Let SIGINT and SIGTERM wait until the block has ended.
+
+    An interruption between a process's birth and its entry in a list would leave it behind for ever.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield  # Python runs signal handlers in the main thread alone
+        return
+    received: list[int] = []
+    previous = {
+        number: signal.signal(number, lambda caught, _: received.append(caught))
+        for number in (signal.SIGINT, signal.SIGTERM)
+    }
+    try:
+        yield
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+    for caught in received[:1]:
+        signal.raise_signal(caught)
 
 
 def stop_all(services: Sequence[ServiceProcess]) -> None:

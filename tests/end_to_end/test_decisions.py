@@ -102,7 +102,7 @@ def test_nothing_leaves_before_both_stewards_have_approved(
 
     exported = tmp_path / "ledger.csv"
     tacit_json("ledger", "export", "--output", str(exported), *config(federation, "north"))
-    rows = list(csv.DictReader(exported.open()))
+    rows = list(csv.DictReader(exported.read_text().splitlines()))
     assert [row["epsilon_micro"] for row in rows if row["study"] == digest] == ["1000000"]
     again = tacit_process("agent", "decline", digest, *config(federation, "north"))
     assert again.returncode == 1
