@@ -12,6 +12,8 @@ import numpy as np
 import numpy.typing as npt
 import opendp.prelude as opendp
 
+from tacit_protocol.privacy.guarantee import EPSILON_MAX
+
 VALUE_MAX = 2**62
 """No noisy value may come near 2**63, where OpenDP's integers saturate and the noise would lose its law."""
 
@@ -20,17 +22,14 @@ SCALES_MAX = 64
 
 GAUSSIAN_STEPS_MIN = 2**16
 """Smallest standard deviation, in grid steps, at which discrete Gaussian noise may stand for the continuous
-one: at epsilon = 1 the price, discretisation_delta, is then below 1e-8 for 500 coordinates, and it falls
-with the square of the scale."""
+one: the price, discretisation_delta, is then below 1e-8 for 500 coordinates, and it falls with the square of
+the scale."""
 
 TAIL_EXPONENT = 48.0
-"""The discretisation bound holds but for noise vectors of probability e**-48, which are paid for in full."""
+"""The discretisation bound sets aside noise vectors of probability e**-(48 + epsilon), and pays for them."""
 
-SCALE_PROVED_MIN = 2.0
-"""Smallest scale for which the discretisation bound is proved."""
-
-RATIO_MAX = 0.01
-"""Largest log likelihood ratio for which the bound is stated; so far the bounds of several vectors add up."""
+SCALE_PROVED_MIN = 1.0
+"""Smallest scale, in grid steps, for which the discretisation bound is proved."""
 
 
 class NoiseError(ValueError):
@@ -76,22 +75,20 @@ class OpenDPNoise:
 def discretisation_delta(coordinates: int, scale_steps: float, epsilon: float) -> float:
     """Bound the delta that discrete Gaussian noise costs over continuous noise of the same scale.
 
-    If continuous noise of standard deviation ``scale_steps`` on the same integer vector is (epsilon, delta)
-    private, discrete noise is (epsilon, delta + this). For a release of several vectors with their own
-    scales, add the bounds (the sum holds up to 0.02). It is 1 (no claim) where the scale is too small for
+    With continuous noise of standard deviation ``scale_steps`` on the same integer vector, a release is a
+    Gaussian mechanism. With discrete noise it costs no more than that and an approximate event of (0, this),
+    alone or in any composition whose epsilon is at most EPSILON_MAX or ``epsilon``, whichever is larger. For
+    several vectors with their own scales, add the bounds. It is 1 (no claim) where the scale is too small for
     the proof, which is in docs/mathematics/privacy.md. Raises ValueError where an argument is out of range.
     """
     if coordinates < 1 or not (math.isfinite(scale_steps) and scale_steps > 0):
         raise ValueError("coordinates must be at least 1, and the scale positive and finite")
     if not (math.isfinite(epsilon) and epsilon >= 0):
         raise ValueError("epsilon must be a finite number, zero or more")
-    exponent = TAIL_EXPONENT + epsilon
-    radius = _norm_radius(coordinates, scale_steps, exponent)
-    log_ratio = _log_ratio(coordinates, scale_steps, radius)
-    if scale_steps < SCALE_PROVED_MIN or log_ratio > RATIO_MAX:
+    radius = _norm_radius(coordinates, scale_steps, TAIL_EXPONENT + max(epsilon, EPSILON_MAX))
+    if scale_steps < SCALE_PROVED_MIN or coordinates + radius > 8 * scale_steps**2:
         return 1.0
-    slope = 0.5 if epsilon >= 2 * RATIO_MAX else 1.0
-    return min(1.0, (1.01 + 2 * slope) * log_ratio + 5 * math.exp(-TAIL_EXPONENT))
+    return min(1.0, _log_ratio(coordinates, scale_steps, radius) + 4 * math.exp(-TAIL_EXPONENT))
 
 
 def _norm_radius(coordinates: int, scale: float, exponent: float) -> float:
