@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, field_validator
 from pydantic_settings import SettingsConfigDict
@@ -75,7 +75,7 @@ class AgentSettings(ServiceSettings):
     port: Annotated[int, Field(ge=0, le=65535)] = PORT
     policy_file: Path
     poll_wait_s: Annotated[float, Field(ge=0, le=POLL_WAIT_S_MAX)] = 20.0
-    log_level: str = "INFO"
+    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
     data_sets: Annotated[tuple[DataSetSettings, ...], Field(min_length=1)]
 
     @field_validator("data_sets")

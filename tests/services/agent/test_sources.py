@@ -217,3 +217,38 @@ def test_a_quoted_line_break_is_part_of_its_value(tmp_path: Path) -> None:
 def test_only_the_columns_asked_for_are_read(tmp_path: Path) -> None:
     batch = next(iter(write_parquet(tmp_path).batches(Columns(("age",), ("cp",)), 10)))
     assert set(batch.schema.names) == {"age", "cp"}
+
+
+def test_a_query_streams_from_postgresql(tmp_path: Path, postgres_url: str) -> None:
+    query = """
+        SELECT i::float8 AS age, CASE WHEN i % 2 = 0 THEN 'f' END AS sex, i % 5 AS cp, i / 3 AS id
+        FROM generate_series(0, 999) AS i WHERE '12:30' <> 'x%y'
+    """
+    source = open_source(postgres_url, query, tmp_path)
+    table = SourceTable(source, DOMAIN, "id", TableBounds(chunk_rows_max=100))
+    assert (table.rows, table.units) == (1000, 334)
+    categorical = np.concatenate([chunk.categorical for chunk in table.chunks()])
+    assert np.bincount(categorical[:, 0]).tolist() == [500, 0, 0, 500]
+    assert np.bincount(categorical[:, 1]).tolist() == [200, 200, 600]
+    with pytest.raises(DataError, match="cannot be run"):
+        SourceTable(open_source(postgres_url, "SELECT nothing FROM nowhere", tmp_path), DOMAIN)
+
+
+def test_a_byte_order_mark_is_not_part_of_the_first_name(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_bytes(b"\xef\xbb\xbf" + (HEADER + ROWS).encode())
+    table = SourceTable(open_source("t.csv", None, tmp_path), DOMAIN)
+    assert [chunk.rows for chunk in table.chunks()] == [5]
+
+
+def test_a_column_that_occurs_twice_is_ambiguous(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("age,sex,cp,age\n1,m,1,2\n")
+    with pytest.raises(DataError, match="more than one column 'age'"):
+        SourceTable(open_source("t.csv", None, tmp_path), DOMAIN)
+
+
+@pytest.mark.parametrize(
+    ("source", "query"), [("a.xlsx", None), ("a.csv", "SELECT 1"), ("sqlite:///a", None)]
+)
+def test_a_source_of_no_known_kind_is_a_clear_error(tmp_path: Path, source: str, query: str | None) -> None:
+    with pytest.raises(DataError):
+        open_source(source, query, tmp_path)
