@@ -3,23 +3,24 @@
 cos^2 a = (1 + cos 2a) / 2: where the doubled frequency was released too, the second moment of a coordinate
 is known; an indicator is its own square; elsewhere the trace of a cosine and its sine bounds both. A product
 of two columns' coordinates has a second moment at most the smaller of the two. Variances are rounded up by
-the standard deviation of the noise in these means, and by the weight of two units, so that rare categories
-do not look certain. For units that own several rows these are upper bounds (Jensen).
+the standard deviation of the noise in these means, and by the weight of two of an owner's own units, so that
+rare categories do not look certain. For units that own several rows these are upper bounds (Jensen).
 """
 
 import numpy as np
 
 from tacit_protocol.features.additive import AdditiveFeatures
 from tacit_protocol.features.column_wise import Coordinate
-from tacit_protocol.statistics.private_means import FloatVector, PrivateMeans
+from tacit_protocol.statistics.private_means import FloatMatrix, FloatVector, PrivateMeans
 
 RARE_UNITS = 2.0
-"""Units by whose weight every variance is rounded up: a Poisson count of about one has heavier tails than a
-normal law of its variance; with two more it has lighter ones down to p-values of 1e-8."""
+"""Units of an owner by whose weight its variances are rounded up: a Poisson count of about one has heavier
+tails than a normal law of its variance. Two more in each owner's own variance kept the level in
+simulations (docs/mathematics/kernel-two-sample.md); two shared by all owners did not, where a small owner met a large one."""
 
 
-def additive_variances(features: AdditiveFeatures, means: PrivateMeans) -> FloatVector:
-    """Bound the variance of every coordinate of one unit's additive features, (J,).
+def additive_variances(features: AdditiveFeatures, means: PrivateMeans) -> FloatMatrix:
+    """Bound the variance of every coordinate of one unit's additive features, for every owner, (k, J).
 
     ``means`` are all owners' (under the null hypothesis they share one distribution, so they are pooled).
     """
@@ -34,7 +35,7 @@ def additive_variances(features: AdditiveFeatures, means: PrivateMeans) -> Float
         pair_scales = pair_scales * np.sqrt(shares[1] / len(features.pairwise.pairs))
         raw = pooled[block.dimension :] / pair_scales
         variances.append(_variances(raw, pair_moments, pair_scales, noise, means))
-    return np.concatenate(variances)
+    return np.concatenate(variances, axis=1)
 
 
 def _column_moments(
@@ -78,7 +79,7 @@ def _pair_moments(features: AdditiveFeatures, moments: FloatVector) -> tuple[Flo
 
 def _variances(
     raw: FloatVector, moments: FloatVector, scales: FloatVector, noise: float, means: PrivateMeans
-) -> FloatVector:
+) -> FloatMatrix:
     certain = np.maximum(0.0, np.abs(raw) - noise / scales)
-    variances = np.clip(moments - certain**2, 0.0, 1.0) + RARE_UNITS / means.units.sum()
-    return np.asarray(variances * scales**2)
+    variances = np.clip(moments - certain**2, 0.0, 1.0)
+    return np.asarray((variances + RARE_UNITS / means.units[:, None]) * scales**2)

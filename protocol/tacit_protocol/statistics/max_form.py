@@ -1,9 +1,10 @@
 """The max form: every coordinate tested against its own variance; names the columns that differ.
 
 Null hypothesis: all owners' units come from one distribution. Coordinate j of owner g's noisy mean is then
-N(theta_j, V_gj), V_gj = v_j / n_g + sigma_g^2, and Q_j = sum_g (m_gj - c_j)^2 / V_gj, c_j the
-inverse-variance weighted centre, is chi-squared with k - 1 degrees. The smallest p-value of a family of
-coordinates is corrected by Sidak's formula, which Gaussian correlation of any kind makes conservative only.
+N(theta_j, V_gj), V_gj = v_gj / n_g + sigma_g^2, with v_gj a bound on the variance of one unit's coordinate.
+Q_j = sum_g (m_gj - c_j)^2 / V_gj, c_j the inverse-variance weighted centre, is chi-squared with k - 1 degrees
+where the variances are exact. The smallest p-value of a family of coordinates is corrected by Sidak's
+formula, which Gaussian correlation of any kind makes conservative only.
 """
 
 from collections.abc import Sequence
@@ -13,7 +14,7 @@ import numpy as np
 from scipy import stats
 
 from tacit_protocol.statistics.multiplicity import PVALUE_MIN, holm, sidak
-from tacit_protocol.statistics.private_means import FloatVector, PrivateMeans
+from tacit_protocol.statistics.private_means import FloatMatrix, FloatVector, PrivateMeans
 
 
 @dataclass(frozen=True)
@@ -38,9 +39,14 @@ class GroupResult:
     pvalue: float
 
 
-def coordinate_pvalues(means: PrivateMeans, variances: FloatVector) -> tuple[FloatVector, FloatVector]:
-    """Return Q_j and its p-values, (J,) each. ``variances`` (J,) are those of one unit's coordinate."""
-    spread = variances[None, :] / means.units[:, None] + (means.noise**2)[:, None]
+def coordinate_pvalues(
+    means: PrivateMeans, variances: FloatVector | FloatMatrix
+) -> tuple[FloatVector, FloatVector]:
+    """Return Q_j and its p-values, (J,) each.
+
+    ``variances`` are those of one unit's coordinates: (J,), or (k, J) where they are bounded for each owner.
+    """
+    spread = variances / means.units[:, None] + (means.noise**2)[:, None]
     weights = 1.0 / spread
     centre = np.sum(weights * means.means, axis=0) / weights.sum(axis=0)
     statistic = np.sum(weights * (means.means - centre) ** 2, axis=0)
@@ -49,7 +55,7 @@ def coordinate_pvalues(means: PrivateMeans, variances: FloatVector) -> tuple[Flo
 
 
 def max_test(
-    means: PrivateMeans, variances: FloatVector, families: Sequence[Family]
+    means: PrivateMeans, variances: FloatVector | FloatMatrix, families: Sequence[Family]
 ) -> tuple[float, float, tuple[GroupResult, ...]]:
     """Return the largest Q_j, the overall p-value, and every group's adjusted p-value.
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tacit_protocol.nulls.weighted_chi_square import survival
+from tacit_protocol.statistics.mmd_estimate import Moments
 from tacit_protocol.statistics.private_means import FloatMatrix, FloatVector, PrivateCovariance, PrivateMeans
 
 
@@ -28,8 +29,8 @@ class Spectrum:
     multiplicities: tuple[int, ...]
 
 
-def heavy_spectrum(covariance: PrivateCovariance, trace_max: float = 1.0, slack: float = 1.0) -> Spectrum:
-    """Return the heaviest two-point spectrum that the noisy covariance allows.
+def covariance_moments(covariance: PrivateCovariance, trace_max: float = 1.0, slack: float = 1.0) -> Moments:
+    """Estimate trace, energy and largest eigenvalue from a noisy covariance, rounded up.
 
     ``trace_max`` is a public bound on the trace, the squared norm of the features; ``slack`` is how many
     standard deviations the trace and the energy are rounded up by.
@@ -43,7 +44,15 @@ def heavy_spectrum(covariance: PrivateCovariance, trace_max: float = 1.0, slack:
     energy += slack * float(np.sqrt(2 * entries) * tau**2 + 2 * tau * np.sqrt(max(energy, 0.0)))
     energy = float(np.clip(energy, trace**2 / dimension, trace**2))
     top = min(float(np.linalg.eigvalsh(matrix)[-1]), float(np.sqrt(energy)))
-    top = float(np.clip(top, energy / trace, trace))
+    return Moments(trace, energy, float(np.clip(top, energy / trace, trace)))
+
+
+def heavy_spectrum(moments: Moments, dimension: int) -> Spectrum:
+    """Return the two-point spectrum with the trace, the largest eigenvalue and at least the energy given.
+
+    As many eigenvalues are at the largest as the moments allow, rounded up; the rest are equal.
+    """
+    trace, energy, top = moments.trace, moments.energy, moments.largest
     if dimension == 1:
         return Spectrum(np.array([trace]), (1,))
     # count solves count * top + (J - count) rest = T and count * top^2 + (J - count) rest^2 = F^2
@@ -66,7 +75,7 @@ def mmd_test(
     means: PrivateMeans, covariance: PrivateCovariance, trace_max: float = 1.0
 ) -> tuple[float, float]:
     """Return the statistic t and its p-value. ``trace_max`` is the squared norm of the features."""
-    spectrum = heavy_spectrum(covariance, trace_max)
+    spectrum = heavy_spectrum(covariance_moments(covariance, trace_max), means.dimension)
     trace = float(spectrum.eigenvalues @ np.array(spectrum.multiplicities))
     weights = _weights(means, trace)
     centre = weights @ means.means / weights.sum()

@@ -11,7 +11,7 @@ from tacit_protocol.features.additive import AdditiveFeatures
 from tacit_protocol.statistics.coordinate_variances import additive_variances
 from tacit_protocol.statistics.max_form import Family, GroupResult, max_test
 from tacit_protocol.statistics.mmd_estimate import MmdEstimate, Moments, estimate_mmd
-from tacit_protocol.statistics.mmd_form import heavy_spectrum, mmd_test
+from tacit_protocol.statistics.mmd_form import covariance_moments, mmd_test
 from tacit_protocol.statistics.multiplicity import holm
 from tacit_protocol.statistics.noise_aware import noise_aware_test
 from tacit_protocol.statistics.private_means import FloatVector, PrivateMeans, pool_covariance
@@ -133,10 +133,6 @@ class TwoSampleTest:
             return estimate_mmd(means, Moments(trace, trace**2, trace), confidence)
         # Under the alternative the covariances differ: a Sigma stands for Sigma_x / n_x + Sigma_y / n_y.
         covariance = pool_covariance(means, evidence.second_moments, evidence.second_noise, 1 / means.units)
-        spectrum = heavy_spectrum(covariance, self.trace_max)
-        counts = np.array(spectrum.multiplicities)
+        bounds = covariance_moments(covariance, self.trace_max)
         trace = max(0.0, float(np.trace(covariance.matrix)))
-        largest = float(spectrum.eigenvalues[0])
-        return estimate_mmd(
-            means, Moments(trace, float(counts @ spectrum.eigenvalues**2), largest), confidence
-        )
+        return estimate_mmd(means, Moments(trace, bounds.energy, bounds.largest), confidence)

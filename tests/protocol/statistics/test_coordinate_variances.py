@@ -1,0 +1,176 @@
+"""Variances from means: never below the exact ones, equal to them where frequencies double."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+from planted import with_mistake
+from scipy import stats
+from two_sample_cases import Codes, Floats
+
+from tacit_protocol.features.additive import AdditiveChoice, AdditiveFeatures, default_choice
+from tacit_protocol.statistics import coordinate_variances
+from tacit_protocol.statistics.coordinate_variances import RARE_UNITS, additive_variances
+from tacit_protocol.statistics.max_form import Family, max_test
+from tacit_protocol.statistics.private_means import FloatVector, PrivateMeans
+
+MANY = 1e15
+"""Units so many that the weight of two of them is below rounding."""
+
+
+@dataclass(frozen=True)
+class Atoms:
+    """A distribution on finitely many rows; ``weights`` are their probabilities."""
+
+    numeric: Floats
+    categorical: Codes
+    weights: FloatVector
+
+
+def atoms(name: str, numeric: int, categories: tuple[int, ...], rng: np.random.Generator) -> Atoms:
+    count = 300
+    values = {
+        "uniform": rng.random((count, numeric)),
+        "one point": np.full((count, numeric), 0.37),
+        "two ends": rng.integers(0, 2, (count, numeric)).astype(float),
+        "narrow": np.clip(0.7 + 0.02 * rng.standard_normal((count, numeric)), 0, 1),
+        "alike": np.repeat(rng.random((count, 1)), numeric, axis=1),
+        "rare": np.where(rng.random((count, numeric)) < 0.01, 0.9, 0.1),
+    }[name]
+    codes = np.zeros((count, len(categories)), dtype=np.int32)
+    for index, levels in enumerate(categories):
+        drawn = rng.integers(0, levels, count)
+        codes[:, index] = np.where(rng.random(count) < 0.02, drawn, 0) if name == "rare" else drawn
+    weights = rng.random(count) ** (30 if name == "rare" else 1)
+    return Atoms(values, codes, weights / weights.sum())
+
+
+NAMES = ("uniform", "one point", "two ends", "narrow", "alike", "rare")
+DOMAINS = (
+    (1, ()), (2, ()), (4, (3,)), (7, (4, 2)), (0, (3, 12)),
+)  # fmt: skip
+
+
+def default_features(numeric: int, categories: tuple[int, ...]) -> AdditiveFeatures:
+    return AdditiveFeatures(numeric, categories, default_choice(numeric, categories, 0.3))
+
+
+def exact(features: AdditiveFeatures, law: Atoms) -> tuple[FloatVector, FloatVector]:
+    """Means and variances of one unit's features."""
+    values = features(law)
+    mean = law.weights @ values
+    return mean, law.weights @ (values - mean) ** 2
+
+
+def silent_means(mean: FloatVector, units: float = MANY) -> PrivateMeans:
+    """The means of two owners, without any noise."""
+    return PrivateMeans(np.stack([mean, mean]), np.array([units, units]), np.array([0.0, 0.0]))
+
+
+def shortfalls(module: Any, seed: int = 1) -> int:
+    """How many exact variances lie above the bound, over all distributions and domains."""
+    rng = np.random.default_rng(seed)
+    short = 0
+    for numeric, categories in DOMAINS:
+        features = default_features(numeric, categories)
+        for name in NAMES:
+            mean, variance = exact(features, atoms(name, numeric, categories, rng))
+            short += int(np.sum(variance > module.additive_variances(features, silent_means(mean)) + 1e-12))
+    return short
+
+
+def test_no_exact_variance_is_above_its_bound() -> None:
+    assert shortfalls(coordinate_variances) == 0
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong"),
+    [
+        ("1 + sign * raw[doubled]", "1 - sign * raw[doubled]"),
+        ("slack[doubled]) / 2", "slack[doubled]) / 4"),
+        ('other = "sin" if coordinate.part == "cos" else "cos"', "other = coordinate.part"),
+        ("2 * coordinate.cycles", "coordinate.cycles"),
+        ("np.minimum.outer(parts[a][1], parts[b][1])", "np.multiply.outer(parts[a][1], parts[b][1])"),
+        ("* scales**2)", "* scales**3)"),
+    ],
+)  # fmt: skip
+def test_planted_mistakes_are_seen(right: str, wrong: str) -> None:
+    assert shortfalls(with_mistake(coordinate_variances, right, wrong)) > 0
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_doubled_frequencies_and_categories_give_the_variance_itself(name: str) -> None:
+    features = AdditiveFeatures(
+        3, (5,), AdditiveChoice((0.8125, 1.625, 3.25), (1.0, 1.0, 0.4), (0.8125,), 0.3)
+    )
+    mean, variance = exact(features, atoms(name, 3, (5,), np.random.default_rng(2)))
+    found = additive_variances(features, silent_means(mean))
+    for index, coordinate in enumerate(features.column_wise.coordinates):
+        if coordinate.cycles < 3.25:
+            assert found[0, index] == pytest.approx(variance[index], abs=1e-12)
+
+
+def test_a_unit_of_several_rows_varies_less_than_its_bound() -> None:
+    rng = np.random.default_rng(3)
+    features = default_features(2, (4,))
+    law = atoms("uniform", 2, (4,), rng)
+    values = features(law)
+    units = values[rng.integers(0, 300, (4000, 3))].mean(axis=1)
+    bound = additive_variances(features, silent_means(units.mean(axis=0)))
+    assert np.all(units.var(axis=0) <= bound + 1e-12)
+
+
+def test_two_units_of_slack_in_natural_units() -> None:
+    features = default_features(1, ())
+    mean, _ = exact(features, atoms("uniform", 1, (), np.random.default_rng(4)))
+    few = additive_variances(features, silent_means(mean, 50.0))
+    scales = np.array([coordinate.scale for coordinate in features.column_wise.coordinates])
+    difference = few - additive_variances(features, silent_means(mean))
+    np.testing.assert_allclose(difference, np.tile(RARE_UNITS / 50 * scales**2, (2, 1)), rtol=1e-9)
+
+
+def test_noise_rounds_variances_up_and_never_past_certainty() -> None:
+    """The standard deviation of the noise is added on both sides: most noisy bounds still hold."""
+    rng = np.random.default_rng(5)
+    features = default_features(4, (3,))
+    mean, variance = exact(features, atoms("narrow", 4, (3,), rng))
+    short = []
+    for _ in range(200):
+        noise = np.array([0.004, 0.003])
+        noisy = mean + rng.standard_normal((2, len(mean))) * noise[:, None]
+        bound = additive_variances(features, PrivateMeans(noisy, np.full(2, 1e4), noise))
+        short.append(np.mean(bound < variance))
+        assert np.all(np.isfinite(bound))
+        assert np.all(bound >= 0)
+    assert np.mean(short) < 0.16, "one standard deviation covers 84 % of normal errors"
+
+
+def rare_rejections(module: Any, units: tuple[int, ...], runs: int) -> int:
+    """Rejections at 1e-3 where forty categories hold one unit in a thousand each; little privacy noise."""
+    rng = np.random.default_rng(6)
+    features = default_features(0, (41,))
+    probabilities = np.array([0.96, *[0.001] * 40])
+    family = Family("column", (("0", 0, 41),), 1.0)
+    counted, noise = np.array(units, dtype=np.float64), 0.2 / np.array(units)
+    count = 0
+    for _ in range(runs):
+        values = np.stack([rng.multinomial(n, probabilities) / n for n in units])
+        values += noise[:, None] * rng.standard_normal(values.shape)
+        means = PrivateMeans(values, counted, noise)
+        count += max_test(means, module.additive_variances(features, means), [family])[1] <= 1e-3
+    return count
+
+
+@pytest.mark.parametrize("units", [(1000, 1000), (200, 20_000), (1000, 20_000), (200, 200, 20_000)])
+def test_rare_categories_do_not_break_the_level(units: tuple[int, ...]) -> None:
+    runs = 1000
+    assert rare_rejections(coordinate_variances, units, runs) <= stats.binom.isf(1e-6, runs, 1e-3)
+
+
+@pytest.mark.parametrize(
+    "wrong", ["0.0 / means.units[:, None]", "RARE_UNITS / means.units.sum() * np.ones((2, 1))"]
+)
+def test_rare_categories_break_the_level_without_slack_for_each_owner(wrong: str) -> None:
+    planted = with_mistake(coordinate_variances, "RARE_UNITS / means.units[:, None]", wrong)
+    assert rare_rejections(planted, (200, 20_000), 500) > stats.binom.isf(1e-6, 500, 1e-3)
