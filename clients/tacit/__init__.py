@@ -1,6 +1,6 @@
 """Tacit's SDK: run private statistical tests between institutions, or try them in one process.
 
-``tacit.Client`` and ``tacit.AsyncClient`` talk to a tester; ``tacit.local`` runs whole studies in this
+``tacit.Client`` and ``tacit.AsyncClient`` talk to a tester, ``tacit.AgentClient`` to one's own agent; ``tacit.local`` runs whole studies in this
 process, on the same code as the services. Names load when first used, so that ``import tacit`` is quick.
 """
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tacit import local
+    from tacit.agent_client import AgentClient
     from tacit.async_client import AsyncClient
     from tacit.client import Client
     from tacit.draft import StudyDraft
@@ -17,9 +18,19 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-__all__ = ["AsyncClient", "Client", "StudyDraft", "TacitError", "TwoSampleResult", "__version__", "local"]
+__all__ = [
+    "AgentClient",
+    "AsyncClient",
+    "Client",
+    "StudyDraft",
+    "TacitError",
+    "TwoSampleResult",
+    "__version__",
+    "local",
+]
 
 _HOMES = {
+    "AgentClient": "tacit.agent_client",
     "AsyncClient": "tacit.async_client",
     "Client": "tacit.client",
     "StudyDraft": "tacit.draft",

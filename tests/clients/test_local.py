@@ -1,0 +1,210 @@
+"""Whole studies in one process: every kind of sample, every choice, every mistake told."""
+
+import math
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+
+import tacit.local
+from tacit.draft import HOPELESS
+from tacit.errors import InputError, PlottingError, StudyRefusedError
+from tacit.local import kernel_two_sample, plan_power
+from tacit.results import TwoSampleResult
+from tacit_protocol.procedures import kernel_two_sample as procedure
+
+BOUNDS = {"age": (0, 120), "sex": ["F", "M"]}
+SPEND = {"epsilon": 4.0, "delta": 1e-5}
+
+
+def patients(mean_age: float, n: int = 4000, seed: int = 1) -> dict[str, Any]:
+    rng = np.random.default_rng(seed)
+    return {"age": rng.normal(mean_age, 10, n), "sex": rng.choice(["F", "M"], n)}
+
+
+@pytest.mark.parametrize("make", [pd.DataFrame, pl.DataFrame, pa.table])
+def test_tables_of_every_kind(make: Any) -> None:
+    result = kernel_two_sample(make(patients(50)), make(patients(75, seed=2)), bounds=BOUNDS, **SPEND)
+    statistic, pvalue = result
+    # Far apart: the chance of missing a shift of 25 years at n = 4000 is far below 1e-6.
+    assert result.reject
+    assert pvalue < 1e-6
+    assert statistic == result.statistic
+    assert dict(result.n) == {"sample-1": 4000, "sample-2": 4000}
+    assert {column.names for column in result.columns if column.reject} >= {("age",)}
+    assert (result.epsilon, result.delta, result.alpha) == (4.0, 1e-5, 0.05)
+    assert result.interval is not None
+    assert result.estimate is not None
+    assert result.interval[0] <= result.estimate <= result.interval[1]
+
+
+def test_several_samples_say_which_differ() -> None:
+    samples = [pd.DataFrame(patients(age, seed=seed)) for seed, age in enumerate((50, 50, 75))]
+    result = kernel_two_sample(*samples, bounds=BOUNDS, names=["a", "b", "c"], **SPEND)
+    assert {pair.names for pair in result.pairs} == {("a", "b"), ("a", "c"), ("b", "c")}
+    differing = {pair.names for pair in result.pairs if pair.reject}
+    assert differing >= {("a", "c"), ("b", "c")}
+
+
+@pytest.mark.parametrize(
+    "choice",
+    [
+        {"features": "columns"},
+        {"features": "me", "n_features": 10, "statistic": "mmd"},
+        {"features": "me", "n_features": 10, "statistic": "noise-aware", "replicates": 199},
+        {"features": "me", "n_features": 5, "calibration": "paper"},
+        {"features": "me", "n_features": 5, "calibration": "paper", "null": "weighted"},
+        {"features": "me", "n_features": 5, "null": "asymptotic"},
+        {"features": "scf", "n_features": 10},
+        {"features": "scf", "n_features": 10, "bandwidth": 0.3},
+    ],
+)
+def test_every_choice_of_the_procedure_is_reached(choice: dict[str, Any]) -> None:
+    rng = np.random.default_rng(3)
+    x, y = rng.normal(0, 1, (3000, 2)), rng.normal(2, 1, (3000, 2))
+    result = kernel_two_sample(x, y, bounds=(-5, 5), **SPEND, **choice)
+    assert result.reject
+    assert not math.isnan(result.pvalue)
+
+
+def test_the_seed_fixes_public_choices_and_never_the_noise() -> None:
+    x = np.random.default_rng(4).normal(0, 1, (500, 2))
+    first, second = (kernel_two_sample(x, x, bounds=(-5, 5), seed=7, **SPEND) for _ in range(2))
+    # Continuous up to a fine grid: two draws of the noise agree with a chance far below 1e-6.
+    assert first.statistic != second.statistic
+
+
+def test_a_public_sample_gives_locations_and_bandwidth() -> None:
+    x, y = pd.DataFrame(patients(50)), pd.DataFrame(patients(75, seed=2))
+    public = pd.DataFrame(patients(60, n=30, seed=9))
+    result = kernel_two_sample(x, y, bounds=BOUNDS, features="me", public=public, **SPEND)
+    assert result.reject
+    narrow = {"bounds": (0, 120), "features": "scf", "columns": ["age"], "public": public}
+    assert kernel_two_sample(x, y, **narrow, **SPEND).reject
+    with pytest.raises(InputError, match="public sample serves"):
+        kernel_two_sample(x, y, bounds=BOUNDS, public=public, **SPEND)
+
+
+def test_rows_of_one_unit_count_once() -> None:
+    frame = pd.DataFrame(patients(50))
+    frame["patient"] = np.arange(len(frame)) // 4
+    by_column = kernel_two_sample(frame, frame, bounds=BOUNDS, units="patient", **SPEND)
+    assert dict(by_column.n) == {"sample-1": 1000, "sample-2": 1000}
+    bare = frame.drop(columns="patient")
+    by_array = kernel_two_sample(bare, bare, bounds=BOUNDS, units=[frame["patient"]] * 2, **SPEND)
+    assert dict(by_array.n) == dict(by_column.n)
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"bounds": None}, "bounds must be public"),
+        ({"bounds": (0, math.nan)}, "must be finite"),
+        ({"epsilon": 0.0}, "epsilon"),
+        ({"epsilon": math.nan}, "epsilon"),
+        ({"epsilon": math.inf}, "epsilon"),
+        ({"delta": 1.0}, "delta"),
+        ({"delta": -1e-5}, "delta"),
+        ({"alpha": 0.0}, "alpha"),
+        ({"alpha": 0.7}, "alpha"),
+        ({"names": ["a"]}, "names holds 1 names for 2"),
+        ({"names": ["a", "a"]}, "distinct"),
+        ({"names": ["A B", "c"]}, "name"),
+        ({"units": "patient"}, "no column 'patient'"),
+        ({"units": [np.zeros(5)]}, "units holds 1 arrays for 2"),
+        ({"columns": ["a", "b", "c"]}, "names 3"),
+    ],
+)
+def test_a_mistake_in_the_input_is_told(changed: dict[str, Any], message: str) -> None:
+    x = np.zeros((5, 2))
+    arguments: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-5, "bounds": (0, 1)} | changed
+    with pytest.raises(InputError, match=message):
+        kernel_two_sample(x, x, **arguments)
+
+
+def test_one_sample_is_not_enough() -> None:
+    with pytest.raises(InputError, match="at least two"):
+        kernel_two_sample(np.zeros((5, 1)), bounds=(0, 1), **SPEND)
+
+
+@pytest.mark.parametrize(
+    "changed", [{"features": "magic"}, {"n_features": 0}, {"bandwith": 1.0}, {"statistic": "mmd"}]
+)
+def test_what_the_procedure_does_not_take_is_refused(changed: dict[str, Any]) -> None:
+    x = np.zeros((5, 1))
+    with pytest.raises(StudyRefusedError):
+        kernel_two_sample(x, x, bounds=(0, 1), **SPEND, **changed)
+
+
+def test_power_grows_with_the_effect() -> None:
+    plan = {"n": [1500, 1500], "bounds": {"a": (0, 1), "b": ["x", "y"]}, "seed": 5, "runs": 12, **SPEND}
+    nothing, much = plan_power(**plan), plan_power(**plan, shift={"a": 0.3})
+    # Level .05: six or more rejections in twelve runs have a chance below 1e-5; a shift of 1.8 sd is seen.
+    assert nothing.power < 0.5
+    assert (much.power, much.standard_error) == (1.0, 0.0)
+    assert plan_power(**plan, scale={"a": 0.05}).power == 1.0
+
+
+def test_a_plan_can_draw_from_a_public_sample() -> None:
+    public = pl.DataFrame(patients(60, n=500))
+    plan = plan_power(2000, bounds=BOUNDS, public=public, shift={"age": 30.0}, runs=3, seed=1, **SPEND)
+    assert plan.power == 1.0
+    assert plan.n == (2000, 2000)
+
+
+def test_a_plan_says_when_it_is_hopeless() -> None:
+    plan = plan_power(10, epsilon=0.1, delta=1e-6, bounds={"a": (0, 1)}, runs=1)
+    assert any(warning.startswith(HOPELESS) for warning in plan.warnings)
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"n": 0}, "n must be"),
+        ({"n": [10]}, "n must be"),
+        ({"runs": 0}, "runs must be"),
+        ({"shift": {"b": 1.0}}, "'b', which is no numeric column"),
+        ({"bounds": (0, 1)}, "name the columns"),
+    ],
+)
+def test_a_mistake_in_a_plan_is_told(changed: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        plan_power(**({"n": 10, "bounds": {"a": (0, 1)}, **SPEND} | changed))
+
+
+def test_the_word_for_hopeless_is_the_procedures_own() -> None:
+    assert procedure.HOPELESS == HOPELESS
+
+
+@pytest.fixture(scope="module")
+def result() -> TwoSampleResult:
+    return kernel_two_sample(pd.DataFrame(patients(50)), pd.DataFrame(patients(75)), bounds=BOUNDS, **SPEND)
+
+
+def test_a_result_is_drawn(result: TwoSampleResult) -> None:
+    mpl.use("svg")
+    from matplotlib import pyplot  # noqa: PLC0415 (after the backend is chosen)
+
+    axes = result.plot()
+    labels = [label.get_text() for label in axes.get_yticklabels()]
+    assert {"all", "sample-1 and sample-2", "age", "sex"} <= set(labels)
+    pyplot.close("all")
+
+
+def test_without_matplotlib_drawing_says_what_to_install(
+    result: TwoSampleResult, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "matplotlib", None)
+    with pytest.raises(PlottingError, match="pip install matplotlib"):
+        result.plot()
+
+
+def test_the_package_offers_what_it_lists() -> None:
+    for name in tacit.__all__:
+        assert getattr(tacit, name) is not None
+    with pytest.raises(AttributeError):
+        tacit.nothing  # noqa: B018 (the access is the test)
