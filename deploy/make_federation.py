@@ -23,7 +23,7 @@ AGENT = """\
 name = "{owner}"
 key_file = "/run/secrets/{secret}"
 database_url = "sqlite:////var/lib/tacit/agent.sqlite3"
-tester_url = "http://tester:8700"
+tester_url = "http://tester:8400"
 tester_key = "{tester_key}"
 host = "127.0.0.1"
 port = 8710
@@ -51,9 +51,9 @@ columns = [{columns}]
 TESTER = """\
 # What `tacit party invite` needs on this machine; the service itself is set up by its environment.
 name = "tester"
-url = "http://tester:8700"
+url = "http://tester:8400"
 host = "127.0.0.1"
-port = 8700
+port = 8400
 key_file = "secrets/tester_key"
 """
 

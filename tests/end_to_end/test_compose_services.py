@@ -38,7 +38,7 @@ def services(tmp_path: Path, postgres_url: str) -> Iterator[ComposeProcesses]:
 
 
 def tester_client(services: ComposeProcesses, key: PrivateKey | Path) -> Client:
-    return Client(services.url("tester", 8700), key)
+    return Client(services.url("tester", 8400), key)
 
 
 def enrol_everyone(services: ComposeProcesses, analyst: PrivateKey) -> None:
