@@ -1,7 +1,8 @@
 """Tacit's SDK: run private statistical tests between institutions, or try them in one process.
 
-``tacit.Client`` and ``tacit.AsyncClient`` talk to a tester, ``tacit.AgentClient`` to one's own agent; ``tacit.local`` runs whole studies in this
-process, on the same code as the services. Names load when first used, so that ``import tacit`` is quick.
+``tacit.Client`` and ``tacit.AsyncClient`` talk to a tester, ``tacit.AgentClient`` to one's own agent;
+``tacit.local`` runs whole studies in this process, on the same code as the services. Names load when first
+used, so that ``import tacit`` is quick.
 """
 
 import importlib

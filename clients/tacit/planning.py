@@ -15,6 +15,7 @@ from tacit.frames import Sample, read_samples
 from tacit.in_process import local_study, run, seed_text
 from tacit_protocol.domain.columns import Domain
 from tacit_protocol.privacy.noise import OpenDPNoise
+from tacit_protocol.procedures.base import Progress
 from tacit_protocol.procedures.registry import procedure_named
 
 RUNS = 100
@@ -64,6 +65,7 @@ def plan_power(
     alpha: float = 0.05,
     runs: int = RUNS,
     seed: int | None = None,
+    progress: Progress | None = None,
     **parameters: Any,
 ) -> PowerPlan:
     """Estimate the power of ``kernel_two_sample`` for an effect, by running whole simulated studies.
@@ -84,6 +86,7 @@ def plan_power(
         alpha: level of the test.
         runs: simulated studies, at least 1.
         seed: fixes the simulated samples; the noise stays random.
+        progress: called with the part done, in [0, 1], and the step.
         parameters: the procedure's, such as ``n_features``.
 
     Raises:
@@ -100,13 +103,12 @@ def plan_power(
     procedure = procedure_named("kernel_two_sample")
     owners = [f"owner-{index}" for index in range(1, len(sizes) + 1)]
     children = np.random.SeedSequence(seed).spawn(runs)
-    chosen = _flat(parameters)
     rejections = 0
     warnings: tuple[str, ...] = ()
     for index, child in enumerate(children):
         study_seed = seed_text(None if seed is None else seed * runs + index)
         study = local_study(
-            domain, owners, chosen, epsilon=epsilon, delta=delta, alpha=alpha, seed=study_seed
+            domain, owners, parameters, epsilon=epsilon, delta=delta, alpha=alpha, seed=study_seed
         )
         rng = np.random.default_rng(child)
         drawn = [_draw(sample, domain, size, rng) for size in sizes]
@@ -114,14 +116,11 @@ def plan_power(
         tables = [ArrayTable.of(one, domain) for one in drawn]
         warnings = procedure.warnings(study, dict(zip(owners, sizes, strict=True)))
         rejections += run(procedure, study, tables, OpenDPNoise()).reject
+        if progress is not None:
+            progress((index + 1) / runs, f"simulated {index + 1} of {runs} studies")
     power = rejections / runs
     error = math.sqrt(power * (1 - power) / runs)
     return PowerPlan(power, error, runs, tuple(sizes), epsilon, delta, alpha, warnings)
-
-
-def _flat(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    inner = parameters.get("parameters")
-    return dict(inner) if isinstance(inner, Mapping) else dict(parameters)
 
 
 def _column_names(sample: Sample | None, bounds: Any, columns: Sequence[str] | None) -> list[str]:

@@ -17,6 +17,7 @@ from tacit.command.app import run
 from tacit.command.draft_flags import parse_column, parse_owner, parse_parameter
 from tacit.configuration import read_party, read_toml, toml_text
 from tacit.errors import InputError
+from tacit.http import HttpResponse
 from tacit_protocol.signing.keys import PrivateKey
 
 Run = Callable[..., tuple[int, str, str]]
@@ -241,3 +242,14 @@ def test_a_title_cannot_write_on_the_terminal(
 @pytest.mark.parametrize("beginning", ["abc", "abcd"])
 def test_a_digest_that_is_not_clear_is_refused(tacit: Run, at_tester: Any, beginning: str) -> None:
     assert tacit("study", "cancel", beginning)[0] == 2
+
+
+def test_a_file_that_cannot_be_written_is_told(
+    tacit: Run, at_tester: Any, draft_file: Path, tmp_path: Path
+) -> None:
+    tacit("study", "create", str(draft_file))
+    (digest,) = at_tester.envelopes
+    at_tester.lie = lambda request, answer: HttpResponse(200, {}, b"{}")
+    code, _, err = tacit("study", "transcript", digest, "--output", str(tmp_path / "no" / "folder.json"))
+    assert code == 2
+    assert "cannot write" in err

@@ -101,3 +101,29 @@ def test_a_folder_in_use_is_not_touched(tacit_process: Process, tmp_path: Path) 
     assert done.returncode == 2
     assert "--folder" in done.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["precious"]
+
+
+def test_a_demo_that_keeps_running_can_be_played_with(tmp_path: Path, tacit_json: Callable[..., Any]) -> None:
+    folder = tmp_path / "federation"
+    command = [sys.executable, "-c", "from tacit.command import main; main()"]
+    with subprocess.Popen(
+        [*command, "demo", "--folder", str(folder), "--keep-running"],
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as demo:
+        assert demo.stdout is not None
+        printed = []
+        for line in demo.stdout:
+            printed.append(line)
+            if line.startswith("long-beach: http"):
+                break
+        listed = tacit_json("study", "list", "--party", str(folder / "analyst" / "party.toml"))
+        ledger = tacit_json("ledger", "show", "--config", str(folder / "cleveland" / "agent.toml"))
+        demo.send_signal(signal.SIGINT)
+        demo.stdout.read()
+        demo.wait(60)
+    assert any("Still running" in line for line in printed)
+    assert [study["state"] for study in listed] == ["completed"]
+    assert [entry["epsilon_micro"] for entry in ledger if entry["study"]] == [1_000_000]
+    assert left_running(folder) == []

@@ -44,8 +44,11 @@ def tester_client(tester_file: Path) -> "Client":
     host = str(fields.get("host", "127.0.0.1"))
     # The tester's own machine reaches it on its local address, whatever name the world knows it by.
     local_host = "127.0.0.1" if host in {"0.0.0.0", "::"} else host  # noqa: S104 (compared, not bound)
-    url = f"http://{local_host}:{fields.get('port', TESTER_PORT)}"
-    audience = str(fields.get("audience") or text_field(fields, "url", tester_file))
+    public_url = text_field(fields, "url", tester_file)
+    # A certificate names the public address, so a tester that serves TLS itself is asked there.
+    serves_tls = "tls_certificate_file" in fields
+    url = public_url if serves_tls else f"http://{local_host}:{fields.get('port', TESTER_PORT)}"
+    audience = str(fields.get("audience") or public_url)
     return Client(url, key, audience=audience, tester_key=key.public_hex)
 
 

@@ -75,7 +75,9 @@ def demo(
         outcome = ask(federation, place, epsilon, delta, narrator)
         _show(outcome, place, as_json)
         if keep_running:
-            _keep(federation, outcome)
+            if not as_json:
+                _tell_where(federation, outcome)
+            _keep_running(federation)
     if outcome.verdict.result is None:
         raise ServiceError(f"the demo has no verdict; the logs in {place} say why")
 
@@ -118,9 +120,7 @@ def _show(outcome: "DemoOutcome", folder: Path, as_json: bool) -> None:
     )
 
 
-def _keep(federation: "LocalFederation", outcome: "DemoOutcome") -> None:
-    import time
-
+def _tell_where(federation: "LocalFederation", outcome: "DemoOutcome") -> None:
     from tacit.command.output import lines
 
     lines("", "Still running; Ctrl-C stops it. Try, in another terminal:")
@@ -129,6 +129,12 @@ def _keep(federation: "LocalFederation", outcome: "DemoOutcome") -> None:
     lines(f"Tester: {federation.tester.url}")
     for site in federation.agents:
         lines(f"{site.name}: {site.url}", f"  tacit ledger show --config {site.configuration}")
+    sys.stdout.flush()
+
+
+def _keep_running(federation: "LocalFederation") -> None:
+    import time
+
     while True:
         federation.check_running()
         time.sleep(1.0)

@@ -51,23 +51,25 @@ def export(
 ) -> None:
     """Write the ledger to a file: JSON with every mechanism event, or CSV with one line an entry."""
     import csv
+    import io
     import json
 
     from tacit.command.connect import agent_client
-    from tacit.command.output import lines, print_json
+    from tacit.command.output import lines, print_json, write_file
     from tacit.errors import InputError
 
     if output.suffix not in {".csv", ".json"}:
         raise InputError("--output must end in .csv or .json")
     with agent_client(config) as client:
         entries = client.ledger(data_set)
-    with output.open("w", encoding="utf-8", newline="") as file:
-        if output.suffix == ".json":
-            json.dump(entries, file, indent=2)
-        else:
-            writer = csv.DictWriter(file, FIELDS, extrasaction="ignore", lineterminator="\n")
-            writer.writeheader()
-            writer.writerows(entries)
+    text = io.StringIO()
+    if output.suffix == ".json":
+        json.dump(entries, text, indent=2)
+    else:
+        writer = csv.DictWriter(text, FIELDS, extrasaction="ignore", lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(entries)
+    write_file(output, text.getvalue().encode())
     if as_json:
         print_json({"output": str(output), "entries": len(entries)})
         return

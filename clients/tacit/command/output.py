@@ -2,7 +2,8 @@
 # ruff: noqa: PLC0415 (imports wait until something is printed, so that --help is quick)
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -63,6 +64,35 @@ def lines(*texts: str) -> None:
     out = console()
     for text in texts:
         out.print(text, markup=False, soft_wrap=True)
+
+
+@contextmanager
+def progress(description: str, quiet: bool = False) -> Iterator[Callable[[float, str], None]]:
+    """Show a bar on standard error while the block runs; yields what takes the part done and the step.
+
+    There is none where ``quiet``, or where standard error is no terminal.
+    """
+    from rich.console import Console
+    from rich.progress import Progress
+
+    errors = Console(stderr=True)
+    with Progress(console=errors, transient=True, disable=quiet or not errors.is_terminal) as bar:
+        task = bar.add_task(description, total=1.0)
+
+        def report(part: float, step: str) -> None:
+            bar.update(task, completed=part, description=step or description)
+
+        yield report
+
+
+def write_file(path: Path, data: bytes) -> None:
+    """Write a file that the user named; raises InputError where that cannot be done."""
+    from tacit.errors import InputError
+
+    try:
+        path.write_bytes(data)
+    except OSError as error:
+        raise InputError(f"cannot write {path}: {error.strerror}") from error
 
 
 def epsilon_text(micro: int) -> str:

@@ -41,26 +41,29 @@ def two_sample(
 
     from tacit.bounds import domain_of
     from tacit.command.draft_flags import parse_column, parse_parameter
-    from tacit.command.output import lines, print_json
+    from tacit.command.output import lines, print_json, progress
     from tacit.command.plan_inputs import amounts, read_public
     from tacit.planning import plan_power
 
     described = [parse_column(text) for text in column]
     bounds = {c["name"]: c.get("levels") or (c["lower"], c["upper"]) for c in described}
     domain = domain_of(bounds, list(bounds))
-    plan = plan_power(
-        n if len(n) > 1 else n[0],
-        epsilon=epsilon,
-        delta=delta,
-        alpha=alpha,
-        bounds=domain,
-        public=None if public is None else read_public(public, list(bounds)),
-        shift=amounts(shift or []),
-        scale=amounts(scale or []),
-        parameters=dict(parse_parameter(text) for text in parameter or []),
-        runs=runs,
-        seed=seed,
-    )
+    sample = None if public is None else read_public(public, list(bounds))
+    with progress("simulating studies", quiet=as_json) as report:
+        plan = plan_power(
+            n if len(n) > 1 else n[0],
+            epsilon=epsilon,
+            delta=delta,
+            alpha=alpha,
+            bounds=domain,
+            public=sample,
+            shift=amounts(shift or []),
+            scale=amounts(scale or []),
+            runs=runs,
+            seed=seed,
+            progress=report,
+            **dict(parse_parameter(text) for text in parameter or []),
+        )
     if as_json:
         print_json(asdict(plan))
         return

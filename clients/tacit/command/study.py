@@ -148,11 +148,13 @@ def verify(
     as_json: Json = False,
 ) -> None:
     """Recompute everything in a transcript, the verdict included. Needs no network and no key."""
-    from tacit.command.output import print_json
+    from tacit.command.output import print_json, progress
     from tacit.command.study_view import print_verified, verified_fields
     from tacit.verify import verify_transcript_of
 
-    verified = verify_transcript_of(_read(file), None, tester_key)
+    data = _read(file)
+    with progress("recomputing the verdict", quiet=as_json) as report:
+        verified = verify_transcript_of(data, None, tester_key, report)
     if as_json:
         print_json(verified_fields(verified))
         return
@@ -183,12 +185,12 @@ def transcript(
 ) -> None:
     """Fetch a study's transcript, to keep and to verify."""
     from tacit.command.connect import party_client
-    from tacit.command.output import lines, print_json
+    from tacit.command.output import lines, print_json, write_file
 
     with party_client(party) as client:
         whole = _whole(client, digest)
         data = client.transcript(whole)
-    output.write_bytes(data)
+    write_file(output, data)
     if as_json:
         print_json({"digest": whole, "output": str(output), "size_bytes": len(data)})
         return
