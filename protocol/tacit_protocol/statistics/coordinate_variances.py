@@ -16,7 +16,8 @@ from tacit_protocol.statistics.private_means import FloatMatrix, FloatVector, Pr
 RARE_UNITS = 2.0
 """Units of an owner by whose weight its variances are rounded up: a Poisson count of about one has heavier
 tails than a normal law of its variance. Two more in each owner's own variance kept the level in
-simulations (docs/mathematics/kernel-two-sample.md); two shared by all owners did not, where a small owner met a large one."""
+simulations (docs/mathematics/kernel-two-sample.md); two shared by all owners did not, where a small owner
+met a large one."""
 
 
 def additive_variances(features: AdditiveFeatures, means: PrivateMeans) -> FloatMatrix:

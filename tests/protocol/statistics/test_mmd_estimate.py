@@ -1,0 +1,84 @@
+"""The squared MMD: unbiased, and its interval covers at least as often as it says."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from planted import with_mistake
+from scipy import stats
+
+from tacit_protocol.statistics import mmd_estimate
+from tacit_protocol.statistics.mmd_estimate import Moments, estimate_mmd
+from tacit_protocol.statistics.private_means import FloatVector, PrivateMeans
+
+SPECTRUM = 0.6 * np.arange(1, 13) ** -1.5 / np.sum(np.arange(1, 13) ** -1.5)
+MOMENTS = Moments(float(SPECTRUM.sum()), float(SPECTRUM @ SPECTRUM), float(SPECTRUM.max()))
+UNITS, NOISE = np.array([400.0, 1500.0]), np.array([0.02, 0.006])
+
+
+def draw(shift: FloatVector, rng: np.random.Generator) -> PrivateMeans:
+    sampling = rng.standard_normal((2, 12)) * np.sqrt(SPECTRUM) / np.sqrt(UNITS)[:, None]
+    noisy = sampling + rng.standard_normal((2, 12)) * NOISE[:, None]
+    noisy[0] += shift
+    return PrivateMeans(noisy, UNITS, NOISE)
+
+
+def shift_of(length: float, direction: str) -> FloatVector:
+    vector = np.ones(12) if direction == "spread" else np.eye(12)[0]
+    return np.asarray(length * vector / np.linalg.norm(vector))
+
+
+def estimates(module: Any, length: float, direction: str, runs: int, confidence: float = 0.95) -> Any:
+    rng = np.random.default_rng(1)
+    shift = shift_of(length, direction)
+    found = [module.estimate_mmd(draw(shift, rng), MOMENTS, confidence) for _ in range(runs)]
+    return np.array([[e.squared_mmd, e.lower, e.upper] for e in found]).T
+
+
+CASES = [(length, direction) for length in (0.0, 0.05, 0.2, 1.0) for direction in ("spread", "first")]
+
+
+@pytest.mark.parametrize(("length", "direction"), CASES)
+def test_the_estimate_is_unbiased(length: float, direction: str) -> None:
+    values = estimates(mmd_estimate, length, direction, 4000)[0]
+    assert abs(values.mean() - length**2) < 5.5 * values.std() / np.sqrt(4000)
+
+
+@pytest.mark.parametrize("wrong", ["", " - a * moments.trace"])
+def test_forgetting_a_term_is_seen(wrong: str) -> None:
+    planted = with_mistake(mmd_estimate, " - a * moments.trace - b * dimension", wrong)
+    values = estimates(planted, 0.05, "spread", 1000)[0]
+    assert abs(values.mean() - 0.05**2) > 5.5 * values.std() / np.sqrt(1000)
+
+
+@pytest.mark.parametrize("confidence", [0.9, 0.95, 0.99])
+@pytest.mark.parametrize(("length", "direction"), CASES)
+def test_the_interval_covers(length: float, direction: str, confidence: float) -> None:
+    runs = 2000
+    _, lower, upper = estimates(mmd_estimate, length, direction, runs, confidence)
+    covered = int(np.sum((lower <= length**2) & (length**2 <= upper)))
+    # The skewness of |d|^2 is left out of a normal interval: half a percent of room.
+    assert covered >= stats.binom.ppf(1e-7, runs, confidence - 0.005)
+
+
+def test_an_interval_without_the_noise_does_not_cover() -> None:
+    planted = with_mistake(mmd_estimate, "b = float(np.sum(means.noise**2))", "b = 0.0")
+    _, lower, upper = estimates(planted, 0.05, "spread", 500)
+    covered = int(np.sum((lower <= 0.05**2) & (upper >= 0.05**2)))
+    assert covered < stats.binom.ppf(1e-6, 500, 0.945)
+
+
+def test_bounds_never_negative_and_in_order() -> None:
+    for length, direction in CASES:
+        _, lower, upper = estimates(mmd_estimate, length, direction, 200)
+        assert np.all(lower >= 0)
+        assert np.all(upper >= lower)
+
+
+def test_more_confidence_is_a_wider_interval() -> None:
+    means = draw(shift_of(0.2, "spread"), np.random.default_rng(2))
+    widths = [
+        (found := estimate_mmd(means, MOMENTS, confidence)).upper - found.lower
+        for confidence in (0.5, 0.9, 0.999)
+    ]
+    assert widths == sorted(widths)

@@ -1,0 +1,128 @@
+"""The noise-aware form: p-values under the null, and a simulation anyone can repeat."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from noisy_moments import noisy_covariance, null_means, spectra
+from planted import with_mistake
+from scipy import stats
+
+from tacit_protocol.statistics import noise_aware
+from tacit_protocol.statistics.noise_aware import noise_aware_test
+from tacit_protocol.statistics.private_means import PrivateCovariance, PrivateMeans
+
+UNITS, NOISE = np.array([600.0, 1500.0]), np.array([0.03, 0.02])
+
+
+def null_pvalues(module: Any, dimension: int, tau: float, runs: int, replicates: int = 99) -> Any:
+    rng = np.random.default_rng(1)
+    spectrum = spectra(dimension)["powers"]
+    pvalues = []
+    for run in range(runs):
+        covariance = noisy_covariance(spectrum, UNITS, tau, rng)
+        means = null_means(spectrum, UNITS, NOISE, rng)
+        pvalues.append(module.noise_aware_test(means, covariance, replicates, np.random.SeedSequence(run))[1])
+    return np.array(pvalues)
+
+
+def example(dimension: int = 3) -> tuple[PrivateMeans, PrivateCovariance]:
+    rng = np.random.default_rng(2)
+    spectrum = spectra(dimension)["powers"]
+    return null_means(spectrum, UNITS, NOISE, rng), noisy_covariance(spectrum, UNITS, 0.01, rng)
+
+
+@pytest.mark.parametrize(("dimension", "tau"), [(2, 0.005), (6, 0.01)])
+def test_pvalues_are_near_uniform_under_the_null(dimension: int, tau: float) -> None:
+    runs = 250
+    pvalues = null_pvalues(noise_aware, dimension, tau, runs)
+    for level in (0.05, 0.2):
+        assert np.sum(pvalues <= level) <= stats.binom.isf(1e-6, runs, level)
+    assert 0.4 < pvalues.mean() < 0.7
+
+
+def test_a_null_without_the_noise_in_the_means_is_seen() -> None:
+    planted = with_mistake(
+        noise_aware, "sampling + rng.standard_normal", "sampling + 0 * rng.standard_normal"
+    )
+    assert np.sum(null_pvalues(planted, 2, 0.005, 250) <= 0.05) > stats.binom.isf(1e-6, 250, 0.05)
+
+
+def test_an_asymptotic_null_would_break_the_level() -> None:
+    """The statistic without inflation, against chi-squared: the shortcut that this form replaces."""
+    plain = with_mistake(noise_aware, "covariance.noise * np.sqrt(2 * means_like.dimension)", "0.0")
+    rng, rejected = np.random.default_rng(3), 0
+    spectrum = spectra(20)["powers"]
+    for _ in range(200):
+        covariance = noisy_covariance(spectrum, UNITS, 0.02, rng)
+        means = null_means(spectrum, UNITS, np.array([2e-3, 1e-3]), rng)
+        rejected += stats.chi2.sf(plain._quadratic(means.means, means, covariance), 20) <= 0.05
+    assert rejected > stats.binom.isf(1e-6, 200, 0.05)
+
+
+def test_the_same_seed_gives_the_same_null_however_often_it_is_used() -> None:
+    means, covariance = example()
+    seed = np.random.SeedSequence(9, spawn_key=(2, 1))
+    first = noise_aware_test(means, covariance, 40, seed)
+    again = noise_aware_test(means, covariance, 40, seed)
+    np.testing.assert_array_equal(first[2], again[2])
+    assert first[:2] == again[:2]
+    other = noise_aware_test(means, covariance, 40, np.random.SeedSequence(9, spawn_key=(2, 2)))
+    assert not np.any(first[2] == other[2])
+
+
+def test_a_replicate_does_not_depend_on_how_many_there_are() -> None:
+    means, covariance = example()
+    seed = np.random.SeedSequence(4)
+    many = noise_aware_test(means, covariance, 60, seed)[2]
+    np.testing.assert_array_equal(noise_aware_test(means, covariance, 20, seed)[2], many[:20])
+
+
+def test_a_pvalue_is_never_zero_and_counts_itself() -> None:
+    means, covariance = example()
+    far = PrivateMeans(means.means + np.array([[5.0], [0.0]]), UNITS, NOISE)
+    assert noise_aware_test(far, covariance, 99, np.random.SeedSequence(1))[1] == 1 / 100
+    statistic, pvalue, null = noise_aware_test(means, covariance, 99, np.random.SeedSequence(1))
+    assert pvalue == (1 + np.sum(null >= statistic)) / 100
+
+
+def test_the_statistic_is_the_generalised_least_squares_residual() -> None:
+    rng = np.random.default_rng(5)
+    spectrum = spectra(3)["powers"]
+    units, noise = np.array([100.0, 300.0, 900.0]), np.array([0.02, 0.03, 0.01])
+    means = null_means(spectrum, units, noise, rng)
+    covariance = noisy_covariance(spectrum, units, 0.002, rng)
+    inflated = covariance.positive_part() + 0.002 * np.sqrt(6) * np.eye(3)
+    precisions = [np.linalg.inv(inflated / n + s**2 * np.eye(3)) for n, s in zip(units, noise, strict=True)]
+    centre = np.linalg.solve(
+        sum(precisions), sum(p @ m for p, m in zip(precisions, means.means, strict=True))
+    )
+    expected = sum((m - centre) @ p @ (m - centre) for p, m in zip(precisions, means.means, strict=True))
+    found = noise_aware_test(means, covariance, 2, np.random.SeedSequence(1))[0]
+    assert found == pytest.approx(expected, rel=1e-10)
+
+
+def test_simulated_covariances_have_the_right_moments() -> None:
+    """Wishart sampling about P with the stated degrees, and noise whose diagonal is sqrt 2 larger."""
+    rng = np.random.default_rng(6)
+    root = np.linalg.cholesky(np.array([[0.5, 0.2], [0.2, 0.3]]))
+    draws = np.stack([noise_aware._sampled_covariance(root, 50.0, rng) for _ in range(20_000)])
+    target = root @ root.T
+    np.testing.assert_allclose(draws.mean(axis=0), target, atol=5.5 * 0.1 / np.sqrt(20_000))
+    np.testing.assert_allclose(draws.var(axis=0)[0, 0], 2 * target[0, 0] ** 2 / 50, rtol=0.06)
+    np.testing.assert_allclose(
+        draws.var(axis=0)[0, 1], (target[0, 0] * target[1, 1] + target[0, 1] ** 2) / 50, rtol=0.06
+    )
+    noise = np.stack([noise_aware._symmetric_noise(2, 0.3, rng) for _ in range(20_000)])
+    np.testing.assert_allclose(noise[:, 0, 0].std(), 0.3, rtol=0.03)
+    np.testing.assert_allclose(noise[:, 0, 1].std(), 0.3 / np.sqrt(2), rtol=0.03)
+    np.testing.assert_array_equal(noise[:, 0, 1], noise[:, 1, 0])
+
+
+def test_progress_rises_within_its_range() -> None:
+    means, covariance = example()
+    seen: list[float] = []
+    noise_aware_test(means, covariance, 120, np.random.SeedSequence(1), seen.append)
+    assert seen == sorted(seen)
+    assert seen
+    assert all(0 <= part <= 1 for part in seen)
