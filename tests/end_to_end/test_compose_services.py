@@ -37,18 +37,20 @@ def services(tmp_path: Path, postgres_url: str) -> Iterator[ComposeProcesses]:
         services.stop()
 
 
-def tester_client(services: ComposeProcesses, key: PrivateKey | Path) -> Client:
+def tester_client(services: ComposeProcesses, key: PrivateKey) -> Client:
     return Client(services.url("tester", 8400), key)
 
 
 def enrol_everyone(services: ComposeProcesses, analyst: PrivateKey) -> None:
-    with tester_client(services, services.federation / "secrets" / "tester_key") as tester:
-        for owner in OWNERS:
-            invitation = tester.invite("owner", owner).invitation
-            services.run_in(f"agent-{owner}", "tacit", "agent", "enrol", "--invitation", invitation)
-        invitation = tester.invite("analyst", "analyst").invitation
+    """Enrol by the commands that deploy/README.md gives, and the analyst by the SDK."""
+    tester_file = str(services.settings_for_this_machine("tester.toml"))
+    invite = ["tacit", "party", "invite", "--config", tester_file, "--json"]
+    for owner in OWNERS:
+        made = json.loads(services.run_in("tester", *invite, "--role", "owner", "--name", owner))
+        services.run_in(f"agent-{owner}", "tacit", "agent", "enrol", "--invitation", made["invitation"])
+    made = json.loads(services.run_in("tester", *invite, "--role", "analyst", "--name", "analyst"))
     with tester_client(services, analyst) as client:
-        client.enrol(invitation, "analyst", "analyst")
+        client.enrol(made["invitation"], "analyst", "analyst")
 
 
 def approve_when_it_arrives(services: ComposeProcesses, owner: str, digest: str) -> None:

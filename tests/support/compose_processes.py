@@ -82,6 +82,12 @@ class ComposeProcesses:
                 stderr=subprocess.STDOUT,
             )
 
+    def settings_for_this_machine(self, name: str) -> Path:
+        """Copy a settings file of the federation's folder, with this machine's addresses in it."""
+        copied = self.federation / f"local-{name}"
+        copied.write_text(self._local("tester", (self.federation / name).read_text(), {}))
+        return copied
+
     def run_in(self, name: str, *command: str) -> str:
         """Run a command as ``docker compose exec`` would, and return what it prints."""
         service = self.compose["services"][name]
