@@ -80,13 +80,12 @@ class Task:
     runs: int
 
 
-def study_of(problem: str, parameters: dict[str, Any], epsilon: float, run: int) -> Study:
-    """Build the study of one run; its public seed is the run's number."""
-    kind = PROBLEMS[problem]
-    low, high = kind.bounds
-    domain = Domain(
-        columns=tuple(NumericColumn(name=f"c{i}", lower=low, upper=high) for i in range(kind.columns))
-    )
+def study_of_columns(
+    columns: int, bounds: tuple[float, float], parameters: dict[str, Any], epsilon: float, run: int
+) -> Study:
+    """Build the study of one run on numeric columns; its public seed is the run's number."""
+    low, high = bounds
+    domain = Domain(columns=tuple(NumericColumn(name=f"c{i}", lower=low, upper=high) for i in range(columns)))
     owners = tuple(
         Owner(name=name, key=digit * 64, data_set="rows") for name, digit in (("x", "0"), ("y", "1"))
     )
@@ -121,7 +120,7 @@ def run_task(task: Task) -> list[tuple[str, float, int, str, bool]]:
         for method in task.methods:
             summaries = {}
             for epsilon in task.epsilons:
-                study = study_of(task.problem, METHODS[method], epsilon, run)
+                study = study_of_columns(kind.columns, kind.bounds, METHODS[method], epsilon, run)
                 if not summaries:
                     summaries = {
                         name: procedure.summarise(study, ArrayTable(study.domain, rows))

@@ -94,7 +94,7 @@ STUDIES = {
 
 
 def features_of(asked: Study) -> FeatureMap:
-    return kernel_two_sample._plan(asked).features
+    return kernel_two_sample._plan(asked).release.features
 
 
 @cache
@@ -213,7 +213,7 @@ def test_a_diameter_a_tenth_too_small_is_caught(monkeypatch: pytest.MonkeyPatch)
 def test_noise_on_second_moments_that_forgets_the_mean_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each part calibrated to the whole mu, as if the other were not released."""
     asked = STUDIES["ME, narrow"]
-    monkeypatch.setattr(kernel_two_sample, "_shares", lambda *_: MomentShares(1.0, 1.0))
+    monkeypatch.setattr(kernel_two_sample, "MomentShares", lambda *_: MomentShares(1.0, 1.0))
     unit, other = worst_units("ME, narrow", 1)
     others = others_of(asked, 0, 10)
     one = release(asked, one_row_units(asked.domain, others, unit))

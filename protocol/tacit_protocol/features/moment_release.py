@@ -10,8 +10,15 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from tacit_protocol.domain.table import Table
 from tacit_protocol.features.base import FeatureMap
-from tacit_protocol.features.sums import FeatureSums, second_moment_sensitivity, sum_sensitivity
+from tacit_protocol.features.sums import (
+    FeatureSums,
+    second_moment_sensitivity,
+    sum_features,
+    sum_sensitivity,
+)
+from tacit_protocol.privacy.dyadic import grid_bits
 from tacit_protocol.privacy.gaussian_sums import SumPart
 from tacit_protocol.privacy.vector import NoisyVector
 
@@ -63,3 +70,32 @@ def read_second_moment(vectors: Mapping[str, NoisyVector], units: int) -> npt.ND
         matrix[upper] = vectors[OFF_DIAGONAL].mean(units)
         matrix.T[upper] = matrix[upper]
     return matrix
+
+
+class MomentRelease:
+    """How ME and SCF features are summed, laid out with their sensitivities, and read back."""
+
+    def __init__(self, features: FeatureMap, shares: MomentShares) -> None:
+        self.features = features
+        self.shares = shares
+
+    @property
+    def numbers(self) -> int:
+        """How many noisy numbers one owner sends."""
+        return numbers_released(self.features, self.shares)
+
+    def bits(self, units: int) -> int:
+        """Return the grid for so many units; raises ValueError where there are too many."""
+        return grid_bits(units, self.shares.second > 0)
+
+    def sum(self, table: Table) -> FeatureSums:
+        """Sum the units' features, and their outer products where the second moment has a share."""
+        return sum_features(self.features, table, products=self.shares.second > 0)
+
+    def parts(self, units: int, sums: FeatureSums | None = None) -> tuple[SumPart, ...]:
+        """Lay the release out; without ``sums`` the values are zeros, to know shapes and noise alone."""
+        return moment_parts(self.features, self.shares, self.bits(units), sums)
+
+    def read(self, vectors: Mapping[str, NoisyVector], units: int) -> tuple[npt.NDArray[np.float64], float]:
+        """Return the noisy mean, (J,), and the standard deviation of its noise."""
+        return vectors[MEAN].mean(units), vectors[MEAN].scale / units

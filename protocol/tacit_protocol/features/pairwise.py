@@ -13,6 +13,7 @@ categories that agree, the sum is ((p + r - q a)^2 - (p + r + q a^2)) / 2. All (
 import itertools
 
 import numpy as np
+import numpy.typing as npt
 
 from tacit_protocol.features.base import FloatMatrix, Rows
 from tacit_protocol.features.column_wise import squared_movement_max
@@ -43,11 +44,11 @@ class Pairwise:
         self._categories = categories
         self._turns = 2 * np.pi * np.asarray(cycles)
         self._scales = np.sqrt(np.asarray(weights) / np.sum(weights))
-        self._widths = [2 * len(cycles)] * numeric + list(categories)
-        self.pairs = tuple(itertools.combinations(range(len(self._widths)), 2))
+        self.part_widths = [2 * len(cycles)] * numeric + list(categories)
+        self.pairs = tuple(itertools.combinations(range(len(self.part_widths)), 2))
         if not self.pairs:
             raise ValueError("pairs need at least two columns")
-        self.widths = tuple(self._widths[a] * self._widths[b] for a, b in self.pairs)
+        self.widths = tuple(self.part_widths[a] * self.part_widths[b] for a, b in self.pairs)
         lowest = max(0.0, squared_movement_max(cycles, weights) / 2 - 1)
         average = smallest_pair_average(numeric, len(categories), lowest)
         self._diameter = float(np.sqrt(2 - 2 * average))
@@ -72,19 +73,36 @@ class Pairwise:
         """The square root of 2, for vectors in the unit ball."""
         return float(np.sqrt(2))
 
-    def _parts(self, rows: Rows) -> list[FloatMatrix]:
+    def _part_list(self, rows: Rows) -> list[FloatMatrix]:
         parts = []
         for column in range(self._numeric):
             angles = rows.numeric[:, column, None] * self._turns
             waves = np.stack([np.cos(angles), np.sin(angles)], axis=2) * self._scales[:, None]
-            parts.append(waves.reshape(len(angles), self._widths[column]))
+            parts.append(waves.reshape(len(angles), self.part_widths[column]))
         for index, categories in enumerate(self._categories):
             parts.append(np.eye(categories)[rows.categorical[:, index]])
         return parts
 
+    def parts(self, rows: Rows) -> FloatMatrix:
+        """Return every column's part side by side, (rows, sum of ``part_widths``), each of norm 1."""
+        return np.concatenate(self._part_list(rows), axis=1)
+
+    @property
+    def factors(self) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
+        """Positions in ``parts`` of the two factors of every coordinate, (dimension,) each."""
+        starts = np.cumsum([0, *self.part_widths])
+        left, right = [], []
+        for a, b in self.pairs:
+            grid = np.meshgrid(
+                np.arange(starts[a], starts[a + 1]), np.arange(starts[b], starts[b + 1]), indexing="ij"
+            )
+            left.append(grid[0].ravel())
+            right.append(grid[1].ravel())
+        return np.concatenate(left), np.concatenate(right)
+
     def __call__(self, rows: Rows) -> FloatMatrix:
         """Return the features, (rows, dimension), pair after pair."""
-        parts = self._parts(rows)
+        parts = self._part_list(rows)
         features = np.empty((rows.numeric.shape[0], self.dimension))
         start = 0
         scale = 1 / np.sqrt(len(self.pairs))

@@ -70,22 +70,40 @@ def sum_features(features: FeatureMap, table: Table, *, products: bool) -> Featu
     )
 
 
-def _contributions(features: FeatureMap, chunk: EncodedChunk, bits: int) -> Iterator[FloatMatrix]:
-    rows_max = max(1, SLICE_BYTES // (8 * features.dimension))
+def row_slices(chunk: EncodedChunk, dimension: int) -> Iterator[EncodedChunk]:
+    """Cut a chunk into rows whose features, of that dimension, take about SLICE_BYTES."""
+    rows_max = max(1, SLICE_BYTES // (8 * dimension))
+    for start in range(0, chunk.rows, rows_max):
+        part = slice(start, start + rows_max)
+        numeric, categorical = chunk.numeric[part], chunk.categorical[part]
+        yield EncodedChunk(numeric, categorical, None, len(numeric))
+
+
+def unit_slices(
+    chunk: EncodedChunk, dimension: int
+) -> Iterator[tuple[EncodedChunk, npt.NDArray[np.int64], int]]:
+    """Cut a chunk into whole units, as (rows, unit of each row numbered from 0, units): one unit at least."""
     if chunk.unit is None:
-        for start in range(0, chunk.rows, rows_max):
-            part = slice(start, start + rows_max)
-            yield features(EncodedChunk(chunk.numeric[part], chunk.categorical[part], None, 0))
-        return
+        raise ValueError("the chunk's rows are units themselves")
+    rows_max = max(1, SLICE_BYTES // (8 * dimension))
     order = np.argsort(chunk.unit, kind="stable")
     unit = chunk.unit[order]
     starts = np.searchsorted(unit, np.arange(chunk.units + 1))
     first = 0
     while first < chunk.units:
-        # Whole units up to the slice size, and at least one.
         last = int(np.searchsorted(starts, starts[first] + rows_max, side="right")) - 1
         last = min(max(last, first + 1), chunk.units)
         rows = order[starts[first] : starts[last]]
-        part_features = features(EncodedChunk(chunk.numeric[rows], chunk.categorical[rows], None, 0))
-        yield unit_averages(part_features, unit[starts[first] : starts[last]] - first, last - first, bits)
+        numeric, categorical = chunk.numeric[rows], chunk.categorical[rows]
+        owners = unit[starts[first] : starts[last]] - first
+        yield EncodedChunk(numeric, categorical, None, len(numeric)), owners, last - first
         first = last
+
+
+def _contributions(features: FeatureMap, chunk: EncodedChunk, bits: int) -> Iterator[FloatMatrix]:
+    if chunk.unit is None:
+        for rows in row_slices(chunk, features.dimension):
+            yield features(rows)
+    else:
+        for rows, unit, units in unit_slices(chunk, features.dimension):
+            yield unit_averages(features(rows), unit, units, bits)

@@ -13,23 +13,16 @@ from pydantic import BaseModel, Field
 
 from tacit_protocol.domain.table import Table
 from tacit_protocol.features.additive import AdditiveChoice, AdditiveFeatures, default_choice
-from tacit_protocol.features.base import FeatureMap
-from tacit_protocol.features.moment_release import (
-    DIAGONAL,
-    MEAN,
-    MomentShares,
-    moment_parts,
-    numbers_released,
-    read_second_moment,
-)
+from tacit_protocol.features.additive_release import AdditiveRelease, AdditiveSums
+from tacit_protocol.features.moment_release import DIAGONAL, MomentRelease, MomentShares, read_second_moment
 from tacit_protocol.features.public_choices import KernelChoice, mean_embedding, smooth_characteristic
-from tacit_protocol.features.sums import FeatureSums, sum_features
+from tacit_protocol.features.sums import FeatureSums
 from tacit_protocol.messages.release import Release
 from tacit_protocol.messages.study import Study
-from tacit_protocol.privacy.dyadic import grid_bits
 from tacit_protocol.privacy.events import GaussianEvent
 from tacit_protocol.privacy.gaussian_sums import (
     SensitivityError,
+    SumPart,
     gaussian_guarantee,
     halved_guarantee,
     noise_scales,
@@ -157,17 +150,27 @@ class KernelTwoSampleVerdict(StrictModel):
 
 @dataclass(frozen=True)
 class _Plan:
-    """What a study fixes before any data: features, form and guarantee."""
+    """What a study fixes before any data: the release of its features, the form and the guarantee."""
 
     parameters: KernelTwoSampleParameters
-    features: FeatureMap
+    release: AdditiveRelease | MomentRelease
     form: Form
     guarantee: Guarantee
-    shares: MomentShares
 
-    def noise(self, units: int) -> dict[str, float]:
-        """Return the standard deviations of the noise on the sums of so many units, by vector."""
-        return noise_scales(moment_parts(self.features, self.shares, _bits(self, units)), self.guarantee)
+    def layout(self, units: int) -> tuple[SumPart, ...]:
+        """Lay out the release of so many units, without values."""
+        try:
+            return self.release.parts(units)
+        except ValueError as error:
+            raise ReleaseError(str(error)) from None
+
+    def parts(self, sums: FeatureSums | AdditiveSums) -> tuple[SumPart, ...]:
+        """Lay out the release of sums."""
+        if isinstance(self.release, AdditiveRelease) and isinstance(sums, AdditiveSums):
+            return self.release.parts(sums.units, sums)
+        if isinstance(self.release, MomentRelease) and isinstance(sums, FeatureSums):
+            return self.release.parts(sums.units, sums)
+        raise TypeError("the sums are not those of this study's features")
 
 
 class KernelTwoSample:
@@ -190,8 +193,7 @@ class KernelTwoSample:
 
     def numbers_released(self, study: Study) -> int:
         """Return how many noisy numbers one owner sends."""
-        plan = _plan(study)
-        return numbers_released(plan.features, plan.shares)
+        return _plan(study).release.numbers
 
     def warnings(self, study: Study, units: Mapping[str, int]) -> tuple[str, ...]:
         """Say what differences the study could not see at these numbers of units, by owner."""
@@ -210,17 +212,15 @@ class KernelTwoSample:
             return ()
         return (f"differences of {', '.join(blind)} from the largest owner will not be seen; {advice}",)
 
-    def summarise(self, study: Study, table: Table) -> FeatureSums:
+    def summarise(self, study: Study, table: Table) -> FeatureSums | AdditiveSums:
         """Sum the units' features, exactly. The sums never leave the owner."""
-        plan = _plan(study)
-        return sum_features(plan.features, table, products=plan.shares.second > 0)
+        return _plan(study).release.sum(table)
 
-    def privatise(self, study: Study, summary: FeatureSums, noise: NoiseSource) -> Release:
+    def privatise(self, study: Study, summary: FeatureSums | AdditiveSums, noise: NoiseSource) -> Release:
         """Add the noise that ``cost`` states, jointly, to the sums."""
         plan = _plan(study)
         try:
-            parts = moment_parts(plan.features, plan.shares, summary.bits, summary)
-            vectors = release_sums(parts, plan.guarantee, noise)
+            vectors = release_sums(plan.parts(summary), plan.guarantee, noise)
         except SensitivityError as error:
             raise StudyError(str(error)) from None
         return Release(units=summary.units, guarantee=plan.guarantee, vectors=vectors)
@@ -230,7 +230,7 @@ class KernelTwoSample:
         plan = _plan(study)
         if not _same_guarantee(release.guarantee, plan.guarantee):
             raise ReleaseError("the release states another guarantee than the study")
-        layout = moment_parts(plan.features, plan.shares, _bits(plan, release.units))
+        layout = plan.layout(release.units)
         parts = {part.name: part for part in layout}
         if set(parts) != set(release.vectors):
             raise ReleaseError("the release has not the vectors that the study asks for")
@@ -295,13 +295,12 @@ def _plan(study: Study) -> _Plan:
     parameters = parse_parameters(KernelTwoSampleParameters, study)
     form = _form(parameters, len(study.owners))
     _refuse_idle_parameters(parameters, form)
-    features = _features(study, parameters)
-    shares = _shares(parameters, form)
-    if numbers_released(features, shares) > COORDINATES_MAX:
+    release = _release(study, parameters, form)
+    if release.numbers > COORDINATES_MAX:
         raise StudyError("the study asks for too many numbers; use fewer columns, levels or features")
     try:
         calibrate = halved_guarantee if parameters.calibration == "paper" else gaussian_guarantee
-        return _Plan(parameters, features, form, calibrate(study.budget), shares)
+        return _Plan(parameters, release, form, calibrate(study.budget))
     except SensitivityError as error:
         raise StudyError(str(error)) from None
 
@@ -317,16 +316,6 @@ def _same_guarantee(stated: Guarantee, fixed: Guarantee) -> bool:
         elif a != b:
             return False
     return True
-
-
-def _shares(parameters: KernelTwoSampleParameters, form: Form) -> MomentShares:
-    if parameters.calibration == "paper":
-        return MomentShares(1.0, 1.0)
-    return (
-        MomentShares(1.0, 0.0)
-        if form == "max"
-        else MomentShares(parameters.mean_share, 1 - parameters.mean_share)
-    )
 
 
 def _form(parameters: KernelTwoSampleParameters, owners: int) -> Form:
@@ -375,19 +364,13 @@ def _refuse_idle_parameters(parameters: KernelTwoSampleParameters, form: Form) -
             raise StudyError(f"parameter {name} has no effect with the other choices; leave it out")
 
 
-def _features(study: Study, parameters: KernelTwoSampleParameters) -> FeatureMap:
-    domain = study.domain
-    numeric = len(domain.numeric)
-    categories = tuple(column.categories for column in domain.categorical)
-    if parameters.features in ("auto", "columns"):
-        share = parameters.pair_share if parameters.features == "auto" else 0.0
-        choice = default_choice(numeric, categories, share)
-        if parameters.cycles is not None:
-            weights = (1.0,) * len(parameters.cycles)
-            choice = AdditiveChoice(parameters.cycles, weights, parameters.cycles[:1], choice.pair_share)
-        return AdditiveFeatures(numeric, categories, choice)
+def _release(
+    study: Study, parameters: KernelTwoSampleParameters, form: Form
+) -> AdditiveRelease | MomentRelease:
+    if form == "max":
+        return AdditiveRelease(_additive_features(study, parameters))
     seed = np.random.SeedSequence(int(study.seed, 16), spawn_key=(LOCATIONS_STREAM,))
-    choice_of_kernel = KernelChoice(
+    choice = KernelChoice(
         count=parameters.n_features or FEATURES_DEFAULT,
         shape=parameters.kernel,
         bandwidth=parameters.bandwidth,
@@ -396,14 +379,29 @@ def _features(study: Study, parameters: KernelTwoSampleParameters) -> FeatureMap
         raw=parameters.calibration == "paper",
     )
     build = mean_embedding if parameters.features == "me" else smooth_characteristic
+    shares = MomentShares(parameters.mean_share, 1 - parameters.mean_share)
+    if parameters.calibration == "paper":
+        # Each of P0's two releases has an event, and a mu, of its own.
+        shares = MomentShares(1.0, 1.0)
     try:
-        return build(domain, choice_of_kernel, np.random.default_rng(seed))
+        return MomentRelease(build(study.domain, choice, np.random.default_rng(seed)), shares)
     except ValueError as error:
         raise StudyError(str(error)) from None
 
 
+def _additive_features(study: Study, parameters: KernelTwoSampleParameters) -> AdditiveFeatures:
+    numeric = len(study.domain.numeric)
+    categories = tuple(column.categories for column in study.domain.categorical)
+    share = parameters.pair_share if parameters.features == "auto" else 0.0
+    choice = default_choice(numeric, categories, share)
+    if parameters.cycles is not None:
+        weights = (1.0,) * len(parameters.cycles)
+        choice = AdditiveChoice(parameters.cycles, weights, parameters.cycles[:1], choice.pair_share)
+    return AdditiveFeatures(numeric, categories, choice)
+
+
 def _test(plan: _Plan, study: Study) -> TwoSampleTest:
-    features = plan.features if isinstance(plan.features, AdditiveFeatures) else None
+    features = plan.release.features if isinstance(plan.release, AdditiveRelease) else None
     return TwoSampleTest(
         form=plan.form,
         features=features,
@@ -411,7 +409,7 @@ def _test(plan: _Plan, study: Study) -> TwoSampleTest:
         replicates=plan.parameters.replicates,
         regularisation=plan.parameters.regularisation,
         seed=np.random.SeedSequence(int(study.seed, 16), spawn_key=(NULL_STREAM,)),
-        trace_max=plan.features.norm**2,
+        trace_max=plan.release.features.norm**2,
     )
 
 
@@ -446,34 +444,28 @@ def _named_groups(study: Study, finding: Finding) -> tuple[GroupComparison, ...]
     return tuple(columns + pairs[:PAIRS_NAMED_MAX])
 
 
-def _bits(plan: _Plan, units: int) -> int:
-    try:
-        return grid_bits(units, plan.shares.second > 0)
-    except ValueError as error:
-        raise ReleaseError(str(error)) from None
-
-
 def _evidence(plan: _Plan, releases: list[Release]) -> Evidence:
     units = np.array([release.units for release in releases], dtype=np.float64)
-    scales = {name: np.array([r.vectors[name].scale for r in releases]) for name in releases[0].vectors}
-    means = np.stack([release.vectors[MEAN].mean(release.units) for release in releases])
-    private_means = PrivateMeans(means, units, scales[MEAN] / units)
-    if not plan.shares.second:
-        return Evidence(private_means)
+    read = [plan.release.read(release.vectors, release.units) for release in releases]
+    means = PrivateMeans(np.stack([mean for mean, _ in read]), units, np.array([noise for _, noise in read]))
+    if isinstance(plan.release, AdditiveRelease):
+        return Evidence(means)
     moments = np.stack([read_second_moment(release.vectors, release.units) for release in releases])
-    return Evidence(private_means, moments, scales[DIAGONAL] / units)
+    scales = np.array([release.vectors[DIAGONAL].scale for release in releases])
+    return Evidence(means, moments, scales / units)
 
 
 def _detectable(plan: _Plan, study: Study, units: tuple[int, int]) -> float:
     """Return the detectable difference between two owners, relative to the one that is called hopeless."""
-    scale = plan.noise(max(units))[MEAN]
+    # The mean comes first in every layout.
+    scale = next(iter(noise_scales(plan.layout(max(units)), plan.guarantee).values()))
     noise = (scale / units[0], scale / units[1])
-    if not isinstance(plan.features, AdditiveFeatures):
-        return detectable_squared_mmd(noise, plan.features.dimension, study.level) / plan.features.norm**2
-    block = plan.features.column_wise
-    share = 1.0 - plan.features.choice.pair_share
-    weight = float(np.sqrt(share)) * max(coordinate.scale for coordinate in block.coordinates)
-    level = study.level * share / block.dimension
+    features = plan.release.features
+    if not isinstance(features, AdditiveFeatures):
+        return detectable_squared_mmd(noise, features.dimension, study.level) / features.norm**2
+    block = features.column_wise
+    weight = max(coordinate.scale for coordinate in block.coordinates)
+    level = study.level * (1.0 - features.choice.pair_share) / block.dimension
     return detectable_difference(noise, units, weight, level) / DETECTABLE_MAX
 
 
