@@ -4,37 +4,14 @@ import os
 import tempfile
 import uuid
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, ClassVar
 
 import psycopg
 import pytest
-from pydantic import BaseModel
+from study_parties import MeanProcedure, Parties
 
-from tacit_protocol.domain.columns import Domain, NumericColumn
-from tacit_protocol.domain.table import Table
-from tacit_protocol.messages.cancellation import CancellationMessage
-from tacit_protocol.messages.decline import DeclineMessage
-from tacit_protocol.messages.encoding import encode
-from tacit_protocol.messages.release import Release, ReleaseMessage
-from tacit_protocol.messages.study import Owner, Party, Study
-from tacit_protocol.privacy.events import GaussianEvent
-from tacit_protocol.privacy.guarantee import Budget, Guarantee
-from tacit_protocol.privacy.noise import NoiseSource
-from tacit_protocol.privacy.vector import NoisyVector
 from tacit_protocol.procedures import registry
-from tacit_protocol.procedures.base import Progress, ReleaseError, StudyError
-from tacit_protocol.signing.envelope import (
-    CANCELLATION_TYPE,
-    DECLINE_TYPE,
-    RELEASE_TYPE,
-    STUDY_TYPE,
-    digest,
-    seal,
-)
-from tacit_protocol.signing.keys import PrivateKey
-from tacit_protocol.strict import StrictModel
 
 
 @pytest.fixture(scope="session")
@@ -81,122 +58,6 @@ def database_url(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPa
     if request.param == "sqlite":
         return f"sqlite:///{tmp_path_factory.mktemp('sqlite') / 'test.sqlite3'}"
     return str(request.getfixturevalue("postgres_url"))
-
-
-class MeanVerdict(StrictModel):
-    """The verdict of the stand-in procedure."""
-
-    mean: float
-    units: dict[str, int]
-    note: str = "mean"
-
-
-class MeanProcedure:
-    """A stand-in procedure: each owner sends one number, the verdict is their mean. No privacy at all."""
-
-    name: ClassVar[str] = "mean"
-    title: ClassVar[str] = "What is the mean?"
-    Parameters: ClassVar[type[BaseModel]] = StrictModel
-    Verdict: ClassVar[type[BaseModel]] = MeanVerdict
-
-    def __init__(self) -> None:
-        self.assembled = 0
-        self.during_assembly: Callable[[], None] = lambda: None
-
-    def check(self, study: Study) -> None:
-        if study.parameters:
-            raise StudyError("the procedure takes no parameters")
-
-    def cost(self, study: Study) -> Guarantee:
-        return Guarantee(budget=study.budget, events=(GaussianEvent(noise_multiplier=2.0),))
-
-    def numbers_released(self, study: Study) -> int:
-        return 1
-
-    def warnings(self, study: Study, units: Mapping[str, int]) -> tuple[str, ...]:
-        return ("there are few units",) if sum(units.values()) < 100 else ()
-
-    def summarise(self, study: Study, table: Table) -> Any:
-        raise NotImplementedError
-
-    def privatise(self, study: Study, summary: Any, noise: NoiseSource) -> Release:
-        raise NotImplementedError
-
-    def check_release(self, study: Study, release: Release) -> None:
-        if set(release.vectors) != {"mean"} or len(release.vectors["mean"].values) != 1:
-            raise ReleaseError("a release holds one number")
-
-    def assemble(
-        self, study: Study, releases: Mapping[str, Release], progress: Progress | None = None
-    ) -> MeanVerdict:
-        self.assembled += 1
-        report = progress or (lambda fraction, step: None)
-        report(0.25, "adding")
-        self.during_assembly()
-        means = [
-            float(releases[o.name].vectors["mean"].mean(releases[o.name].units)[0]) for o in study.owners
-        ]
-        return MeanVerdict(
-            mean=sum(means) / len(means), units={name: release.units for name, release in releases.items()}
-        )
-
-
-class Parties:
-    """Keys of an analyst, a tester and three owners, and the messages that they sign."""
-
-    def __init__(self, now: int) -> None:
-        self.now = now
-        self.tester, self.analyst = PrivateKey.generate(), PrivateKey.generate()
-        self.owners = {name: PrivateKey.generate() for name in ("north", "south", "west")}
-
-    def study(self, **changes: Any) -> Study:
-        plain: dict[str, Any] = {
-            "title": "What is the mean?",
-            "procedure": "mean",
-            "parameters": {},
-            "domain": Domain(columns=(NumericColumn(name="age", lower=0.0, upper=120.0),)),
-            "owners": tuple(
-                Owner(name=name, key=key.public_hex, data_set="patients") for name, key in self.owners.items()
-            ),
-            "tester": Party(name="tester", key=self.tester.public_hex),
-            "analyst": Party(name="analyst", key=self.analyst.public_hex),
-            "budget": Budget(epsilon_micro=10**6, delta_pico=10**7),
-            "level": 0.05,
-            "created_at": self.now,
-            "deadline": self.now + 3600,
-            "seed": "0" * 32,
-        }
-        return Study(**(plain | changes))
-
-    def sealed_study(self, **changes: Any) -> tuple[str, bytes]:
-        """Return a study's digest and its envelope."""
-        payload = encode(self.study(**changes))
-        return digest(payload), seal(payload, STUDY_TYPE, self.analyst)
-
-    def release(self, study: str, owner: str, /, value: int = 7, **changes: Any) -> bytes:
-        """Return the envelope of an owner's release."""
-        message = ReleaseMessage(
-            study=study,
-            party=owner,
-            release=Release(
-                units=10,
-                guarantee=Guarantee(
-                    budget=Budget(epsilon_micro=10**6, delta_pico=10**7),
-                    events=(GaussianEvent(noise_multiplier=2.0),),
-                ),
-                vectors={"mean": NoisyVector(values=(value,), exponent=0, noise="gaussian", scale=1.0)},
-            ),
-        )
-        payload = encode(message.model_copy(update=changes))
-        return seal(payload, RELEASE_TYPE, self.owners[owner])
-
-    def decline(self, study: str, owner: str) -> bytes:
-        """Return the envelope of an owner's decline."""
-        return seal(encode(DeclineMessage(study=study, party=owner)), DECLINE_TYPE, self.owners[owner])
-
-    def cancellation(self, study: str) -> bytes:
-        """Return the envelope of the analyst's cancellation."""
-        return seal(encode(CancellationMessage(study=study)), CANCELLATION_TYPE, self.analyst)
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from study_parties import MeanProcedure, Parties
 
 from tacit_protocol.messages.encoding import encode, encode_json
 from tacit_protocol.messages.release import ReleaseMessage
@@ -27,7 +28,7 @@ from tacit_protocol.verification import VerificationError, verify_transcript
 class Case:
     """A completed study's payloads, to be tampered with and sealed again."""
 
-    def __init__(self, parties: Any) -> None:
+    def __init__(self, parties: Parties) -> None:
         self.parties = parties
         self.study, self.study_envelope = parties.sealed_study()
         self.releases = {
@@ -63,7 +64,7 @@ class Case:
 
 
 @pytest.fixture
-def case(parties: Any, mean_procedure: Any) -> Case:
+def case(parties: Parties, mean_procedure: MeanProcedure) -> Case:
     return Case(parties)
 
 
@@ -270,7 +271,7 @@ def test_what_is_no_transcript_is_refused(data: bytes) -> None:
 
 
 def test_a_release_that_breaks_the_recomputation_is_caught(
-    case: Case, mean_procedure: Any, monkeypatch: pytest.MonkeyPatch
+    case: Case, mean_procedure: MeanProcedure, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def breaks() -> None:
         raise ZeroDivisionError

@@ -1,7 +1,8 @@
 """Bytes to message and back: one encoding for each message, and JSON with only one reading.
 
 Python's and pydantic's JSON readers let through what other readers take differently: duplicate keys, NaN,
-numbers beyond their type, nesting that exhausts the stack. :func:`decode` refuses all of these first.
+numbers beyond their type, nesting that exhausts the stack, NUL characters. :func:`decode` refuses all of
+these first.
 """
 
 import json
@@ -25,6 +26,9 @@ Model = TypeVar("Model", bound=BaseModel)
 
 # Possessive, and with the closing quote optional: one pass whatever the bytes are.
 _STRINGS = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
+
+# An escaped NUL: the backslash before the "u" is not itself escaped.
+_NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
 
 _FAULTS: Mapping[str, str] = {
     "missing": "a required field is missing",
@@ -129,6 +133,8 @@ def _refuse_ambiguous_json(data: bytes) -> None:
         raise MessageError("the message is not UTF-8") from None
     if _depth(text) > DEPTH_MAX:
         raise MessageError("the message is nested too deeply")
+    if _NUL.search(text):
+        raise MessageError("text may not hold the NUL character, which databases cannot keep")
     try:
         json.loads(
             text,

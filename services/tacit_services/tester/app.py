@@ -13,6 +13,7 @@ from tacit_services.shared.clock import Clock, system_clock
 from tacit_services.shared.database import DatabaseError, check_database
 from tacit_services.shared.http_app import BearerToken, create_app
 from tacit_services.shared.http_server import Stopping
+from tacit_services.shared.logging import describe_exception
 from tacit_services.shared.settings import read_private_key
 from tacit_services.tester.access import Access
 from tacit_services.tester.answers import Answers
@@ -54,9 +55,10 @@ def create_tester(settings: TesterSettings, engine: Engine, clock: Clock = syste
         clock=clock,
     )
 
+    thread = threading.Thread(target=_work, args=(worker, bell, stopping), name="worker", daemon=True)
+
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        thread = threading.Thread(target=_work, args=(worker, bell, stopping), name="worker", daemon=True)
         thread.start()
         yield
         stopping.requested = True
@@ -79,13 +81,16 @@ def create_tester(settings: TesterSettings, engine: Engine, clock: Clock = syste
 
 
 def _work(worker: Worker, bell: Bell, stopping: Stopping) -> None:
-    """Run the worker until the service stops."""
+    """Run the worker until the service stops. Nothing that goes wrong in it may end it for good."""
     while not stopping.requested:
         seen = bell.rings
         try:
             was_busy = worker.run_once()
         except DatabaseError as error:
             log.warning("worker_waits_for_database", kind=type(error).__name__)
+            was_busy = False
+        except Exception as error:
+            log.error("worker_failed", fault=describe_exception(error))
             was_busy = False
         if was_busy:
             bell.ring()

@@ -27,6 +27,9 @@ STUDIES_OPEN_MAX = 1000
 OPEN_RETRY_S = 3600
 """When an analyst with too many open studies may try again."""
 
+INBOX_ITEMS_MAX = 1000
+"""Studies in one inbox answer: one hundred kilobytes, and as many as an agent reads."""
+
 STUDIES_CACHED = 64
 """Parsed studies kept in memory; they never change."""
 
@@ -120,7 +123,7 @@ class Studies:
             .where(STUDY_OWNERS.c.key == owner_key, STUDIES.c.state == "collecting")
             .where(STUDIES.c.deadline > now, ~sa.exists(answered))
             .order_by(STUDIES.c.sequence)
-            .limit(PAGE_SIZE)
+            .limit(INBOX_ITEMS_MAX)
         )
 
         def read(connection: Connection) -> list[dict[str, Any]]:

@@ -122,6 +122,17 @@ def test_an_unpaired_surrogate_is_refused() -> None:
     refused(b'{"free":"\\ud800"}')
 
 
+@pytest.mark.parametrize("text", ["\x00", "a\x00b", "\\\x00", "\\\\\x00"])
+def test_nul_characters_are_refused(text: str) -> None:
+    assert "NUL" in refused(encode(Message(free=text))).reason
+    assert "NUL" in refused(encode(Message(free={text: 1}))).reason
+
+
+@pytest.mark.parametrize("text", ["\\u0000", "\\\\u0000", "u0000"])
+def test_what_only_looks_like_a_nul_passes(text: str) -> None:
+    assert decode(Message, encode(Message(free=text))).free == text
+
+
 def test_size_is_checked_before_anything_is_read() -> None:
     with pytest.raises(MessageTooLargeError):
         decode(Message, b"[" * (MESSAGE_BYTES_MAX + 1))

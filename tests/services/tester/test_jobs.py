@@ -4,6 +4,8 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
+from study_parties import MeanProcedure
+from tester_federation import Federation, problem
 
 from tacit_services.shared.database import run_transaction
 from tacit_services.tester.jobs import ATTEMPTS_MAX, LEASE_S, RETRY_PAUSE_S
@@ -17,7 +19,9 @@ def _kill() -> None:
     raise KilledError
 
 
-def test_a_killed_testers_job_is_taken_again_after_its_lease(federation: Any, mean_procedure: Any) -> None:
+def test_a_killed_testers_job_is_taken_again_after_its_lease(
+    federation: Federation, mean_procedure: MeanProcedure
+) -> None:
     study = federation.create()
     federation.release_all(study)
     other = federation.start_tester().state.worker
@@ -33,7 +37,7 @@ def test_a_killed_testers_job_is_taken_again_after_its_lease(federation: Any, me
     assert mean_procedure.assembled == 2
 
 
-def test_two_testers_compute_a_verdict_once(federation: Any, mean_procedure: Any) -> None:
+def test_two_testers_compute_a_verdict_once(federation: Federation, mean_procedure: MeanProcedure) -> None:
     study = federation.create()
     federation.release_all(study)
     other = federation.start_tester().state.worker
@@ -45,7 +49,9 @@ def test_two_testers_compute_a_verdict_once(federation: Any, mean_procedure: Any
     assert federation.state(study) == "completed"
 
 
-def test_a_worker_that_lost_its_lease_stores_nothing(federation: Any, mean_procedure: Any) -> None:
+def test_a_worker_that_lost_its_lease_stores_nothing(
+    federation: Federation, mean_procedure: MeanProcedure
+) -> None:
     study = federation.create()
     federation.release_all(study)
     other = federation.start_tester().state.worker
@@ -61,7 +67,7 @@ def test_a_worker_that_lost_its_lease_stores_nothing(federation: Any, mean_proce
     assert federation.verdict(study).outcome == "completed"
 
 
-def test_a_job_given_back_is_taken_at_once(federation: Any, mean_procedure: Any) -> None:
+def test_a_job_given_back_is_taken_at_once(federation: Federation, mean_procedure: MeanProcedure) -> None:
     study = federation.create()
     federation.release_all(study)
     other = federation.start_tester().state.worker
@@ -77,7 +83,7 @@ def test_a_job_given_back_is_taken_at_once(federation: Any, mean_procedure: Any)
 
 
 def test_a_procedure_that_fails_is_tried_again_and_then_given_up(
-    federation: Any, mean_procedure: Any, problem: Any, capsys: pytest.CaptureFixture[str]
+    federation: Federation, mean_procedure: MeanProcedure, capsys: pytest.CaptureFixture[str]
 ) -> None:
     study = federation.create()
     federation.release_all(study)
@@ -98,7 +104,9 @@ def test_a_procedure_that_fails_is_tried_again_and_then_given_up(
     assert "canary" not in response.text + "".join(capsys.readouterr())
 
 
-def test_a_job_that_kills_its_testers_is_given_up(federation: Any, mean_procedure: Any) -> None:
+def test_a_job_that_kills_its_testers_is_given_up(
+    federation: Federation, mean_procedure: MeanProcedure
+) -> None:
     study = federation.create()
     federation.release_all(study)
     mean_procedure.during_assembly = _kill
@@ -111,7 +119,7 @@ def test_a_job_that_kills_its_testers_is_given_up(federation: Any, mean_procedur
 
 
 def test_a_verdict_that_is_not_finite_is_not_published(
-    federation: Any, mean_procedure: Any, monkeypatch: pytest.MonkeyPatch
+    federation: Federation, mean_procedure: MeanProcedure, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     study = federation.create()
     federation.release_all(study)
@@ -125,7 +133,7 @@ def test_a_verdict_that_is_not_finite_is_not_published(
     assert federation.state(study) == "computing"
 
 
-def test_progress_is_visible_while_computing(federation: Any, mean_procedure: Any) -> None:
+def test_progress_is_visible_while_computing(federation: Federation, mean_procedure: MeanProcedure) -> None:
     study = federation.create()
     federation.release_all(study)
     seen: list[Any] = []

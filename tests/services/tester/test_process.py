@@ -9,14 +9,24 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import httpx
+import numpy as np
 import pytest
+from study_parties import Parties
+from two_sample_cases import MemoryTable, SeededNoise
 
+from tacit_protocol.messages.encoding import encode
+from tacit_protocol.messages.release import ReleaseMessage
+from tacit_protocol.messages.study import Party
+from tacit_protocol.procedures.registry import procedure_named
+from tacit_protocol.signing.envelope import RELEASE_TYPE, STUDY_TYPE, digest, seal
 from tacit_protocol.signing.keys import PrivateKey
 from tacit_protocol.signing.tokens import issue_token
+from tacit_protocol.verification import verify_transcript
 
 START_S_MAX = 60
 
@@ -53,9 +63,15 @@ class TesterProcess:
         raise AssertionError("the tester did not start")
 
     def call(self, method: str, path: str, **options: Any) -> httpx.Response:
-        token = issue_token(self.key, self.url, int(time.time()))
-        headers = {"authorization": f"Bearer {token}"}
+        token = issue_token(options.pop("signer", self.key), self.url, int(time.time()))
+        headers = {"authorization": f"Bearer {token}"} | options.pop("headers", {})
         return httpx.request(method, self.url + path, headers=headers, trust_env=False, timeout=30, **options)
+
+    def wait_for_end(self) -> int:
+        """Wait until the process has ended by itself."""
+        assert self.process is not None
+        self.process.communicate(timeout=60)
+        return self.process.returncode
 
     def stop(self) -> tuple[int, str]:
         assert self.process is not None
@@ -84,10 +100,11 @@ def test_a_tester_stops_within_five_seconds_and_lets_callers_go(tester: TesterPr
         "key": owner.public_hex,
         "role": "owner",
     }
-    tester.key, tester_key = owner, tester.key
-    assert tester.call("POST", "/v1/enrolments", json=body).status_code == 201
+    assert tester.call("POST", "/v1/enrolments", signer=owner, json=body).status_code == 201
     answers: list[httpx.Response] = []
-    waiting = threading.Thread(target=lambda: answers.append(tester.call("GET", "/v1/inbox?wait_s=30")))
+    waiting = threading.Thread(
+        target=lambda: answers.append(tester.call("GET", "/v1/inbox?wait_s=30", signer=owner))
+    )
     waiting.start()
     waiting.join(0.5)
     assert waiting.is_alive(), "the inbox is empty, so the call waits"
@@ -100,7 +117,71 @@ def test_a_tester_stops_within_five_seconds_and_lets_callers_go(tester: TesterPr
     lines = [json.loads(line) for line in errors.splitlines()]
     assert {line["level"] for line in lines} <= {"info"}, errors
     assert invited["invitation"] not in errors
-    assert tester_key.public_hex not in errors
+    assert owner.public_hex not in errors
+
+
+def _real_study(parties: Parties, tester: TesterProcess) -> tuple[str, bytes, dict[str, bytes]]:
+    """A study of a real procedure between two owners: its digest, its envelope, and their releases."""
+    now = int(time.time())
+    study = parties.study(
+        procedure="kernel_two_sample",
+        owners=parties.study().owners[:2],
+        tester=Party(name="tester", key=tester.key.public_hex),
+        created_at=now,
+        deadline=now + 3600,
+    )
+    payload = encode(study)
+    name = digest(payload)
+    procedure, releases = procedure_named(study.procedure), {}
+    for seed, owner in enumerate(study.owners):
+        ages = np.random.default_rng(seed).uniform(size=(500, 1))
+        table = MemoryTable(study.domain, ages, np.empty((500, 0), dtype=np.int32))
+        release = procedure.privatise(study, procedure.summarise(study, table), SeededNoise(seed))
+        message = ReleaseMessage(study=name, party=owner.name, release=release)
+        releases[owner.name] = seal(encode(message), RELEASE_TYPE, parties.owners[owner.name])
+    return name, seal(payload, STUDY_TYPE, parties.analyst), releases
+
+
+def test_a_tester_killed_between_storing_and_answering_loses_nothing(
+    tester: TesterProcess, parties: Parties
+) -> None:
+    tester.start(TACIT_FAILPOINT="tester.release.stored")
+    study, envelope, releases = _real_study(parties, tester)
+    everyone = {
+        "analyst": parties.analyst,
+        "north": parties.owners["north"],
+        "south": parties.owners["south"],
+    }
+    for name, key in everyone.items():
+        role = "analyst" if name == "analyst" else "owner"
+        body = {"role": role, "name": name}
+        invitation = tester.call("POST", "/v1/invitations", json=body).json()["invitation"]
+        body |= {"invitation": invitation, "key": key.public_hex}
+        assert tester.call("POST", "/v1/enrolments", signer=key, json=body).status_code == 201
+
+    def put(path: str, key: PrivateKey, content: bytes) -> int:
+        headers = {"content-type": "application/json"}
+        return tester.call("PUT", path, signer=key, content=content, headers=headers).status_code
+
+    north, south = (f"/v1/studies/{study}/releases/{name}" for name in ("north", "south"))
+    assert put(f"/v1/studies/{study}", parties.analyst, envelope) == 201
+    with pytest.raises(httpx.TransportError):
+        put(north, parties.owners["north"], releases["north"])
+    assert tester.wait_for_end() == -signal.SIGKILL
+
+    tester.start(TACIT_FAILPOINT="tester.verdict.stored")
+    assert put(north, parties.owners["north"], releases["north"]) == 200
+    with suppress(httpx.TransportError):  # the worker may be quicker than the answer
+        assert put(south, parties.owners["south"], releases["south"]) == 201
+    assert tester.wait_for_end() == -signal.SIGKILL
+
+    tester.start()
+    answer = tester.call("GET", f"/v1/studies/{study}/transcript")
+    assert answer.status_code == 200
+    verified = verify_transcript(answer.content, tester.key.public_hex)
+    assert verified.study_digest == study
+    assert verified.verdict.outcome == "completed"
+    assert tester.stop()[0] == 0
 
 
 def test_a_wrong_setting_is_said_on_one_line(tester: TesterProcess) -> None:

@@ -6,6 +6,8 @@ import pytest
 import sqlalchemy as sa
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
+from study_parties import Parties
+from tester_federation import Federation, problem
 
 from tacit_protocol.messages.encoding import decode
 from tacit_protocol.messages.study import Owner, Party
@@ -18,7 +20,7 @@ from tacit_services.tester.studies import DEADLINE_MAX_S
 from tacit_services.tester.tables import METADATA
 
 
-def test_the_life_of_a_study(federation: Any, problem: Any) -> None:
+def test_the_life_of_a_study(federation: Federation) -> None:
     parties = federation.parties
     study = federation.create()
     inbox = federation.get("/v1/inbox?wait_s=0", parties.owners["north"]).json()
@@ -58,7 +60,7 @@ def test_the_life_of_a_study(federation: Any, problem: Any) -> None:
         assert digest(payload) == verdict.releases[name]
 
 
-def test_a_deadline_that_passes_names_who_is_missing(federation: Any) -> None:
+def test_a_deadline_that_passes_names_who_is_missing(federation: Federation) -> None:
     study = federation.create()
     federation.release(study, "south")
     federation.now += 3599
@@ -73,7 +75,7 @@ def test_a_deadline_that_passes_names_who_is_missing(federation: Any) -> None:
     assert federation.get(f"/v1/studies/{study}/transcript").status_code == 200
 
 
-def test_a_decline_ends_the_study_once_everyone_answered(federation: Any, problem: Any) -> None:
+def test_a_decline_ends_the_study_once_everyone_answered(federation: Federation) -> None:
     study = federation.create()
     assert federation.decline(study, "north").status_code == 201
     assert federation.decline(study, "north").status_code == 200
@@ -86,7 +88,7 @@ def test_a_decline_ends_the_study_once_everyone_answered(federation: Any, proble
     assert (verdict.outcome, verdict.missing) == ("incomplete", ("north",))
 
 
-def test_a_cancelled_study_takes_nothing_more(federation: Any, problem: Any) -> None:
+def test_a_cancelled_study_takes_nothing_more(federation: Federation) -> None:
     parties = federation.parties
     study = federation.create()
     federation.release(study, "north")
@@ -101,7 +103,7 @@ def test_a_cancelled_study_takes_nothing_more(federation: Any, problem: Any) -> 
     assert federation.release(study, "north").status_code == 200, "what was taken is still answered"
 
 
-def test_a_study_being_computed_cannot_be_cancelled(federation: Any, problem: Any) -> None:
+def test_a_study_being_computed_cannot_be_cancelled(federation: Federation) -> None:
     parties = federation.parties
     study = federation.create()
     federation.release_all(study)
@@ -111,7 +113,7 @@ def test_a_study_being_computed_cannot_be_cancelled(federation: Any, problem: An
     assert problem(cancelled) == "study-closed"
 
 
-def test_the_same_study_again_changes_nothing(federation: Any, problem: Any) -> None:
+def test_the_same_study_again_changes_nothing(federation: Federation) -> None:
     parties = federation.parties
     study, envelope = parties.sealed_study()
     assert federation.put(f"/v1/studies/{study}", parties.analyst, envelope).status_code == 201
@@ -123,14 +125,14 @@ def test_the_same_study_again_changes_nothing(federation: Any, problem: Any) -> 
     assert problem(federation.put(f"/v1/studies/{study}", parties.analyst, other)) == "invalid-signature"
 
 
-def test_a_study_under_another_digest_is_refused(federation: Any, problem: Any) -> None:
+def test_a_study_under_another_digest_is_refused(federation: Federation) -> None:
     parties = federation.parties
     _, envelope = parties.sealed_study()
     response = federation.put(f"/v1/studies/{'0' * 64}", parties.analyst, envelope)
     assert problem(response) == "digest-mismatch"
 
 
-def _refusals(parties: Any) -> list[tuple[dict[str, Any], str]]:
+def _refusals(parties: Parties) -> list[tuple[dict[str, Any], str]]:
     stranger = PrivateKey.generate().public_hex
     swapped = tuple(
         Owner(name=name, key=stranger if name == "north" else key.public_hex, data_set="patients")
@@ -150,7 +152,7 @@ def _refusals(parties: Any) -> list[tuple[dict[str, Any], str]]:
 
 @pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
 @pytest.mark.parametrize("index", range(8))
-def test_a_study_that_cannot_be_run_is_refused(federation: Any, problem: Any, index: int) -> None:
+def test_a_study_that_cannot_be_run_is_refused(federation: Federation, index: int) -> None:
     changes, slug = _refusals(federation.parties)[index]
     study, envelope = federation.parties.sealed_study(**changes)
     response = federation.put(f"/v1/studies/{study}", federation.parties.analyst, envelope)
@@ -158,7 +160,7 @@ def test_a_study_that_cannot_be_run_is_refused(federation: Any, problem: Any, in
     assert problem(federation.get(f"/v1/studies/{study}")) == "unknown-study"
 
 
-def test_only_analysts_create_studies(federation: Any, problem: Any) -> None:
+def test_only_analysts_create_studies(federation: Federation) -> None:
     study, envelope = federation.parties.sealed_study()
     for key in (federation.parties.owners["north"], federation.parties.tester):
         assert problem(federation.put(f"/v1/studies/{study}", key, envelope)) == "forbidden"
@@ -166,7 +168,7 @@ def test_only_analysts_create_studies(federation: Any, problem: Any) -> None:
     assert problem(federation.put(f"/v1/studies/{study}", stranger, envelope)) == "unknown-party"
 
 
-def test_strangers_read_nothing(federation: Any, problem: Any) -> None:
+def test_strangers_read_nothing(federation: Federation) -> None:
     study = federation.create()
     stranger = PrivateKey.generate()
     for path in (
@@ -182,13 +184,13 @@ def test_strangers_read_nothing(federation: Any, problem: Any) -> None:
         assert problem(federation.call("GET", path, None)) == "unauthenticated"
 
 
-def test_identity_is_public(federation: Any) -> None:
+def test_identity_is_public(federation: Federation) -> None:
     identity = federation.call("GET", "/v1/identity", None).json()
     assert identity["key"] == federation.parties.tester.public_hex
     assert identity["audience"] == "https://tester.example"
 
 
-def test_an_invitation_works_once_for_one_name_and_role(federation: Any, problem: Any) -> None:
+def test_an_invitation_works_once_for_one_name_and_role(federation: Federation) -> None:
     tester, key = federation.parties.tester, PrivateKey.generate()
     invite = {"role": "owner", "name": "east"}
     invitation = federation.call("POST", "/v1/invitations", tester, json=invite).json()["invitation"]
@@ -207,7 +209,7 @@ def test_an_invitation_works_once_for_one_name_and_role(federation: Any, problem
     assert problem(enrol(other, key=other.public_hex)) == "invitation-invalid"
 
 
-def test_an_invitation_expires(federation: Any, problem: Any) -> None:
+def test_an_invitation_expires(federation: Federation) -> None:
     key = PrivateKey.generate()
     invite = {"role": "owner", "name": "east"}
     answer = federation.call("POST", "/v1/invitations", federation.parties.tester, json=invite).json()
@@ -217,7 +219,7 @@ def test_an_invitation_expires(federation: Any, problem: Any) -> None:
     assert problem(federation.call("POST", "/v1/enrolments", key, json=body)) == "invitation-invalid"
 
 
-def test_names_and_keys_are_taken_once(federation: Any, problem: Any) -> None:
+def test_names_and_keys_are_taken_once(federation: Federation) -> None:
     tester = federation.parties.tester
     again = {"role": "owner", "name": "north"}
     assert problem(federation.call("POST", "/v1/invitations", tester, json=again)) == "party-exists"
@@ -225,13 +227,13 @@ def test_names_and_keys_are_taken_once(federation: Any, problem: Any) -> None:
     assert problem(federation.enrol("east2", "owner", tester)) == "party-exists"
 
 
-def test_only_the_tester_invites(federation: Any, problem: Any) -> None:
+def test_only_the_tester_invites(federation: Federation) -> None:
     invite = {"role": "owner", "name": "east"}
     response = federation.call("POST", "/v1/invitations", federation.parties.analyst, json=invite)
     assert problem(response) == "forbidden"
 
 
-def test_invitations_are_not_stored(federation: Any) -> None:
+def test_invitations_are_not_stored(federation: Federation) -> None:
     invite = {"role": "owner", "name": "east"}
     answer = federation.call("POST", "/v1/invitations", federation.parties.tester, json=invite).json()
 
@@ -241,7 +243,7 @@ def test_invitations_are_not_stored(federation: Any) -> None:
     assert answer["invitation"] not in run_transaction(federation.engine, rows, read_only=True)
 
 
-def test_lists_come_in_pages(federation: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lists_come_in_pages(federation: Federation, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tacit_services.tester.studies.PAGE_SIZE", 2)
     monkeypatch.setattr("tacit_services.tester.parties.PAGE_SIZE", 2)
     created = [federation.create(title=f"Study {index}") for index in range(5)]
@@ -268,7 +270,7 @@ def test_lists_come_in_pages(federation: Any, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_an_analyst_cannot_open_studies_without_end(
-    federation: Any, problem: Any, monkeypatch: pytest.MonkeyPatch
+    federation: Federation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tacit_services.tester.studies.STUDIES_OPEN_MAX", 1)
     federation.create()
@@ -278,13 +280,13 @@ def test_an_analyst_cannot_open_studies_without_end(
     assert "retry-after" in response.headers
 
 
-def test_metrics_count_studies_by_state(federation: Any) -> None:
+def test_metrics_count_studies_by_state(federation: Federation) -> None:
     federation.create()
     text = federation.call("GET", "/metrics", None).text
     assert 'tacit_tester_studies{state="collecting"} 1' in text
 
 
-def test_the_migrations_make_the_tables_that_the_code_uses(federation: Any) -> None:
+def test_the_migrations_make_the_tables_that_the_code_uses(federation: Federation) -> None:
     with federation.engine.connect() as connection:
         context = MigrationContext.configure(connection, opts={"version_table": "alembic_tester"})
         assert compare_metadata(context, METADATA) == []

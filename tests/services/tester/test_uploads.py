@@ -5,6 +5,8 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
+from study_parties import MeanProcedure
+from tester_federation import Federation, problem
 
 from tacit_protocol.signing.envelope import DECLINE_TYPE, RELEASE_TYPE, open_envelope, seal
 from tacit_protocol.signing.keys import PrivateKey
@@ -16,18 +18,18 @@ sqlite_alone = pytest.mark.parametrize("database_url", ["sqlite"], indirect=True
 """For what is refused before any database is asked."""
 
 
-def _count(federation: Any, table: str) -> int:
+def _count(federation: Federation, table: str) -> int:
     query = sa.text(f"SELECT count(*) FROM {table}")  # noqa: S608 (the test's own names)
     return int(run_transaction(federation.engine, lambda c: c.execute(query).scalar_one(), read_only=True))
 
 
-def test_the_same_bytes_again_get_the_stored_answer(federation: Any) -> None:
+def test_the_same_bytes_again_get_the_stored_answer(federation: Federation) -> None:
     study = federation.create()
     assert [federation.release(study, "north").status_code for _ in range(3)] == [201, 200, 200]
     assert _count(federation, "releases") == 1
 
 
-def test_other_bytes_never_replace_a_release(federation: Any, problem: Any) -> None:
+def test_other_bytes_never_replace_a_release(federation: Federation) -> None:
     study = federation.create()
     federation.release(study, "north", value=1)
     response = federation.release(study, "north", value=2)
@@ -35,10 +37,12 @@ def test_other_bytes_never_replace_a_release(federation: Any, problem: Any) -> N
     federation.release(study, "south", value=1)
     federation.release(study, "west", value=1)
     federation.work()
-    assert federation.verdict(study).result["mean"] == pytest.approx(0.1)
+    result = federation.verdict(study).result
+    assert result is not None
+    assert result["mean"] == pytest.approx(0.1)
 
 
-def test_a_late_release_is_refused_and_a_late_repeat_is_answered(federation: Any, problem: Any) -> None:
+def test_a_late_release_is_refused_and_a_late_repeat_is_answered(federation: Federation) -> None:
     study = federation.create()
     federation.release(study, "north")
     federation.now += 3600
@@ -50,14 +54,14 @@ def test_a_late_release_is_refused_and_a_late_repeat_is_answered(federation: Any
     assert problem(federation.release(study, "north", value=99)) == "conflicting-upload"
 
 
-def test_another_signer_is_refused(federation: Any, problem: Any) -> None:
+def test_another_signer_is_refused(federation: Federation) -> None:
     study = federation.create()
     south_signed = federation.parties.release(study, "south", party="north")
     response = federation.release(study, "north", envelope=south_signed)
     assert (response.status_code, problem(response)) == (400, "invalid-signature")
 
 
-def test_an_owner_answers_for_itself_alone(federation: Any, problem: Any) -> None:
+def test_an_owner_answers_for_itself_alone(federation: Federation) -> None:
     study = federation.create()
     owners = federation.parties.owners
     envelope = federation.parties.release(study, "north")
@@ -66,7 +70,7 @@ def test_an_owner_answers_for_itself_alone(federation: Any, problem: Any) -> Non
     assert problem(federation.put(path, federation.parties.analyst, envelope)) == "forbidden"
 
 
-def test_an_enrolled_owner_outside_the_roster_is_refused(federation: Any, problem: Any) -> None:
+def test_an_enrolled_owner_outside_the_roster_is_refused(federation: Federation) -> None:
     east = PrivateKey.generate()
     federation.enrol("east", "owner", east)
     study = federation.create()
@@ -74,7 +78,7 @@ def test_an_enrolled_owner_outside_the_roster_is_refused(federation: Any, proble
     assert problem(federation.release(study, "east")) == "forbidden"
 
 
-def test_the_key_of_the_studys_own_roster_decides(federation: Any, problem: Any) -> None:
+def test_the_key_of_the_studys_own_roster_decides(federation: Federation) -> None:
     """An owner enrolled in another study under the same name has no say in this one."""
     study = federation.create()
     mallory = PrivateKey.generate()
@@ -87,14 +91,15 @@ def test_the_key_of_the_studys_own_roster_decides(federation: Any, problem: Any)
     assert problem(federation.put(f"/v1/studies/{study}/releases/north", mallory, envelope)) == "forbidden"
 
 
-def test_a_release_for_another_study_or_party_is_refused(federation: Any, problem: Any) -> None:
+def test_a_release_for_another_study_or_party_is_refused(federation: Federation) -> None:
     study, other = federation.create(), federation.create(title="other")
-    for changes in ({"study": other}, {"party": "south"}):
+    swaps: list[dict[str, Any]] = [{"study": other}, {"party": "south"}]
+    for changes in swaps:
         envelope = federation.parties.release(study, "north", **changes)
         assert problem(federation.release(study, "north", envelope=envelope)) == "digest-mismatch"
 
 
-def test_a_message_of_another_type_is_refused(federation: Any, problem: Any) -> None:
+def test_a_message_of_another_type_is_refused(federation: Federation) -> None:
     study = federation.create()
     decline = federation.parties.decline(study, "north")
     assert problem(federation.release(study, "north", envelope=decline)) == "invalid-signature"
@@ -103,7 +108,7 @@ def test_a_message_of_another_type_is_refused(federation: Any, problem: Any) -> 
     assert problem(federation.put(path, federation.parties.owners["north"], release)) == "invalid-signature"
 
 
-def test_a_release_that_does_not_fit_is_refused(federation: Any, problem: Any) -> None:
+def test_a_release_that_does_not_fit_is_refused(federation: Federation) -> None:
     study = federation.create()
     payload = _release_payload(federation, study).replace(b'"mean"', b'"mode"')
     bad = seal(payload, RELEASE_TYPE, federation.parties.owners["north"])
@@ -112,12 +117,12 @@ def test_a_release_that_does_not_fit_is_refused(federation: Any, problem: Any) -
     assert federation.release(study, "north").status_code == 201, "a refusal leaves the place free"
 
 
-def _release_payload(federation: Any, study: str) -> bytes:
+def _release_payload(federation: Federation, study: str) -> bytes:
     owner = federation.parties.owners["north"]
     return open_envelope(federation.parties.release(study, "north"), RELEASE_TYPE, owner.public_hex)
 
 
-def test_a_release_for_an_unknown_study_is_refused(federation: Any, problem: Any) -> None:
+def test_a_release_for_an_unknown_study_is_refused(federation: Federation) -> None:
     assert problem(federation.release("0" * 64, "north")) == "unknown-study"
 
 
@@ -139,9 +144,7 @@ def test_a_release_for_an_unknown_study_is_refused(federation: Any, problem: Any
         (b'"exponent":0', b'"exponent":4000'),
     ],
 )
-def test_a_signed_but_malformed_payload_is_refused(
-    federation: Any, problem: Any, old: bytes, new: bytes
-) -> None:
+def test_a_signed_but_malformed_payload_is_refused(federation: Federation, old: bytes, new: bytes) -> None:
     study = federation.create()
     payload = _release_payload(federation, study)
     assert old in payload
@@ -168,7 +171,7 @@ def test_a_signed_but_malformed_payload_is_refused(
     ],
 )
 def test_malformed_bodies_never_break_the_tester(
-    federation: Any, content: bytes, headers: dict[str, str], status: int
+    federation: Federation, content: bytes, headers: dict[str, str], status: int
 ) -> None:
     study = federation.create()
     parties = federation.parties
@@ -202,13 +205,13 @@ def test_malformed_bodies_never_break_the_tester(
         f"/v1/{CANARY}",
     ],
 )
-def test_malformed_addresses_echo_nothing(federation: Any, path: str) -> None:
+def test_malformed_addresses_echo_nothing(federation: Federation, path: str) -> None:
     response = federation.get(path, federation.parties.owners["north"])
     assert response.status_code == (404 if path == f"/v1/{CANARY}" else 400)
     assert CANARY not in response.text
 
 
-def test_concurrent_identical_uploads_give_one_row(federation: Any) -> None:
+def test_concurrent_identical_uploads_give_one_row(federation: Federation) -> None:
     study = federation.create()
     owner = federation.parties.owners["north"]
     envelope = federation.parties.release(study, "north")
@@ -225,7 +228,7 @@ def test_concurrent_identical_uploads_give_one_row(federation: Any) -> None:
     assert _count(federation, "releases") == 1
 
 
-def test_concurrent_different_uploads_keep_one(federation: Any) -> None:
+def test_concurrent_different_uploads_keep_one(federation: Federation) -> None:
     study = federation.create()
     owner = federation.parties.owners["north"]
     path = f"/v1/studies/{study}/releases/north"
@@ -238,7 +241,9 @@ def test_concurrent_different_uploads_keep_one(federation: Any) -> None:
     assert sorted(asyncio.run(upload())) == [201] + [409] * 5
 
 
-def test_the_last_answers_at_once_queue_one_verdict(federation: Any, mean_procedure: Any) -> None:
+def test_the_last_answers_at_once_queue_one_verdict(
+    federation: Federation, mean_procedure: MeanProcedure
+) -> None:
     """Each of two transactions may see only its own release: then nobody would queue the verdict."""
     for _ in range(5):
         study = federation.create(title=f"study {mean_procedure.assembled}")
@@ -258,7 +263,7 @@ def test_the_last_answers_at_once_queue_one_verdict(federation: Any, mean_proced
     assert mean_procedure.assembled == 5
 
 
-def test_a_decline_and_a_release_at_once_leave_one_answer(federation: Any) -> None:
+def test_a_decline_and_a_release_at_once_leave_one_answer(federation: Federation) -> None:
     study = federation.create()
     parties = federation.parties
     key = parties.owners["north"]
@@ -275,7 +280,7 @@ def test_a_decline_and_a_release_at_once_leave_one_answer(federation: Any) -> No
     assert _count(federation, "releases") + _count(federation, "declines") == 1
 
 
-def test_a_declines_reason_cannot_be_chosen(federation: Any, problem: Any) -> None:
+def test_a_declines_reason_cannot_be_chosen(federation: Federation) -> None:
     study = federation.create()
     key = federation.parties.owners["north"]
     payload = f'{{"format":"tacit/decline/1","party":"north","reason":"{CANARY}","study":"{study}"}}'.encode()

@@ -5,12 +5,13 @@ import threading
 from typing import Any
 
 import pytest
+from tester_federation import Federation
 
 from tacit_services.shared.http_server import Stopping
 from tacit_services.tester.waiting import Bell, poll
 
 
-def test_an_inbox_wakes_when_a_study_arrives(federation: Any) -> None:
+def test_an_inbox_wakes_when_a_study_arrives(federation: Federation) -> None:
     parties = federation.parties
     study, envelope = parties.sealed_study()
 
@@ -25,7 +26,7 @@ def test_an_inbox_wakes_when_a_study_arrives(federation: Any) -> None:
     assert asyncio.run(run())["items"] == [{"digest": study, "deadline": parties.now + 3600}]
 
 
-def test_an_inbox_sees_what_another_tester_took(federation: Any) -> None:
+def test_an_inbox_sees_what_another_tester_took(federation: Federation) -> None:
     parties = federation.parties
     other = federation.start_tester()
     study, envelope = parties.sealed_study()
@@ -42,7 +43,7 @@ def test_an_inbox_sees_what_another_tester_took(federation: Any) -> None:
     assert [item["digest"] for item in asyncio.run(run())["items"]] == [study]
 
 
-def test_a_verdict_wakes_whoever_waits_for_it(federation: Any) -> None:
+def test_a_verdict_wakes_whoever_waits_for_it(federation: Federation) -> None:
     study = federation.create()
     federation.release_all(study)
 
