@@ -17,7 +17,7 @@ TacitError
 from tacit_protocol.messages.problems import PROBLEMS
 
 DETAIL_LENGTH_MAX = 2000
-"""Most characters of a problem's detail that are shown: it was written by an untrusted party."""
+"""Most characters of a text that are shown where an untrusted party may have written it."""
 
 
 class TacitError(Exception):
@@ -74,7 +74,7 @@ class ProblemError(TacitError):
         known = PROBLEMS.get(problem)
         self.advice = known.advice if known else ""
         title = known.title if known else f"the service answered {status}"
-        parts = [title + (f": {self.detail}" if self.detail else ""), self.advice]
+        parts = [title + (f": {self.detail.strip()}" if self.detail else ""), self.advice]
         super().__init__(". ".join(part.rstrip(".") for part in parts if part) + f". [{problem}]")
 
 
@@ -95,5 +95,5 @@ class PlottingError(TacitError):
 
 
 def printable(text: str) -> str:
-    """Cut untrusted text to a bounded length without control characters, fit for a terminal."""
-    return "".join(c if c.isprintable() else " " for c in text[:DETAIL_LENGTH_MAX]).strip()
+    """Cut untrusted text to a bounded length, without characters that steer a terminal."""
+    return "".join(c if c.isprintable() else " " for c in text[:DETAIL_LENGTH_MAX])

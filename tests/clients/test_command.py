@@ -20,6 +20,18 @@ from tacit.errors import InputError
 from tacit.http import HttpResponse
 from tacit_protocol.signing.keys import PrivateKey
 
+RESULT = {
+    "statistic": 1.0,
+    "pvalue": 0.5,
+    "reject": False,
+    "method": "a method",
+    "units": {"north": 10},
+    "warnings": [],
+    "squared_mmd": None,
+    "pairs": [],
+    "columns": [],
+}
+
 Run = Callable[..., tuple[int, str, str]]
 
 
@@ -224,6 +236,24 @@ def test_watching_an_incomplete_study_exits_with_1(tacit: Run, at_tester: Any, d
     code, out, _ = tacit("study", "watch", digest)
     assert code == 1
     assert "No release came from: south" in out
+
+
+def test_a_verdict_cannot_write_on_the_terminal(tacit: Run, at_tester: Any, draft_file: Path) -> None:
+    tacit("study", "create", str(draft_file))
+    (digest,) = at_tester.envelopes
+    evil = "\x1b[2J\u202e[red]x[/red]"
+    at_tester.end(digest, result=RESULT | {"method": evil, "warnings": [evil]})
+    out = tacit("study", "watch", digest)[1]
+    assert "[red]x[/red]" in out
+    assert not {"\x1b", "\u202e"} & set(out)
+
+
+@pytest.mark.parametrize("content", [b"", b"{}", b"\xff", b'{"format":"tacit/transcript/1"}'])
+def test_what_is_no_transcript_is_not_verified(tacit: Run, tmp_path: Path, content: bytes) -> None:
+    file = tmp_path / "transcript.json"
+    file.write_bytes(content)
+    assert tacit("verify", str(file))[0] == 1
+    assert tacit("study", "verify", str(file), "--json")[0] == 1
 
 
 def test_a_title_cannot_write_on_the_terminal(

@@ -62,7 +62,8 @@ def test_a_service_that_ended_names_its_log_and_its_last_words(tmp_path: Path) -
 
 def test_stopping_kills_what_does_not_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tacit.processes.STOP_TIMEOUT_S", 0.2)
-    deaf = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up', flush=True); signal.pause()"
+    ignore = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)"
+    deaf = f"{ignore}; print('up', flush=True); signal.pause()"
     log = tmp_path / "deaf.log"
     service = ServiceProcess.start("deaf", python(deaf), log)
     while "up" not in log.read_text():

@@ -127,6 +127,7 @@ def test_a_declined_study_ends_incomplete_and_spends_nothing(
     with federation.analyst_client() as client:
         assert set(client.wait_for_verdict(digest).missing) == {"north", "south"}
         assert b"a note" not in client.transcript(digest)
+        assert client.verify(digest).result is None
     assert [spent(federation, owner) for owner in ("north", "south")] == [0, 0]
 
 

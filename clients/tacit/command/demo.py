@@ -33,7 +33,7 @@ class ScreenNarrator:
     def step(self, text: str) -> None:
         """Begin the next step."""
         self._count += 1
-        self._print(f"[bold]{self._count}/{STEPS}[/bold] {text}")
+        self._print(f"{self._count}/{STEPS} {text}", style="bold")
 
     def progress(self, text: str) -> None:
         """Say how far the step is."""
@@ -46,9 +46,9 @@ class ScreenNarrator:
         if not self._quiet:
             print_prepared(study)
 
-    def _print(self, text: str) -> None:
+    def _print(self, text: str, style: str | None = None) -> None:
         if not self._quiet:
-            self._console.print(text)
+            self._console.print(text, style=style, markup=False)
             sys.stdout.flush()
 
 

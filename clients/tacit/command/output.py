@@ -60,10 +60,12 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[object]], title: str 
 
 
 def lines(*texts: str) -> None:
-    """Print lines of plain text."""
+    """Print lines of plain text; whoever wrote them, they cannot steer the terminal."""
+    from tacit.errors import printable
+
     out = console()
     for text in texts:
-        out.print(text, markup=False, soft_wrap=True)
+        out.print(printable(text), markup=False, soft_wrap=True)
 
 
 @contextmanager

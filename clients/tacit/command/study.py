@@ -207,12 +207,14 @@ def _whole(client: "Client", beginning: str) -> str:
 def _follow(client: "Client", digest: str, timeout_s: float, quiet: bool) -> "StudyVerdict":
     if quiet:
         return client.wait_for_verdict(digest, timeout_s)
+    from rich.markup import escape
+
     from tacit.command.output import console
     from tacit.command.study_view import progress_text
 
     with console().status("waiting for the tester") as status:
         return client.wait_for_verdict(
-            digest, timeout_s, on_progress=lambda summary: status.update(progress_text(summary))
+            digest, timeout_s, on_progress=lambda summary: status.update(escape(progress_text(summary)))
         )
 
 
