@@ -3,7 +3,7 @@
 import numpy as np
 import numpy.typing as npt
 
-PVALUE_MIN = np.finfo(np.float64).tiny
+PVALUE_MIN = float(np.finfo(np.float64).tiny)
 """p-values are never 0: the smallest normal float64 stands for anything below it."""
 
 

@@ -12,6 +12,7 @@ import numpy as np
 from scipy import stats
 
 from tacit_protocol.nulls.weighted_chi_square import survival
+from tacit_protocol.statistics.multiplicity import PVALUE_MIN
 from tacit_protocol.statistics.private_means import PrivateCovariance, PrivateMeans
 
 
@@ -29,6 +30,6 @@ def published_test(
     difference = (means.means[0] - means.means[1]) @ vectors
     statistic = float(harmonic * np.sum(difference**2 / (values + regularisation)))
     if null == "asymptotic":
-        return statistic, max(np.finfo(np.float64).tiny, float(stats.chi2.sf(statistic, means.dimension)))
+        return statistic, max(PVALUE_MIN, float(stats.chi2.sf(statistic, means.dimension)))
     spread = values * (1 / x + 1 / y) + float(np.sum(means.noise**2))
     return statistic, survival(statistic, harmonic * spread / (values + regularisation))
