@@ -1,0 +1,74 @@
+"""The default choice of features: what a domain alone decides."""
+
+import numpy as np
+import pytest
+from definitions import random_rows
+
+from tacit_protocol.features.additive import (
+    BASE_CYCLES,
+    PAIR_COORDINATES_MAX,
+    AdditiveFeatures,
+    default_choice,
+)
+from tacit_protocol.privacy.vector import COORDINATES_MAX
+
+DOMAINS: list[tuple[int, tuple[int, ...]]] = [
+    (1, ()), (2, ()), (3, ()), (4, (3,)), (6, ()), (7, ()), (50, ()), (0, (3,)), (0, (3, 5)), (1, (40,)),
+    (3, (1002,)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("numeric", "categories"), DOMAINS)
+def test_pair_frequencies_are_among_the_columns_own(numeric: int, categories: tuple[int, ...]) -> None:
+    """Variances of pairs are bounded from the columns' second moments, looked up by frequency."""
+    choice = default_choice(numeric, categories, 0.3)
+    assert set(choice.pair_cycles) <= set(choice.cycles)
+    assert len(choice.cycles) == len(choice.weights) == len(set(choice.cycles))
+
+
+def test_frequencies_are_exact_doubles() -> None:
+    """0.8125 is dyadic: the doubled frequency is found by equality, not by luck."""
+    for columns in (1, 5, 50):
+        cycles = default_choice(columns, (), 0.3).cycles
+        assert 2 * cycles[0] in cycles
+        assert cycles[0] == BASE_CYCLES == 13 / 16
+
+
+def test_less_than_a_turn_tells_the_two_bounds_apart() -> None:
+    features = AdditiveFeatures(1, (), default_choice(1, (), 0.0))
+    rows = random_rows(np.random.default_rng(0), 2, 1)
+    rows.numeric[:, 0] = (0.0, 1.0)
+    values = features(rows)
+    assert np.linalg.norm(values[0] - values[1]) > 0.5
+
+
+def test_pairs_are_left_out_where_there_are_none_or_too_many() -> None:
+    assert default_choice(1, (), 0.3).pair_share == 0.0
+    assert default_choice(2, (), 0.3).pair_share == 0.3
+    assert default_choice(0, (80, 80), 0.3).pair_share == 0.0
+    assert default_choice(50, (), 0.3).pair_share == 0.3
+    assert default_choice(60, (), 0.3).pair_share == 0.0
+
+
+@pytest.mark.parametrize(("numeric", "categories"), DOMAINS)
+def test_the_pairwise_block_stays_within_its_cap(numeric: int, categories: tuple[int, ...]) -> None:
+    features = AdditiveFeatures(numeric, categories, default_choice(numeric, categories, 0.3))
+    pairs = features.dimension - features.column_wise.dimension
+    assert pairs <= PAIR_COORDINATES_MAX < COORDINATES_MAX
+    assert (pairs > 0) == (features.choice.pair_share > 0)
+
+
+def test_no_share_for_pairs_means_columns_alone() -> None:
+    features = AdditiveFeatures(3, (), default_choice(3, (), 0.0))
+    assert features.pairwise is None
+    assert features.pair_groups == ()
+    assert features.dimension == features.column_wise.dimension
+
+
+@pytest.mark.parametrize("share", [0.1, 0.3, 0.9])
+def test_squared_weights_of_the_blocks_are_the_shares(share: float) -> None:
+    features = AdditiveFeatures(4, (3,), default_choice(4, (3,), share))
+    values = features(random_rows(np.random.default_rng(1), 20, 4, (3,)))
+    split = features.column_wise.dimension
+    np.testing.assert_allclose(np.sum(values[:, :split] ** 2, axis=1), 1 - share, rtol=1e-12)
+    np.testing.assert_allclose(np.sum(values[:, split:] ** 2, axis=1), share, rtol=1e-12)
