@@ -9,20 +9,10 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from tacit import operations
+from tacit.answers import EnrolledParty, Identity, Invitation, StudySummary
 from tacit.client import VERDICT_TIMEOUT_S, as_draft, resolve_key, token_source
 from tacit.draft import PreparedStudy, StudyDraft
-from tacit.operations import (
-    NOTHING,
-    EnrolledParty,
-    Identity,
-    Invitation,
-    OnProgress,
-    Operation,
-    Pause,
-    Role,
-    Session,
-    StudySummary,
-)
+from tacit.operations import NOTHING, OnProgress, Operation, Pause, Role, Session
 from tacit.results import StudyVerdict
 from tacit.transport import AsyncHttpTransport, AsyncTransport
 from tacit_protocol.messages.study import Study

@@ -8,20 +8,10 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from tacit import operations
+from tacit.answers import EnrolledParty, Identity, Invitation, StudySummary
 from tacit.draft import PreparedStudy, StudyDraft
 from tacit.keys import load_key
-from tacit.operations import (
-    NOTHING,
-    EnrolledParty,
-    Identity,
-    Invitation,
-    OnProgress,
-    Operation,
-    Pause,
-    Role,
-    Session,
-    StudySummary,
-)
+from tacit.operations import NOTHING, OnProgress, Operation, Pause, Role, Session
 from tacit.results import StudyVerdict
 from tacit.transport import HttpTransport, TokenSource, Transport
 from tacit_protocol.messages.study import Study

@@ -12,11 +12,11 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from tacit.answers import StudySummary
 from tacit.client import Client
 from tacit.configuration import DataSetSetup, PolicySetup
 from tacit.draft import PreparedStudy, StudyDraft
 from tacit.federation import LocalFederation, OwnerSetup
-from tacit.operations import StudySummary
 from tacit.results import StudyVerdict
 
 if TYPE_CHECKING:

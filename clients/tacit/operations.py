@@ -10,8 +10,15 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
-
+from tacit.answers import (
+    Answer,
+    EnrolledParty,
+    Identity,
+    Invitation,
+    StudySummary,
+    parse,
+    parse_item,
+)
 from tacit.draft import PreparedStudy, StudyDraft, prepare
 from tacit.errors import (
     HopelessStudyError,
@@ -82,70 +89,6 @@ class Session:
         return self.key
 
 
-class _Answer(BaseModel):
-    # A newer tester may say more than this client knows; what it knows is checked.
-    model_config = ConfigDict(strict=True, extra="ignore", frozen=True, hide_input_in_errors=True)
-
-
-class Identity(_Answer):
-    """Who a tester says it is."""
-
-    name: str
-    key: str = Field(pattern=r"^[0-9a-f]{64}$")
-    audience: str
-    software: str
-
-
-class EnrolledParty(_Answer):
-    """A party that the tester knows."""
-
-    name: str
-    key: str = Field(pattern=r"^[0-9a-f]{64}$")
-    role: str
-
-
-class Invitation(_Answer):
-    """A one-time invitation, to be handed to one party by a channel that both trust."""
-
-    invitation: str
-    expires_at: int
-
-
-class OwnerState(_Answer):
-    """What an owner has done about a study."""
-
-    name: str
-    sent: bool
-    declined: bool
-
-
-class StudyProgress(_Answer):
-    """How far the verdict's computation is: ``fraction`` in [0, 1] and what is being done."""
-
-    fraction: float = 0.0
-    step: str | None = ""
-
-
-class StudySummary(_Answer):
-    """A study as the tester lists it. ``state`` is collecting, computing, or how it ended."""
-
-    digest: str
-    title: str
-    procedure: str
-    state: str
-    created_at: int
-    deadline: int
-    owners: tuple[OwnerState, ...]
-    progress: StudyProgress | None = None
-    warnings: tuple[str, ...] = ()
-
-    @property
-    def running(self) -> bool:
-        """Whether the study still collects releases or computes."""
-        return self.state in {"collecting", "computing"}
-
-
-Answer = TypeVar("Answer", bound=_Answer)
 OnProgress = Callable[[StudySummary], None]
 
 
@@ -157,7 +100,7 @@ def ask(request: HttpRequest) -> Operation[HttpResponse]:
 def identity() -> Operation[Identity]:
     """Ask the tester who it is."""
     answer = yield from ask(HttpRequest("GET", "/v1/identity", signed=False))
-    return _parse(Identity, answer)
+    return parse(Identity, answer)
 
 
 def parties() -> Operation[list[EnrolledParty]]:
@@ -174,7 +117,7 @@ def studies(state: str | None) -> Operation[list[StudySummary]]:
 def study_summary(study_digest: str) -> Operation[StudySummary]:
     """Read one study's state."""
     answer = yield from ask(HttpRequest("GET", _study_path(study_digest)))
-    return _parse(StudySummary, answer)
+    return parse(StudySummary, answer)
 
 
 def study(session: Session, study_digest: str) -> Operation[Study]:
@@ -197,7 +140,7 @@ def invite(session: Session, role: Role, name: str) -> Operation[Invitation]:
     session.signing_key()
     body = encode_json({"role": role, "name": name})
     answer = yield from ask(HttpRequest("POST", "/v1/invitations", body=body))
-    return _parse(Invitation, answer)
+    return parse(Invitation, answer)
 
 
 def enrol(session: Session, invitation: str, name: str, role: Role) -> Operation[EnrolledParty]:
@@ -205,7 +148,7 @@ def enrol(session: Session, invitation: str, name: str, role: Role) -> Operation
     key = session.signing_key().public_hex
     body = encode_json({"invitation": invitation, "name": name, "key": key, "role": role})
     answer = yield from ask(HttpRequest("POST", "/v1/enrolments", body=body))
-    return _parse(EnrolledParty, answer)
+    return parse(EnrolledParty, answer)
 
 
 def prepare_study(session: Session, draft: StudyDraft) -> Operation[PreparedStudy]:
@@ -300,25 +243,11 @@ def _pages(path: str, query: dict[str, str], model: type[Answer]) -> Operation[l
         listed, following = page.get("items"), page.get("next")
         if not isinstance(listed, list):
             raise ResponseError("the tester's answer is not a list")
-        items.extend(_parse_json(model, encode_json(item)) for item in listed)
+        items.extend(parse_item(model, item) for item in listed)
         if following is None:
             return items
         cursor = str(following)
     raise ResponseError("the tester's list does not end")
-
-
-def _parse(model: type[Answer], answer: HttpResponse) -> Answer:
-    json_object(answer)
-    return _parse_json(model, answer.body)
-
-
-def _parse_json(model: type[Answer], text: bytes) -> Answer:
-    try:
-        return model.model_validate_json(text)
-    except ValidationError as error:
-        fault = error.errors(include_url=False, include_input=False)[0]
-        place = ".".join(str(part) for part in fault["loc"])
-        raise ResponseError(f"the tester's answer has no valid {place or 'content'}") from error
 
 
 def _study_path(study_digest: str) -> str:

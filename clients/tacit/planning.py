@@ -102,10 +102,9 @@ def plan_power(
     shifts, scales = _by_column(shift, domain, 0.0), _by_column(scale, domain, 1.0)
     procedure = procedure_named("kernel_two_sample")
     owners = [f"owner-{index}" for index in range(1, len(sizes) + 1)]
-    children = np.random.SeedSequence(seed).spawn(runs)
     rejections = 0
     warnings: tuple[str, ...] = ()
-    for index, child in enumerate(children):
+    for index, child in enumerate(np.random.SeedSequence(seed).spawn(runs)):
         study_seed = seed_text(None if seed is None else seed * runs + index)
         study = local_study(
             domain, owners, parameters, epsilon=epsilon, delta=delta, alpha=alpha, seed=study_seed
@@ -113,8 +112,8 @@ def plan_power(
         rng = np.random.default_rng(child)
         drawn = [_draw(sample, domain, size, rng) for size in sizes]
         drawn[-1] = _with_effect(drawn[-1], sample, domain, shifts, scales)
-        tables = [ArrayTable.of(one, domain) for one in drawn]
         warnings = procedure.warnings(study, dict(zip(owners, sizes, strict=True)))
+        tables = [ArrayTable.of(one, domain) for one in drawn]
         rejections += run(procedure, study, tables, OpenDPNoise()).reject
         if progress is not None:
             progress((index + 1) / runs, f"simulated {index + 1} of {runs} studies")

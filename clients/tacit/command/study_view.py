@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
+from tacit.answers import StudySummary
 from tacit.command.output import (
     delta_text,
     epsilon_text,
@@ -13,7 +14,6 @@ from tacit.command.output import (
 )
 from tacit.draft import PreparedStudy
 from tacit.errors import printable
-from tacit.operations import StudySummary
 from tacit.results import StudyVerdict, study_verdict
 from tacit_protocol.domain.columns import Column, NumericColumn
 from tacit_protocol.messages.study import Study

@@ -1,0 +1,94 @@
+"""What a tester answers: checked, since it is trusted with nothing."""
+
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from tacit.errors import ResponseError
+from tacit.http import HttpResponse, json_object
+from tacit_protocol.messages.encoding import MessageError, encode_json
+
+
+class TesterAnswer(BaseModel):
+    """The base of every answer."""
+
+    # A newer tester may say more than this client knows; what it knows is checked.
+    model_config = ConfigDict(strict=True, extra="ignore", frozen=True, hide_input_in_errors=True)
+
+
+class Identity(TesterAnswer):
+    """Who a tester says it is."""
+
+    name: str
+    key: str = Field(pattern=r"^[0-9a-f]{64}$")
+    audience: str
+    software: str
+
+
+class EnrolledParty(TesterAnswer):
+    """A party that the tester knows."""
+
+    name: str
+    key: str = Field(pattern=r"^[0-9a-f]{64}$")
+    role: str
+
+
+class Invitation(TesterAnswer):
+    """A one-time invitation, to be handed to one party by a channel that both trust."""
+
+    invitation: str
+    expires_at: int
+
+
+class OwnerState(TesterAnswer):
+    """What an owner has done about a study."""
+
+    name: str
+    sent: bool
+    declined: bool
+
+
+class StudyProgress(TesterAnswer):
+    """How far the verdict's computation is: ``fraction`` in [0, 1] and what is being done."""
+
+    fraction: float = 0.0
+    step: str | None = ""
+
+
+class StudySummary(TesterAnswer):
+    """A study as the tester lists it. ``state`` is collecting, computing, or how it ended."""
+
+    digest: str
+    title: str
+    procedure: str
+    state: str
+    created_at: int
+    deadline: int
+    owners: tuple[OwnerState, ...]
+    progress: StudyProgress | None = None
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def running(self) -> bool:
+        """Whether the study still collects releases or computes."""
+        return self.state in {"collecting", "computing"}
+
+
+Answer = TypeVar("Answer", bound=TesterAnswer)
+
+
+def parse(model: type[Answer], answer: HttpResponse) -> Answer:
+    """Read an answer; raises ResponseError where it is not what the model says."""
+    return parse_item(model, json_object(answer))
+
+
+def parse_item(model: type[Answer], item: Any) -> Answer:
+    """Read one item of a list; raises ResponseError where it is not what the model says."""
+    try:
+        return model.model_validate_json(encode_json(item))
+    except ValidationError as error:
+        fault = error.errors(include_url=False, include_input=False)[0]
+        place = ".".join(str(part) for part in fault["loc"])
+        raise ResponseError(f"the tester's answer has no valid {place or 'content'}") from error
+    except MessageError as error:
+        raise ResponseError("the tester's answer holds a number that is not finite") from error
