@@ -21,13 +21,33 @@ def test_lists_of_json_are_tuples_of_the_model() -> None:
 
 @pytest.mark.parametrize(
     "parameters",
-    [{"secret": 1}, {"features": "secret"}, {"n_features": "secret"}, {"n_features": 5.5},
-     {"n_features": True}, {"n_features": 0}, {"n_features": 201},
-     {"bandwidth": float("nan")}, {"bandwidth": float("inf")}, {"bandwidth": 0}, {"mean_share": 1.0}, {"pair_share": -0.1}, {"cycles": []}, {"cycles": [0.0]},
-     {"replicates": 98}, {"replicates": 10**9}, {"category_similarity": 1.0}, {"locations": []},
-     {"locations": [[]]}, {"locations": [["secret", {"secret": 1}]]}, {"bandwidth": {1, 2}},
-     {"level": object()}, {"regularisation": 0}, {"kernel": "secret"}],
-)  # fmt: skip
+    [
+        {"secret": 1},
+        {"features": "secret"},
+        {"n_features": "secret"},
+        {"n_features": 5.5},
+        {"n_features": True},
+        {"n_features": 0},
+        {"n_features": 201},
+        {"bandwidth": float("nan")},
+        {"bandwidth": float("inf")},
+        {"bandwidth": 0},
+        {"mean_share": 1.0},
+        {"pair_share": -0.1},
+        {"cycles": []},
+        {"cycles": [0.0]},
+        {"replicates": 98},
+        {"replicates": 10**9},
+        {"category_similarity": 1.0},
+        {"locations": []},
+        {"locations": [[]]},
+        {"locations": [["secret", {"secret": 1}]]},
+        {"bandwidth": {1, 2}},
+        {"level": object()},
+        {"regularisation": 0},
+        {"kernel": "secret"},
+    ],
+)
 def test_wrong_parameters_are_refused_without_quoting_them(parameters: dict[str, Any]) -> None:
     with pytest.raises(StudyError) as refused:
         parse(parameters)
