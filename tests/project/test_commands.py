@@ -1,0 +1,95 @@
+"""make and .ci/run do what they say, and say clearly when there is no Python to do it with."""
+
+import os
+import re
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+OLD = "exec {python} -c 'import sys; sys.version_info = (3, 9); exec(sys.argv[1])' \"$2\""
+WITHOUT_VENV = 'case "$2" in *ensurepip*) exit 1;; esac; exec {python} "$@"'
+GOOD = 'exec {python} "$@"'
+
+
+def find_python(
+    folder: Path, pythons: dict[str, str], **environment: str
+) -> subprocess.CompletedProcess[str]:
+    """Run .ci/find-python where only these Pythons are on the path."""
+    for name, script in {**pythons, "env": 'exec /usr/bin/env "$@"', "bash": 'exec /bin/bash "$@"'}.items():
+        path = folder / name
+        path.write_text("#!/bin/sh\n" + script.format(python=sys.executable) + "\n")
+        path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    command = ["/bin/bash", str(ROOT / ".ci" / "find-python")]
+    path = {"PATH": str(folder)}
+    return subprocess.run(command, env=path | environment, capture_output=True, text=True, check=False)
+
+
+def test_the_first_python_that_serves_is_chosen(tmp_path: Path) -> None:
+    found = find_python(tmp_path, {"python3": OLD, "python3.12": WITHOUT_VENV, "python3.11": GOOD})
+    assert (found.returncode, found.stdout) == (0, "python3.11\n")
+
+
+def test_a_named_python_comes_first(tmp_path: Path) -> None:
+    found = find_python(tmp_path, {"python3": GOOD, "mine": GOOD}, PYTHON="mine")
+    assert (found.returncode, found.stdout) == (0, "mine\n")
+
+
+@pytest.mark.parametrize(
+    ("pythons", "said"),
+    [
+        ({}, "Tacit needs Python 3.11 or newer with its venv module, and found none."),
+        ({"python3": OLD}, "Too old: python3"),
+        (
+            {"python3.12": WITHOUT_VENV},
+            "Without venv: python3.12 (on Debian and Ubuntu: apt install python3-venv)",
+        ),
+    ],
+)
+def test_where_no_python_serves_the_message_says_why(
+    tmp_path: Path, pythons: dict[str, str], said: str
+) -> None:
+    found = find_python(tmp_path, pythons)
+    assert found.returncode == 1
+    assert found.stdout == ""
+    assert said in found.stderr.splitlines()
+
+
+def test_continuous_integration_runs_make_test_and_nothing_else() -> None:
+    script = (ROOT / ".ci" / "run").read_text().splitlines()
+    commands = [line for line in script if line and not line.startswith("#")]
+    assert script[0] == "#!/usr/bin/env bash"
+    assert commands == ["set -euo pipefail", 'cd "$(dirname "$0")/.."', "make test"]
+
+
+def test_make_test_runs_every_check_and_every_test() -> None:
+    plan = subprocess.run(
+        ["make", "--dry-run", "--no-print-directory", "test"],
+        cwd=ROOT,
+        env={"PATH": os.environ["PATH"]},
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.splitlines()
+    tools = [line.split("/")[-1].strip() for line in plan if line.startswith(".venv/bin/")]
+    assert tools[:2] == ["ruff check .", "ruff format --check ."]
+    assert tools[2:] == ["mypy", "lint-imports --no-cache", "python -m pytest"]
+
+
+def test_an_install_is_constrained_and_sets_no_index() -> None:
+    text = (ROOT / ".ci" / "install").read_text()
+    installs = [line for line in text.splitlines() if "pip install" in line]
+    assert len(installs) == 2
+    assert all("-c constraints.txt" in line for line in installs)
+    assert "PIP_INDEX" not in text + (ROOT / "Makefile").read_text()
+
+
+@pytest.mark.parametrize("name", ["run", "install", "lock", "find-python"])
+def test_every_script_stops_at_the_first_failure(name: str) -> None:
+    path = ROOT / ".ci" / name
+    assert re.search(r"^set -euo pipefail$", path.read_text(), re.MULTILINE)
+    assert path.stat().st_mode & stat.S_IXUSR
