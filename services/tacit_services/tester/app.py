@@ -22,7 +22,7 @@ from tacit_services.tester.jobs import Worker
 from tacit_services.tester.routes import Tester, make_router
 from tacit_services.tester.settings import TesterSettings
 from tacit_services.tester.studies import Identity, Studies
-from tacit_services.tester.waiting import RECHECK_S, Bell
+from tacit_services.tester.waiting import RECHECK_S, Bell, Watch
 
 JOIN_S = 1.0
 """How long a stopping service waits for its worker; a job under way is given back for the next tester."""
@@ -33,7 +33,8 @@ log = structlog.get_logger()
 def create_tester(settings: TesterSettings, engine: Engine, clock: Clock = system_clock) -> FastAPI:
     """Make the tester's app. Its database must have been upgraded.
 
-    ``app.state`` holds ``worker`` (a :class:`Worker`, run by the app's lifespan), ``bell`` and ``stopping``.
+    ``app.state`` holds ``worker`` (a :class:`Worker`) and ``watch``, which the app's lifespan runs in threads
+    of their own, ``bell`` and ``stopping``.
 
     Raises:
         SettingsError: the key file cannot be read.
@@ -42,6 +43,7 @@ def create_tester(settings: TesterSettings, engine: Engine, clock: Clock = syste
     signer, identity = Signer(key, software), Identity(settings.name, key.public_hex)
     studies = Studies(engine, identity)
     worker, bell, stopping = Worker(engine, studies, signer, clock), Bell(), Stopping()
+    watch = Watch(studies.fingerprint, bell)
     tester = Tester(
         engine=engine,
         identity=identity,
@@ -51,20 +53,22 @@ def create_tester(settings: TesterSettings, engine: Engine, clock: Clock = syste
         answers=Answers(engine, studies, signer, clock),
         access=Access(engine, key.public_hex, BearerToken(settings.token_audience, clock)),
         bell=bell,
+        watch=watch,
         stopping=stopping,
         clock=clock,
     )
 
-    thread = threading.Thread(target=_work, args=(worker, bell, stopping), name="worker", daemon=True)
-
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        thread.start()
+        working = threading.Thread(target=_work, args=(worker, bell, watch, stopping), daemon=True)
+        watching = threading.Thread(target=watch.run, args=(stopping,), daemon=True)
+        working.start()
+        watching.start()
         yield
         stopping.requested = True
         bell.ring()
-        thread.join(JOIN_S)
-        if thread.is_alive():
+        working.join(JOIN_S)
+        if working.is_alive():
             worker.abandon()
 
     app = create_app(
@@ -76,23 +80,22 @@ def create_tester(settings: TesterSettings, engine: Engine, clock: Clock = syste
         lifespan=lifespan,
     )
     app.include_router(make_router(tester))
-    app.state.worker, app.state.bell, app.state.stopping = worker, bell, stopping
+    app.state.worker, app.state.bell = worker, bell
+    app.state.watch, app.state.stopping = watch, stopping
     return app
 
 
-def _work(worker: Worker, bell: Bell, stopping: Stopping) -> None:
+def _work(worker: Worker, bell: Bell, watch: Watch, stopping: Stopping) -> None:
     """Run the worker until the service stops. Nothing that goes wrong in it may end it for good."""
     while not stopping.requested:
-        seen = bell.rings
+        seen, was_busy = bell.rings, False
         try:
             was_busy = worker.run_once()
+            if was_busy:
+                watch.check()
         except DatabaseError as error:
             log.warning("worker_waits_for_database", kind=type(error).__name__)
-            was_busy = False
         except Exception as error:
             log.error("worker_failed", fault=describe_exception(error))
-            was_busy = False
-        if was_busy:
-            bell.ring()
-        else:
+        if not was_busy:
             bell.wait_blocking(seen, RECHECK_S)

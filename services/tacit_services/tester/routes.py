@@ -18,7 +18,7 @@ from tacit_services.tester.answers import Answers
 from tacit_services.tester.parties import Enrolment, InvitationRequest, enrol, invite, list_parties
 from tacit_services.tester.studies import Identity, State, Studies, verdict_of
 from tacit_services.tester.transcripts import transcript_of
-from tacit_services.tester.waiting import WAIT_S_MAX, Bell, poll
+from tacit_services.tester.waiting import WAIT_S_MAX, Bell, Watch, poll
 
 VERDICT_RETRY_S = 2
 """When a pending verdict is worth asking for again."""
@@ -44,6 +44,7 @@ class Tester:
     answers: Answers
     access: Access
     bell: Bell
+    watch: Watch
     stopping: Stopping
     clock: Clock
 
@@ -54,7 +55,7 @@ class Tester:
     def taken(self, is_new: bool, study: str) -> Response:
         """Answer an upload: 201 for new bytes, 200 for the same bytes again."""
         if is_new:
-            self.bell.ring()
+            self.watch.check()
         return json_response({"study": study}, 201 if is_new else 200)
 
 

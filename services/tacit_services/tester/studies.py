@@ -131,6 +131,21 @@ class Studies:
 
         return run_transaction(self._engine, read, read_only=True)
 
+    def fingerprint(self) -> tuple[int, ...]:
+        """Return numbers that differ from before whenever a study has come or has changed its state."""
+
+        def number(state: str) -> sa.ScalarSelect[int]:
+            counted = sa.select(sa.func.count()).select_from(STUDIES).where(STUDIES.c.state == state)
+            return counted.scalar_subquery()
+
+        newest = sa.select(sa.func.coalesce(sa.func.max(STUDIES.c.sequence), 0)).scalar_subquery()
+        query = sa.select(newest, number("collecting"), number("computing"))
+
+        def read(connection: Connection) -> tuple[int, ...]:
+            return tuple(connection.execute(query).one())
+
+        return run_transaction(self._engine, read, read_only=True)
+
     def counts(self) -> dict[str, float]:
         """Return the number of studies by state, as metrics."""
         query = sa.select(STUDIES.c.state, sa.func.count()).group_by(STUDIES.c.state)

@@ -1,21 +1,27 @@
-"""Long polls: wait for something to change, here or in another tester on the same database."""
+"""Long polls: wait for something to change, in this process or in another tester on the same database."""
 
 import asyncio
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Hashable
 from typing import TypeVar
 
+import structlog
 from starlette.concurrency import run_in_threadpool
 
+from tacit_services.shared.database import DatabaseError
 from tacit_services.shared.http_server import Stopping
+from tacit_services.shared.logging import describe_exception
 
 WAIT_S_MAX = 60
 """Longest wait a caller may ask for: proxies often cut requests off after that."""
 
 RECHECK_S = 1.0
-"""How often a waiting request looks at the database, where another process may have written."""
+"""How often a tester looks whether another one has changed something in the database."""
 
 Found = TypeVar("Found")
+
+log = structlog.get_logger()
 
 
 class Bell:
@@ -65,6 +71,40 @@ class Bell:
                 self._waiting.discard(entry)
 
 
+class Watch:
+    """Rings when what it looks at has changed.
+
+    One small query a second for the whole process, and one after each upload, in place of one for every
+    waiting request: a thousand agents may be waiting.
+    """
+
+    def __init__(self, look: Callable[[], Hashable], bell: Bell) -> None:
+        self._look = look
+        self._bell = bell
+        self._lock = threading.Lock()
+        self._seen: Hashable = None
+
+    def check(self) -> None:
+        """Look now. Blocking; may be called from any thread."""
+        with self._lock:
+            found = self._look()
+            has_changed, self._seen = found != self._seen, found
+        if has_changed:
+            self._bell.ring()
+
+    def run(self, stopping: Stopping) -> None:
+        """Look once a second until the service stops; then let every waiting request go."""
+        while not stopping.requested:
+            try:
+                self.check()
+            except DatabaseError as error:
+                log.warning("watch_waits_for_database", kind=type(error).__name__)
+            except Exception as error:
+                log.error("watch_failed", fault=describe_exception(error))
+            time.sleep(RECHECK_S)
+        self._bell.ring()
+
+
 async def poll(
     look: Callable[[], Found | None], wait_s: float, bell: Bell, stopping: Stopping
 ) -> Found | None:
@@ -77,4 +117,4 @@ async def poll(
         remaining_s = end - loop.time()
         if found is not None or remaining_s <= 0 or stopping.requested:
             return found
-        await bell.wait(seen, min(remaining_s, RECHECK_S))
+        await bell.wait(seen, remaining_s)
