@@ -6,7 +6,7 @@ reads everything and keeps the units whose hash is p modulo P, P being chosen so
 bound. Nothing is ever written to disk.
 """
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -17,6 +17,7 @@ from tacit_protocol.domain.columns import Domain
 from tacit_protocol.domain.encode import RawColumn, encode
 from tacit_protocol.domain.table import EncodedChunk
 from tacit_services.agent.data.arrow_columns import numbers, text
+from tacit_services.agent.data.read_ahead import read_ahead
 from tacit_services.agent.data.source import Columns, DataError, Source, require_columns
 from tacit_services.agent.data.units import DistinctHashes, UnitHasher, UnitHashes
 
@@ -159,18 +160,19 @@ class SourceTable:
         """Yield the rows; every unit's rows lie in one chunk. May be called again."""
         expected = self._counted()
         rows = units = 0
-        for chunk in self._row_chunks() if self._unit_column is None else self._unit_chunks(expected.rows):
+        chunks = self._row_chunks() if self._unit_column is None else self._unit_chunks(expected.rows)
+        for chunk in read_ahead(chunks):
             rows += chunk.rows
             units += chunk.units
             yield chunk
         if (rows, units) != (expected.rows, expected.units):
             raise DataError(CHANGED)
 
-    def _row_chunks(self) -> Iterator[EncodedChunk]:
+    def _row_chunks(self) -> Generator[EncodedChunk, None, None]:
         for batch in self._read(self._columns()):
             yield self._encode(batch)
 
-    def _unit_chunks(self, rows: int) -> Iterator[EncodedChunk]:
+    def _unit_chunks(self, rows: int) -> Generator[EncodedChunk, None, None]:
         parts = -(-rows * self._row_bytes() // self._bounds.part_bytes)
         for part in range(parts):
             yield from self._chunks_of_part(self._gather(part, parts))

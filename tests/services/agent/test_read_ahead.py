@@ -1,0 +1,45 @@
+"""Reading ahead changes neither items, nor order, nor errors, and cleans up in the thread that read."""
+
+import threading
+from collections.abc import Generator
+
+import pytest
+
+from tacit_services.agent.data.read_ahead import read_ahead
+from tacit_services.agent.data.source import DataError
+
+
+def test_the_same_items_in_the_same_order() -> None:
+    assert list(read_ahead(item for item in range(100))) == list(range(100))
+    assert list(read_ahead(item for item in ())) == []
+
+
+def test_an_error_comes_after_the_items_before_it() -> None:
+    def failing() -> Generator[int, None, None]:
+        yield 1
+        yield 2
+        raise DataError("the rows cannot be read")
+
+    ahead = read_ahead(failing())
+    assert [next(ahead), next(ahead)] == [1, 2]
+    with pytest.raises(DataError, match="cannot be read"):
+        next(ahead)
+
+
+def test_leaving_early_cleans_up_in_the_reading_thread() -> None:
+    threads = []
+
+    def watched() -> Generator[int, None, None]:
+        try:
+            for item in range(100):
+                threads.append(threading.get_ident())
+                yield item
+        finally:
+            threads.append(threading.get_ident())
+
+    ahead = read_ahead(watched())
+    assert next(ahead) == 0
+    ahead.close()
+    assert len(threads) <= 3  # the item taken, at most one more, and the clean-up
+    assert set(threads) == {threads[0]}
+    assert threads[0] != threading.get_ident()
