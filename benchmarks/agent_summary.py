@@ -4,8 +4,8 @@
 
 The peer holds the scaled values in memory and does nothing but the products: rows times locations, the
 exponential, the whitening, the sum and the second moment, in chunks of the same size. The agent reads the
-file, clips, scales, computes, rounds to the grid and sums exactly. Each is the best of ``--repeats`` runs in a
-process of its own, which also reports its peak memory.
+file, clips, scales, computes, rounds to the grid and sums exactly. Each is the best of ``--repeats`` runs in
+a process of its own, which also reports its peak memory.
 """
 
 import argparse
@@ -84,7 +84,7 @@ def measured(started: float) -> dict[str, float]:
 def in_process(arguments: list[str]) -> dict[str, float]:
     """Run one measurement in a process of its own."""
     command = [sys.executable, "-m", "benchmarks.agent_summary", *arguments]
-    output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    output = subprocess.run(command, check=True, capture_output=True, text=True).stdout  # noqa: S603
     result: dict[str, float] = json.loads(output)
     return result
 

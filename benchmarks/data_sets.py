@@ -48,7 +48,7 @@ def _blobs(n: int, columns: int, second: bool, rng: np.random.Generator) -> Samp
 
 
 def _interaction(n: int, columns: int, second: bool, rng: np.random.Generator) -> Sample:
-    """Standard normal columns; in the second, columns 0 and 1 have correlation 0.7. Same marginals."""
+    """Draw standard normal columns; in the second, columns 0 and 1 have correlation 0.7. Same marginals."""
     x = rng.standard_normal((n, columns))
     if second:
         x[:, 1] = 0.7 * x[:, 0] + np.sqrt(1 - 0.49) * x[:, 1]

@@ -220,8 +220,8 @@ def write(
     error = math.sqrt(LEVEL * (1 - LEVEL) / runs)
     head = (
         "# Kernel two-sample test: level and power\n\n"
-        f"Rate of rejection at level {LEVEL}, δ = {DELTA:g}, no trusted entity, {runs} runs a cell; the Monte-Carlo\n"
-        f"standard error at the level is {error:.4f}. Made by\n\n"
+        f"Rate of rejection at level {LEVEL}, δ = {DELTA:g}, no trusted entity, {runs} runs a cell; the\n"
+        f"Monte-Carlo standard error at the level is {error:.4f}. Made by\n\n"
         f"    python -m benchmarks.two_sample --runs {runs}{f' --only {only}' if only else ''} --out FILE\n\n"
     )
     out.parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Public column bounds and levels (METHODS.md section 1): functions of the study alone, never of data."""
+"""Public column bounds and levels: functions of the study alone, never of data."""
 
 from typing import Annotated, Literal, Self
 

@@ -1,4 +1,4 @@
-"""Mean-embedding (ME) features at public locations: whitened (METHODS.md section 2) and raw (P0).
+"""Mean-embedding (ME) features at public locations: whitened, and raw as in P0.
 
 Whitened: psi(x) = (K_T + lambda I)^(-1/2) [k(x, T_1) ... k(x, T_J)]'. Writing h = k(x, .) and P for the
 orthogonal projection on span{k(T_j, .)}, |psi(x)|^2 = k_x'(K_T + lambda I)^-1 k_x <= k_x' K_T^-1 k_x =

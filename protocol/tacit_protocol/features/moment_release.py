@@ -1,7 +1,7 @@
 """The one primitive behind tests and databases: a joint release of features' mean and second moment.
 
 An owner's exact sums become parts of one Gaussian release (mean; diagonal and off-diagonal of the second
-moment); a tester reads means and second moments back from the noisy vectors. METHODS.md section 2.
+moment); a tester reads means and second moments back from the noisy vectors.
 """
 
 from collections.abc import Mapping

@@ -33,6 +33,4 @@ class ApproximateEvent(StrictModel):
     delta: Annotated[float, Field(ge=0, lt=1)] = 0.0
 
 
-MechanismEvent = Annotated[
-    GaussianEvent | LaplaceEvent | ApproximateEvent, Field(discriminator="mechanism")
-]
+MechanismEvent = Annotated[GaussianEvent | LaplaceEvent | ApproximateEvent, Field(discriminator="mechanism")]

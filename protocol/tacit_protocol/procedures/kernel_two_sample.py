@@ -1,4 +1,7 @@
-"""The kernel two-sample test between 2..k owners who trust no one (P0, METHODS.md sections 2 and 3).
+"""The kernel two-sample test between 2..k owners who trust no one.
+
+P0 is Raj, Law, Sejdinovic and Park, *A differentially private kernel two-sample test*; what is corrected and
+sharpened is derived in docs/mathematics/features.md and docs/mathematics/kernel-two-sample.md.
 
 Every owner releases the noisy mean of bounded features of its units (and, for the ME and SCF features, their
 noisy second moment) in one joint Gaussian release; the tester asks whether one distribution explains all.
@@ -39,7 +42,7 @@ from tacit_protocol.statistics.two_sample import Evidence, Finding, Form, TwoSam
 from tacit_protocol.strict import StrictModel
 
 MEAN_SHARE = 0.8
-"""Part of mu^2 that the mean gets where a second moment is released too (METHODS.md section 2)."""
+"""Part of mu^2 that the mean gets where a second moment is released too."""
 
 PAIR_SHARE = 0.3
 """Squared weight of the pairwise block in the default features, and its part of the level."""
@@ -75,7 +78,7 @@ class KernelTwoSampleParameters(StrictModel):
 
     ``features``: ``auto`` (columns and pairs of columns), ``columns``, ``me`` (mean embedding at locations),
     ``scf`` (smooth characteristic, numeric columns alone). ``calibration`` ``paper`` uses P0's raw features
-    and its bounds. ``statistic`` and ``null`` choose a form of METHODS.md section 3. ``bandwidth`` is in
+    and its bounds. ``statistic`` and ``null`` choose the test's form. ``bandwidth`` is in
     units of the scaled columns; ``locations`` are rows of the domain in its own units, one value per column.
     """
 

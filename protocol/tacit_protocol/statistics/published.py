@@ -3,7 +3,7 @@
 s = n_x n_y / (n_x + n_y) d' (Sigma + gamma I)^-1 d (Raj, Law, Sejdinovic and Park). Against
 sum_j lambda_j chi2_1, lambda the eigenvalues of n_x n_y / (n_x + n_y) R (Sigma / n_x + Sigma / n_y +
 (sigma_x^2 + sigma_y^2) I) R, R = (Sigma + gamma I)^(-1/2); or against chi2_J, which is not calibrated under
-privacy noise. Both treat the noisy Sigma as fixed, which is why their level fails (METHODS.md section 3).
+privacy noise. Both treat the noisy Sigma as fixed, which is why their level fails.
 """
 
 from typing import Literal
