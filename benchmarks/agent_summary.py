@@ -84,7 +84,7 @@ def measured(started: float) -> dict[str, float]:
 def in_process(arguments: list[str]) -> dict[str, float]:
     """Run one measurement in a process of its own."""
     command = [sys.executable, "-m", "benchmarks.agent_summary", *arguments]
-    output = subprocess.run(command, check=True, capture_output=True, text=True).stdout  # noqa: S603
+    output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     result: dict[str, float] = json.loads(output)
     return result
 

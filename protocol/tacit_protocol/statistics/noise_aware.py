@@ -2,8 +2,8 @@
 
 s = sum_g (m_g - c)' V_g^-1 (m_g - c), V_g = (P + c_0 I) / n_g + sigma_g^2 I, with P the noisy pooled
 covariance on the positive semidefinite cone, c_0 = tau sqrt(2 J) a bound on the noise's spectral norm,
-and c the inverse-variance weighted centre (docs/mathematics/kernel-two-sample.md). The null is simulated through the same
-steps: m*_g ~ N(0, P / n_g + sigma_g^2 I), Sigma* = Wishart sampling of P, plus fresh noise;
+and c the inverse-variance weighted centre (docs/mathematics/kernel-two-sample.md). The null is simulated
+through the same steps: m*_g ~ N(0, P / n_g + sigma_g^2 I), Sigma* = Wishart sampling of P, plus fresh noise;
 p = (1 + #{s* >= s}) / (B + 1). All of it is post-processing.
 """
 
