@@ -25,6 +25,14 @@ if TYPE_CHECKING:
 HOSPITALS = {"cleveland": 303, "budapest": 294, "zurich-basel": 123, "long-beach": 200}
 """The hospitals and how many patients each has; numbers of patients are public."""
 
+ATTRIBUTION = (
+    "Data: UCI Heart Disease, CC BY 4.0; A. Janosi (Budapest), W. Steinbrunn (Zurich), M. Pfisterer (Basel), "
+    "R. Detrano (Long Beach and Cleveland); Detrano et al. 1989"
+)
+"""The donors ask that the principal investigators be named."""
+
+ATTRIBUTION_FILE = "ATTRIBUTION.txt"
+
 DATA_SET = "patients"
 
 CAP_FACTOR = 3
@@ -86,12 +94,12 @@ def owners(epsilon: float, delta: float, folder: Path) -> list[OwnerSetup]:
         units_min=100,
         columns=[column["name"] for column in COLUMNS],
     )
+    folder.mkdir(parents=True, exist_ok=True)
+    _copy(ATTRIBUTION_FILE, folder / ATTRIBUTION_FILE)
     described = []
     for name in HOSPITALS:
         (folder / name).mkdir(parents=True)
-        source = resources.files("tacit.demo_data") / f"{name}.csv"
-        with resources.as_file(source) as path:
-            shutil.copyfile(path, folder / name / f"{DATA_SET}.csv")
+        _copy(f"{name}.csv", folder / name / f"{DATA_SET}.csv")
         # Rounded, so that the files show 3e-05 rather than what a float product makes of it.
         caps = (round(CAP_FACTOR * epsilon, 6), round(CAP_FACTOR * delta, 12))
         data_set = DataSetSetup(DATA_SET, f"{DATA_SET}.csv", *caps)
@@ -150,6 +158,11 @@ def ask(
 
     verified = verify_transcript_of(transcript.read_bytes(), digest, federation.tester_key)
     return DemoOutcome(digest, verdict, remaining, transcript, verified)
+
+
+def _copy(name: str, target: Path) -> None:
+    with resources.as_file(resources.files("tacit.demo_data") / name) as path:
+        shutil.copyfile(path, target)
 
 
 def _wait(client: Client, digest: str, narrator: Narrator) -> StudyVerdict:

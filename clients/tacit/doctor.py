@@ -187,5 +187,6 @@ def _report_text(report: Any) -> str:
         return str(error if isinstance(error, str) else " ".join(str(part) for part in error))
     parts = []
     for data_set in report.get("data_sets", ()):
-        parts.append(", ".join(f"{name} {value}" for name, value in data_set.items() if value is not None))
+        counts = [f"{data_set[what]} {what}" for what in ("rows", "units", "columns") if data_set.get(what)]
+        parts.append(f"{data_set.get('name')}: {', '.join(counts)}")
     return "; ".join(parts) or "read"

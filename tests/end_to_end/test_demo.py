@@ -43,6 +43,9 @@ def test_the_demo_tells_its_verdict_and_its_transcript_verifies(
         assert 0.9 < float(left[0]) <= 1.0
         assert 2.0 <= float(left[1]) < 2.1
     assert str(folder) in done.stdout
+    for investigator in ("Janosi", "Steinbrunn", "Pfisterer", "Detrano"):
+        assert investigator in done.stdout
+        assert investigator in (folder / "ATTRIBUTION.txt").read_text()
     assert left_running(folder) == []
 
     transcript = folder / "transcript.json"

@@ -10,6 +10,8 @@ from tacit.command.output import AGENT_FILE, AgentFile, Json
 
 app = typer.Typer(name="agent", help="Set up and run an owner's agent; decide.", no_args_is_help=True)
 
+WAITING = "waiting-for-approval"
+
 Digest = Annotated[str, typer.Argument(help="The study's digest, or its beginning.")]
 
 
@@ -135,7 +137,7 @@ def inbox(
     from tacit.command.output import epsilon_text, print_json, table, time_text
 
     with agent_client(config) as client:
-        studies = client.studies(state or (None if every else "waiting-for-approval"))
+        studies = client.studies(state or (None if every else WAITING))
     if as_json:
         print_json(studies)
         return
@@ -165,7 +167,7 @@ def approve(digest: Digest, config: AgentFile = AGENT_FILE, as_json: Json = Fals
     with agent_client(config) as client:
         whole = whole_digest(digest, [study["digest"] for study in client.studies()])
         asked = client.study(whole)
-        if not as_json:
+        if not as_json and asked["state"] == WAITING:
             lines(*_in_words(asked))
         answer = client.approve(whole)
     if as_json:

@@ -96,6 +96,7 @@ def _new_folder(folder: Path | None) -> Path:
 def _show(outcome: "DemoOutcome", folder: Path, as_json: bool) -> None:
     from tacit.command.output import epsilon_text, lines, print_json, table
     from tacit.command.study_view import print_verdict, verdict_fields
+    from tacit.demo import ATTRIBUTION
 
     remaining = [
         (hospital.name, epsilon_text(hospital.epsilon_spent_micro), epsilon_text(hospital.epsilon_left_micro))
@@ -114,6 +115,9 @@ def _show(outcome: "DemoOutcome", folder: Path, as_json: bool) -> None:
     print_verdict(outcome.verdict)
     table(("Hospital", "Epsilon spent", "Epsilon left"), remaining)
     lines(
+        "Spending is composed at each account's own delta, which is larger than the study's: hence less than "
+        f"{outcome.verdict.study.budget.epsilon:g}.",
+        ATTRIBUTION,
         f"Transcript verified: recomputed here, study {outcome.digest[:12]} ends the same.",
         f"The federation's files are in {folder}",
         f"Check the transcript again with: tacit verify {outcome.transcript}",

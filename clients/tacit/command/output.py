@@ -45,15 +45,17 @@ def print_json(value: Any) -> None:
     print(json.dumps(value, indent=2, default=str))
 
 
-def table(headings: Sequence[str], rows: Iterable[Sequence[object]], title: str | None = None) -> None:
-    """Print a table; cells are plain text, whoever wrote them."""
+def table(headings: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """Print a table; cells are plain text, whoever wrote them. The first column is never cut or wrapped."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
     from rich.text import Text
 
     from tacit.errors import printable
 
-    grid = Table(*headings, box=SIMPLE_HEAD, title=title, title_justify="left")
+    grid = Table(box=SIMPLE_HEAD)
+    for index, heading in enumerate(headings):
+        grid.add_column(heading, no_wrap=index == 0, overflow="fold")
     for row in rows:
         grid.add_row(*(Text(printable(str(cell))) for cell in row))
     console().print(grid)
@@ -95,6 +97,13 @@ def write_file(path: Path, data: bytes) -> None:
         path.write_bytes(data)
     except OSError as error:
         raise InputError(f"cannot write {path}: {error.strerror}") from error
+
+
+def keys(rows: Iterable[tuple[str, str]]) -> None:
+    """Print who has which public key, each whole and on one line, so that they can be compared."""
+    listed = list(rows)
+    width = max((len(name) for name, _ in listed), default=0)
+    lines(*(f"  {name:{width}}  {key}" for name, key in listed))
 
 
 def epsilon_text(micro: int) -> str:

@@ -75,14 +75,14 @@ def enrol(
 def list_parties(party: PartyFile = PARTY_FILE, as_json: Json = False) -> None:
     """List the parties that the tester knows."""
     from tacit.command.connect import party_client
-    from tacit.command.output import print_json, table
+    from tacit.command.output import keys, print_json
 
     with party_client(party) as client:
         parties = client.parties()
     if as_json:
         print_json([enrolled.model_dump() for enrolled in parties])
         return
-    table(("Name", "Role", "Key"), [(p.name, p.role, p.key) for p in parties])
+    keys((f"{enrolled.name} ({enrolled.role})", enrolled.key) for enrolled in parties)
 
 
 def enrol_as(role: str, party_file: Path, invitation: str, as_json: bool) -> None:

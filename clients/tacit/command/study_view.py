@@ -6,6 +6,7 @@ from tacit.answers import StudySummary
 from tacit.command.output import (
     delta_text,
     epsilon_text,
+    keys,
     lines,
     print_result,
     result_fields,
@@ -127,13 +128,12 @@ def print_verified(verified: "VerifiedTranscript", tester_key: str | None) -> No
             else ("  the verdict was recomputed from the releases and is the same",)
         ),
     )
-    table(
-        ("Party", "Key"),
+    keys(
         [
             (f"{study.tester.name} (tester)", study.tester.key),
             (f"{study.analyst.name} (analyst)", study.analyst.key),
             *((owner.name, owner.key) for owner in study.owners),
-        ],
+        ]
     )
     print_verdict(study_verdict(study, verdict))
     if tester_key is None:
