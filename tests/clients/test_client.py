@@ -19,6 +19,7 @@ from tacit.errors import (
     VerificationFailedError,
 )
 from tacit.http import HttpRequest, HttpResponse
+from tacit_protocol.messages.problems import MEDIA_TYPE, problem_document
 from tacit_protocol.messages.study import Study
 from tacit_protocol.signing.envelope import STUDY_TYPE, VERDICT_TYPE, open_envelope, seal
 from tacit_protocol.signing.keys import PrivateKey
@@ -264,6 +265,24 @@ def test_a_problem_keeps_its_slug_its_advice_and_no_control_characters(
         client.study("0" * 64)
     assert caught.value.problem == "study-refused"
     assert "\x1b" not in str(caught.value)
+
+
+def test_a_verdict_that_the_tester_could_not_compute_is_told(
+    client: Client, memory_tester: Any, draft: Draft
+) -> None:
+    digest = client.create_study(draft)
+
+    def fail(request: HttpRequest, answer: HttpResponse) -> HttpResponse:
+        if not request.path.endswith("/verdict"):
+            return answer
+        content = problem_document("verdict-failed")
+        body = json.dumps(content).encode()
+        return HttpResponse(content["status"], {"content-type": MEDIA_TYPE}, body)
+
+    memory_tester.lie = fail
+    with pytest.raises(ProblemError) as caught:
+        client.wait_for_verdict(digest)
+    assert caught.value.problem == "verdict-failed"
 
 
 def test_enrolling_sends_the_clients_own_key(
