@@ -4,6 +4,8 @@ Every step reads what is so from the database and leaves it in a state from whic
 a process that dies anywhere is simply started again.
 """
 
+from collections.abc import Callable
+
 import sqlalchemy as sa
 import structlog
 
@@ -68,6 +70,7 @@ class Agent:
         procedures: the procedures by name.
         noise: the source of private noise.
         clock: Unix time in seconds.
+        stopping: whether the process is on its way out.
     """
 
     def __init__(
@@ -81,6 +84,7 @@ class Agent:
         procedures: Procedures,
         noise: NoiseSource,
         clock: Clock,
+        stopping: Callable[[], bool] = lambda: False,
     ):
         self.settings, self.key, self.engine, self.clock = settings, key, engine, clock
         self.intake = Intake(settings, key.public_hex, policy, procedures)
@@ -88,7 +92,7 @@ class Agent:
         self.units: dict[str, int] = {}
         """Units of each data set, once it has been read. Public."""
         self._client = client
-        self._releaser = Releaser(engine, key, self.intake, noise, clock)
+        self._releaser = Releaser(engine, key, self.intake, noise=noise, clock=clock, stopping=stopping)
         self._outbox = Outbox(engine, settings.name, client, clock)
 
     def _now(self) -> int:

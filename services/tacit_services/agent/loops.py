@@ -19,6 +19,9 @@ KNOWN_PAUSE_S = 2.0
 WORK_PAUSE_S = 5.0
 """Longest time between two looks at what is to be done, when nobody rings."""
 
+END_S = 2.0
+"""How long the loops together may take to end."""
+
 FAILURE_PAUSE_S = (1.0, 60.0)
 """First and longest pause after a failure; doubled each time, with a random part so that agents spread."""
 
@@ -38,6 +41,13 @@ class Loops:
         """Start both loops. They are daemons: an agent may be killed at any point, and so may be left."""
         for thread in self._threads:
             thread.start()
+
+    def end(self) -> None:
+        """Ask both loops to end and give them a moment; a long poll under way ends with the process."""
+        self._stop.set()
+        self.ring()
+        for thread in self._threads:
+            thread.join(END_S / len(self._threads))
 
     def alive(self) -> bool:
         """Return whether both loops run."""

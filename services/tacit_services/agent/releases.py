@@ -4,6 +4,7 @@ So a crash before the commit has spent nothing and sent nothing, and one after i
 noise that could have been seen is drawn once.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import sqlalchemy as sa
@@ -30,12 +31,35 @@ from tacit_services.shared.logging import describe_exception
 log = structlog.get_logger()
 
 
-class Releaser:
-    """Runs accepted studies. ``noise`` is the only source of private noise."""
+class StoppingError(Exception):
+    """The agent is stopping; the study stays approved, and is run after the next start."""
 
-    def __init__(self, engine: sa.Engine, key: PrivateKey, intake: Intake, noise: NoiseSource, clock: Clock):
+
+class Releaser:
+    """Runs accepted studies.
+
+    Args:
+        engine: the database of ledger, studies and outbox.
+        key: the owner's key.
+        intake: the owner's rules.
+        noise: the only source of private noise.
+        clock: Unix time in seconds.
+        stopping: whether the process is on its way out. Reading data then fails in ways that say nothing
+            about the data, and must not decline a study.
+    """
+
+    def __init__(
+        self,
+        engine: sa.Engine,
+        key: PrivateKey,
+        intake: Intake,
+        *,
+        noise: NoiseSource,
+        clock: Clock,
+        stopping: Callable[[], bool],
+    ):
         self._engine, self._key, self._intake = engine, key, intake
-        self._noise, self._clock = noise, clock
+        self._noise, self._clock, self._stopping = noise, clock, stopping
 
     def release(self, job: Job) -> int | None:
         """Spend the study's budget and store its release.
@@ -79,16 +103,22 @@ class Releaser:
             self._intake.require_units(table.units)
             return table.units, job.procedure.summarise(job.study, table)
         except DataError as error:
+            if self._stopping():
+                raise StoppingError("stopped while the data were read") from error
             raise StudyRefusedError("data-unreadable", str(error)) from None
         except StudyRefusedError:
             raise
         except Exception as error:
+            if self._stopping():
+                raise StoppingError("stopped while the data were read") from error
             log.error("summary_failed", study=job.digest, fault=describe_exception(error))
             reason = "the data could not be summarised; the log names the place, not the value"
             raise StudyRefusedError("data-unreadable", reason) from None
 
     def _spend(self, connection: sa.Connection, job: Job, summary: Any) -> Entry | None:
         now = int(self._clock())
+        if now >= job.study.deadline:
+            raise StudyRefusedError("study-expired", "the deadline passed while the data were read")
         if not move(connection, job.digest, before=[State.APPROVED], after=State.RELEASED, at=now):
             return None
         entry = self._debit(connection, job, now)

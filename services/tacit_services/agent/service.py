@@ -55,6 +55,7 @@ def build(
         procedures=procedures,
         noise=noise or OpenDPNoise(),
         clock=system_clock,
+        stopping=stop.is_set,
     )
     agent.open_accounts()
     return agent
@@ -73,5 +74,4 @@ def run(config: Path | None, procedures: Procedures) -> None:
     try:
         serve(app, settings.host, settings.port, Stopping())
     finally:
-        stop.set()
-        loops.ring()
+        loops.end()

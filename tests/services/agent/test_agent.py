@@ -33,6 +33,7 @@ from tacit_protocol.signing.envelope import (
 from tacit_services.agent.agent import Agent, AlreadyDecidedError
 from tacit_services.agent.data import table as table_module
 from tacit_services.agent.policy import Policy
+from tacit_services.agent.releases import StoppingError
 from tacit_services.agent.schema import State
 from tacit_services.agent.settings import AgentSettings, DataSetSettings
 from tacit_services.agent.studies import StudyRow, study_row
@@ -393,6 +394,41 @@ def test_a_summary_that_fails_is_declined_and_its_message_is_not_kept(
     assert (row.state, row.problem) == (State.REFUSED, "data-unreadable")
     output = capsys.readouterr()
     assert "4711" not in f"{row.reason}{output.out}{output.err}"
+
+
+def test_a_read_that_fails_because_the_agent_stops_declines_nothing(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    setup = make()
+    asked = setup.world.ask(setup.tester, setup.world.study())
+    setup.agent.poll(0)
+    monkeypatch.setattr(setup.agent._releaser, "_stopping", lambda: True)
+    with monkeypatch.context() as failing:
+        failing.setattr(table_module, "encode", lambda *_: 1 / 0)
+        with pytest.raises(StoppingError):
+            setup.agent.work()
+    assert setup.row(asked).state is State.APPROVED
+    setup.agent.work()
+    assert setup.row(asked).state is State.SENT
+
+
+def test_a_deadline_that_passes_while_data_are_read_spends_nothing(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    setup = make()
+    asked = setup.world.ask(setup.tester, setup.world.study(deadline=NOW + 5))
+    setup.agent.poll(0)
+    original = FAKES["fake_sum"].summarise
+
+    def slow(*given: Any) -> Any:
+        setup.clock.now = NOW + 6
+        return original(*given)
+
+    monkeypatch.setattr(FAKES["fake_sum"], "summarise", slow, raising=False)
+    setup.agent.work()
+    assert setup.row(asked).state is State.EXPIRED
+    assert setup.debits() == []
+    assert setup.tester.received == []
 
 
 def test_a_ledger_put_back_to_an_older_copy_is_noticed_before_spending(make: Make) -> None:

@@ -1,0 +1,55 @@
+"""An agent as a process: it serves its owner, and stops when asked."""
+
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import agent_process
+import httpx
+from agent_fakes import FakeTester, World
+
+from tacit_protocol.signing.tokens import issue_token
+
+PATIENCE_S = 60.0
+
+
+def free_port() -> int:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        return int(taken.getsockname()[1])
+
+
+def wait_for(address: str, process: subprocess.Popen[bytes]) -> None:
+    until = time.monotonic() + PATIENCE_S
+    while time.monotonic() < until:
+        assert process.poll() is None
+        try:
+            if httpx.get(f"{address}/readyz", trust_env=False).status_code == 200:
+                return
+        except httpx.TransportError:
+            time.sleep(0.05)
+    raise AssertionError("the agent does not serve")
+
+
+def test_an_agent_serves_its_owner_and_stops_with_status_zero(tmp_path: Path) -> None:
+    world, tester, port = World(tmp_path), FakeTester(), free_port()
+    world.ask(tester, world.study())
+    with tester.serving() as tester_address:
+        config = world.write(tester_address)
+        config.write_text(config.read_text().replace("port = 0", f"port = {port}"))
+        command = [sys.executable, str(Path(agent_process.__file__)), str(config)]
+        with (tmp_path / "log").open("wb") as log, subprocess.Popen(command, stderr=log) as process:
+            address = f"http://127.0.0.1:{port}"
+            wait_for(address, process)
+            token = issue_token(world.agent, "agent:north", int(time.time()))
+            headers = {"Authorization": f"Bearer {token}"}
+            answer = httpx.get(f"{address}/v1/status", headers=headers, trust_env=False)
+            assert answer.json()["party"]["name"] == "north"
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(PATIENCE_S) == 0
+    log_text = (tmp_path / "log").read_text()
+    assert "Traceback" not in log_text
+    assert "eyJ" not in log_text  # how every token begins
