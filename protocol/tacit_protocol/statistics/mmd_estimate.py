@@ -3,7 +3,9 @@
 For two owners with d = m_x - m_y, E|d|^2 = MMD^2 + a tr Sigma + b J, where a = 1/n_x + 1/n_y and
 b = sigma_x^2 + sigma_y^2; the estimate subtracts both terms. With C = a Sigma + b I, Var |d|^2 =
 2 |C|_F^2 + 4 delta' C delta, at most 2 |C|_F^2 + 4 MMD^2 (a L + b) with L the largest eigenvalue; the
-interval is the set of MMD^2 within z standard deviations of the estimate, cut at 0.
+interval is the set of MMD^2 within so many standard deviations of the estimate, cut at 0. Upward |d|^2 has a
+heavier tail than a normal law, so the lower end takes the quantile of a gamma law with the largest skewness
+possible, 4 (a L + b) / sqrt(2 |C|_F^2) (docs/mathematics/kernel-two-sample.md); the upper end a normal one.
 """
 
 from dataclasses import dataclass
@@ -41,7 +43,16 @@ def estimate_mmd(means: PrivateMeans, moments: Moments, confidence: float) -> Mm
     estimate = float(difference @ difference) - a * moments.trace - b * dimension
     constant = 2 * (a**2 * moments.energy + 2 * a * b * moments.trace + b**2 * dimension)
     slope = 4 * (a * moments.largest + b)
-    z = float(stats.norm.ppf((1 + confidence) / 2))
-    middle = estimate + z**2 * slope / 2
-    radius = float(np.sqrt(max(0.0, middle**2 - estimate**2 + z**2 * constant)))
-    return MmdEstimate(estimate, max(0.0, middle - radius), max(0.0, middle + radius))
+    normal = float(stats.norm.ppf((1 + confidence) / 2))
+    skewness = slope / float(np.sqrt(constant))
+    skewed = max(normal, float(stats.pearson3.ppf((1 + confidence) / 2, skewness)))
+    lower = _end(estimate, skewed, constant, slope, -1)
+    upper = _end(estimate, normal, constant, slope, 1)
+    return MmdEstimate(estimate, max(0.0, lower), max(0.0, upper))
+
+
+def _end(estimate: float, deviations: float, constant: float, slope: float, side: int) -> float:
+    """Solve |estimate - x| = deviations * sqrt(constant + slope x) for the x on that side of the estimate."""
+    middle = estimate + deviations**2 * slope / 2
+    radius = float(np.sqrt(max(0.0, middle**2 - estimate**2 + deviations**2 * constant)))
+    return middle + side * radius
