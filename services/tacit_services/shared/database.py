@@ -121,20 +121,9 @@ def run_transaction(
         retry=tenacity.retry_if_exception(_is_conflict),
         reraise=True,
     )
-    try:
+    with _named_failures():
         result: Result = retrying(_run_once, engine, work, read_only)
         return result
-    except sa.exc.IntegrityError:
-        raise  # a rule of the schema was broken: a mistake of ours, not of the database
-    except (
-        sa.exc.OperationalError,
-        sa.exc.InterfaceError,
-        sa.exc.InternalError,
-        sa.exc.TimeoutError,
-    ) as error:
-        if _is_full(error):
-            raise StorageFullError("the database has no room left") from error
-        raise DatabaseUnavailableError("the database is unavailable") from error
 
 
 def check_database(engine: Engine) -> None:
@@ -149,8 +138,13 @@ def upgrade(engine: Engine, component: str) -> None:
 
     The migrations are the modules of ``tacit_services.<component>.migrations``; each component has its own
     version table, so that both may share a database.
+
+    Raises:
+        DatabaseUnavailableError: the database cannot be reached.
+        StorageFullError: there is no room left.
     """
     with (
+        _named_failures(),
         as_file(files("tacit_services") / "shared" / "alembic") as environment,
         as_file(files("tacit_services") / component / "migrations") as versions,
         _migrating(engine) as connection,
@@ -160,6 +154,22 @@ def upgrade(engine: Engine, component: str) -> None:
         config.set_main_option("version_locations", str(versions).replace("%", "%%"))
         config.set_main_option("path_separator", "newline")
         command.upgrade(config, "head")
+
+
+@contextmanager
+def _named_failures() -> Iterator[None]:
+    """Name the database's own failures. A broken rule of the schema is a mistake of ours and passes."""
+    try:
+        yield
+    except (
+        sa.exc.OperationalError,
+        sa.exc.InterfaceError,
+        sa.exc.InternalError,
+        sa.exc.TimeoutError,
+    ) as error:
+        if _is_full(error):
+            raise StorageFullError("the database has no room left") from error
+        raise DatabaseUnavailableError("the database is unavailable") from error
 
 
 @contextmanager

@@ -29,7 +29,7 @@ STOP_S = 3
 
 @dataclass
 class Stopping:
-    """Whether the service has been asked to stop; long polls look at it once a second."""
+    """Whether the service has been asked to stop. A signal handler sets it, so it takes no lock."""
 
     requested: bool = False
 

@@ -111,6 +111,8 @@ def test_a_database_that_is_away_is_unavailable(tmp_path: Path) -> None:
         engine = create_engine(url)
         with pytest.raises(DatabaseUnavailableError):
             check_database(engine)
+        with pytest.raises(DatabaseUnavailableError):
+            upgrade(engine, "tester")
         engine.dispose()
 
 

@@ -191,3 +191,11 @@ def test_a_wrong_setting_is_said_on_one_line(tester: TesterProcess) -> None:
     assert done.returncode == 2
     assert done.stderr.startswith("tester: setting prot")
     assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_database_that_is_away_is_said_on_one_line(tester: TesterProcess) -> None:
+    text = tester.config.read_text()
+    tester.config.write_text(text.replace("sqlite:///tester.sqlite3", "postgresql://127.0.0.1:1/none"))
+    command = [sys.executable, "-m", "tacit_services.tester", "serve", "--config", str(tester.config)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (2, "tester: the database is unavailable\n")
