@@ -10,6 +10,7 @@ a process of its own, which also reports its peak memory.
 
 import argparse
 import json
+import os
 import resource
 import subprocess
 import sys
@@ -20,6 +21,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from threadpoolctl import threadpool_limits
 
 from benchmarks.two_sample import study_of_columns
 from tacit_protocol.features.kernels import ProductKernel
@@ -28,6 +30,7 @@ from tacit_protocol.features.public_choices import draw_locations, median_distan
 from tacit_protocol.procedures.kernel_two_sample import KernelTwoSample
 from tacit_services.agent.data.parquet_source import ParquetSource
 from tacit_services.agent.data.table import SourceTable
+from tacit_services.shared.threads import limit_blas_threads
 
 CHUNK_ROWS = 16_384
 """Rows of the peer's chunks: about what the agent's own are at 50 columns."""
@@ -50,13 +53,15 @@ def agent(path: Path, columns: int, features: int, which: str) -> dict[str, floa
     """Time the agent's summary of the file."""
     parameters = {"features": "me", "n_features": features} if which == "me" else {"features": which}
     study = study_of_columns(columns, BOUNDS, parameters, epsilon=1.0, run=0)
+    limit_blas_threads()
     started = time.perf_counter()
     KernelTwoSample().summarise(study, SourceTable(ParquetSource(path), study.domain))
     return measured(started)
 
 
-def bare(rows: int, columns: int, features: int) -> dict[str, float]:
-    """Time the bare products on values in memory."""
+def bare(rows: int, columns: int, features: int, threads: int) -> dict[str, float]:
+    """Time the bare products on values in memory, with so many threads."""
+    threadpool_limits(limits=threads, user_api="blas")
     study = study_of_columns(columns, BOUNDS, {}, epsilon=1.0, run=0)
     locations = draw_locations(study.domain, features, np.random.default_rng(0))
     bandwidth = median_distance(locations.numeric)
@@ -99,13 +104,14 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--single", choices=("agent", "bare"), help="measure one alone; used internally")
     parser.add_argument("--file", type=Path)
+    parser.add_argument("--threads", type=int, default=1, help="of the bare products; used internally")
     arguments = parser.parse_args()
     rows, columns, features = arguments.rows, arguments.columns, arguments.features
     if arguments.single == "agent":
         print(json.dumps(agent(arguments.file, columns, features, arguments.which)))
         return
     if arguments.single == "bare":
-        print(json.dumps(bare(rows, columns, features)))
+        print(json.dumps(bare(rows, columns, features, arguments.threads)))
         return
     sizes = ["--rows", str(rows), "--columns", str(columns), "--features", str(features)]
     with tempfile.TemporaryDirectory() as folder:
@@ -113,14 +119,19 @@ def main() -> None:
         make_file(path, rows, columns)
         ours = ["--single", "agent", "--file", str(path), "--which", arguments.which, *sizes]
         agents = [in_process(ours) for _ in range(arguments.repeats)]
-        peers = [in_process(["--single", "bare", *sizes]) for _ in range(arguments.repeats)]
+        peers = {
+            threads: min(
+                in_process(["--single", "bare", "--threads", str(threads), *sizes])["seconds"]
+                for _ in range(arguments.repeats)
+            )
+            for threads in sorted({1, os.cpu_count() or 1})
+        }
     best = min(run["seconds"] for run in agents)
-    peer = min(run["seconds"] for run in peers)
     peak = max(run["peak_mb"] for run in agents)
     print(f"{rows} rows x {columns} columns, {features} features ({arguments.which})")
-    print(
-        f"agent {best:.2f} s, bare products {peer:.2f} s, ratio {best / peer:.2f}, agent's peak {peak:.0f} MB"
-    )
+    print(f"agent {best:.2f} s, peak {peak:.0f} MB")
+    for threads, seconds in peers.items():
+        print(f"bare products, {threads} threads: {seconds:.2f} s, ratio {best / seconds:.2f}")
 
 
 if __name__ == "__main__":

@@ -100,9 +100,8 @@ def owners(epsilon: float, delta: float, folder: Path) -> list[OwnerSetup]:
     for name in HOSPITALS:
         (folder / name).mkdir(parents=True)
         _copy(f"{name}.csv", folder / name / f"{DATA_SET}.csv")
-        # Rounded, so that the files show 3e-05 rather than what a float product makes of it.
-        caps = (round(CAP_FACTOR * epsilon, 6), round(CAP_FACTOR * delta, 12))
-        data_set = DataSetSetup(DATA_SET, f"{DATA_SET}.csv", *caps)
+        # The account's delta is the study's: at a larger one the same release would count as less epsilon.
+        data_set = DataSetSetup(DATA_SET, f"{DATA_SET}.csv", round(CAP_FACTOR * epsilon, 6), delta)
         described.append(OwnerSetup(name, data_set, policy))
     return described
 

@@ -8,8 +8,8 @@ from pydantic import Field
 
 from tacit_protocol.strict import StrictModel
 
-COORDINATES_MAX = 50_000
-"""Most coordinates of one released vector: bounds what a study makes an agent compute and send."""
+COORDINATES_MAX = 36_000
+"""Most numbers of one release: at 20 bytes a number they fit the 1 MiB of a signed envelope, in base64."""
 
 
 class NoisyVector(StrictModel):

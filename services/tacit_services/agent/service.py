@@ -20,6 +20,7 @@ from tacit_services.shared.database import create_engine, run_transaction, upgra
 from tacit_services.shared.http_server import Stopping, serve
 from tacit_services.shared.logging import configure_logging
 from tacit_services.shared.settings import read_private_key
+from tacit_services.shared.threads import limit_blas_threads
 
 log = structlog.get_logger()
 
@@ -65,6 +66,7 @@ def run(config: Path | None, procedures: Procedures) -> None:
     """Serve until SIGTERM or SIGINT."""
     settings = AgentSettings.load(config)
     configure_logging(settings.log_level)
+    limit_blas_threads()
     stop = threading.Event()
     agent = build(settings, procedures, stop)
     loops = Loops(agent, stop)
