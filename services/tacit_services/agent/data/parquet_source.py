@@ -43,6 +43,9 @@ class ParquetSource:
         """Yield the rows with the named columns, at most ``rows_max`` at a time."""
         with self._open() as file:
             try:
-                yield from file.iter_batches(batch_size=rows_max, columns=list(columns.names))
+                # One thread: the table reads ahead in a thread of its own, and a procedure needs the others.
+                yield from file.iter_batches(
+                    batch_size=rows_max, columns=list(columns.names), use_threads=False
+                )
             except (OSError, pa.ArrowException):
                 raise DataError("the Parquet file cannot be read; it may be damaged") from None
