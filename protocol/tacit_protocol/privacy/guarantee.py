@@ -35,6 +35,10 @@ class Budget(StrictModel):
         epsilon_amount, delta_amount = Decimal(str(epsilon)), Decimal(str(delta))
         if not (epsilon_amount.is_finite() and delta_amount.is_finite()):
             raise ValueError("epsilon and delta must be finite numbers")
+        if not Decimal(1) / EPSILON_UNITS <= epsilon_amount <= EPSILON_MAX:
+            raise ValueError(f"epsilon must lie between 0.000001 and {EPSILON_MAX}")
+        if not 0 <= delta_amount < 1:
+            raise ValueError("delta must be at least 0 and less than 1")
         return cls(
             epsilon_micro=math.floor(Fraction(epsilon_amount) * EPSILON_UNITS),
             delta_pico=math.floor(Fraction(delta_amount) * DELTA_UNITS),
