@@ -23,7 +23,7 @@ from tacit_services.agent.steps import Step, reached
 from tacit_services.agent.studies import move, put_in_outbox
 from tacit_services.ledger.accounts import debit
 from tacit_services.ledger.entries import Entry
-from tacit_services.ledger.errors import BudgetExceededError
+from tacit_services.ledger.errors import BudgetExceededError, LedgerConflictError
 from tacit_services.shared.clock import Clock
 from tacit_services.shared.database import DatabaseError, run_transaction
 from tacit_services.shared.logging import describe_exception
@@ -76,9 +76,11 @@ class Releaser:
             entry = run_transaction(self._engine, lambda connection: self._spend(connection, job, summary))
         except BudgetExceededError as error:
             raise StudyRefusedError("budget-exceeded", str(error)) from None
-        except (DatabaseError, StudyRefusedError):
-            raise
+        except (DatabaseError, LedgerConflictError, sa.exc.SQLAlchemyError, StudyRefusedError):
+            raise  # trouble with the database declines no study: it is tried again
         except Exception as error:
+            if self._stopping():
+                raise StoppingError("stopped while the release was made") from error
             log.error("release_failed", study=job.digest, fault=describe_exception(error))
             raise StudyRefusedError("internal-error", "the release could not be made; see the log") from None
         if entry is None:

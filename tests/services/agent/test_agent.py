@@ -39,6 +39,7 @@ from tacit_services.agent.settings import AgentSettings, DataSetSettings
 from tacit_services.agent.studies import StudyRow, study_row
 from tacit_services.agent.tester_client import TesterClient, TesterUnavailableError
 from tacit_services.ledger.accounts import spent_micro
+from tacit_services.ledger.errors import LedgerConflictError
 from tacit_services.ledger.verification import export, verify
 from tacit_services.shared.database import create_engine, run_transaction, upgrade
 
@@ -410,6 +411,36 @@ def test_a_read_that_fails_because_the_agent_stops_declines_nothing(
     assert setup.row(asked).state is State.APPROVED
     setup.agent.work()
     assert setup.row(asked).state is State.SENT
+
+
+def test_a_collision_in_the_ledger_declines_nothing(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    setup = make()
+    asked = setup.world.ask(setup.tester, setup.world.study())
+    setup.agent.poll(0)
+
+    def collide(*_: Any) -> Any:
+        raise LedgerConflictError("another transaction wrote this account")
+
+    with monkeypatch.context() as failing:
+        failing.setattr(setup.agent._releaser, "_debit", collide)
+        with pytest.raises(LedgerConflictError):
+            setup.agent.work()
+    assert setup.row(asked).state is State.APPROVED
+    setup.agent.work()
+    assert len(setup.debits()) == 1
+
+
+def test_a_procedure_that_fails_at_the_noise_spends_nothing(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    setup = make()
+    asked = setup.world.ask(setup.tester, setup.world.study())
+    setup.agent.poll(0)
+    monkeypatch.setattr(FAKES["fake_sum"], "privatise", lambda *_: 1 / 0, raising=False)
+    setup.agent.work()
+    assert (setup.row(asked).state, setup.row(asked).problem) == (State.REFUSED, "internal-error")
+    assert setup.debits() == []
+    assert set(setup.tester.declines) == {asked}
 
 
 def test_a_deadline_that_passes_while_data_are_read_spends_nothing(
