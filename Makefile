@@ -45,7 +45,7 @@ bench: $(DEVELOPMENT) ## speed, then the table of levels and powers in docs (hou
 
 .PHONY: audit
 audit: $(DEVELOPMENT) ## the adversarial searches and attacks alone, slow ones included
-	$(BIN)/python -m pytest $(wildcard tests/attacks tests/audits tests/faults) $(TEST_FLAGS)
+	TACIT_LONG=1 $(BIN)/python -m pytest $(wildcard tests/attacks tests/audits tests/faults) $(TEST_FLAGS)
 
 .PHONY: lock
 lock: ## resolve the newest versions afresh and write constraints.txt
