@@ -12,8 +12,6 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from dp_accounting.pld import common, privacy_loss_distribution
-
 from tacit_protocol.privacy.calibration import gaussian_delta_bound
 from tacit_protocol.privacy.events import GaussianEvent, LaplaceEvent, MechanismEvent
 from tacit_protocol.privacy.guarantee import DELTA_UNITS, EPSILON_UNITS, Budget
@@ -164,6 +162,9 @@ def _loss_distribution_bound(spending: _Spending) -> float:
 
 def _loss_distributions(spending: _Spending) -> list[tuple[Any, int]]:
     """Return the pessimistic loss distribution of each kind of event, with its count."""
+    # Imported here because it takes half of an agent's start, and Gaussian events alone never need it.
+    from dp_accounting.pld import common, privacy_loss_distribution  # noqa: PLC0415
+
     interval = max(LOSS_INTERVAL, float(spending.pure_micro) / EPSILON_UNITS / LOSS_POINTS_MAX)
     found: list[tuple[Any, int]] = []
     if spending.mu_squared > 0:

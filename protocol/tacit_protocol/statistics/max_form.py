@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import stats
+from scipy.special import chdtrc
 
 from tacit_protocol.statistics.multiplicity import PVALUE_MIN, holm, sidak
 from tacit_protocol.statistics.private_means import FloatMatrix, FloatVector, PrivateMeans
@@ -50,7 +50,7 @@ def coordinate_pvalues(
     weights = 1.0 / spread
     centre = np.sum(weights * means.means, axis=0) / weights.sum(axis=0)
     statistic = np.sum(weights * (means.means - centre) ** 2, axis=0)
-    pvalues = stats.chi2.sf(statistic, means.owners - 1)
+    pvalues = chdtrc(means.owners - 1, statistic)
     return statistic, np.asarray(np.maximum(pvalues, PVALUE_MIN))
 
 

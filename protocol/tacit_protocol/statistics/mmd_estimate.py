@@ -11,7 +11,7 @@ possible, 4 (a L + b) / sqrt(2 |C|_F^2) (docs/mathematics/kernel-two-sample.md);
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import stats
+from scipy.special import gammaincinv, ndtri
 
 from tacit_protocol.statistics.private_means import PrivateMeans
 
@@ -43,12 +43,17 @@ def estimate_mmd(means: PrivateMeans, moments: Moments, confidence: float) -> Mm
     estimate = float(difference @ difference) - a * moments.trace - b * dimension
     constant = 2 * (a**2 * moments.energy + 2 * a * b * moments.trace + b**2 * dimension)
     slope = 4 * (a * moments.largest + b)
-    normal = float(stats.norm.ppf((1 + confidence) / 2))
-    skewness = slope / float(np.sqrt(constant))
-    skewed = max(normal, float(stats.pearson3.ppf((1 + confidence) / 2, skewness)))
+    normal = float(ndtri((1 + confidence) / 2))
+    skewed = max(normal, _gamma_quantile((1 + confidence) / 2, slope / float(np.sqrt(constant))))
     lower = _end(estimate, skewed, constant, slope, -1)
     upper = _end(estimate, normal, constant, slope, 1)
     return MmdEstimate(estimate, max(0.0, lower), max(0.0, upper))
+
+
+def _gamma_quantile(probability: float, skewness: float) -> float:
+    """Quantile of a gamma law of mean 0, variance 1 and that positive skewness."""
+    shape = 4 / skewness**2
+    return float((gammaincinv(shape, probability) - shape) / np.sqrt(shape))
 
 
 def _end(estimate: float, deviations: float, constant: float, slope: float, side: int) -> float:

@@ -2,7 +2,7 @@
 
 import math
 
-from scipy import stats
+from scipy.special import chdtri, chndtr, ndtri
 
 DETECTABLE_MAX = 1.0
 """A test that cannot see this difference is called hopeless: half of an owner's units moved from one end of a
@@ -21,17 +21,17 @@ def detectable_difference(
     the level left to it after correction for the other coordinates.
     """
     variance = (noise[0] ** 2 + noise[1] ** 2) / scale**2 + 0.5 / units[0] + 0.5 / units[1]
-    quantile = float(stats.norm.isf(level / 2) + stats.norm.ppf(POWER))
+    quantile = float(ndtri(POWER) - ndtri(level / 2))
     return quantile * math.sqrt(variance)
 
 
 def detectable_squared_mmd(noise: tuple[float, float], dimension: int, level: float) -> float:
     """Smallest squared MMD that the MMD form sees with probability POWER, from privacy noise alone."""
     energy = noise[0] ** 2 + noise[1] ** 2
-    critical = float(stats.chi2.isf(level, dimension)) * energy
+    critical = float(chdtri(dimension, level)) * energy
     low, high = 0.0, 16.0 * (critical + energy)
     for _ in range(60):
         middle = (low + high) / 2
-        seen = float(stats.ncx2.sf(critical / energy, dimension, middle / energy))
+        seen = 1 - float(chndtr(critical / energy, dimension, middle / energy))
         low, high = (low, middle) if seen >= POWER else (middle, high)
     return high
