@@ -132,45 +132,39 @@ def run_task(task: Task) -> list[tuple[str, float, int, str, bool]]:
     return results
 
 
-ME_ALL = tuple(name for name in METHODS if name.startswith("ME"))
+MMD = tuple(name for name in METHODS if name.startswith("ME mmd"))
+NOISE_AWARE = tuple(name for name in METHODS if name.startswith("ME noise-aware"))
+POWER = ("default", "columns", "ME mmd J=40", "P0 J=5", "P0 J=40")
+GRID = (0.3, 1.0, 2.5, 10.0)
 
 PLAN: tuple[tuple[str, tuple[int, ...], tuple[float, ...], tuple[str, ...]], ...] = (
-    ("SG", (500, 3000, 10000), (0.3, 1.0, 2.5, 10.0), ("default", "columns", "SCF mmd J=40", *ME_ALL)),
-    ("Heavy", (500, 3000), (0.3, 1.0, 10.0), ("default", "ME mmd J=5", "ME mmd J=40")),
-    (
-        "GMD",
-        (500, 1000, 2000, 4000),
-        (1.0,),
-        ("default", "columns", "planned", "ME mmd J=40", "P0 J=5", "P0 J=40"),
-    ),
-    (
-        "GVD",
-        (1000, 2000, 3000, 4000),
-        (1.0,),
-        ("default", "columns", "planned", "ME mmd J=40", "P0 J=5", "P0 J=40"),
-    ),
-    ("Blobs", (1000, 2000, 5000, 10000), (1.0,), ("default", "columns", "ME mmd J=40", "P0 J=5", "P0 J=40")),
+    ("GMD", (500, 1000, 2000, 4000), (1.0,), (*POWER, "planned")),
+    ("GVD", (1000, 2000, 3000, 4000), (1.0,), (*POWER, "planned")),
+    ("Blobs", (1000, 2000, 5000, 10000), (1.0,), POWER),
+    ("SG", (500, 3000, 10000), GRID, ("default", "columns", "SCF mmd J=40", *MMD)),
     ("Interaction", (1000, 2000, 3000, 5000), (1.0,), ("default", "columns", "ME mmd J=40", "P0 J=5")),
-    ("Interaction50", (10000, 20000, 30000), (1.0,), ("default",)),
+    ("Heavy", (500, 3000), GRID, ("default", "ME mmd J=5", "ME mmd J=40")),
+    ("SG", (500, 3000, 10000), GRID, NOISE_AWARE),
+    ("Interaction50", (10000, 20000), (1.0,), ("default",)),
 )
-"""(problem, numbers of rows per owner, epsilons, methods)."""
+"""(problem, numbers of rows per owner, epsilons, methods), in the order they are run."""
 
 
 def tasks(runs: int, only: str | None, batch: int = 10) -> list[Task]:
-    """Cut the plan into tasks, the largest n first."""
-    cut = [
+    """Cut the plan into tasks."""
+    return [
         Task(problem, n, epsilons, methods, first, min(batch, runs - first))
         for problem, sizes, epsilons, methods in PLAN
         for n in sizes
         for first in range(0, runs, batch)
         if only is None or problem in only.split(",")
     ]
-    return sorted(cut, key=lambda task: -task.n * len(task.methods))
 
 
 def table(counts: dict[tuple[str, float, int, str], list[int]]) -> str:
-    """Write the rejection rates as Markdown tables, one per problem."""
+    """Write the rejection rates as Markdown tables, one per problem; fewer runs than the most are stated."""
     lines = []
+    most = max(runs for _, runs in counts.values())
     for problem in dict.fromkeys(key[0] for key in sorted(counts, key=lambda k: list(PROBLEMS).index(k[0]))):
         keys = [key for key in counts if key[0] == problem]
         cells = sorted({(key[1], key[2]) for key in keys})
@@ -185,7 +179,8 @@ def table(counts: dict[tuple[str, float, int, str], list[int]]) -> str:
             row = []
             for epsilon, n in cells:
                 hits, runs = counts.get((problem, epsilon, n, method), [0, 0])
-                row.append(f"{hits / runs:.3f}" if runs else "")
+                fewer = f" ({runs})" if 0 < runs < most else ""
+                row.append(f"{hits / runs:.3f}{fewer}" if runs else "")
             lines.append(f"| {method} | " + " | ".join(row) + " |")
         lines.append("")
     return "\n".join(lines)
