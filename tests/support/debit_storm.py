@@ -1,0 +1,106 @@
+"""Debits one account from many processes at once: ``debit_storm.py URL PROCESSES DEBITS SEED [PLANTED]``.
+
+Forked from one parent, so that imports are paid for once; every child opens a database connection of its own.
+Amounts are random and add up. Prints the granted amounts in micro-epsilons, as JSON.
+With ``PLANTED`` each process first reads what is spent, and inserts in a second transaction.
+"""
+
+import json
+import multiprocessing
+import os
+import random
+import sys
+from multiprocessing.synchronize import Barrier
+
+import sqlalchemy as sa
+from debit_process import add_up
+
+from tacit_protocol.privacy.events import ApproximateEvent
+from tacit_protocol.privacy.guarantee import EPSILON_UNITS, Budget, Guarantee
+from tacit_protocol.signing.envelope import digest
+from tacit_services.ledger.accounts import account_of, debit, left_micro
+from tacit_services.ledger.errors import BudgetExceededError
+from tacit_services.shared.database import DatabaseUnavailableError, create_engine, run_transaction
+
+DEBIT_MICRO_MAX = 20_000
+PATIENCE = 1000
+"""Whole transactions, each with its own retries, before conflicts count as never settling."""
+
+
+def guarantee(micro: int) -> Guarantee:
+    event = ApproximateEvent(epsilon=micro / EPSILON_UNITS, delta=0.0)
+    return Guarantee(budget=Budget(epsilon_micro=micro, delta_pico=0), events=(event,))
+
+
+def debit_once(engine: sa.Engine, study: str, micro: int) -> bool:
+    """Debit until the database has said yes or no."""
+    for _ in range(PATIENCE):
+        try:
+            run_transaction(
+                engine, lambda c: debit(c, "patients", study, guarantee(micro), at=0, compose=add_up)
+            )
+        except BudgetExceededError:
+            return False
+        except DatabaseUnavailableError:
+            continue  # too many others wrote this account at once
+        return True
+    raise TimeoutError("the conflicts did not settle")
+
+
+def debit_after_reading(engine: sa.Engine, study: str, micro: int, together: Barrier) -> bool:
+    """Plant: what is left is read in one transaction, and the entry written in another."""
+    left = run_transaction(engine, lambda c: left_micro(c, "patients"), read_only=True)
+    together.wait(60)
+    if micro > left:
+        return False
+
+    def write(connection: sa.Connection) -> None:
+        cap = account_of(connection, "patients").epsilon_cap_micro
+        debit(connection, "patients", study, guarantee(micro), at=0, compose=lambda events, _: min(1, cap))
+
+    for _ in range(PATIENCE):
+        try:
+            run_transaction(engine, write)
+        except DatabaseUnavailableError:
+            continue
+        return True
+    raise TimeoutError("the conflicts did not settle")
+
+
+def storm(url: str, name: int, debits: int, seed: int, together: Barrier, planted: bool, out: int) -> None:
+    """One child: its debits one after the other, all children starting at once."""
+    engine, amounts = create_engine(url), random.Random(f"{seed} {name}")  # noqa: S311 (amounts)
+    granted = []
+    together.wait(60)
+    for index in range(debits):
+        study, micro = digest(f"{name} {index}".encode()), amounts.randint(1, DEBIT_MICRO_MAX)
+        if planted:
+            accepted = debit_after_reading(engine, study, micro, together)
+        else:
+            accepted = debit_once(engine, study, micro)
+        if accepted:
+            granted.append(micro)
+    engine.dispose()
+    os.write(out, json.dumps(granted).encode() + b"\n")
+
+
+def main(url: str, processes: int, debits: int, seed: int, planted: bool) -> None:
+    forking = multiprocessing.get_context("fork")
+    together, (reading, writing) = forking.Barrier(processes), os.pipe()
+    children = [
+        forking.Process(target=storm, args=(url, name, debits, seed, together, planted, writing))
+        for name in range(processes)
+    ]
+    for child in children:
+        child.start()
+    os.close(writing)
+    with os.fdopen(reading) as answers:  # read while they run: a pipe holds little
+        granted = [json.loads(line) for line in answers]
+    for child in children:
+        child.join()
+    assert len(granted) == processes, "a process failed"
+    json.dump([micro for one in granted for micro in one], sys.stdout)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4]), len(sys.argv) > 5)
