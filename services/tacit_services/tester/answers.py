@@ -22,9 +22,9 @@ from tacit_protocol.signing.envelope import (
 )
 from tacit_services.shared.clock import Clock
 from tacit_services.shared.database import run_transaction
-from tacit_services.shared.failpoints import failpoint
 from tacit_services.shared.problem_responses import ProblemError
 from tacit_services.tester.endings import Signer, end, end_if_answered
+from tacit_services.tester.steps import Step, reached
 from tacit_services.tester.studies import Studies
 from tacit_services.tester.tables import CANCELLATIONS, DECLINES, RELEASES, STUDIES
 
@@ -52,9 +52,10 @@ class Answers:
             procedure_named(study.procedure).check_release(study, message.release)
         except ReleaseError as error:
             raise ProblemError("release-refused", detail=str(error)) from None
+        reached(Step.RELEASE_CHECKED)
         values = {"digest": digest(payload), "units": message.release.units}
         stored = self._store_answer(RELEASES, DECLINES, study_digest, owner, envelope, values=values)
-        failpoint("tester.release.stored")
+        reached(Step.RELEASE_STORED)
         return stored
 
     def take_decline(self, study_digest: str, owner: str, envelope: bytes, caller_key: str) -> bool:
@@ -126,6 +127,8 @@ class Answers:
             row = {"study": study_digest, "owner": owner, "envelope": envelope, "received_at": now}
             connection.execute(table.insert().values(**row, **values))
             end_if_answered(connection, study_digest, self._signer, now)
+            if table is RELEASES:
+                reached(Step.RELEASE_INSERTED)
             return True
 
         return run_transaction(self._engine, work)

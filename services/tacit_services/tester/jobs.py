@@ -19,9 +19,9 @@ from tacit_protocol.procedures.registry import procedure_named
 from tacit_protocol.signing.envelope import RELEASE_TYPE, open_envelope
 from tacit_services.shared.clock import Clock
 from tacit_services.shared.database import DatabaseError, run_transaction
-from tacit_services.shared.failpoints import failpoint
 from tacit_services.shared.logging import describe_exception
 from tacit_services.tester.endings import Signer, end_overdue, fail, release_digests, store_verdict
+from tacit_services.tester.steps import Step, reached
 from tacit_services.tester.studies import Studies
 from tacit_services.tester.tables import JOBS, PROGRESS, RELEASES
 
@@ -63,7 +63,7 @@ class Worker:
         study = run_transaction(self._engine, self._lease)
         if study is None:
             return ended > 0
-        failpoint("tester.job.leased")
+        reached(Step.JOB_LEASED)
         try:
             self._compute(study)
         except LeaseLostError:
@@ -103,7 +103,7 @@ class Worker:
         with self._renewing(study_digest):
             releases = self._releases(study_digest, study)
             verdict = procedure.assemble(study, releases, self._progress(study_digest))
-        failpoint("tester.verdict.computed")
+        reached(Step.VERDICT_COMPUTED)
         result = json.loads(encode(verdict))
 
         def store(connection: Connection) -> None:
@@ -113,9 +113,10 @@ class Worker:
             store_verdict(connection, study_digest, "completed", envelope, int(self._clock()))
             connection.execute(JOBS.delete().where(JOBS.c.study == study_digest))
             _write_progress(connection, study_digest, 1.0, "completed")
+            reached(Step.VERDICT_INSERTED)
 
         run_transaction(self._engine, store)
-        failpoint("tester.verdict.stored")
+        reached(Step.VERDICT_STORED)
 
     def _releases(self, study_digest: str, study: Study) -> dict[str, Release]:
         keys = {owner.name: owner.key for owner in study.owners}

@@ -16,6 +16,7 @@ from tacit_services.shared.problem_responses import ProblemError
 from tacit_services.tester.access import EVERYONE, Access
 from tacit_services.tester.answers import Answers
 from tacit_services.tester.parties import Enrolment, InvitationRequest, enrol, invite, list_parties
+from tacit_services.tester.steps import Step, reached
 from tacit_services.tester.studies import Identity, State, Studies, verdict_of
 from tacit_services.tester.transcripts import transcript_of
 from tacit_services.tester.waiting import WAIT_S_MAX, Bell, Watch, poll
@@ -56,6 +57,7 @@ class Tester:
         """Answer an upload: 201 for new bytes, 200 for the same bytes again."""
         if is_new:
             self.watch.check()
+        reached(Step.ANSWERING)
         return json_response({"study": study}, 201 if is_new else 200)
 
 
@@ -194,4 +196,5 @@ def _add_verdicts(router: APIRouter, tester: Tester) -> None:
 def _verdict_response(content: bytes | None) -> Response:
     if content is None:
         raise ProblemError("verdict-pending", retry_after_s=VERDICT_RETRY_S)
+    reached(Step.VERDICT_SERVED)
     return json_response(content)

@@ -16,6 +16,7 @@ from tacit_protocol.signing.envelope import STUDY_TYPE, digest, open_envelope
 from tacit_services.shared.database import run_transaction
 from tacit_services.shared.problem_responses import ProblemError
 from tacit_services.tester.parties import PAGE_SIZE, keys_by_name
+from tacit_services.tester.steps import Step, reached
 from tacit_services.tester.tables import DECLINES, PROGRESS, RELEASES, STUDIES, STUDY_OWNERS, VERDICTS
 
 DEADLINE_MAX_S = 90 * 24 * 3600
@@ -65,9 +66,12 @@ class Studies:
             return False
         study = decode(Study, payload)
         self._check(study, analyst_key, now)
-        return run_transaction(
+        reached(Step.STUDY_CHECKED)
+        is_new = run_transaction(
             self._engine, lambda connection: _insert(connection, study_digest, envelope, study, now)
         )
+        reached(Step.STUDY_STORED)
+        return is_new
 
     def envelope(self, study_digest: str) -> bytes:
         """Return the exact bytes that were taken."""
@@ -247,6 +251,7 @@ def _insert(connection: Connection, study_digest: str, envelope: bytes, study: S
             for position, owner in enumerate(study.owners)
         ],
     )
+    reached(Step.STUDY_INSERTED)
     return True
 
 
