@@ -17,6 +17,7 @@ from tacit.errors import InputError, StudyRefusedError
 from tacit_protocol.domain.columns import Column, ColumnName, Domain
 from tacit_protocol.messages.encoding import encode, json_path
 from tacit_protocol.messages.study import (
+    RESPOND_AFTER_S,
     UNITS_MAX,
     DataSetName,
     Level,
@@ -24,6 +25,7 @@ from tacit_protocol.messages.study import (
     Party,
     PartyName,
     PublicKeyHex,
+    RespondAfter,
     Study,
 )
 from tacit_protocol.privacy.guarantee import Budget, Guarantee
@@ -62,6 +64,7 @@ class StudyDraft(_DraftModel):
     delta: Annotated[float, Field(ge=0, lt=1)]
     level: Level = 0.05
     open_for_hours: Annotated[float, Field(gt=0, le=HOURS_MAX)] = 168.0
+    respond_after_s: RespondAfter = RESPOND_AFTER_S
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> Self:
@@ -113,6 +116,7 @@ class StudyDraft(_DraftModel):
                 level=self.level,
                 created_at=now,
                 deadline=now + max(1, round(self.open_for_hours * 3600)),
+                respond_after_s=self.respond_after_s,
                 seed=secrets.token_hex(16),
             )
         except ValidationError as error:

@@ -207,6 +207,7 @@ class World:
             "level": 0.05,
             "created_at": 1_000,
             "deadline": 2**40,
+            "respond_after_s": 0,
             "seed": "0" * 32,
         }
         return Study(**{**fields, **changes})
@@ -231,6 +232,7 @@ class World:
         key_file.write_bytes(self.agent.to_pem())
         key_file.chmod(0o600)
         limits = "" if "epsilon_per_study_max" in policy else "epsilon_per_study_max = 1.0\n"
+        limits += "" if "respond_after_s_min" in policy else "respond_after_s_min = 0\n"
         approval = "" if "approval" in policy else 'approval = "automatic"\n'
         (self.folder / "policy.toml").write_text(
             f'{approval}{limits}delta_per_study_max = 1e-5\nanalysts = ["*"]\n{policy}\n'

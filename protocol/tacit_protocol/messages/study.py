@@ -14,11 +14,19 @@ OWNERS_MAX = 1000
 UNITS_MAX = 2**40
 """Most privacy units an owner may hold."""
 
+RESPOND_AFTER_S = 3
+"""How long after an owner's decision its answer leaves, unless the study says otherwise: a release of a small
+data set takes less, so that its time of arrival says nothing."""
+
+RESPOND_AFTER_S_MAX = 7 * 24 * 3600
+"""Longest such time that a study may ask for."""
+
 PartyName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$")]
 DataSetName = PartyName
 PublicKeyHex = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 UnixTime = Annotated[int, Field(ge=0, le=2**40)]
+RespondAfter = Annotated[int, Field(ge=0, le=RESPOND_AFTER_S_MAX)]
 Level = Annotated[float, Field(gt=0, lt=0.5)]
 
 
@@ -56,6 +64,11 @@ class Study(StrictModel):
     level: Level
     created_at: UnixTime
     deadline: UnixTime
+    respond_after_s: RespondAfter = RESPOND_AFTER_S
+    """When answers leave: this long after an owner's decision, so that their time says nothing about data.
+
+    State more than the slowest owner needs. 0 asks for no schedule; policies refuse it unless they allow it.
+    """
     seed: Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
     """Public randomness: of feature locations and of simulated null distributions, never of noise."""
 

@@ -1,7 +1,8 @@
 """The agent's work, one step at a time: look at what is asked, decide, release, send.
 
 Every step reads what is so from the database and leaves it in a state from which the next step goes on, so
-a process that dies anywhere is simply started again.
+a process that dies anywhere is simply started again. Whatever the tester sees is done apart from the
+computing: it is asked the same things about every study, and answers wait for their moment (schedule.py).
 """
 
 from collections.abc import Callable
@@ -19,6 +20,7 @@ from tacit_services.agent.intake import Intake, Job, Procedures, StudyRefusedErr
 from tacit_services.agent.outbox import Outbox
 from tacit_services.agent.policy import Policy
 from tacit_services.agent.releases import Releaser
+from tacit_services.agent.schedule import send_time
 from tacit_services.agent.schema import State
 from tacit_services.agent.settings import AgentSettings
 from tacit_services.agent.steps import Step, reached
@@ -92,6 +94,8 @@ class Agent:
         self.units: dict[str, int] = {}
         """Units of each data set, once it has been read. Public."""
         self._client = client
+        self._confirmed: set[str] = set()
+        """Studies of which the tester held no release of ours when it was asked in this process's life."""
         self._releaser = Releaser(engine, key, self.intake, noise=noise, clock=clock, stopping=stopping)
         self._outbox = Outbox(engine, settings.name, client, clock)
 
@@ -129,10 +133,14 @@ class Agent:
             return False
         try:
             envelope = self._client.study_envelope(item.digest)
+            # Asked about studies that will be refused, too: requests must not tell one refusal from another.
+            held = self._client.holds_release(item.digest, self.settings.name)
         except TesterRefusedError as error:
             log.warning("study_not_given", study=item.digest, problem=error.slug)
             return False
         reached(Step.STUDY_FETCHED)
+        if not held:
+            self._confirmed.add(item.digest)
         self._decide(item, envelope)
         reached(Step.STUDY_STORED)
         return True
@@ -142,10 +150,10 @@ class Agent:
         data_set: str | None = None
         problem: str | None = None
         reason: str | None = None
-        deadline = item.deadline
+        deadline, respond_after_s = item.deadline, self.intake.respond_after_s_min
         try:
             study = self.intake.authenticate(item.digest, envelope)
-            trusted, deadline = envelope, study.deadline
+            trusted, deadline, respond_after_s = envelope, study.deadline, study.respond_after_s
             data_set = self.intake.accept(item.digest, study, now).data_set.name
             state = State.APPROVED if self.intake.automatic else State.WAITING
         except StudyRefusedError as error:
@@ -157,14 +165,15 @@ class Agent:
         def store(connection: sa.Connection) -> None:
             insert_study(connection, row)
             if state is State.REFUSED:
-                self._put_decline(connection, item.digest)
+                self._put_decline(connection, item.digest, send_time(now, respond_after_s, self.clock()))
 
         run_transaction(self.engine, store)
         log.info("study_taken_in", study=item.digest, state=state.value, problem=problem, reason=reason)
 
-    def _put_decline(self, connection: sa.Connection, digest: str) -> None:
+    def _put_decline(self, connection: sa.Connection, digest: str, send_at: int) -> None:
         message = encode(DeclineMessage(study=digest, party=self.settings.name))
-        put_in_outbox(connection, digest, "decline", seal(message, DECLINE_TYPE, self.key), self._now())
+        envelope = seal(message, DECLINE_TYPE, self.key)
+        put_in_outbox(connection, digest, "decline", envelope, at=self._now(), send_at=send_at)
 
     def approve(self, digest: str) -> None:
         """Let a study run, as the steward decided.
@@ -179,6 +188,7 @@ class Agent:
 
         if not run_transaction(self.engine, approve):
             raise AlreadyDecidedError("the study is not waiting for approval")
+        self._confirmed.discard(digest)  # long may have passed since it came in
         log.info("approved", study=digest)
 
     def decline(self, digest: str, note: str | None) -> None:
@@ -195,38 +205,84 @@ class Agent:
         undecided = [State.WAITING, State.APPROVED]
 
         def end(connection: sa.Connection) -> bool:
-            expire(connection, self._now())
-            ended = move(
+            now = self._now()
+            expire(connection, now)
+            row = study_row(connection, digest)
+            ended = row is not None and move(
                 connection,
                 digest,
                 before=undecided,
                 after=state,
-                at=self._now(),
+                at=now,
                 problem=None if state is State.DECLINED else problem,
                 reason=reason,
             )
-            if ended:
-                self._put_decline(connection, digest)
+            if row is not None and ended:
+                decided_at = now if state is State.DECLINED else row.changed_at
+                send_at = send_time(decided_at, self._respond_after_s(row), self.clock())
+                self._put_decline(connection, digest, send_at)
             return ended
 
         return run_transaction(self.engine, end)
 
+    def _respond_after_s(self, row: StudyRow) -> int:
+        try:
+            if row.envelope is not None:
+                return self.intake.read(row.digest, row.envelope).respond_after_s
+        except StudyRefusedError:
+            log.warning("study_unreadable", study=row.digest)
+        return self.intake.respond_after_s_min
+
     def work(self) -> None:
-        """Run every approved study and send whatever is to be sent.
+        """Do once, one after the other, what a running agent does in threads of their own.
 
         Raises:
             TesterError: the tester could not be reached; what is left stays for the next time.
         """
-        run_transaction(self.engine, lambda connection: expire(connection, self._now()))
+        try:
+            self.confirm()
+        finally:  # neither other studies nor the outbox wait for one that the tester cannot be asked about
+            self.run_approved()
+            self.deliver()
+
+    def confirm(self) -> bool:
+        """Ask the tester about approved studies that it was not yet asked about; returns whether any may run.
+
+        Raises:
+            TesterUnavailableError: the tester could not be asked about some; the others have been.
+        """
         unavailable: TesterUnavailableError | None = None
+        before = len(self._confirmed)
         for row in self._rows(State.APPROVED):
             try:
-                self._run(row)
+                if row.digest in self._confirmed:
+                    continue
+                if self._client.holds_release(row.digest, self.settings.name):
+                    self._refuse(row, "conflicting-upload", ROLLED_BACK)
+                else:
+                    self._confirmed.add(row.digest)
+            except TesterRefusedError as error:
+                self._refuse(row, error.slug, "the tester no longer knows this study")
             except TesterUnavailableError as error:
-                unavailable = error  # neither other studies nor the outbox wait for this one
-        self._outbox.deliver()
+                unavailable = error
         if unavailable is not None:
             raise unavailable
+        return len(self._confirmed) > before
+
+    def run_approved(self) -> None:
+        """Compute and store the release of every approved study. Nothing here reaches the tester."""
+        run_transaction(self.engine, lambda connection: expire(connection, self._now()))
+        for row in self._rows(State.APPROVED):
+            if row.digest in self._confirmed:
+                self._run(row)
+
+    def deliver(self) -> None:
+        """Send whatever is due.
+
+        Raises:
+            TesterUnavailableError: the tester could not be reached; what is left stays for the next time.
+        """
+        self._outbox.deliver()
 
     def _rows(self, *states: State) -> list[StudyRow]:
         return run_transaction(self.engine, lambda connection: studies_in(connection, states), read_only=True)
@@ -234,17 +290,15 @@ class Agent:
     def _run(self, row: StudyRow) -> None:
         try:
             job = self.job_of(row)
-            if self._client.holds_release(row.digest, self.settings.name):
-                raise StudyRefusedError("conflicting-upload", ROLLED_BACK)
             units = self._releaser.release(job)
             if units is not None:
                 self.units[job.data_set.name] = units
         except StudyRefusedError as error:
-            self._end(row.digest, State.REFUSED, error.problem, error.reason)
-            log.warning("refused", study=row.digest, problem=error.problem, reason=error.reason)
-        except TesterRefusedError as error:
-            self._end(row.digest, State.REFUSED, error.slug, "the tester no longer knows this study")
-            log.warning("refused", study=row.digest, problem=error.slug)
+            self._refuse(row, error.problem, error.reason)
+
+    def _refuse(self, row: StudyRow, problem: str, reason: str) -> None:
+        self._end(row.digest, State.REFUSED, problem, reason)
+        log.warning("refused", study=row.digest, problem=problem, reason=reason)
 
     def job_of(self, row: StudyRow) -> Job:
         """Check a recorded study against today's policy; raises StudyRefusedError where it fails."""

@@ -143,6 +143,11 @@ class Intake:
             _refuse("policy-refused", str(error))
 
     @property
+    def respond_after_s_min(self) -> int:
+        """When a study is answered that says nothing that could be believed."""
+        return self._policy.respond_after_s_min
+
+    @property
     def automatic(self) -> bool:
         """Whether accepted studies run without a steward."""
         return self._policy.approval == "automatic"

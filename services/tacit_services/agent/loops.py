@@ -1,4 +1,7 @@
-"""The agent's two loops: one asks the tester for studies, one runs and sends them."""
+"""The agent's loops: one asks the tester for studies, one runs them, one sends, one asks for verdicts.
+
+Those that the tester sees never wait for the one that computes: when they speak says nothing about data.
+"""
 
 import random
 import threading
@@ -17,7 +20,10 @@ KNOWN_PAUSE_S = 2.0
 """Pause after an inbox with nothing new: the tester answers at once while a study waits for a steward."""
 
 WORK_PAUSE_S = 5.0
-"""Longest time between two looks at what is to be done, when nobody rings."""
+"""Longest time between two looks at what is to be run, when nobody rings, and at verdicts."""
+
+SEND_PAUSE_S = 0.5
+"""Time between two looks at what is to be sent; two short queries of the agent's own database."""
 
 END_S = 2.0
 """How long the loops together may take to end."""
@@ -34,23 +40,23 @@ class Loops:
         self._bell = threading.Event()
         self._threads = [
             threading.Thread(target=self._forever, args=(step,), name=step.__name__, daemon=True)
-            for step in (self._poll, self._work)
+            for step in (self._poll, self._work, self._send, self._fetch)
         ]
 
     def start(self) -> None:
-        """Start both loops. They are daemons: an agent may be killed at any point, and so may be left."""
+        """Start the loops. They are daemons: an agent may be killed at any point, and so may be left."""
         for thread in self._threads:
             thread.start()
 
     def end(self) -> None:
-        """Ask both loops to end and give them a moment; a long poll under way ends with the process."""
+        """Ask the loops to end and give them a moment; a long poll under way ends with the process."""
         self._stop.set()
         self.ring()
         for thread in self._threads:
             thread.join(END_S / len(self._threads))
 
     def alive(self) -> bool:
-        """Return whether both loops run."""
+        """Return whether every loop runs."""
         return all(thread.is_alive() for thread in self._threads)
 
     def ring(self) -> None:
@@ -65,9 +71,18 @@ class Loops:
 
     def _work(self) -> None:
         self._bell.clear()
-        self._agent.work()
-        self._agent.fetch_verdicts()
+        self._agent.run_approved()
         self._bell.wait(WORK_PAUSE_S)
+
+    def _send(self) -> None:
+        if self._agent.confirm():
+            self.ring()
+        self._agent.deliver()
+        self._stop.wait(SEND_PAUSE_S)
+
+    def _fetch(self) -> None:
+        self._agent.fetch_verdicts()
+        self._stop.wait(WORK_PAUSE_S)
 
     def _forever(self, step: Callable[[], None]) -> None:
         shortest, longest = FAILURE_PAUSE_S

@@ -5,7 +5,7 @@ import structlog
 
 from tacit_services.agent.schema import State
 from tacit_services.agent.steps import Step, reached
-from tacit_services.agent.studies import OutboxRow, close_outbox, move, open_outbox, study_row
+from tacit_services.agent.studies import OutboxRow, close_outbox, due_outbox, move, study_row
 from tacit_services.agent.tester_client import TesterClient, TesterRefusedError, TesterUnavailableError
 from tacit_services.shared.clock import Clock
 from tacit_services.shared.database import run_transaction
@@ -26,13 +26,14 @@ class Outbox:
         self._engine, self._party, self._client, self._clock = engine, party, client, clock
 
     def deliver(self) -> None:
-        """Offer everything that is open once.
+        """Offer everything that is open and due once.
 
         Raises:
             TesterUnavailableError: the tester could not be reached; what is left stays for the next time.
         """
         unavailable: TesterUnavailableError | None = None
-        for row in run_transaction(self._engine, open_outbox, read_only=True):
+        now = int(self._clock())
+        for row in run_transaction(self._engine, lambda c: due_outbox(c, now), read_only=True):
             try:
                 self._deliver_one(row)
             except TesterUnavailableError as error:

@@ -12,7 +12,13 @@ from pydantic import Field, ValidationError
 
 from tacit_protocol.domain.columns import Column, NumericColumn
 from tacit_protocol.messages.encoding import message_error
-from tacit_protocol.messages.study import DataSetName, PublicKeyHex, Study
+from tacit_protocol.messages.study import (
+    RESPOND_AFTER_S,
+    DataSetName,
+    PublicKeyHex,
+    RespondAfter,
+    Study,
+)
 from tacit_protocol.privacy.guarantee import EPSILON_MAX, Budget
 from tacit_protocol.strict import StrictModel
 from tacit_services.agent.settings import DataSetSettings
@@ -42,6 +48,7 @@ class Policy(StrictModel):
     epsilon_per_study_max: Annotated[float, Field(gt=0, le=EPSILON_MAX)]
     delta_per_study_max: Annotated[float, Field(ge=0, lt=1)]
     units_min: Annotated[int, Field(ge=1)] = UNITS_MIN
+    respond_after_s_min: RespondAfter = RESPOND_AFTER_S
     procedures: tuple[str, ...] = (ANY,)
     analysts: tuple[PublicKeyHex | Literal["*"], ...]
     data_sets: dict[DataSetName, DataSetPolicy] = Field(default_factory=dict)
@@ -82,6 +89,8 @@ class Policy(StrictModel):
         """Raise PolicyRefusedError where procedure, columns, bounds or privacy unit are not allowed."""
         if ANY not in self.procedures and study.procedure not in self.procedures:
             raise PolicyRefusedError("the policy does not list this procedure")
+        if study.respond_after_s < self.respond_after_s_min:
+            raise PolicyRefusedError("the study asks for answers sooner than the policy sends them")
         allowed = self.data_sets.get(data_set.name)
         if allowed is None:
             raise PolicyRefusedError("the policy does not name this data set")

@@ -18,9 +18,10 @@ from tacit_protocol.signing.keys import PrivateKey
 from tacit_services.agent.data.source import DataError
 from tacit_services.agent.data.table import SourceTable
 from tacit_services.agent.intake import Intake, Job, StudyRefusedError
+from tacit_services.agent.schedule import send_time
 from tacit_services.agent.schema import State
 from tacit_services.agent.steps import Step, reached
-from tacit_services.agent.studies import move, put_in_outbox
+from tacit_services.agent.studies import move, put_in_outbox, study_row
 from tacit_services.ledger.accounts import debit
 from tacit_services.ledger.entries import Entry
 from tacit_services.ledger.errors import BudgetExceededError, LedgerConflictError
@@ -121,7 +122,9 @@ class Releaser:
         now = int(self._clock())
         if now >= job.study.deadline:
             raise StudyRefusedError("study-expired", "the deadline passed while the data were read")
-        if not move(connection, job.digest, before=[State.APPROVED], after=State.RELEASED, at=now):
+        row = study_row(connection, job.digest)
+        moved = move(connection, job.digest, before=[State.APPROVED], after=State.RELEASED, at=now)
+        if row is None or not moved:
             return None
         entry = self._debit(connection, job, now)
         reached(Step.DEBITED)
@@ -133,7 +136,12 @@ class Releaser:
         message = ReleaseMessage(study=job.digest, party=job.owner.name, release=release)
         envelope = seal(encode(message), RELEASE_TYPE, self._key)
         reached(Step.RELEASE_SIGNED)
-        put_in_outbox(connection, job.digest, "release", envelope, now)
+        send_at = send_time(row.changed_at, job.study.respond_after_s, self._clock())
+        if send_at >= job.study.deadline:
+            raise StudyRefusedError(
+                "study-expired", "the study's schedule leaves no moment before its deadline"
+            )
+        put_in_outbox(connection, job.digest, "release", envelope, at=now, send_at=send_at)
         reached(Step.RELEASE_STORED)
         return entry
 

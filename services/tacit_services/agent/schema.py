@@ -63,6 +63,7 @@ OUTBOX = sa.Table(
     sa.Column("kind", sa.String(8), nullable=False),
     sa.Column("envelope", sa.LargeBinary, nullable=False),
     sa.Column("created_at", sa.BigInteger, nullable=False),
+    sa.Column("send_at", sa.BigInteger, nullable=False, server_default="0"),
     sa.Column("closed_at", sa.BigInteger, nullable=True),
     sa.Column("outcome", sa.String(32), nullable=True),
 )

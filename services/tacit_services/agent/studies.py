@@ -38,6 +38,7 @@ class OutboxRow:
     kind: Kind
     envelope: bytes
     created_at: int
+    send_at: int
     closed_at: int | None
     outcome: str | None
 
@@ -129,15 +130,18 @@ def record_verdict(connection: sa.Connection, digest: str, envelope: bytes) -> N
     connection.execute(STUDIES.update().where(STUDIES.c.digest == digest).values(verdict=envelope))
 
 
-def put_in_outbox(connection: sa.Connection, study: str, kind: Kind, envelope: bytes, at: int) -> None:
-    """Store what will be sent for a study. Once only: a second one breaks the table's key."""
-    connection.execute(OUTBOX.insert().values(study=study, kind=kind, envelope=envelope, created_at=at))
+def put_in_outbox(
+    connection: sa.Connection, study: str, kind: Kind, envelope: bytes, *, at: int, send_at: int
+) -> None:
+    """Store what is sent for a study from ``send_at`` on. Once only: a second one breaks the table's key."""
+    row = {"study": study, "kind": kind, "envelope": envelope, "created_at": at, "send_at": send_at}
+    connection.execute(OUTBOX.insert().values(**row))
 
 
-def open_outbox(connection: sa.Connection) -> list[OutboxRow]:
-    """Return what the tester has not yet answered for, oldest first."""
-    query = OUTBOX.select().where(OUTBOX.c.closed_at.is_(None))
-    rows = connection.execute(query.order_by(OUTBOX.c.created_at, OUTBOX.c.study))
+def due_outbox(connection: sa.Connection, now: int) -> list[OutboxRow]:
+    """Return what is due and the tester has not yet answered for, in the order of sending."""
+    query = OUTBOX.select().where(OUTBOX.c.closed_at.is_(None), OUTBOX.c.send_at <= now)
+    rows = connection.execute(query.order_by(OUTBOX.c.send_at, OUTBOX.c.study))
     return [OutboxRow(**row._mapping) for row in rows]
 
 
