@@ -1,0 +1,56 @@
+"""Audit every mechanism and every small release with 200 000 runs per neighbour, and print the table.
+
+``python tests/audits/audit_report.py`` prints what docs/security/audits.md shows (five minutes).
+"""
+
+from collections.abc import Iterator
+
+from audited_procedures import CASES
+from lower_bound import Scored, audit, epsilon_of_mu
+from mechanism_cases import CASES as MECHANISM_CASES
+from release_audit import Runs, moved_in_noise, promised, recorded, release
+
+from tacit_protocol.privacy.noise import OpenDPNoise
+
+RUNS, PILOT = 200_000, 50_000
+
+HEADER = (
+    "| audited | claimed ε, δ | ε proved | claimed μ | μ that the neighbours reach | μ proved | its ε at δ |"
+)
+
+
+def row(name: str, scored: Scored, claim: tuple[float, float, float], reached: float) -> str:
+    """Audit once; ``claim`` is epsilon, delta and mu (0 for none), ``reached`` the neighbours' own mu."""
+    epsilon, delta, mu = claim
+    found = audit(scored, delta, runs=RUNS, pilot=PILOT)
+    curve = ["", "", "", ""]
+    if mu:
+        curve = [f"{mu:.4f}", f"{reached:.4f}", f"{found.mu:.4f}", f"{epsilon_of_mu(found.mu, delta):.3f}"]
+    return f"| {name} | {epsilon:g}, {delta:g} | {found.epsilon:.3f} | " + " | ".join(curve) + " |"
+
+
+def rows() -> Iterator[str]:
+    """Every line of the table."""
+    noise = OpenDPNoise()
+    for name, case in MECHANISM_CASES.items():
+        mu = case.mu or 0.0
+        yield row(name, case.runs(noise), (case.epsilon, case.delta, mu), mu)
+    for name, audited in CASES.items():
+        if not audited.black_box:
+            continue
+        one, other = (release(audited.study, table) for table in audited.neighbours(0))
+        calls = [recorded(audited.study, table) for table in audited.neighbours(0)]
+        budget = audited.study.budget
+        claim = budget.epsilon, budget.delta, promised(one).gaussian
+        yield row(name, Runs(calls[0], calls[1], noise), claim, moved_in_noise(one, other).gaussian)
+
+
+def main() -> None:
+    print(HEADER)  # noqa: T201
+    print("|---|---|---|---|---|---|---|")  # noqa: T201
+    for line in rows():
+        print(line, flush=True)  # noqa: T201
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,21 @@
+"""What every procedure must hand in to be audited: a procedure in the registry and not here fails a test."""
+
+import kernel_two_sample_cases
+from release_audit import ReleaseCase
+
+AUDITED: dict[str, dict[str, ReleaseCase]] = {"kernel_two_sample": kernel_two_sample_cases.CASES}
+"""Cases of each procedure, by its name in the registry: at least one for every way its release is made, and
+at least one with so few numbers that the black-box audit can run it (``black_box``)."""
+
+CASES = {f"{procedure}: {name}": case for procedure, cases in AUDITED.items() for name, case in cases.items()}
+"""All cases; the audits are parametrised by these names."""
+
+
+def missing(procedures: set[str], audited: dict[str, dict[str, ReleaseCase]]) -> set[str]:
+    """The procedures without a case, without one for the black-box audit, or with another's study."""
+    return {
+        name
+        for name in procedures
+        if not any(case.black_box for case in audited.get(name, {}).values())
+        or any(case.study.procedure != name for case in audited[name].values())
+    }

@@ -1,0 +1,180 @@
+"""What the audits need of a release: the case, its exact numbers, and independent runs of it.
+
+A case is a study and tables of neighbours. Its runs are made from the procedure's own numbers: whatever the
+procedure hands to the noise source (sums and scale) is handed to OpenDP as often as asked, side by side in
+one vector. OpenDP draws every coordinate by itself, so that one vector of ``runs`` copies is ``runs``
+independent releases, at a twentieth of the time.
+"""
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from tacit_protocol.domain.columns import Domain
+from tacit_protocol.domain.table import EncodedChunk
+from tacit_protocol.messages.release import Release
+from tacit_protocol.messages.study import Study
+from tacit_protocol.privacy.events import GaussianEvent, LaplaceEvent
+from tacit_protocol.privacy.noise import NoiseSource
+from tacit_protocol.procedures.registry import procedure_named
+
+Floats = npt.NDArray[np.float64]
+Integers = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class FixedTable:
+    """Chunks as given. ``units`` counts them all."""
+
+    domain: Domain
+    parts: tuple[EncodedChunk, ...]
+
+    @property
+    def units(self) -> int:
+        return sum(part.units for part in self.parts)
+
+    def chunks(self) -> Iterator[EncodedChunk]:
+        yield from self.parts
+
+
+Neighbours = tuple[FixedTable, FixedTable]
+
+
+@dataclass(frozen=True)
+class ReleaseCase:
+    """A study whose release is audited.
+
+    ``neighbours`` finds tables that differ in one unit and lie as far apart as a search can bring them;
+    its argument, 0 to ``tables`` - 1, chooses the other units. The search must come as near to what the noise
+    is made for as ``reached`` says, or it is a weak search. ``black_box`` releases have so few numbers that
+    they are run some hundred thousand times.
+    """
+
+    study: Study
+    neighbours: Callable[[int], Neighbours]
+    tables: int = 12
+    reached: float = 0.3
+    black_box: bool = False
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call of the noise source by a procedure."""
+
+    mechanism: Literal["gaussian", "laplace"]
+    values: Integers
+    scale: float
+
+
+@dataclass
+class Recorder:
+    """Adds nothing and keeps what it was asked: what is left of a release is what the noise has to hide."""
+
+    calls: list[Call] = field(default_factory=list)
+
+    def gaussian(self, values: Integers, scale: float) -> Integers:
+        self.calls.append(Call("gaussian", values.copy(), scale))
+        return values.copy()
+
+    def laplace(self, values: Integers, scale: float) -> Integers:
+        self.calls.append(Call("laplace", values.copy(), scale))
+        return values.copy()
+
+
+def release(asked: Study, table: FixedTable, noise: NoiseSource | None = None) -> Release:
+    """One owner's release, exact unless noise is handed in."""
+    procedure = procedure_named(asked.procedure)
+    return procedure.privatise(asked, procedure.summarise(asked, table), noise or Recorder())
+
+
+def recorded(asked: Study, table: FixedTable) -> list[Call]:
+    """What the procedure hands to its noise source."""
+    recorder = Recorder()
+    release(asked, table, recorder)
+    return recorder.calls
+
+
+@dataclass(frozen=True)
+class Moved:
+    """How far apart two exact releases lie: in standard deviations (L2), and in Laplace scales (L1)."""
+
+    gaussian: float
+    laplace: float
+
+
+def moved_in_noise(one: Release, other: Release) -> Moved:
+    """Distance of two exact releases, measured in the noise on each coordinate."""
+    assert one.units == other.units
+    assert one.guarantee == other.guarantee
+    squared = absolute = 0.0
+    for name, vector in one.vectors.items():
+        twin = other.vectors[name]
+        assert (vector.exponent, vector.scale, vector.noise) == (twin.exponent, twin.scale, twin.noise)
+        steps = np.array(vector.values, dtype=object) - np.array(twin.values, dtype=object)
+        parts = np.ldexp(steps.astype(np.float64), vector.exponent) / vector.scale
+        if vector.noise == "gaussian":
+            squared += float(np.sum(parts**2))
+        else:
+            absolute += float(np.sum(np.abs(parts)))
+    return Moved(math.sqrt(squared), absolute)
+
+
+def promised(one: Release) -> Moved:
+    """What the release's mechanism events allow: mu of all Gaussian events, epsilon of all Laplace ones."""
+    events = one.guarantee.events
+    gaussian = sum(e.noise_multiplier**-2 for e in events if isinstance(e, GaussianEvent))
+    laplace = sum(1 / e.noise_multiplier for e in events if isinstance(e, LaplaceEvent))
+    return Moved(math.sqrt(gaussian), laplace)
+
+
+def largest_move(case: ReleaseCase) -> tuple[Moved, Moved]:
+    """The largest distance found between neighbours' exact releases, and what is promised."""
+    gaussian = laplace = 0.0
+    allowed = Moved(0.0, 0.0)
+    for index in range(case.tables):
+        one, two = (release(case.study, table) for table in case.neighbours(index))
+        moved = moved_in_noise(one, two)
+        gaussian, laplace = max(gaussian, moved.gaussian), max(laplace, moved.laplace)
+        allowed = promised(one)
+    return Moved(gaussian, laplace), allowed
+
+
+class Runs:
+    """Independent runs of a release on either of two neighbours, each told by its log-likelihood ratio.
+
+    Coordinates in which the neighbours agree carry noise alone, drawn apart from the rest, and are left out.
+    """
+
+    def __init__(self, calls: list[Call], others: list[Call], noise: NoiseSource) -> None:
+        assert [(c.mechanism, c.scale, len(c.values)) for c in calls] == [
+            (c.mechanism, c.scale, len(c.values)) for c in others
+        ]
+        self._pairs = list(zip(calls, others, strict=True))
+        self._noise = noise
+
+    def scores(self, other: bool, runs: int) -> Floats:
+        """log p(release | other) - log p(release | one) of ``runs`` releases on one or the other, (runs,)."""
+        total = np.zeros(runs)
+        for one, two in self._pairs:
+            differ = np.flatnonzero(one.values != two.values)
+            for coordinate in differ:
+                low, high = int(one.values[coordinate]), int(two.values[coordinate])
+                start = np.full(runs, high if other else low, dtype=np.int64)
+                drawn = getattr(self._noise, one.mechanism)(start, one.scale)
+                total += log_likelihood_ratio(one.mechanism, drawn, (low, high), one.scale)
+        return total
+
+
+def log_likelihood_ratio(
+    mechanism: Literal["gaussian", "laplace"], drawn: Integers, centres: tuple[int, int], scale: float
+) -> Floats:
+    """Log of the density around the second centre over that around the first, for noise of that scale."""
+    from_first = (drawn - centres[0]) / scale
+    from_second = (drawn - centres[1]) / scale
+    if mechanism == "gaussian":
+        return np.asarray((from_first**2 - from_second**2) / 2)
+    return np.asarray(np.abs(from_first) - np.abs(from_second))

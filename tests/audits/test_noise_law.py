@@ -1,0 +1,142 @@
+"""The noise has the law that it states: drawn alone, and in what a procedure hands out."""
+
+import os
+from typing import get_args
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from audited_procedures import CASES
+from mechanism_cases import MECHANISMS, NO_SAMPLER, TooNarrow
+from noise_law import DRAWS_MIN, LEVEL, variance, wrong_in, wrong_in_counts
+from release_audit import Floats, ReleaseCase, release
+
+from tacit_protocol.privacy.events import MechanismEvent
+from tacit_protocol.privacy.noise import NoiseSource, OpenDPNoise
+from tacit_protocol.procedures.registry import procedure_named
+
+pytestmark = pytest.mark.timeout(1800)
+
+LONG = os.environ.get("TACIT_LONG") == "1"
+
+SCALE = 2.0**20
+FAR = 2**60
+"""A value near the end of the room, where noise that saturated would lose its law."""
+
+NUMBERS_MIN = 1 if LONG else 60
+"""Fewest numbers of a release that is looked at: of small ones it takes thousands, left to ``make audit``."""
+
+LARGE = [
+    name
+    for name, case in CASES.items()
+    if procedure_named(case.study.procedure).numbers_released(case.study) >= NUMBERS_MIN
+]
+
+
+class OneDrawForAll:
+    """The planted mistake: one draw of the noise serves every coordinate."""
+
+    def gaussian(self, values: npt.NDArray[np.int64], scale: float) -> npt.NDArray[np.int64]:
+        return values + (OpenDPNoise().gaussian(values[:1], scale) - values[0])
+
+    laplace = gaussian
+
+
+def drawn(noise: NoiseSource, mechanism: str, draws: int, scale: float, value: int = 0) -> Floats:
+    start = np.full(draws, value, dtype=np.int64)
+    moved: npt.NDArray[np.int64] = getattr(noise, mechanism)(start, scale) - start
+    return moved / scale
+
+
+def methods(source: type) -> set[str]:
+    return {name for name in vars(source) if not name.startswith("_")}
+
+
+def test_every_mechanism_is_audited() -> None:
+    events = {get_args(event.model_fields["mechanism"].annotation)[0] for event in event_types()}
+    assert methods(NoiseSource) == set(MECHANISMS)
+    assert events == set(MECHANISMS) | set(NO_SAMPLER)
+    assert all(case.mechanism == name for name, cases in MECHANISMS.items() for case in cases.values())
+
+
+def event_types() -> tuple[type, ...]:
+    union, _ = get_args(MechanismEvent)
+    return get_args(union)
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+@pytest.mark.parametrize("value", [0, -FAR])
+def test_noise_has_its_law_wherever_it_is_added(mechanism: str, value: int) -> None:
+    assert wrong_in(mechanism, drawn(OpenDPNoise(), mechanism, DRAWS_MIN[mechanism], SCALE, value)) == []
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+@pytest.mark.parametrize("factor", [0.95, 1.05])
+def test_noise_five_percent_off_is_caught(mechanism: str, factor: float) -> None:
+    noise = TooNarrow(OpenDPNoise(), factor)
+    assert "variance" in wrong_in(mechanism, drawn(noise, mechanism, DRAWS_MIN[mechanism], SCALE))
+
+
+@pytest.mark.parametrize(("right", "other"), [("gaussian", "laplace"), ("laplace", "gaussian")])
+def test_noise_of_another_shape_and_the_right_variance_is_caught(right: str, other: str) -> None:
+    spread = 2**0.5 if other == "gaussian" else 0.5**0.5
+    noise = drawn(OpenDPNoise(), other, DRAWS_MIN[right], SCALE) * spread
+    assert wrong_in(right, noise) == ["cells"]
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+@pytest.mark.parametrize("factor", [0.95, 1.0, 1.05])
+def test_noise_is_the_discrete_law_not_the_rounded_one(mechanism: str, factor: float) -> None:
+    """At two steps the two differ: every integer from -4 to 4 has the discrete law's probability."""
+    scale, runs = 2.0, DRAWS_MIN[mechanism]
+    steps = np.arange(-200, 201)
+    exponents = steps**2 / (2 * scale**2) if mechanism == "gaussian" else abs(steps) / scale
+    weights = np.exp(-exponents)
+    noise = (drawn(OpenDPNoise(), mechanism, runs, scale * factor) * scale * factor).round().astype(int)
+    counts = np.array([np.sum(noise == step) for step in range(-4, 5)])
+    expected = (weights / weights.sum())[196:205]
+    assert wrong_in_counts(expected, np.append(counts, runs - counts.sum())) == (factor != 1.0)
+
+
+def noise_of(case: ReleaseCase, noise: NoiseSource) -> dict[tuple[str, str], Floats]:
+    """The noise on repeated releases, in stated scales, by mechanism and vector; enough for ``wrong_in``."""
+    procedure, table = procedure_named(case.study.procedure), case.neighbours(0)[0]
+    exact = release(case.study, table)
+    summary = procedure.summarise(case.study, table)
+    numbers: dict[str, int] = {}
+    for vector in exact.vectors.values():
+        numbers[vector.noise] = numbers.get(vector.noise, 0) + len(vector.values)
+    releases = max(DRAWS_MIN[mechanism] // count + 1 for mechanism, count in numbers.items())
+    found: dict[tuple[str, str], list[Floats]] = {}
+    for _ in range(releases):
+        for name, vector in procedure.privatise(case.study, summary, noise).vectors.items():
+            steps = np.array(vector.values, dtype=np.int64) - np.array(exact.vectors[name].values)
+            part = np.ldexp(steps.astype(np.float64), vector.exponent) / vector.scale
+            found.setdefault((vector.noise, name), []).append(part)
+    return {key: np.concatenate(parts) for key, parts in found.items()}
+
+
+def wrong_in_release(case: ReleaseCase, noise: NoiseSource) -> list[str]:
+    """What is wrong with the noise of a whole release, and in which of its vectors."""
+    drawn_noise = noise_of(case, noise)
+    wrong = [
+        f"{name}: variance" for (kind, name), part in drawn_noise.items() if variance(kind, part) < LEVEL
+    ]
+    for mechanism in {kind for kind, _ in drawn_noise}:
+        together = np.concatenate([part for (kind, _), part in drawn_noise.items() if kind == mechanism])
+        wrong += wrong_in(mechanism, together)
+    return wrong
+
+
+@pytest.mark.parametrize("name", LARGE)
+def test_a_release_carries_the_noise_that_it_states(name: str) -> None:
+    assert wrong_in_release(CASES[name], OpenDPNoise()) == []
+
+
+@pytest.mark.parametrize("noise", [TooNarrow(OpenDPNoise(), 0.95), TooNarrow(OpenDPNoise(), 1.05)])
+def test_a_release_with_noise_five_percent_off_is_caught(noise: NoiseSource) -> None:
+    assert "variance" in wrong_in_release(CASES["kernel_two_sample: ME, wide"], noise)
+
+
+def test_a_release_that_draws_once_for_all_its_numbers_is_caught() -> None:
+    assert "correlation" in wrong_in_release(CASES["kernel_two_sample: ME, wide"], OneDrawForAll())
