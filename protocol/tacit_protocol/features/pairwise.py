@@ -11,6 +11,7 @@ categories that agree, the sum is ((p + r - q a)^2 - (p + r + q a^2)) / 2. All (
 """
 
 import itertools
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -87,7 +88,7 @@ class Pairwise:
         """Return every column's part side by side, (rows, sum of ``part_widths``), each of norm 1."""
         return np.concatenate(self._part_list(rows), axis=1)
 
-    @property
+    @cached_property
     def factors(self) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
         """Positions in ``parts`` of the two factors of every coordinate, (dimension,) each."""
         starts = np.cumsum([0, *self.part_widths])
