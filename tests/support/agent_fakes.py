@@ -234,8 +234,9 @@ class World:
         limits = "" if "epsilon_per_study_max" in policy else "epsilon_per_study_max = 1.0\n"
         limits += "" if "respond_after_s_min" in policy else "respond_after_s_min = 0\n"
         approval = "" if "approval" in policy else 'approval = "automatic"\n'
+        analysts = "" if "analysts" in policy else 'analysts = ["*"]\n'
         (self.folder / "policy.toml").write_text(
-            f'{approval}{limits}delta_per_study_max = 1e-5\nanalysts = ["*"]\n{policy}\n'
+            f"{approval}{limits}delta_per_study_max = 1e-5\n{analysts}{policy}\n"
             '[data_sets.patients]\ncolumns = ["x", "absent"]\n'
         )
         database = "" if "database_url" in agent else 'database_url = "sqlite:///agent.sqlite3"\n'

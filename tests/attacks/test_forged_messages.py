@@ -1,0 +1,462 @@
+"""Forged, replayed, flipped, late and rolled-back messages, at each party that receives them."""
+
+import base64
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from attacked_agent import AttackedAgent, MakeAgent
+from planted import with_mistake
+from tester_federation import Federation, problem
+
+from tacit_protocol.domain.columns import CategoricalColumn, Domain, NumericColumn
+from tacit_protocol.messages.encoding import encode, encode_json
+from tacit_protocol.messages.study import Party, Study
+from tacit_protocol.messages.verdict import VerdictMessage
+from tacit_protocol.signing import envelope as envelope_module
+from tacit_protocol.signing.envelope import (
+    DECLINE_TYPE,
+    RELEASE_TYPE,
+    STUDY_TYPE,
+    VERDICT_TYPE,
+    EnvelopeError,
+    digest,
+    open_envelope,
+    seal,
+)
+from tacit_protocol.signing.keys import PrivateKey
+from tacit_services.agent import agent as agent_module
+from tacit_services.agent import intake as intake_module
+from tacit_services.agent.intake import Intake, StudyRefusedError
+from tacit_services.agent.schema import State
+from tacit_services.tester import answers as answers_module
+from tacit_services.tester import studies as studies_module
+from tacit_services.tester.answers import Answers
+from tacit_services.tester.endings import Signer
+from tacit_services.tester.studies import Identity, Studies
+
+CONSTANT_TEXTS = {
+    "this is not an envelope",
+    "the envelope is not in its one spelling",
+    "the envelope holds another type of message",
+    "the envelope names another key",
+    "the signature does not hold",
+}
+"""Everything that a receiver says of a forged envelope."""
+
+NO_SIGNER = Signer(PrivateKey.generate(), "tacit")
+
+UNKNOWN_ANALYST = "the policy does not list this analyst's key"
+
+
+@pytest.fixture
+def payloads_are_not_parsed(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """Call it, and from then on a receiver that parses a payload fails the test."""
+
+    def parsed(*_: Any, **__: Any) -> Any:
+        raise AssertionError("a payload was parsed before its signature was checked")
+
+    def forbid() -> None:
+        for module in (intake_module, agent_module, answers_module, studies_module):
+            monkeypatch.setattr(module, "decode", parsed)
+
+    return forbid
+
+
+def flips(envelope: bytes) -> Iterator[bytes]:
+    """Flip one bit at every byte position."""
+    for position in range(len(envelope)):
+        flipped = bytearray(envelope)
+        flipped[position] ^= 1 << (position % 8)
+        yield bytes(flipped)
+
+
+def at_the_agent(intake: Intake, study_digest: str, envelope: bytes) -> str:
+    """Return why the agent refuses an envelope."""
+    with pytest.raises(StudyRefusedError) as refused:
+        intake.authenticate(study_digest, envelope)
+    return refused.value.reason
+
+
+def forged(world: Any, study: Study) -> dict[str, bytes]:
+    """Return a study's envelope as forgers would send it."""
+    payload, mallory = encode(study), PrivateKey.generate()
+    honest, named = world.sealed(study)[0], study.analyst.key
+    return {
+        "another key under the analyst's name": seal(payload, STUDY_TYPE, mallory).replace(
+            mallory.public_hex.encode(), named.encode()
+        ),
+        "another payload under the analyst's signature": _with(
+            honest, payload=payload.replace(b"How", b"Why")
+        ),
+        "another type": seal(payload, RELEASE_TYPE, world.analyst),
+        "a decline relabelled": seal(payload, DECLINE_TYPE, world.analyst).replace(b"decline", b"study"),
+        "no signature": json.dumps(json.loads(honest) | {"signatures": []}).encode(),
+        "two signatures": json.dumps(
+            json.loads(honest) | {"signatures": json.loads(honest)["signatures"] * 2}
+        ).encode(),
+        "a signature of zeros": _with(honest, sig=bytes(64)),
+        "nothing": b"",
+    }
+
+
+def _with(envelope: bytes, payload: bytes | None = None, sig: bytes | None = None) -> bytes:
+    parsed = json.loads(envelope)
+    if payload is not None:
+        parsed["payload"] = base64.b64encode(payload).decode()
+    if sig is not None:
+        parsed["signatures"][0]["sig"] = base64.b64encode(sig).decode()
+    return encode_json(parsed)
+
+
+# Studies, at the agent.
+
+
+def test_forged_studies_are_refused_by_the_agent_before_they_are_parsed(
+    make_agent: MakeAgent, payloads_are_not_parsed: Callable[[], None]
+) -> None:
+    attacked = make_agent()
+    study = attacked.world.study()
+    named = attacked.world.sealed(study)[1]
+    payloads_are_not_parsed()
+    for envelope in (*forged(attacked.world, study).values(), *flips(attacked.world.sealed(study)[0])):
+        assert at_the_agent(attacked.agent.intake, named, envelope) in CONSTANT_TEXTS
+    assert attacked.opened == []
+
+
+def test_an_agent_that_skipped_the_signature_would_be_caught(make_agent: MakeAgent) -> None:
+    attacked = make_agent()
+    study = attacked.world.study()
+    envelope, named = attacked.world.sealed(study)
+    mistaken = with_mistake(
+        intake_module,
+        "payload = open_envelope(envelope, STUDY_TYPE, key)",
+        "payload = __import__('base64').b64decode(__import__('json').loads(envelope)['payload'])",
+    )
+    intake = mistaken.Intake(
+        attacked.agent.settings, attacked.agent.key.public_hex, attacked.agent.intake._policy, {}
+    )
+    wrong = _with(envelope, sig=bytes(64))
+    assert intake.authenticate(named, wrong) == study  # let through: at_the_agent would fail
+    assert at_the_agent(attacked.agent.intake, named, wrong) == "the signature does not hold"
+
+
+def test_a_study_by_an_unlisted_analyst_is_refused_before_its_signature_is_looked_at(
+    make_agent: MakeAgent, payloads_are_not_parsed: Callable[[], None]
+) -> None:
+    attacked = make_agent(policy=f'analysts = ["{"a" * 64}"]')
+    study = attacked.world.study()
+    envelope, named = attacked.world.sealed(study)
+    payloads_are_not_parsed()
+    assert at_the_agent(attacked.agent.intake, named, envelope) == UNKNOWN_ANALYST
+
+
+@pytest.mark.parametrize(
+    ("changes", "slug"),
+    [
+        ({"tester": Party(name="tester", key="7" * 64)}, "forbidden"),
+        ({"deadline": 9_999}, "study-expired"),
+        ({"procedure": "another"}, "study-refused"),
+    ],
+    ids=["another tester's", "expired", "another procedure"],
+)
+def test_a_true_study_that_is_not_for_here_and_now_is_declined_without_touching_data(
+    make_agent: MakeAgent, changes: dict[str, Any], slug: str
+) -> None:
+    attacked = make_agent()
+    asked = attacked.world.ask(attacked.tester, attacked.world.study(**changes))
+    attacked.turn()
+    assert (attacked.row(asked).state, attacked.row(asked).problem) == (State.REFUSED, slug)
+    assert (attacked.opened, attacked.debits()) == ([], [])
+
+
+def test_a_study_for_another_owner_replayed_here_is_declined_without_touching_data(
+    make_agent: MakeAgent,
+) -> None:
+    attacked = make_agent()
+    elsewhere = attacked.world.study().owners[1]
+    asked = attacked.world.ask(attacked.tester, attacked.world.study(owners=(elsewhere,)))
+    attacked.turn()
+    assert attacked.row(asked).problem == "forbidden"
+    assert (attacked.opened, attacked.debits()) == ([], [])
+
+
+def test_a_study_replayed_under_another_digest_is_refused_before_it_is_parsed(
+    make_agent: MakeAgent, payloads_are_not_parsed: Callable[[], None]
+) -> None:
+    attacked = make_agent()
+    envelope, _ = attacked.world.sealed(attacked.world.study())
+    payloads_are_not_parsed()
+    reason = at_the_agent(attacked.agent.intake, "0" * 64, envelope)
+    assert reason == "the study's bytes are not those that its digest names"
+
+
+def test_a_tester_rolled_back_to_before_the_release_gets_the_same_bytes_and_no_second_debit(
+    make_agent: MakeAgent,
+) -> None:
+    attacked = make_agent()
+    asked = attacked.world.ask(attacked.tester, attacked.world.study())
+    for _ in range(3):
+        attacked.turn()
+        attacked.tester.releases.clear()
+    assert len({body for _, _, body in attacked.tester.received}) == 1
+    assert len(attacked.tester.received) == 3
+    assert len(attacked.debits()) == 1
+    assert attacked.opened == ["patients"]
+    assert attacked.row(asked).state is State.SENT
+
+
+# A study tampered in any field.
+
+DOMAIN = Domain(
+    columns=(
+        NumericColumn(name="x", lower=0.0, upper=10.0, missing=1.0),
+        CategoricalColumn(name="absent", levels=("a", "b")),
+    )
+)
+
+
+def tampered(value: Any, path: str = "$") -> Iterator[tuple[str, Any]]:
+    """Yield a JSON value changed at every place in turn, with the place."""
+    if isinstance(value, dict):
+        yield f"{path} gains a key", value | {"added": 1}
+        for key, inner in value.items():
+            yield f"{path}.{key} is gone", {k: v for k, v in value.items() if k != key}
+            for place, changed in tampered(inner, f"{path}.{key}"):
+                yield place, value | {key: changed}
+    elif isinstance(value, list):
+        yield f"{path} loses an item", value[:-1]
+        yield f"{path} repeats an item", value + value[-1:]
+        yield f"{path} is reversed", value[::-1]
+        for index, inner in enumerate(value):
+            for place, changed in tampered(inner, f"{path}[{index}]"):
+                yield place, [*value[:index], changed, *value[index + 1 :]]
+    elif isinstance(value, str):
+        yield path, value[:-1] + ("0" if value[-1:] != "0" else "1")
+    elif value is None:
+        yield path, 1
+    else:
+        yield path, value + 1
+
+
+def tampered_studies(study: Study) -> list[tuple[str, bytes]]:
+    """Return every tampered encoding of a study that differs from it."""
+    original = encode(study)
+    changed = [(place, encode_json(value)) for place, value in tampered(json.loads(original))]
+    return [(place, payload) for place, payload in changed if payload != original]
+
+
+def refusals_of_tampering(attacked: AttackedAgent, study: Study) -> dict[str, str]:
+    """Put every tampered study to the agent under its true name and under its own; return the reasons."""
+    envelope, named = attacked.world.sealed(study)
+    reasons = {}
+    for place, payload in tampered_studies(study):
+        forgery = _with(envelope, payload=payload)
+        for name in (named, digest(payload)):
+            reasons[f"{place} as {name[:4]}"] = at_the_agent(attacked.agent.intake, name, forgery)
+        own = seal(payload, STUDY_TYPE, attacked.world.tester)
+        reasons[f"{place} by the tester"] = at_the_agent(attacked.agent.intake, digest(payload), own)
+    return reasons
+
+
+def test_a_study_tampered_in_any_field_is_refused_before_it_is_parsed_and_before_data_are_touched(
+    make_agent: MakeAgent, payloads_are_not_parsed: Callable[[], None]
+) -> None:
+    attacked = make_agent()
+    study = attacked.world.study(domain=DOMAIN, parameters={"a": [1, {"b": 0.5}]})
+    places = {place.partition(" ")[0] for place, _ in tampered_studies(study)}
+    for field in Study.model_fields:
+        assert any(place.startswith(f"$.{field}") for place in places), f"{field} was not tampered with"
+    attacked = make_agent(world=attacked.world, policy=f'analysts = ["{attacked.world.analyst.public_hex}"]')
+    payloads_are_not_parsed()
+    reasons = refusals_of_tampering(attacked, study)
+    assert len(reasons) > 3 * 100
+    assert set(reasons.values()) == {"the signature does not hold", UNKNOWN_ANALYST}
+    assert attacked.opened == []
+
+
+def test_a_tampered_study_offered_by_the_tester_is_declined_and_nothing_is_read(
+    make_agent: MakeAgent,
+) -> None:
+    attacked = make_agent()
+    study = attacked.world.study(domain=DOMAIN)
+    envelope, _ = attacked.world.sealed(study)
+    payloads = [payload for place, payload in tampered_studies(study) if "." in place][::10]
+    for payload in payloads:
+        attacked.tester.add(_with(envelope, payload=payload), digest(payload), study.deadline)
+    attacked.turn()
+    assert attacked.opened == []
+    assert attacked.debits() == []
+    assert len(attacked.tester.declines) == len(payloads)
+
+
+# Releases and other answers, at the tester.
+
+
+def studies_of(federation: Federation) -> Studies:
+    return Studies(federation.engine, Identity("tester", federation.parties.tester.public_hex))
+
+
+def answers_of(federation: Federation, study: str) -> Answers:
+    """Return what takes answers at a tester that has read the study."""
+    studies = studies_of(federation)
+    studies.parsed(study)
+    return Answers(federation.engine, studies, NO_SIGNER, lambda: federation.now)
+
+
+def refused_by_the_tester(federation: Federation, answers: Answers, study: str, envelope: bytes) -> str:
+    """Return why the tester's own code refuses a release of north."""
+    with pytest.raises(EnvelopeError) as refused:
+        answers.take_release(study, "north", envelope, federation.parties.owners["north"].public_hex)
+    return str(refused.value)
+
+
+def test_flipped_releases_are_refused_by_the_tester_before_they_are_parsed(
+    federation: Federation, payloads_are_not_parsed: Callable[[], None]
+) -> None:
+    study = federation.create()
+    federation.get(f"/v1/studies/{study}")  # the study itself is parsed, once
+    answers = answers_of(federation, study)
+    release = federation.parties.release(study, "north")
+    payloads_are_not_parsed()
+    for flipped in flips(release):
+        assert refused_by_the_tester(federation, answers, study, flipped) in CONSTANT_TEXTS
+    for flipped in list(flips(release))[::100]:
+        response = federation.release(study, "north", envelope=flipped)
+        assert (response.status_code, problem(response)) == (400, "invalid-signature")
+        assert response.json()["detail"] in CONSTANT_TEXTS
+
+
+def test_flipped_studies_are_refused_by_the_tester_before_they_are_parsed(
+    federation: Federation, payloads_are_not_parsed: Callable[[], None]
+) -> None:
+    study, envelope = federation.parties.sealed_study()
+    studies = studies_of(federation)
+    payloads_are_not_parsed()
+    analyst = federation.parties.analyst.public_hex
+    for flipped in flips(envelope):
+        with pytest.raises(EnvelopeError) as refused:
+            studies.create(study, flipped, analyst, int(federation.now))
+        assert str(refused.value) in CONSTANT_TEXTS
+
+
+def test_an_envelope_reader_that_ignored_the_signature_would_be_caught(
+    federation: Federation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study = federation.create()
+    answers = answers_of(federation, study)
+    flipped = _with(federation.parties.release(study, "north"), sig=bytes(64))
+    assert refused_by_the_tester(federation, answers, study, flipped) == "the signature does not hold"
+    mistaken = with_mistake(
+        envelope_module, "verify_signature(public_hex, signature, _encoding(payload, payload_type))", "pass"
+    )
+    monkeypatch.setattr(answers_module, "open_envelope", mistaken.open_envelope)
+    with pytest.raises(pytest.fail.Exception, match="DID NOT RAISE"):
+        refused_by_the_tester(federation, answers, study, flipped)
+
+
+@pytest.mark.parametrize(
+    ("replay", "slug"),
+    [
+        (lambda p, old, new: p.release(old, "north"), "digest-mismatch"),
+        (lambda p, old, new: p.release(new, "south"), "invalid-signature"),
+        (lambda p, old, new: p.release(new, "north", party="south"), "digest-mismatch"),
+        (lambda p, old, new: p.decline(new, "north"), "invalid-signature"),
+        (lambda p, old, new: p.cancellation(new), "invalid-signature"),
+        (lambda p, old, new: p.sealed_study()[1], "invalid-signature"),
+    ],
+    ids=[
+        "of another study",
+        "of another owner",
+        "naming another owner",
+        "a decline",
+        "a cancellation",
+        "a study",
+    ],
+)
+def test_replayed_answers_are_refused_by_the_tester(
+    federation: Federation, replay: Callable[[Any, str, str], bytes], slug: str
+) -> None:
+    old, new = federation.create(), federation.create(title="Again?")
+    response = federation.release(new, "north", envelope=replay(federation.parties, old, new))
+    assert problem(response) == slug
+    assert not federation.get(f"/v1/studies/{new}").json()["owners"][0]["sent"]
+
+
+def test_a_release_for_another_tester_is_unknown_here(federation: Federation) -> None:
+    elsewhere, envelope = federation.parties.sealed_study(tester=Party(name="tester", key="7" * 64))
+    refused = federation.put(f"/v1/studies/{elsewhere}", federation.parties.analyst, envelope)
+    assert problem(refused) == "study-refused"
+    assert problem(federation.release(elsewhere, "north")) == "unknown-study"
+
+
+def test_late_answers_and_those_of_strangers_are_refused(federation: Federation) -> None:
+    study = federation.create()
+    stranger = federation.put(
+        f"/v1/studies/{study}/releases/north",
+        PrivateKey.generate(),
+        federation.parties.release(study, "north"),
+    )
+    assert problem(stranger) == "unknown-party"
+    analyst = federation.put(
+        f"/v1/studies/{study}/releases/north",
+        federation.parties.analyst,
+        federation.parties.release(study, "north"),
+    )
+    assert problem(analyst) == "forbidden"
+    federation.now += 3601
+    assert problem(federation.release(study, "north")) == "study-expired"
+
+
+def test_a_second_release_never_takes_the_place_of_the_first(federation: Federation) -> None:
+    study = federation.create()
+    assert federation.release(study, "north", value=7).status_code == 201
+    for value in (6, 8):
+        assert problem(federation.release(study, "north", value=value)) == "conflicting-upload"
+    assert federation.release(study, "north", value=7).status_code == 200
+
+
+# Verdicts, at the agent.
+
+
+def test_forged_verdicts_are_refused_by_the_agent_before_they_are_parsed(
+    make_agent: MakeAgent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attacked = make_agent()
+    asked = attacked.world.ask(attacked.tester, attacked.world.study())
+    attacked.turn()
+    message = VerdictMessage(study=asked, outcome="cancelled", releases={}, software="tacit")
+    honest = seal(encode(message), VERDICT_TYPE, attacked.world.tester)
+    other = message.model_copy(update={"study": "0" * 64})
+
+    def offer(envelope: bytes) -> bool:
+        attacked.tester.verdicts[asked] = envelope
+        attacked.agent.fetch_verdicts()
+        return attacked.row(asked).verdict is not None
+
+    with monkeypatch.context() as patched:
+        patched.setattr(
+            agent_module, "decode", lambda *_: pytest.fail("parsed before the signature was checked")
+        )
+        for envelope in (
+            *flips(honest),
+            seal(encode(message), VERDICT_TYPE, attacked.world.analyst),
+            seal(encode(message), STUDY_TYPE, attacked.world.tester),
+        ):
+            assert not offer(envelope)
+    assert not offer(seal(encode(other), VERDICT_TYPE, attacked.world.tester))
+    assert offer(honest)
+
+
+def test_a_verdict_is_never_rolled_back(make_agent: MakeAgent) -> None:
+    attacked = make_agent()
+    asked = attacked.world.ask(attacked.tester, attacked.world.study())
+    attacked.turn()
+    first = VerdictMessage(study=asked, outcome="cancelled", releases={}, software="tacit 2")
+    for message in (first, first.model_copy(update={"software": "tacit 1"})):
+        attacked.tester.verdicts[asked] = seal(encode(message), VERDICT_TYPE, attacked.world.tester)
+        attacked.agent.fetch_verdicts()
+    kept = attacked.row(asked).verdict
+    assert kept == seal(encode(first), VERDICT_TYPE, attacked.world.tester)
+    assert open_envelope(kept, VERDICT_TYPE, attacked.world.tester.public_hex) == encode(first)
