@@ -2,9 +2,9 @@
 
     python -m benchmarks.two_sample --runs 500 --out docs/benchmarks/two-sample.md
 
-Every run draws data, releases them through the procedure that the services use, and computes the verdict.
-Runs of one (problem, n) are shared by all epsilons and methods; noise is always fresh. On these synthetic data
-the noise is numpy's, rounded to the grid, which has the law of OpenDP's to nine digits and is drawn thirty
+Every run draws data, releases them through the services' own procedure, and computes the verdict.
+Runs of one (problem, n) are shared by all epsilons and methods; noise is always fresh. On synthetic data
+it is numpy's, rounded to the grid, which has the law of OpenDP's to nine digits and is drawn thirty
 times faster; ``--noise opendp`` uses OpenDP's.
 """
 
