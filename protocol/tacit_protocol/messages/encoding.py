@@ -19,6 +19,14 @@ MESSAGE_BYTES_MAX = 2**20
 DEPTH_MAX = 32
 """Deepest nesting. A study's deepest value lies 6 levels down; readers' stacks give out near 1000."""
 
+VALUES_MAX = 2**18
+"""Most values of one message. A release has 36 000 numbers, 200 locations of 1000 columns have 200 000; a
+mebibyte of them, "0,0,0,...", would take a reader thirty."""
+
+CONTAINERS_MAX = 2**15
+"""Most arrays and objects of one message: each takes a reader hundreds of bytes. A study of 1000 categorical
+columns and 1000 owners has 3000."""
+
 INTEGER_MIN, INTEGER_MAX = -(2**63), 2**63 - 1
 """Integers are 64-bit, so that every reader holds them exactly."""
 
@@ -131,8 +139,11 @@ def _refuse_ambiguous_json(data: bytes) -> None:
         text = data.decode("utf-8")
     except UnicodeDecodeError:
         raise MessageError("the message is not UTF-8") from None
-    if _depth(text) > DEPTH_MAX:
+    bare = _STRINGS.sub("", text)
+    if _depth(bare) > DEPTH_MAX:
         raise MessageError("the message is nested too deeply")
+    if bare.count(",") >= VALUES_MAX or bare.count("[") + bare.count("{") > CONTAINERS_MAX:
+        raise MessageError("the message holds too many values")
     if _NUL.search(text):
         raise MessageError("text may not hold the NUL character, which databases cannot keep")
     try:
@@ -147,11 +158,14 @@ def _refuse_ambiguous_json(data: bytes) -> None:
         raise MessageError("this is not valid JSON") from None
 
 
-def _depth(text: str) -> int:
+def _depth(bare: str) -> int:
+    """Return how deep JSON without its strings is nested, or a depth beyond the deepest allowed."""
     deepest = depth = 0
-    for bracket in re.findall(r"[\[\]{}]", _STRINGS.sub("", text)):
-        depth += 1 if bracket in "[{" else -1
+    for bracket in re.finditer(r"[\[\]{}]", bare):
+        depth += 1 if bracket[0] in "[{" else -1
         deepest = max(deepest, depth)
+        if deepest > DEPTH_MAX:
+            break
     return deepest
 
 
