@@ -1,0 +1,201 @@
+"""Real agents and a real tester for the fault tests: keys from names, repeatable noise, a small procedure."""
+
+import hashlib
+from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+from agent_fakes import FakeSum
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from fastapi import FastAPI
+from pydantic import BaseModel
+from sqlalchemy.engine import Connection, Engine
+
+from tacit_protocol.domain.columns import Domain, NumericColumn
+from tacit_protocol.messages.encoding import encode
+from tacit_protocol.messages.release import Release
+from tacit_protocol.messages.study import Owner, Party, Study
+from tacit_protocol.privacy.accounting import compose_epsilon_micro
+from tacit_protocol.privacy.events import MechanismEvent
+from tacit_protocol.privacy.guarantee import Budget
+from tacit_protocol.procedures.base import Progress
+from tacit_protocol.signing.envelope import STUDY_TYPE, digest, seal
+from tacit_protocol.signing.keys import PrivateKey
+from tacit_protocol.strict import StrictModel
+from tacit_services.agent.agent import Agent
+from tacit_services.agent.policy import Policy
+from tacit_services.agent.settings import AgentSettings, DataSetSettings
+from tacit_services.agent.tester_client import TesterClient
+from tacit_services.ledger import accounts, verification
+from tacit_services.tester.app import create_tester
+from tacit_services.tester.settings import TesterSettings
+from tacit_services.tester.tables import PARTIES
+
+URL = "http://tester.example"
+NOW = 1_800_000_000
+"""The Unix time at which every test begins."""
+
+CAP = Budget.of("2", "1e-5")
+
+
+def key_of(name: str) -> PrivateKey:
+    """Return a party's key: the same in every run."""
+    return PrivateKey(Ed25519PrivateKey.from_private_bytes(hashlib.sha256(name.encode()).digest()))
+
+
+class SeededNoise:
+    """Laplace noise with a seed, and a count of its draws. For tests alone."""
+
+    def __init__(self, seed: int) -> None:
+        self._rng = np.random.default_rng(seed)
+        self.draws = 0
+
+    def laplace(self, values: npt.NDArray[np.int64], scale: float) -> npt.NDArray[np.int64]:
+        self.draws += 1
+        return values + np.rint(self._rng.laplace(scale=scale, size=values.shape)).astype(np.int64)
+
+    def gaussian(self, values: npt.NDArray[np.int64], scale: float) -> npt.NDArray[np.int64]:
+        raise NotImplementedError
+
+
+class PooledVerdict(StrictModel):
+    """The owners' sums, each weighted by its place in the roster, so that no two may be exchanged."""
+
+    total: float
+
+
+class PooledSum(FakeSum):
+    """The agent tests' sum, with a verdict."""
+
+    name: ClassVar[str] = "pooled_sum"
+    Verdict: ClassVar[type[BaseModel]] = PooledVerdict
+
+    def assemble(
+        self, study: Study, releases: Mapping[str, Release], progress: Progress | None = None
+    ) -> BaseModel:
+        if progress is not None:
+            progress(0.5, "adding")
+        sums = [releases[owner.name].vectors["sum"].values[0] for owner in study.owners]
+        return PooledVerdict(total=float(sum((place + 1) * value for place, value in enumerate(sums))))
+
+
+PROCEDURE = PooledSum()
+
+
+def study_of(owners: Iterable[str], **changes: Any) -> Study:
+    fields: dict[str, Any] = {
+        "title": "How high is x?",
+        "procedure": PooledSum.name,
+        "parameters": {},
+        "domain": Domain(columns=(NumericColumn(name="x", lower=0.0, upper=10.0),)),
+        "owners": tuple(
+            Owner(name=name, key=key_of(name).public_hex, data_set="patients") for name in owners
+        ),
+        "tester": Party(name="tester", key=key_of("tester").public_hex),
+        "analyst": Party(name="ada", key=key_of("ada").public_hex),
+        "budget": Budget.of("0.5", "1e-6"),
+        "level": 0.05,
+        "created_at": NOW,
+        "deadline": NOW + 30 * 24 * 3600,
+        "respond_after_s": 0,
+        "seed": "0" * 32,
+    }
+    return Study(**{**fields, **changes})
+
+
+def sealed(study: Study) -> tuple[str, bytes]:
+    """Return a study's digest and envelope."""
+    payload = encode(study)
+    return digest(payload), seal(payload, STUDY_TYPE, key_of("ada"))
+
+
+def make_tester(folder: Path, url: str, engine: Engine, clock: Callable[[], float]) -> FastAPI:
+    """Put a tester together on an engine that is up to date."""
+    key_file = folder / "tester.pem"
+    key_file.write_bytes(key_of("tester").to_pem())
+    return create_tester(TesterSettings(name="tester", url=url, key_file=key_file), engine, clock)
+
+
+def make_agent(
+    folder: Path,
+    name: str,
+    *,
+    engine: Engine,
+    client: TesterClient,
+    noise: SeededNoise,
+    clock: Callable[[], float],
+    by_hand: bool = False,
+) -> Agent:
+    """Put an owner's agent together on an engine that is up to date. Each owner has other patients."""
+    source = folder / f"{name}.csv"
+    if not source.exists():
+        source.write_text("x\n" + "".join(f"{(i + len(name)) % 10}\n" for i in range(60)))
+    data_set = DataSetSettings(
+        name="patients", source=str(source), epsilon=CAP.epsilon, delta=CAP.delta, folder=folder
+    )
+    settings = AgentSettings(
+        name=name,
+        key_file=folder / "unused",
+        tester_url=URL,
+        tester_key=key_of("tester").public_hex,
+        policy_file=folder / "unused",
+        poll_wait_s=0,
+        data_sets=(data_set,),
+    )
+    policy = Policy.model_validate_json(
+        '{"approval":"%s","epsilon_per_study_max":1.0,"delta_per_study_max":1e-5,"respond_after_s_min":0,'
+        '"analysts":["*"],"data_sets":{"patients":{"columns":["x"]}}}'
+        % ("by-hand" if by_hand else "automatic")
+    )
+    procedures = {PooledSum.name: PROCEDURE}
+    agent = Agent(
+        settings,
+        policy,
+        key_of(name),
+        engine=engine,
+        client=client,
+        procedures=procedures,
+        noise=noise,
+        clock=clock,
+    )
+    agent.open_accounts()
+    return agent
+
+
+def enrol(connection: Connection, owners: Iterable[str]) -> None:
+    """Write the parties' rows, as enrolments would."""
+    roles = {"ada": "analyst"} | dict.fromkeys(owners, "owner")
+    rows = [
+        {"name": name, "key": key_of(name).public_hex, "role": role, "enrolled_at": 0}
+        for name, role in roles.items()
+    ]
+    connection.execute(PARTIES.insert(), rows)
+
+
+@lru_cache(10_000)
+def _remembered(events: tuple[MechanismEvent, ...], delta_pico: int) -> int:
+    return compose_epsilon_micro(events, delta_pico)
+
+
+def compose(events: Iterable[MechanismEvent], delta_pico: int) -> int:
+    """The accountant, which remembers what it has worked out: thousands of histories spend alike."""
+    return _remembered(tuple(sorted(events, key=repr)), delta_pico)
+
+
+def remember_compositions() -> Callable[[], None]:
+    """Let ledgers use :func:`compose`; returns what puts the accountant itself back."""
+    functions: list[Any] = [accounts.set_caps, accounts.debit]
+    before = accounts.composed.__defaults__, verification.verify.__defaults__
+    for function in functions:
+        function.__kwdefaults__["compose"] = compose
+    accounts.composed.__defaults__ = verification.verify.__defaults__ = (compose,)
+
+    def restore() -> None:
+        for function in functions:
+            function.__kwdefaults__["compose"] = compose_epsilon_micro
+        accounts.composed.__defaults__, verification.verify.__defaults__ = before
+
+    return restore
