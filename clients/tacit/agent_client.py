@@ -1,7 +1,7 @@
 """A client of one's own agent: what the steward's command asks it. Only the agent's own key may call."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -69,6 +69,14 @@ class AgentClient:
     def ledger(self, data_set: str | None = None) -> list[dict[str, Any]]:
         """List the ledger's entries: every budget spent on every data set."""
         return self._items("/v1/ledger", {"data_set": data_set} if data_set else {})
+
+    def verify_ledger(self, kept_hashes: Sequence[str] = ()) -> dict[str, Any]:
+        """Have the agent check its whole ledger: ``ok``, ``accounts`` with their head hashes, and ``faults``.
+
+        ``kept_hashes`` are head hashes that were kept in another place; each must still be an entry's.
+        """
+        query = {"kept": ",".join(kept_hashes)} if kept_hashes else {}
+        return self._object(HttpRequest("GET", "/v1/ledger/verification", query))
 
     def close(self) -> None:
         """Close the connections."""

@@ -1,6 +1,7 @@
 """`tacit ledger`: every budget spent on every data set of an owner."""
 # ruff: noqa: PLC0415 (imports wait until a command runs, so that --help is quick)
 
+import re
 from pathlib import Path
 from typing import Annotated
 
@@ -8,7 +9,7 @@ import typer
 
 from tacit.command.output import AGENT_FILE, AgentFile, Json
 
-app = typer.Typer(name="ledger", help="Show and export an owner's ledger.", no_args_is_help=True)
+app = typer.Typer(name="ledger", help="Show, verify and export an owner's ledger.", no_args_is_help=True)
 
 DataSet = Annotated[str | None, typer.Option(help="Only this data set.")]
 FIELDS = ("sequence", "at", "data_set", "kind", "study", "epsilon_micro", "delta_pico", "spent_after_micro")
@@ -74,6 +75,46 @@ def export(
         print_json({"output": str(output), "entries": len(entries)})
         return
     lines(f"Wrote {len(entries)} entries to {output}.")
+
+
+@app.command("verify")
+def verify(
+    kept: Annotated[
+        list[str] | None, typer.Option(help="A head hash that was kept elsewhere: it must still be there.")
+    ] = None,
+    config: AgentFile = AGENT_FILE,
+    as_json: Json = False,
+) -> None:
+    """Check that no entry was changed, removed, added or reordered. Exit code 1 where one was."""
+    from tacit.command.connect import agent_client
+    from tacit.command.output import epsilon_text, lines, print_json, table
+    from tacit.errors import InputError
+
+    hashes = kept or []
+    if not all(re.fullmatch("[0-9a-f]{64}", one) for one in hashes):
+        raise InputError("--kept must be 64 hexadecimal digits, as this command shows them")
+    with agent_client(config) as client:
+        report = client.verify_ledger(hashes)
+    if as_json:
+        print_json(report)
+    else:
+        table(
+            ("Head hash", "Data set", "Entries", "Epsilon spent"),
+            [
+                (
+                    account["head_hash"],
+                    account["data_set"],
+                    account["entries"],
+                    epsilon_text(account["spent_micro"]),
+                )
+                for account in report["accounts"]
+            ],
+        )
+        lines(*(f"Damaged: {fault}" for fault in report["faults"]))
+        if report["ok"]:
+            lines("The ledger is whole. Keep the head hashes in another place: --kept compares them later.")
+    if not report["ok"]:
+        raise typer.Exit(1)
 
 
 def _when(at: object) -> str:

@@ -1,38 +1,55 @@
-"""``python -m tacit_services.agent serve|check --config FILE``."""
+"""``python -m tacit_services.agent serve|check|verify --config FILE``."""
 
 import argparse
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from tacit_protocol.procedures.registry import PROCEDURES
 from tacit_services.agent.check import check, text_of_report
 from tacit_services.agent.service import run
+from tacit_services.agent.verify import text_of_verification, verify_offline
 from tacit_services.ledger.errors import LedgerDamagedError
 from tacit_services.shared.database import DatabaseError
 from tacit_services.shared.settings import SettingsError
+
+COMMANDS = {
+    "serve": "run the agent",
+    "check": "read configuration, policy and data",
+    "verify": "check the ledger, without the agent",
+}
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command; returns its exit status."""
     parser = argparse.ArgumentParser(prog="python -m tacit_services.agent", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
-    for name, words in (("serve", "run the agent"), ("check", "read configuration, policy and data")):
+    for name, words in COMMANDS.items():
         command = commands.add_parser(name, help=words)
         command.add_argument("--config", type=Path, default=None, help="agent.toml")
-        if name == "check":
+        if name != "serve":
             command.add_argument("--json", action="store_true", help="print the report as JSON")
+        if name == "verify":
+            command.add_argument("--kept", action="append", default=[], help="a head hash kept elsewhere")
     chosen = parser.parse_args(arguments)
     if chosen.command == "check":
-        report = check(chosen.config)
-        sys.stdout.write((json.dumps(report) if chosen.json else text_of_report(report)) + "\n")
-        return 0 if report["ok"] else 1
+        return _report(check(chosen.config), text_of_report, chosen.json)
     try:
+        if chosen.command == "verify":
+            report = verify_offline(chosen.config, chosen.kept)
+            return _report(report, text_of_verification, chosen.json)
         run(chosen.config, PROCEDURES)
     except (SettingsError, LedgerDamagedError, DatabaseError) as error:
         sys.stderr.write(f"{error}\n")
         return 1
     return 0
+
+
+def _report(report: dict[str, Any], text: Callable[[dict[str, Any]], str], as_json: bool) -> int:
+    sys.stdout.write((json.dumps(report) if as_json else text(report)) + "\n")
+    return 0 if report["ok"] else 1
 
 
 if __name__ == "__main__":

@@ -14,13 +14,18 @@ from tacit_services.agent import views
 from tacit_services.agent.agent import Agent, AlreadyDecidedError
 from tacit_services.agent.schema import REASON_LENGTH, State
 from tacit_services.agent.studies import StudyRow, count_by_state, page_of_studies, study_row
-from tacit_services.ledger.verification import export
+from tacit_services.ledger.verification import export, inspect
 from tacit_services.shared.database import check_database, run_transaction
 from tacit_services.shared.http_app import BearerToken, body_schema, create_app, json_body, json_response
 from tacit_services.shared.problem_responses import ProblemError
 
 PAGE_SIZE = 100
 """Studies in one page of a list."""
+
+HASHES_MAX = 100
+"""Kept hashes in one question."""
+
+HashList = Annotated[str, Query(pattern=f"^[0-9a-f]{{64}}(,[0-9a-f]{{64}}){{0,{HASHES_MAX - 1}}}$")]
 
 DigestPath = Annotated[str, Path(pattern="^[0-9a-f]{64}$")]
 
@@ -106,6 +111,15 @@ def _add_reading(app: FastAPI, agent: Agent, owner: list[Any]) -> None:
             agent.engine, lambda connection: export(connection, data_set), read_only=True
         )
         return json_response({"entries": entries, "next": None})
+
+    @app.get("/v1/ledger/verification", dependencies=owner)
+    def verify_ledger(kept: HashList | None = None) -> Response:
+        """Check the whole ledger, and that each of the kept hashes (comma between) is still an entry's."""
+        hashes = kept.split(",") if kept else []
+        inspection = run_transaction(
+            agent.engine, lambda connection: inspect(connection, kept_hashes=hashes), read_only=True
+        )
+        return json_response(views.ledger_verification(inspection))
 
 
 def _add_deciding(app: FastAPI, agent: Agent, surroundings: Surroundings, owner: list[Any]) -> None:

@@ -1,5 +1,6 @@
 """What the owner's interface shows of studies and data sets."""
 
+from dataclasses import asdict
 from typing import Any
 
 import sqlalchemy as sa
@@ -15,6 +16,7 @@ from tacit_services.agent.intake import StudyRefusedError
 from tacit_services.agent.plain_words import plain_words
 from tacit_services.agent.studies import StudyRow, count_by_state
 from tacit_services.ledger.accounts import account_of, left_micro, spent_micro
+from tacit_services.ledger.verification import Inspection
 from tacit_services.shared.database import run_transaction
 
 
@@ -42,6 +44,15 @@ def _data_set(connection: sa.Connection, agent: Agent, name: str) -> dict[str, A
         "delta_cap_pico": account.delta_cap_pico,
         "epsilon_spent_micro": spent_micro(connection, name),
         "epsilon_left_micro": left_micro(connection, name),
+    }
+
+
+def ledger_verification(inspection: Inspection) -> dict[str, Any]:
+    """Return whether the ledger is whole, each account's head hash, and what is wrong."""
+    return {
+        "ok": not inspection.faults,
+        "accounts": [asdict(account) for account in inspection.accounts],
+        "faults": list(inspection.faults),
     }
 
 

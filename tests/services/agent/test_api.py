@@ -107,6 +107,7 @@ def test_only_the_owners_key_for_this_agent_may_call(setup: Setup) -> None:
         ("GET", "/v1/studies"),
         ("GET", f"/v1/studies/{'a' * 64}"),
         ("GET", "/v1/ledger"),
+        ("GET", "/v1/ledger/verification"),
         ("POST", f"/v1/studies/{'a' * 64}/approval"),
         ("POST", f"/v1/studies/{'a' * 64}/decline"),
     ],

@@ -1,0 +1,43 @@
+"""``verify``: check the ledger in the agent's database, without the agent; changes and sends nothing."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy.engine import make_url
+
+from tacit_services.agent.settings import AgentSettings
+from tacit_services.agent.views import ledger_verification
+from tacit_services.ledger.verification import inspect
+from tacit_services.shared.database import create_engine, run_transaction
+from tacit_services.shared.settings import SettingsError
+
+
+def verify_offline(config: Path | None, kept_hashes: Iterable[str] = ()) -> dict[str, Any]:
+    """Return what the agent's interface answers to ``GET /v1/ledger/verification``.
+
+    Raises:
+        SettingsError: the settings cannot be read, or there is no database yet.
+        DatabaseError: the database cannot be read.
+    """
+    settings = AgentSettings.load(config)
+    url = make_url(settings.database_url)
+    if url.get_backend_name() == "sqlite" and not Path(str(url.database)).is_file():
+        raise SettingsError("there is no ledger yet: the agent makes it when it first starts")
+    engine = create_engine(settings.database_url)
+    kept = list(kept_hashes)
+    try:
+        found = run_transaction(engine, lambda c: inspect(c, kept_hashes=kept), read_only=True)
+    finally:
+        engine.dispose()
+    return ledger_verification(found)
+
+
+def text_of_verification(report: dict[str, Any]) -> str:
+    """Return the report as lines for a terminal."""
+    lines = [
+        f"{account['data_set']}: {account['entries']} entries, head {account['head_hash']}"
+        for account in report["accounts"]
+    ]
+    lines += [f"damaged: {fault}" for fault in report["faults"]]
+    return "\n".join([*lines, "the ledger is whole" if report["ok"] else "the ledger is damaged"])
