@@ -7,8 +7,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from tacit_protocol.messages.encoding import MESSAGE_BYTES_MAX
 from tacit_services.shared.problem_responses import ProblemError, problem_response
 
-BODY_TIMEOUT_S = 30.0
-"""How long a body may take to arrive: one mebibyte at 280 kbit/s."""
+BODY_TIMEOUT_S = 10.0
+"""How long a body may take to arrive: one mebibyte at 840 kbit/s."""
 
 DRAINED_BYTES_MAX = 2**24
 """How much of an oversized body is read and dropped, so that its sender gets to read the refusal."""

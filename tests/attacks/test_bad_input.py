@@ -1,0 +1,378 @@
+"""Bad input to both services: made from their OpenAPI documents, and raw bytes that none would make."""
+
+import asyncio
+import itertools
+import json
+import socket
+import threading
+import time
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import httpx
+import pytest
+import schemathesis
+from attacked_agent import AttackedAgent
+from fastapi import FastAPI
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from long_runs import choose
+from schemathesis import GenerationMode
+from starlette.requests import Request
+from starlette.responses import Response
+from study_parties import Parties
+from tester_federation import URL, Federation
+
+from tacit_protocol.messages.problems import MEDIA_TYPE, PROBLEMS
+from tacit_protocol.signing.keys import PrivateKey
+from tacit_protocol.signing.tokens import issue_token
+from tacit_services.agent.api import Surroundings, create_agent_app
+from tacit_services.shared import http_server
+from tacit_services.shared.http_app import create_app, json_bytes, json_response
+from tacit_services.shared.http_server import Stopping, make_server
+from tacit_services.shared.limits import BODY_TIMEOUT_S, DRAINED_BYTES_MAX
+
+CANARY = "Xc4nary7"
+
+EXAMPLES = choose(120, 3000)
+"""Requests that are made from each service's document."""
+
+SLOW_TIMEOUT_S = choose(1.5, 10.0)
+"""How long the server waits for slow headers and bodies in the timed test."""
+
+P99_S_MAX = choose(5.0, 1.0)
+"""What honest requests may take meanwhile: the promise is 1 s, and other work may run beside make test."""
+
+
+class Service:
+    """A service's app, and requests to it by a known party."""
+
+    def __init__(self, app: FastAPI, keys: list[PrivateKey], audience: str, now: int) -> None:
+        self.app, self.keys, self._audience, self._now = app, keys, audience, now
+        self.document: dict[str, Any] = app.openapi()
+        self.public_text = json.dumps(self.document) + json.dumps(
+            [(p.slug, p.title, p.advice, p.status) for p in PROBLEMS.values()]
+        )
+
+    async def send(self, method: str, url: str, **sent: Any) -> httpx.Response:
+        headers = dict(sent.pop("headers", None) or {})
+        key = sent.pop("key", self.keys[0])
+        headers["authorization"] = f"Bearer {issue_token(key, self._audience, self._now)}"
+        transport = httpx.ASGITransport(app=self.app)  # an exception that escaped the app fails the test
+        async with httpx.AsyncClient(transport=transport, base_url="http://service") as client:
+            return await client.request(method, url, headers=headers, **sent)
+
+    def call(self, method: str, url: str, **sent: Any) -> httpx.Response:
+        return asyncio.run(self.send(method, url, **sent))
+
+    def uploads(self) -> list[tuple[str, str]]:
+        """Return method and path of everything that takes a body."""
+        return [
+            (method.upper(), path.format(digest="a" * 64, owner="north"))
+            for path, operations in self.document["paths"].items()
+            for method, operation in operations.items()
+            if "requestBody" in operation
+        ]
+
+
+@pytest.fixture(scope="module")
+def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Service]]:
+    """Both services, each asked by a party that may ask everything it can."""
+    folder = tmp_path_factory.mktemp("bad-input")
+    parties = Parties(1_800_000_000)
+    federation = Federation(folder, f"sqlite:///{folder / 'tester.sqlite3'}", parties)
+    federation.app.state.stopping.requested = True  # long polls answer at once
+    federation.enrol_everyone()
+    (folder / "agent").mkdir()
+    attacked = AttackedAgent(folder / "agent")
+    app = create_agent_app(attacked.agent, Surroundings("0", lambda: True, lambda: None))
+    yield {
+        "tester": Service(
+            federation.app, [parties.tester, parties.analyst, parties.owners["north"]], URL, parties.now
+        ),
+        "agent": Service(app, [attacked.world.agent], "agent:north", int(attacked.clock())),
+    }
+    federation.engine.dispose()
+    attacked.agent.engine.dispose()
+
+
+def strings_in(value: Any) -> Iterator[str]:
+    """Yield every text in a request's parts, keys included."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, bytes):
+        yield value.decode("latin-1")
+    elif isinstance(value, dict):
+        for key, inner in value.items():
+            yield from strings_in(key)
+            yield from strings_in(inner)
+    elif isinstance(value, list | tuple):
+        for inner in value:
+            yield from strings_in(inner)
+
+
+def require_decent(service: Service, response: httpx.Response, submitted: list[str]) -> None:
+    """Fail on a 5xx, on an error that is no registered problem, and on one that echoes what was sent."""
+    assert response.status_code < 500, response.text
+    if response.status_code < 400:
+        return
+    assert response.headers["content-type"] == MEDIA_TYPE
+    assert response.json()["type"].removeprefix("urn:tacit:problem:") in PROBLEMS
+    assert "Traceback" not in response.text
+    received = json.dumps(response.json(), ensure_ascii=False) + str(response.headers)
+    for text in submitted:
+        if len(text) >= 5 and text not in service.public_text:
+            assert text not in received, "an error echoes what was sent"
+
+
+def cases_of(service: Service) -> st.SearchStrategy[Any]:
+    """Return requests to any operation: some as the document asks, some against it."""
+    schema = schemathesis.openapi.from_dict(service.document)
+    return st.one_of(
+        operation.ok().as_strategy(generation_mode=mode)
+        for operation in schema.get_all_operations()
+        for mode in (GenerationMode.POSITIVE, GenerationMode.NEGATIVE)
+    )
+
+
+def fuzz(service: Service, examples: int) -> int:
+    """Send requests made from the service's document; return how many."""
+    sent = []
+
+    @settings(
+        max_examples=examples,
+        deadline=None,
+        database=None,
+        derandomize=True,
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(cases_of(service), st.sampled_from(service.keys))
+    def run(case: Any, key: PrivateKey) -> None:
+        kwargs = case.as_transport_kwargs(base_url="http://service")
+        parts = {name: kwargs[name] for name in ("params", "json", "headers", "cookies") if kwargs.get(name)}
+        if "data" in kwargs:
+            parts["content"] = kwargs["data"]
+        submitted = list(strings_in([parts.get("params"), parts.get("json"), case.path_parameters]))
+        try:
+            response = service.call(kwargs["method"], kwargs["url"], key=key, **parts)
+        except (httpx.InvalidURL, UnicodeError):
+            return  # no client can send it
+        require_decent(service, response, submitted)
+        sent.append(response.status_code)
+
+    run()
+    return len(sent)
+
+
+@pytest.mark.parametrize("name", ["tester", "agent"])
+def test_requests_made_from_the_openapi_document_get_problems_that_echo_nothing(
+    services: dict[str, Service], name: str
+) -> None:
+    assert fuzz(services[name], EXAMPLES) >= EXAMPLES / 2
+
+
+def echoing_app() -> FastAPI:
+    """Plant: a framework's own error answers, which quote what they reject."""
+    app = FastAPI()
+
+    @app.get("/v1/things")
+    def things(count: int) -> dict[str, int]:
+        return {"count": count}
+
+    return app
+
+
+def test_a_framework_that_echoes_would_be_caught(services: dict[str, Service]) -> None:
+    planted = Service(echoing_app(), [PrivateKey.generate()], "a", 0)
+    with pytest.raises(AssertionError):
+        require_decent(planted, planted.call("GET", f"/v1/things?count={CANARY}"), [CANARY])
+    with pytest.raises((AssertionError, BaseExceptionGroup)):
+        fuzz(planted, 60)
+
+
+# Bytes that no document makes.
+
+RAW_BODIES: dict[str, bytes] = {
+    "NaN": f'{{"name":"{CANARY}","role":NaN}}'.encode(),
+    "Infinity": f'{{"{CANARY}":-Infinity}}'.encode(),
+    "1e400": f'{{"{CANARY}":1e400}}'.encode(),
+    "a long integer": f'{{"{CANARY}":{"9" * 5000}}}'.encode(),
+    "the same key twice": f'{{"{CANARY}":1,"{CANARY}":2}}'.encode(),
+    "nested lists": b'{"a":' + b"[" * 100_000 + CANARY.encode() + b"]" * 100_000 + b"}",
+    "nested objects": (b'{"' + CANARY.encode() + b'":') * 50_000,
+    "latin-1": f'{{"name":"{CANARY} ä"}}'.encode("latin-1"),
+    "utf-16": f'{{"name":"{CANARY}"}}'.encode("utf-16"),
+    "utf-7": f'+AHs-"name":"{CANARY}"+AH0-'.encode(),
+    "a byte order mark": b"\xef\xbb\xbf" + f'{{"name":"{CANARY}"}}'.encode(),
+    "an unpaired surrogate": f'{{"name":"{CANARY}\\ud800"}}'.encode(),
+    "NUL": f'{{"name":"{CANARY}\\u0000"}}'.encode(),
+    "cut short": f'{{"name":"{CANARY}'.encode(),
+    "no object": f'"{CANARY}"'.encode(),
+    "many values": b"[" + b"0," * 500_000 + b"0]",
+    "many containers": b"[" + b"{}," * 300_000 + b"{}]",
+    "zeros": bytes(1000),
+    "nothing": b"",
+    "a form": f"name={CANARY}".encode(),
+    "an extra field": f'{{"role":"owner","name":"north","{CANARY}":1}}'.encode(),
+    "a wrong type": f'{{"role":"{CANARY}","name":["{CANARY}"]}}'.encode(),
+}
+
+
+@pytest.mark.parametrize("name", ["tester", "agent"])
+def test_raw_bodies_get_problems_that_echo_nothing_and_log_nothing(
+    services: dict[str, Service], name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    service = services[name]
+    assert service.uploads()
+    for (method, path), key in itertools.product(service.uploads(), service.keys):
+        for body in RAW_BODIES.values():
+            headers = {"content-type": "application/json"}
+            response = service.call(method, path, content=body, headers=headers, key=key)
+            assert 400 <= response.status_code < 500
+            require_decent(service, response, [CANARY])
+        for kind in ("text/plain", "application/x-www-form-urlencoded", f"{CANARY}/json", ""):
+            response = service.call(method, path, content=b"{}", headers={"content-type": kind}, key=key)
+            assert response.status_code in {403, 415}
+            require_decent(service, response, [CANARY])
+    logged = "".join(capsys.readouterr())
+    assert CANARY not in logged
+    assert "Traceback" not in logged
+
+
+@pytest.mark.parametrize("name", ["tester", "agent"])
+def test_tokens_paths_queries_and_headers_are_not_echoed(
+    services: dict[str, Service], name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    app = services[name].app
+
+    async def send(path: str, headers: dict[str, str]) -> httpx.Response:
+        transport = httpx.ASGITransport(app=app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://service") as client:
+            return await client.get(path, headers=headers)
+
+    for path in (f"/v1/{CANARY}", f"/v1/studies/{CANARY}", f"/v1/studies?state={CANARY}", f"/{CANARY}%00%ff"):
+        for headers in (
+            {},
+            {"authorization": f"Bearer {CANARY}"},
+            {"x-request-id": CANARY, "cookie": CANARY},
+        ):
+            response = asyncio.run(send(path, headers))
+            assert 400 <= response.status_code < 500
+            require_decent(services[name], response, [CANARY])
+    assert CANARY not in "".join(capsys.readouterr())
+    assert CANARY not in asyncio.run(send("/metrics", {})).text
+
+
+@pytest.mark.parametrize("name", ["tester", "agent"])
+def test_three_hundred_megabytes_are_refused_after_a_few(services: dict[str, Service], name: str) -> None:
+    pulled = 0
+
+    async def endless() -> AsyncIterator[bytes]:
+        nonlocal pulled
+        for _ in range(300 * 16):
+            pulled += 2**16
+            yield b" " * 2**16
+
+    service = services[name]
+    method, path = service.uploads()[0]
+    response = service.call(method, path, content=endless(), headers={"content-type": "application/json"})
+    assert response.status_code == 413
+    assert response.json()["type"] == "urn:tacit:problem:message-too-large"
+    assert pulled <= DRAINED_BYTES_MAX + 2**21
+
+
+# Slow and idle connections, on a real socket.
+
+
+def served(
+    timeout_s: float, body_timeout_s: float, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[tuple[str, int]]:
+    monkeypatch.setattr(http_server, "HEADER_TIMEOUT_S", timeout_s)
+    app = create_app(
+        title="test", version="0", metrics_prefix="t", check_ready=lambda: None, body_timeout_s=body_timeout_s
+    )
+
+    @app.put("/echo")
+    async def echo(request: Request) -> Response:
+        return json_response({"size": len(await json_bytes(request))})
+
+    server = make_server(app, "127.0.0.1", 0, Stopping())
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    try:
+        while not server.started:
+            thread.join(0.005)
+        yield server.servers[0].sockets[0].getsockname()
+    finally:
+        server.should_exit = True
+        thread.join(30)
+    assert not thread.is_alive()
+
+
+@pytest.fixture
+def address(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, int]]:
+    """A server with the time limits of this run."""
+    yield from served(SLOW_TIMEOUT_S, SLOW_TIMEOUT_S, monkeypatch)
+
+
+HEAD = b"PUT /echo HTTP/1.1\r\nhost: a\r\ncontent-type: application/json\r\n"
+SLOW_HEADERS = b"GET /healthz HTTP/1.1\r\nhost: a\r\nx-slow: "
+SLOW_BODY = HEAD + b"content-length: 1000\r\n\r\n{"
+
+
+async def _drip(address: tuple[str, int], start: bytes) -> float:
+    """Send a request one byte at a time; return after how many seconds the server hung up."""
+    reader, writer = await asyncio.open_connection(*address)
+    started_s = time.monotonic()
+    writer.write(start)
+    closed = asyncio.ensure_future(reader.read())
+    while not closed.done():
+        await asyncio.wait([closed], timeout=0.2)
+        if not writer.is_closing():
+            writer.write(b"x")
+    writer.close()
+    return time.monotonic() - started_s
+
+
+async def _honest(address: tuple[str, int], count: int) -> list[float]:
+    durations_s = []
+    limits = httpx.Limits(max_connections=4)
+    async with httpx.AsyncClient(base_url=f"http://{address[0]}:{address[1]}", limits=limits) as client:
+        for _ in range(count):
+            started_s = time.monotonic()
+            response = await client.put("/echo", content=b"{}", headers={"content-type": "application/json"})
+            durations_s.append(time.monotonic() - started_s)
+            assert response.json() == {"size": 2}
+    return durations_s
+
+
+def test_slow_requests_are_dropped_in_time_while_honest_ones_are_answered(address: tuple[str, int]) -> None:
+    assert http_server.HEADER_TIMEOUT_S == SLOW_TIMEOUT_S
+    assert BODY_TIMEOUT_S <= 10
+
+    async def attack() -> tuple[list[float], list[float]]:
+        idle = [await asyncio.open_connection(*address) for _ in range(200)]
+        slow = [asyncio.ensure_future(_drip(address, start)) for start in (SLOW_HEADERS, SLOW_BODY) * 20]
+        honest = await _honest(address, 200)
+        ended = await asyncio.gather(*slow)
+        for _, writer in idle:
+            writer.close()
+        return honest, ended
+
+    honest, ended = asyncio.run(attack())
+    assert sorted(honest)[197] < P99_S_MAX
+    assert max(ended) < SLOW_TIMEOUT_S + choose(10.0, 2.0)
+
+
+def test_the_limits_in_force_are_ten_seconds() -> None:
+    assert http_server.HEADER_TIMEOUT_S <= 10
+    assert BODY_TIMEOUT_S <= 10
+
+
+def test_a_server_that_waits_for_ever_would_be_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    for address in served(600.0, 600.0, monkeypatch):
+        for start in (SLOW_HEADERS, SLOW_BODY):
+            with socket.create_connection(address, timeout=1.0) as connection:
+                connection.sendall(start)
+                with pytest.raises(TimeoutError):
+                    connection.recv(1)
