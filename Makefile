@@ -39,9 +39,10 @@ check: $(DEVELOPMENT) ## ruff, mypy and the import contract
 	$(BIN)/lint-imports --no-cache
 
 .PHONY: bench
-bench: $(DEVELOPMENT) ## speed, then the table of levels and powers in docs (hours); BENCH_FLAGS="--runs 20" for a glance
+bench: $(DEVELOPMENT) ## speed, levels and powers (hours), load: the tables in docs; BENCH_FLAGS="--runs 20" for a glance
 	$(BIN)/python -m benchmarks.agent_summary
 	$(BIN)/python -m benchmarks.two_sample --runs 500 --out docs/benchmarks/two-sample.md $(BENCH_FLAGS)
+	$(BIN)/python -m benchmarks.load
 
 .PHONY: audit
 audit: $(DEVELOPMENT) ## the adversarial searches and attacks alone, slow ones included
