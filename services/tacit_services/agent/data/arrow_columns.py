@@ -26,8 +26,10 @@ def numbers(name: str, column: pa.Array) -> npt.NDArray[np.float64]:
     """
     kind = column.type
     if pa.types.is_dictionary(kind):
-        column = column.dictionary_decode()
-        kind = column.type
+        # Each distinct value once: written out for every row, one long text could fill the memory.
+        distinct = np.append(numbers(name, column.dictionary), math.nan)
+        indices = column.indices.cast(pa.int32()).fill_null(-1)
+        return np.asarray(distinct[indices.to_numpy(zero_copy_only=False)], dtype=np.float64)
     if is_text(kind):
         column = _parse(column)
     elif pa.types.is_boolean(kind):

@@ -6,8 +6,16 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from tacit_services.agent.data.arrow_columns import is_text
 from tacit_services.agent.data.file_state import FileState, file_state
 from tacit_services.agent.data.source import Columns, DataError
+
+VALUE_BYTES_MAX = 4096
+"""Largest mean size of a column's values in a row group, from the footer: numbers and categories take less; a
+few thousand huge ones could fill the memory from a small file."""
+
+CHUNK_BYTES_FREE = 2**24
+"""Column chunks up to this size are read whatever their values."""
 
 READ_AHEAD_BYTES = 256 * 1024
 """Buffer per column: a row group of any size is decoded without being held in memory."""
@@ -19,9 +27,12 @@ class ParquetSource:
     def __init__(self, path: Path):
         self._path = path
 
-    def _open(self) -> pq.ParquetFile:
+    def _open(self, text: tuple[str, ...] = ()) -> pq.ParquetFile:
+        """Open the file; text columns stay dictionaries, as which one long text is held once, not per row."""
         try:
-            return pq.ParquetFile(self._path, buffer_size=READ_AHEAD_BYTES, pre_buffer=False)
+            return pq.ParquetFile(
+                self._path, buffer_size=READ_AHEAD_BYTES, pre_buffer=False, read_dictionary=list(text) or None
+            )
         except (OSError, pa.ArrowException):
             raise DataError("the Parquet file is missing or its footer cannot be read") from None
 
@@ -42,6 +53,9 @@ class ParquetSource:
     def batches(self, columns: Columns, rows_max: int) -> Iterator[pa.RecordBatch]:
         """Yield the rows with the named columns, at most ``rows_max`` at a time."""
         with self._open() as file:
+            strings = [field.name for field in file.schema_arrow if is_text(field.type)]
+        with self._open(tuple(name for name in columns.names if name in strings)) as file:
+            _require_small_values(file.metadata, columns)
             try:
                 # One thread: the table reads ahead in a thread of its own, and a procedure needs the others.
                 yield from file.iter_batches(
@@ -49,3 +63,17 @@ class ParquetSource:
                 )
             except (OSError, pa.ArrowException):
                 raise DataError("the Parquet file cannot be read; it may be damaged") from None
+
+
+def _require_small_values(metadata: pq.FileMetaData, columns: Columns) -> None:
+    for group in range(metadata.num_row_groups):
+        for index in range(metadata.num_columns):
+            chunk = metadata.row_group(group).column(index)
+            if (
+                chunk.path_in_schema in columns.names
+                and chunk.total_uncompressed_size > CHUNK_BYTES_FREE
+                and chunk.total_uncompressed_size > VALUE_BYTES_MAX * chunk.num_values
+            ):
+                raise DataError(
+                    "a column of the Parquet file holds values too large for numbers or categories"
+                )

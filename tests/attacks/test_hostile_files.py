@@ -1,0 +1,173 @@
+"""Data files that are out to break an agent: refused from their footer, or read within a memory limit."""
+
+import gzip
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tacit_protocol.domain.columns import CategoricalColumn, Domain, NumericColumn
+from tacit_services.agent.data.open_source import open_source
+from tacit_services.agent.data.source import DataError
+from tacit_services.agent.data.table import SourceTable
+
+GROWTH_BYTES_MAX = 256 * 10**6
+"""Memory that reading any file may take."""
+
+CHILD = Path(__file__).parents[1] / "support" / "read_child.py"
+CANARY = "Xc4nary7"
+
+
+def repeated_text(path: Path, length: int, rows: int, stored: bool = True) -> None:
+    indices = pa.array(np.zeros(rows, dtype=np.int32))
+    column = pa.DictionaryArray.from_arrays(indices, pa.array(["x" * length]))
+    pq.write_table(pa.table({"x": column}), path, compression="zstd", store_schema=stored)
+
+
+def compressed_csv(path: Path, piece: bytes, times: int) -> None:
+    with gzip.open(path, "wb", 1) as file:
+        file.write(b"x\n")
+        for _ in range(times):
+            file.write(piece)
+
+
+BOMBS: dict[str, Callable[[Path], None]] = {
+    "a text of 5 MB in every row.parquet": lambda p: repeated_text(p, 5 * 10**6, 100_000),
+    "the same, plain.parquet": lambda p: repeated_text(p, 5 * 10**6, 100_000, stored=False),
+    "texts of 100 MB.parquet": lambda p: repeated_text(p, 10**8, 1000),
+    "20 million zeros.parquet": lambda p: pq.write_table(
+        pa.table({"x": np.zeros(20_000_000)}), p, compression="zstd", row_group_size=20_000_000
+    ),
+    "10 million rows.csv.gz": lambda p: compressed_csv(p, b"1\n" * 500_000, 20),
+    "a line of 300 MB.csv.gz": lambda p: compressed_csv(p, b"1" * 10**6, 300),
+}
+
+
+def read_apart(path: Path, kind: str, *planted: str) -> dict[str, Any]:
+    command = [sys.executable, str(CHILD), str(path), kind, *planted]
+    child = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
+    assert child.returncode == 0, child.stderr
+    report: dict[str, Any] = json.loads(child.stdout)
+    return report
+
+
+@pytest.mark.parametrize("name", BOMBS)
+def test_bombs_are_refused_or_read_within_the_memory_limit(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    BOMBS[name](path)
+    assert path.stat().st_size < 5 * 10**6
+    report = read_apart(path, "numeric")
+    assert report["growth_bytes"] < GROWTH_BYTES_MAX, report
+    if "00 MB" in name:
+        assert report["rows"] == 0
+    else:
+        assert report["outcome"] == "read"
+
+
+def test_categories_are_read_within_the_memory_limit(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    repeated_text(path, 5 * 10**6, 100_000, stored=False)
+    report = read_apart(path, "categorical")
+    assert (report["outcome"], report["rows"]) == ("read", 100_000)
+    assert report["growth_bytes"] < GROWTH_BYTES_MAX
+
+
+def test_a_reader_that_writes_dictionaries_out_would_be_caught(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    repeated_text(path, 8_000, 100_000)
+    assert read_apart(path, "numeric")["growth_bytes"] < GROWTH_BYTES_MAX
+    assert read_apart(path, "numeric", "written-out")["growth_bytes"] > GROWTH_BYTES_MAX
+
+
+def _declare_more_rows(path: Path) -> None:
+    pq.write_table(pa.table({"x": np.zeros(1000)}), path)
+    data = path.read_bytes()
+    length = int.from_bytes(data[-8:-4], "little")
+    path.write_bytes(data[: -8 - length] + bytes(255 - byte for byte in data[-8 - length : -8]) + data[-8:])
+
+
+def _footer_of_two_gigabytes(path: Path) -> None:
+    path.write_bytes(b"PAR1" + (2**31 - 1).to_bytes(4, "little") + b"PAR1")
+
+
+def _cut_short(path: Path) -> None:
+    pq.write_table(pa.table({"x": np.random.default_rng(0).normal(size=100_000)}), path)
+    data = path.read_bytes()
+    path.write_bytes(data[:5000] + bytes(len(data) - 15_000) + data[-10_000:])
+
+
+DAMAGED: dict[str, Callable[[Path], object]] = {
+    "a footer that lies.parquet": _declare_more_rows,
+    "a footer of 2 GB.parquet": _footer_of_two_gigabytes,
+    "pages of zeros.parquet": _cut_short,
+    "text.parquet": lambda p: p.write_text(CANARY),
+    "empty.parquet": lambda p: p.write_bytes(b""),
+    "a list.parquet": lambda p: pq.write_table(pa.table({"x": [[1.0], [2.0]]}), p),
+    "dates.parquet": lambda p: pq.write_table(pa.table({"x": pa.array([0, 1], pa.date32())}), p),
+    "another column.parquet": lambda p: pq.write_table(pa.table({CANARY: [1.0]}), p),
+    "empty.csv": lambda p: p.write_bytes(b""),
+    "a header alone.csv": lambda p: p.write_text("x\n"),
+    "utf-16.csv": lambda p: p.write_text(f"x\n1\n{CANARY}\n", encoding="utf-16"),
+    "latin-1 further down.csv": lambda p: p.write_bytes(b"x\n1\n" * 10 + f"{CANARY}ä\n".encode("latin-1")),
+    "rows of many lengths.csv": lambda p: p.write_text(f"x\n1\n1,{CANARY},3\n"),
+    "twice the same column.csv": lambda p: p.write_text("x,x\n1,2\n"),
+    "no gzip.csv.gz": lambda p: p.write_text(f"x\n{CANARY}\n"),
+    "gzip cut short.csv.gz": lambda p: p.write_bytes(gzip.compress(b"x\n" + b"1\n" * 10**6)[:-1000]),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGED)
+def test_damaged_files_are_refused_with_texts_that_quote_nothing(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    DAMAGED[name](path)
+    domain = Domain(columns=(NumericColumn(name="x", lower=0.0, upper=1.0),))
+    with pytest.raises(DataError) as refused:
+        list(SourceTable(open_source(path.name, None, tmp_path), domain).chunks())
+    assert CANARY not in str(refused.value)
+    assert str(tmp_path) not in str(refused.value)
+
+
+def test_values_of_every_odd_kind_become_missing_or_other_and_never_an_error(tmp_path: Path) -> None:
+    odd = [
+        "1",
+        " 2 ",
+        "1e400",
+        "NaN",
+        "-inf",
+        "0x10",
+        "１",
+        "",
+        "NA",
+        '"=1+1"',
+        "1_000",
+        "\u202e3",
+        CANARY,
+        "9" * 400,
+    ]
+    (tmp_path / "odd.csv").write_text("x\n" + "\n".join(odd) + "\n", encoding="utf-8")
+    for column in (
+        NumericColumn(name="x", lower=0.0, upper=10.0),
+        CategoricalColumn(name="x", levels=("1",)),
+    ):
+        table = SourceTable(open_source("odd.csv", None, tmp_path), Domain(columns=(column,)))
+        (chunk,) = table.chunks()
+        assert chunk.rows == table.units
+        assert np.isfinite(chunk.numeric).all()
+        assert ((chunk.numeric >= 0) & (chunk.numeric <= 1)).all()
+
+
+def test_text_columns_of_several_row_groups_keep_their_values(tmp_path: Path) -> None:
+    values = [f"v{i % 7}" if i % 5 else None for i in range(1000)]
+    pq.write_table(pa.table({"x": values}), tmp_path / "a.parquet", row_group_size=90)
+    domain = Domain(columns=(CategoricalColumn(name="x", levels=tuple(f"v{i}" for i in range(6))),))
+    chunks = list(SourceTable(open_source("a.parquet", None, tmp_path), domain).chunks())
+    codes = np.concatenate([chunk.categorical[:, 0] for chunk in chunks])
+    expected = [7 if value is None else int(value[1:]) for value in values]
+    assert codes.tolist() == expected
