@@ -41,6 +41,7 @@ Result = TypeVar("Result")
 
 _READ_ONLY = "tacit_read_only"
 _SQLITE_BUSY, _SQLITE_FULL, _SQLITE_PRIMARY_MASK = 5, 13, 0xFF
+_SQLITE_CORRUPT, _SQLITE_NOT_A_DATABASE = 11, 26
 _RETRIED_STATES = {"40001", "40P01", "23505"}
 """Serialization failure, deadlock, and the unique violation that PostgreSQL may report in their stead."""
 _FULL_STATE = "53100"
@@ -71,7 +72,8 @@ def create_engine(url: str) -> Engine:
         parsed = parsed.set(drivername="postgresql+psycopg")
     if parsed.drivername != "postgresql+psycopg":
         raise ValueError("the database must be sqlite:///file or postgresql://host/name")
-    options = f"-c statement_timeout={STATEMENT_TIMEOUT_S * 1000} -c timezone=UTC"
+    # What was acknowledged must survive a power cut, whatever the server's own default is.
+    options = f"-c statement_timeout={STATEMENT_TIMEOUT_S * 1000} -c timezone=UTC -c synchronous_commit=on"
     return sa.create_engine(
         parsed,
         isolation_level="SERIALIZABLE",
@@ -170,6 +172,10 @@ def _named_failures() -> Iterator[None]:
         if _is_full(error):
             raise StorageFullError("the database has no room left") from error
         raise DatabaseUnavailableError("the database is unavailable") from error
+    except sa.exc.DatabaseError as error:
+        if not _is_damaged(error):
+            raise
+        raise DatabaseUnavailableError("the database is damaged") from error
 
 
 @contextmanager
@@ -211,6 +217,10 @@ def _is_full(error: sa.exc.SQLAlchemyError) -> bool:
     if isinstance(error.orig, psycopg.Error):
         return error.orig.sqlstate == _FULL_STATE
     return _sqlite_code(error) == _SQLITE_FULL
+
+
+def _is_damaged(error: sa.exc.DBAPIError) -> bool:
+    return _sqlite_code(error) in {_SQLITE_CORRUPT, _SQLITE_NOT_A_DATABASE}
 
 
 def _sqlite_code(error: sa.exc.DBAPIError) -> int:

@@ -19,6 +19,9 @@ from tacit_services.shared.logging import describe_exception
 DATABASE_RETRY_S = 2
 """When a database that is away is worth trying again."""
 
+STORAGE_RETRY_S = 60
+"""When a full disk is worth trying again: somebody has to make room."""
+
 log = structlog.get_logger()
 
 
@@ -111,7 +114,7 @@ def _parameter_path(error: RequestValidationError) -> str | None:
 def _database_problem(error: DatabaseError) -> ProblemError:
     log.error("database_error", kind=type(error).__name__, cause=type(error.__cause__).__qualname__)
     if isinstance(error, StorageFullError):
-        return ProblemError("storage-full")
+        return ProblemError("storage-full", retry_after_s=STORAGE_RETRY_S)
     return ProblemError("database-unavailable", retry_after_s=DATABASE_RETRY_S)
 
 
