@@ -36,6 +36,7 @@ from tacit_protocol.signing.envelope import RELEASE_TYPE, STUDY_TYPE, digest, se
 from tacit_protocol.signing.keys import PrivateKey
 from tacit_protocol.signing.tokens import issue_token
 from tacit_services.shared.database import create_engine, run_transaction, upgrade
+from tacit_services.shared.logging import configure_logging
 from tacit_services.tester.app import create_tester
 from tacit_services.tester.settings import TesterSettings
 from tacit_services.tester.studies import Identity, Studies
@@ -212,6 +213,7 @@ def measure_polling(folder: Path, agents: int, seconds: float) -> dict[str, floa
 
 def measure_in_memory(folder: Path, agents: int) -> dict[str, float]:
     """Let so many agents wait at a tester's app in this process, then create a study: all look again."""
+    configure_logging("ERROR")
     made = make_uploads(1)
     (folder / "tester.pem").write_bytes(made.tester.to_pem())
     database_url = f"sqlite:///{folder / 'memory.sqlite3'}"
@@ -221,8 +223,9 @@ def measure_in_memory(folder: Path, agents: int) -> dict[str, float]:
     settings = TesterSettings(
         name="tester", url="http://tester", key_file=folder / "tester.pem", database_url=database_url
     )
-    app, process = create_tester(settings, engine), psutil.Process()
-    empty_mb, now = process.memory_info().rss / 2**20, int(time.time())
+    now = int(time.time())
+    app, process = create_tester(settings, engine, lambda: float(now)), psutil.Process()
+    empty_mb = process.memory_info().rss / 2**20
     tokens = [issue_token(key, "http://tester", now) for key in idle]
     finished = 0
 

@@ -6,6 +6,7 @@ mu = Delta / sigma, and mechanisms compose by adding mu squared.
 """
 
 import math
+from functools import lru_cache
 
 import numpy as np
 from scipy.special import erfcx, ndtr
@@ -13,6 +14,9 @@ from scipy.special import erfcx, ndtr
 CALIBRATION_SLACK = 1e-9
 """Relative part of mu that calibration gives away, so that a mu split over several queries and rounded a few
 times on the way (1e-15 each) still composes within the budget it came from."""
+
+CALIBRATIONS_KEPT = 256
+"""Calibrations remembered: every check of a release, and so every upload, asks for its study's again."""
 
 SMALL_MU = 0.25
 """Below it the curve is integrated rather than subtracted: the difference would lose digits like 1/mu."""
@@ -44,6 +48,7 @@ def gaussian_delta_bound(epsilon: float, mu: float) -> float:
     return min(1.0, delta + _curve(epsilon, mu)[1])
 
 
+@lru_cache(CALIBRATIONS_KEPT)
 def gaussian_mu(epsilon: float, delta: float) -> float:
     """Return a mu for which mu-Gaussian differential privacy implies (epsilon, delta).
 

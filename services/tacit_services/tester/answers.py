@@ -4,6 +4,8 @@ All three are idempotent: the same bytes again are answered as the first time, w
 other bytes never replace what is stored.
 """
 
+from typing import Any
+
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Engine
 
@@ -27,6 +29,17 @@ from tacit_services.tester.endings import Signer, end, end_if_answered
 from tacit_services.tester.steps import Step, reached
 from tacit_services.tester.studies import Studies
 from tacit_services.tester.tables import CANCELLATIONS, DECLINES, RELEASES, STUDIES
+
+
+def _envelope_of(table: sa.Table) -> sa.Select[Any]:
+    """Select the envelope of a study, and of an owner where the table has one."""
+    query = sa.select(table.c.envelope).where(table.c.study == sa.bindparam("study"))
+    return query.where(table.c.owner == sa.bindparam("owner")) if "owner" in table.c else query
+
+
+# Written once: to put a statement together takes as long as SQLite takes to run it.
+_ENVELOPES = {table.name: _envelope_of(table) for table in (RELEASES, DECLINES, CANCELLATIONS)}
+_STATE = sa.select(STUDIES.c.state, STUDIES.c.deadline).where(STUDIES.c.digest == sa.bindparam("study"))
 
 
 class Answers:
@@ -125,7 +138,7 @@ class Answers:
                 raise ProblemError("already-decided")
             now = self._require_collecting(connection, study_digest)
             row = {"study": study_digest, "owner": owner, "envelope": envelope, "received_at": now}
-            connection.execute(table.insert().values(**row, **values))
+            connection.execute(table.insert(), row | values)
             end_if_answered(connection, study_digest, self._signer, now)
             if table is RELEASES:
                 reached(Step.RELEASE_INSERTED)
@@ -136,9 +149,7 @@ class Answers:
     def _require_collecting(self, connection: Connection, study_digest: str) -> int:
         """Return the time now; raises where the study takes nothing more."""
         now = int(self._clock())
-        row = connection.execute(
-            sa.select(STUDIES.c.state, STUDIES.c.deadline).where(STUDIES.c.digest == study_digest)
-        ).one()
+        row = connection.execute(_STATE, {"study": study_digest}).one()
         if row.state in {"collecting", "incomplete"} and now >= row.deadline:
             raise ProblemError("study-expired")
         if row.state != "collecting":
@@ -147,10 +158,8 @@ class Answers:
 
 
 def _stored(connection: Connection, table: sa.Table, study_digest: str, owner: str | None) -> bytes | None:
-    query = sa.select(table.c.envelope).where(table.c.study == study_digest)
-    if owner is not None:
-        query = query.where(table.c.owner == owner)
-    return connection.execute(query).scalar_one_or_none()
+    query = _ENVELOPES[table.name]
+    return connection.execute(query, {"study": study_digest, "owner": owner}).scalar_one_or_none()
 
 
 def _is_stored(

@@ -81,9 +81,12 @@ def enrol(connection: Connection, enrolment: Enrolment, now: int) -> tuple[dict[
     return party, True
 
 
+_ROLE = sa.select(PARTIES.c.role).where(PARTIES.c.key == sa.bindparam("key"))
+
+
 def role_of(connection: Connection, key: str) -> str | None:
     """Return the role of the party that is known by this key, or None."""
-    return connection.execute(sa.select(PARTIES.c.role).where(PARTIES.c.key == key)).scalar_one_or_none()
+    return connection.execute(_ROLE, {"key": key}).scalar_one_or_none()
 
 
 def keys_by_name(connection: Connection, names: list[str], role: Role) -> Mapping[str, str]:

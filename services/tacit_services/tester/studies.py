@@ -138,15 +138,8 @@ class Studies:
     def fingerprint(self) -> tuple[int, ...]:
         """Return numbers that differ from before whenever a study has come or has changed its state."""
 
-        def number(state: str) -> sa.ScalarSelect[int]:
-            counted = sa.select(sa.func.count()).select_from(STUDIES).where(STUDIES.c.state == state)
-            return counted.scalar_subquery()
-
-        newest = sa.select(sa.func.coalesce(sa.func.max(STUDIES.c.sequence), 0)).scalar_subquery()
-        query = sa.select(newest, number("collecting"), number("computing"))
-
         def read(connection: Connection) -> tuple[int, ...]:
-            return tuple(connection.execute(query).one())
+            return tuple(connection.execute(_FINGERPRINT).one())
 
         return run_transaction(self._engine, read, read_only=True)
 
@@ -196,6 +189,14 @@ class Studies:
             raise ProblemError("unknown-study")
         return bytes(row.envelope), row.analyst_key
 
+
+def _number(state: str) -> sa.ScalarSelect[int]:
+    counted = sa.select(sa.func.count()).select_from(STUDIES).where(STUDIES.c.state == state)
+    return counted.scalar_subquery()
+
+
+_NEWEST = sa.select(sa.func.coalesce(sa.func.max(STUDIES.c.sequence), 0)).scalar_subquery()
+_FINGERPRINT = sa.select(_NEWEST, _number("collecting"), _number("computing"))
 
 _SUMMARY = sa.select(
     STUDIES.c.sequence,
