@@ -1,0 +1,140 @@
+"""Canaries planted in data, keys, tokens and invitations, across a run of real processes."""
+
+import base64
+import sqlite3
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tacit.configuration import DataSetSetup, PolicySetup
+from tacit.draft import StudyDraft
+from tacit.federation import LocalFederation, OwnerSetup
+from tacit.keys import load_key
+from tacit_protocol.signing.tokens import issue_token
+
+WORD, NUMBER = "Zq7canaryward", "73.4192837"
+"""What rows hold: no noisy figure equals the number but by a chance of 1e-9."""
+
+
+@dataclass
+class Run:
+    """A federation that answered one study and declined another, and all that it wrote and said."""
+
+    secrets: dict[str, bytes] = field(default_factory=dict)
+    places: dict[str, bytes] = field(default_factory=dict)
+
+    def leaks(self) -> set[str]:
+        """Return each secret that stands somewhere, with the place."""
+        return {
+            f"{secret} in {place}"
+            for secret, value in self.secrets.items()
+            for place, content in self.places.items()
+            if value in content
+        }
+
+
+def write_data(folder: Path) -> None:
+    """Give every owner its rows; west's break off in a row that quotes the canaries."""
+    rows = "".join(f"{40 + i % 30},p{i}\n" for i in range(200)) + f"{NUMBER},{WORD}\n" * 3
+    for name in ("north", "south", "west"):
+        (folder / name).mkdir(parents=True)
+        broken = f"{NUMBER},{WORD},{WORD}\n" if name == "west" else ""
+        (folder / name / "patients.csv").write_text("x,id\n" + rows + broken)
+
+
+def owner(name: str) -> OwnerSetup:
+    policy = PolicySetup(
+        approval="automatic", epsilon_per_study_max=1.0, delta_per_study_max=1e-5, units_min=20, columns=["x"]
+    )
+    data_set = DataSetSetup("patients", "patients.csv", 4.0, 1e-5, unit_column="id")
+    return OwnerSetup(name, data_set, policy)
+
+
+def draft(*owners: str) -> StudyDraft:
+    return StudyDraft.from_dict(
+        {
+            "title": "Is x alike?",
+            "columns": [{"kind": "numeric", "name": "x", "lower": 0.0, "upper": 100.0}],
+            "owners": [{"name": name, "data_set": "patients"} for name in owners],
+            "unit_column": "id",
+            "epsilon": 1.0,
+            "delta": 1e-5,
+            "open_for_hours": 1.0,
+        }
+    )
+
+
+def play(federation: LocalFederation, run: Run) -> None:
+    """Answer one study, decline another, and make the errors that an attacker would."""
+    federation.wait_until_ready()
+    federation.enrol_all()
+    with federation.tester_client() as tester:
+        run.secrets["an invitation"] = tester.invite("owner", "later").invitation.encode()
+    with federation.analyst_client() as client:
+        first = client.create_study(draft("north", "south"), force=True)
+        second = client.create_study(draft("north", "west"), force=True)
+        assert client.wait_for_verdict(first, timeout_s=100).outcome == "completed"
+        assert client.wait_for_verdict(second, timeout_s=100).outcome == "incomplete"
+        run.places["the transcript"] = client.transcript(first)
+    for site in (federation.tester, *federation.agents):
+        key = load_key(site.folder / ("tester.pem" if site is federation.tester else "agent.pem"))
+        token = issue_token(key, WORD, 1)
+        run.secrets[f"a token of {site.name}"] = token.encode()
+        for path in (
+            f"/v1/studies/{WORD}",
+            f"/v1/studies?state={WORD}",
+            "/v1/studies",
+            "/metrics",
+            "/v1/status",
+        ):
+            answer = httpx.get(site.url + path, headers={"authorization": f"Bearer {token}"}, trust_env=False)
+            run.places[f"{site.name}{path[:12]}"] = answer.content + str(answer.headers).encode()
+
+
+def collect(federation: LocalFederation, run: Run) -> None:
+    """Gather logs and databases, and the secrets of key files, once the processes have ended."""
+    for pem in federation.folder.rglob("*.pem"):
+        lines = pem.read_bytes().splitlines()
+        run.secrets[f"the key {pem.name} of {pem.parent.name}"] = lines[1]
+        run.secrets[f"the raw key {pem.name} of {pem.parent.name}"] = base64.b64decode(lines[1])[-32:]
+    for log in federation.folder.rglob("*.log"):
+        assert log.stat().st_size > 0
+        run.places[f"the log of {log.parent.name}"] = log.read_bytes()
+    for database in federation.folder.rglob("*.sqlite3"):
+        name = database.parent.name
+        run.places[f"the database file of {name}"] = database.read_bytes()
+        with sqlite3.connect(database) as connection:
+            run.places[f"the dump of {name}"] = "\n".join(connection.iterdump()).encode()
+        connection.close()
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """One run, with everything that it left."""
+    folder, run = tmp_path_factory.mktemp("secrets") / "federation", Run()
+    run.secrets |= {"a word of a row": WORD.encode(), "a number of a row": NUMBER.encode()}
+    write_data(folder)
+    with LocalFederation(folder, [owner(name) for name in ("north", "south", "west")]) as federation:
+        play(federation, run)
+    collect(federation, run)
+    return run
+
+
+def test_no_secret_stands_in_logs_errors_metrics_databases_or_the_transcript(run: Run) -> None:
+    assert len(run.secrets) >= 2 + 1 + 4 + 2 * 5
+    assert {place for place in run.places if place.startswith("the log")} == {
+        f"the log of {name}" for name in ("tester", "north", "south", "west")
+    }
+    assert b"sqlite" in run.places["the database file of tester"][:20].lower()
+    assert b"INSERT INTO" in run.places["the dump of tester"]
+    assert b"data-unreadable" in run.places["the dump of west"]
+    assert run.leaks() == set()
+
+
+def test_a_leak_anywhere_would_be_caught(run: Run) -> None:
+    for secret, value in run.secrets.items():
+        for place in run.places:
+            planted = Run({secret: value}, {place: run.places[place] + value})
+            assert planted.leaks() == {f"{secret} in {place}"}
