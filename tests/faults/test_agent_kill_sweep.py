@@ -1,7 +1,8 @@
 """Kill an agent at every step of its work and start it again: one debit, one release, the same bytes.
 
 The agent is a real process on a real database, killed with SIGKILL; the tester is reached over HTTP and
-remembers every body it was ever sent.
+remembers every body it was ever sent. The kill is asked for by the environment variable, as an operator's own
+test would; test_kill_sweep.py kills agent and tester together, at every step alone and at pairs of steps.
 """
 
 import os
@@ -117,28 +118,10 @@ def case(folder: Path, database_url: str | None = None) -> Iterator[Case]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("step", list(Step))
-def test_killed_at_any_step_and_started_again(tmp_path: Path, step: Step) -> None:
-    with case(tmp_path) as agent:
-        agent.die_at(step.value)
-        agent.finish()
-        assert agent.faults() == []
-
-
-@pytest.mark.slow
 def test_killed_at_every_step_in_turn(tmp_path: Path) -> None:
     with case(tmp_path) as agent:
         for step in Step:
             agent.die_at(step.value)
-        agent.finish()
-        assert agent.faults() == []
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("step", [Step.DEBITED, Step.RELEASE_STORED, Step.RELEASE_COMMITTED, Step.AFTER_SEND])
-def test_killed_on_postgresql_and_started_again(tmp_path: Path, postgres_url: str, step: Step) -> None:
-    with case(tmp_path, postgres_url) as agent:
-        agent.die_at(step.value)
         agent.finish()
         assert agent.faults() == []
 

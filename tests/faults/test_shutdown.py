@@ -1,0 +1,214 @@
+"""SIGTERM under load: the services stop within five seconds, and what they acknowledged is stored."""
+
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import agent_process
+import httpx
+import sqlalchemy as sa
+import tester_process
+from agent_fakes import FakeTester, World
+from study_parties import Parties
+
+from tacit_protocol.messages.encoding import encode
+from tacit_protocol.messages.study import Party
+from tacit_protocol.privacy.guarantee import Budget
+from tacit_protocol.signing.envelope import STUDY_TYPE, digest, seal
+from tacit_protocol.signing.tokens import issue_token
+from tacit_services.agent.schema import OUTBOX
+from tacit_services.agent.schema import STUDIES as AGENT_STUDIES
+from tacit_services.ledger.verification import export, verify
+from tacit_services.shared.database import create_engine, run_transaction
+from tacit_services.tester.tables import PARTIES, STUDIES
+
+STOP_S_MAX = 5.0
+PATIENCE_S = 60.0
+SENDERS = 8
+ACKNOWLEDGED_MIN = 40
+"""Uploads that are acknowledged before the service is asked to stop; the senders go on meanwhile."""
+
+
+def free_port() -> int:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        return int(taken.getsockname()[1])
+
+
+def wait_until(holds: Callable[[], bool], what: str) -> None:
+    until = time.monotonic() + PATIENCE_S
+    while not holds():
+        assert time.monotonic() < until, what
+        time.sleep(0.02)
+
+
+def is_ready(url: str) -> bool:
+    try:
+        return httpx.get(f"{url}/readyz", trust_env=False).status_code == 200
+    except httpx.TransportError:
+        return False
+
+
+@contextmanager
+def process_of(log: Path, *command: str) -> Iterator[subprocess.Popen[bytes]]:
+    with log.open("ab") as errors, subprocess.Popen([sys.executable, *command], stderr=errors) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def stop(process: subprocess.Popen[bytes]) -> tuple[int, float]:
+    """Ask a process to stop; returns its exit code and how long it took."""
+    started_s = time.monotonic()
+    process.send_signal(signal.SIGTERM)
+    return process.wait(PATIENCE_S), time.monotonic() - started_s
+
+
+def run_tester(folder: Path, parties: Parties, *planted: str) -> tuple[int, float, set[str], set[str]]:
+    """Stop a tester under load; returns exit code, seconds, studies acknowledged and studies stored."""
+    url = f"http://127.0.0.1:{free_port()}"
+    config, database_url = folder / "tester.toml", f"sqlite:///{folder / 'tester.sqlite3'}"
+    (folder / "tester.pem").write_bytes(parties.tester.to_pem())
+    config.write_text(
+        f'name = "tester"\nurl = "{url}"\nport = {url.rpartition(":")[2]}\nkey_file = "tester.pem"\n'
+        f'database_url = "{database_url}"\n'
+    )
+    acknowledged: set[str] = set()
+    sending = threading.Event()
+    sending.set()
+
+    def send(sender: int) -> None:
+        now = int(time.time())
+        with httpx.Client(base_url=url, trust_env=False, timeout=30) as http:
+            for index in range(10_000):
+                study = parties.study(
+                    title=f"study {sender} {index}",
+                    tester=Party(name="tester", key=parties.tester.public_hex),
+                    created_at=now,
+                    deadline=now + 3600,
+                )
+                payload = encode(study)
+                token = issue_token(parties.analyst, url, int(time.time()))
+                headers = {"authorization": f"Bearer {token}", "content-type": "application/json"}
+                content = seal(payload, STUDY_TYPE, parties.analyst)
+                try:
+                    answer = http.put(f"/v1/studies/{digest(payload)}", content=content, headers=headers)
+                except httpx.TransportError:
+                    return
+                if answer.status_code == 201:
+                    acknowledged.add(digest(payload))
+                if not sending.is_set():
+                    return
+
+    with process_of(folder / "log", tester_process.__file__, str(config), *planted) as process:
+        wait_until(lambda: is_ready(url), "the tester does not serve")
+        engine = create_engine(database_url)
+        rows = [
+            {"name": name, "key": key.public_hex, "role": role, "enrolled_at": 0}
+            for role, keys in (("analyst", {"analyst": parties.analyst}), ("owner", parties.owners))
+            for name, key in keys.items()
+        ]
+        run_transaction(engine, lambda c: c.execute(PARTIES.insert(), rows))
+        senders = [threading.Thread(target=send, args=(sender,)) for sender in range(SENDERS)]
+        for thread in senders:
+            thread.start()
+        try:
+            wait_until(lambda: len(acknowledged) >= ACKNOWLEDGED_MIN, (folder / "log").read_text())
+            code, stopped_s = stop(process)
+        finally:
+            sending.clear()
+        for thread in senders:
+            thread.join(PATIENCE_S)
+    query = sa.select(STUDIES.c.digest)
+    stored = run_transaction(engine, lambda c: set(c.execute(query).scalars()), read_only=True)
+    engine.dispose()
+    return code, stopped_s, acknowledged, stored
+
+
+def test_a_tester_under_load_stops_within_five_seconds_and_keeps_what_it_acknowledged(
+    tmp_path: Path, parties: Parties
+) -> None:
+    code, stopped_s, acknowledged, stored = run_tester(tmp_path, parties)
+    assert code == 0, (tmp_path / "log").read_text()
+    assert stopped_s <= STOP_S_MAX
+    assert acknowledged <= stored
+
+
+def test_a_tester_that_answers_before_it_stores_would_be_caught(tmp_path: Path, parties: Parties) -> None:
+    _, _, acknowledged, stored = run_tester(tmp_path, parties, "answer-first")
+    assert not acknowledged <= stored
+
+
+STUDIES_ASKED = 20
+
+
+def test_an_agent_under_load_stops_within_five_seconds_and_keeps_every_decision(tmp_path: Path) -> None:
+    world, tester, url = World(tmp_path), FakeTester(), f"http://127.0.0.1:{free_port()}"
+    names = [
+        world.ask(
+            tester, world.study(title=f"study {index}", budget=Budget(epsilon_micro=10_000, delta_pico=1))
+        )
+        for index in range(STUDIES_ASKED)
+    ]
+    approved: list[str] = []
+
+    def approve() -> None:
+        for name in names:
+            headers = {
+                "authorization": f"Bearer {issue_token(world.agent, 'agent:north', int(time.time()))}",
+                "content-type": "application/json",
+            }
+            try:
+                answer = httpx.post(
+                    f"{url}/v1/studies/{name}/approval", content=b"{}", headers=headers, trust_env=False
+                )
+            except httpx.TransportError:
+                return
+            if answer.status_code == 200:
+                approved.append(name)
+
+    engine = create_engine(f"sqlite:///{tmp_path / 'agent.sqlite3'}")
+
+    def count(table: sa.Table, *conditions: sa.ColumnElement[bool]) -> int:
+        query = sa.select(sa.func.count()).select_from(table).where(*conditions)
+        return int(run_transaction(engine, lambda c: c.execute(query).scalar_one(), read_only=True))
+
+    with tester.serving() as address:
+        config = world.write(address, policy='approval = "by-hand"')
+        config.write_text(config.read_text().replace("port = 0", f"port = {url.rpartition(':')[2]}"))
+        command = (str(Path(agent_process.__file__)), str(config))
+        with process_of(tmp_path / "log", *command) as process:
+            wait_until(lambda: is_ready(url), "the agent does not serve")
+            wait_until(lambda: count(AGENT_STUDIES) == STUDIES_ASKED, "the agent takes nothing in")
+            steward = threading.Thread(target=approve)
+            steward.start()
+            wait_until(lambda: count(OUTBOX) >= 1, (tmp_path / "log").read_text())
+            code, stopped_s = stop(process)
+            steward.join(PATIENCE_S)
+        assert (code, stopped_s <= STOP_S_MAX) == (0, True), (stopped_s, (tmp_path / "log").read_text())
+        waiting = AGENT_STUDIES.c.state == "waiting-for-approval"
+        assert count(AGENT_STUDIES, waiting, AGENT_STUDIES.c.digest.in_(approved)) == 0
+        with process_of(tmp_path / "log", *command):
+            wait_until(
+                lambda: (
+                    count(OUTBOX, OUTBOX.c.closed_at.is_not(None), OUTBOX.c.study.in_(approved))
+                    == len(approved)
+                ),
+                (tmp_path / "log").read_text(),
+            )
+    run_transaction(engine, verify, read_only=True)
+    debits = [entry["study"] for entry in run_transaction(engine, export, read_only=True) if entry["study"]]
+    assert len(set(debits)) == len(debits)
+    bodies: dict[str, set[bytes]] = {}
+    for study, _, body in tester.received:
+        bodies.setdefault(study, set()).add(body)
+    assert all(len(different) == 1 for different in bodies.values())
+    assert set(bodies) <= set(debits)
+    engine.dispose()

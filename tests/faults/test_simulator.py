@@ -1,0 +1,242 @@
+"""Random histories of a federation in memory: lost, repeated and late messages, restarts, kills, clock jumps.
+
+Hypothesis writes the histories. One that fails is printed as a list of steps, after shrinking; it goes into
+this file as a ``test_repro_...``.
+"""
+
+import json
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fault_world import PROCEDURE, remember_compositions
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+from long_runs import LONG, choose
+from simulation import OWNERS, Fault, SimulatedKillError, Simulation
+
+from tacit_protocol.messages.release import Release
+from tacit_protocol.messages.study import Study
+from tacit_protocol.procedures import registry
+from tacit_services.agent import agent as agent_module
+from tacit_services.agent import outbox
+from tacit_services.agent import releases as releases_module
+from tacit_services.agent.steps import Step as AgentStep
+from tacit_services.agent.tester_client import TesterClient
+from tacit_services.ledger import accounts
+from tacit_services.tester.jobs import Worker
+
+HISTORIES = choose(200, 10_000)
+STEPS_MAX = choose(8, 30)
+
+FAULTS = st.lists(st.sampled_from(["ok", "ok", "request lost", "answer lost", "twice", "late"]), max_size=6)
+
+
+def kill_at(wanted: AgentStep) -> Callable[[AgentStep], None]:
+    def reached(step: AgentStep) -> None:
+        if step is wanted:
+            raise SimulatedKillError
+
+    return reached
+
+
+class Histories(RuleBasedStateMachine):
+    """The operations and faults of a history; the invariants are the simulation's."""
+
+    templates: Path
+    folders: Path
+
+    @initialize(seed=st.integers(0, 2**16))
+    def begin(self, seed: int) -> None:
+        self.folder = Path(tempfile.mkdtemp(dir=self.folders))
+        self.simulation = Simulation(self.folder, self.templates, seed)
+        self.simulation.create(OWNERS[1:3], "0.5", 2 * 3600)
+
+    @rule(
+        owners=st.lists(st.sampled_from(OWNERS), min_size=2, unique=True),
+        epsilon=st.sampled_from(["0.25", "0.5", "1"]),
+        deadline_in_s=st.sampled_from([600, 2 * 3600, 24 * 3600]),
+        faults=FAULTS,
+    )
+    @precondition(lambda self: len(self.simulation.studies) < 6)
+    def create(self, owners: list[str], epsilon: str, deadline_in_s: int, faults: list[Fault]) -> None:
+        self.simulation.network.faults.extend(faults)
+        self.simulation.create(owners, epsilon, deadline_in_s)
+
+    @rule(owner=st.sampled_from(OWNERS), faults=FAULTS)
+    def poll(self, owner: str, faults: list[Fault]) -> None:
+        self._act(owner, "poll", faults)
+
+    @rule(owner=st.sampled_from(OWNERS), faults=FAULTS)
+    def work(self, owner: str, faults: list[Fault]) -> None:
+        self._act(owner, "work", faults)
+
+    @rule(owner=st.sampled_from(OWNERS), faults=FAULTS)
+    def poll_and_work(self, owner: str, faults: list[Fault]) -> None:
+        self._act(owner, "poll", [])
+        self._act(owner, "work", faults)
+
+    @rule(owner=st.sampled_from(OWNERS))
+    def fetch(self, owner: str) -> None:
+        self._act(owner, "fetch", [])
+
+    def _act(self, owner: str, action: str, faults: list[Fault]) -> None:
+        self.simulation.network.faults.clear()
+        self.simulation.network.faults.extend(faults)
+        self.simulation.act(owner, action)
+        self.simulation.network.faults.clear()
+
+    @rule(index=st.integers(0, 5), approve=st.booleans())
+    def decide(self, index: int, approve: bool) -> None:
+        names = sorted(self.simulation.studies)
+        self.simulation.decide(names[index % len(names)], approve)
+
+    @rule(index=st.integers(0, 5))
+    def cancel(self, index: int) -> None:
+        names = sorted(self.simulation.studies)
+        self.simulation.cancel(names[index % len(names)])
+
+    @rule()
+    def work_at_tester(self) -> None:
+        self.simulation.work_at_tester()
+
+    @rule(index=st.integers(0, 20))
+    @precondition(lambda self: self.simulation.network.late)
+    def deliver_late(self, index: int) -> None:
+        self.simulation.deliver_late(index)
+
+    @rule(party=st.sampled_from([*OWNERS, "tester", "ada"]), jump_s=st.integers(-3600, 3600))
+    def one_clock_jumps(self, party: str, jump_s: int) -> None:
+        self.simulation.skews[party] = float(jump_s)
+
+    @rule()
+    def clocks_agree(self) -> None:
+        self.simulation.skews = dict.fromkeys(self.simulation.skews, 0.0)
+
+    @rule(pass_s=st.integers(1, 3600))
+    def time_passes(self, pass_s: int) -> None:
+        self.simulation.now += pass_s
+
+    @rule()
+    def restart_tester(self) -> None:
+        self.simulation.restart_tester()
+
+    @rule(owner=st.sampled_from(OWNERS))
+    def restart_agent(self, owner: str) -> None:
+        self.simulation.restart_agent(owner)
+
+    @rule(owner=st.sampled_from(OWNERS), step=st.sampled_from(list(AgentStep)))
+    def kill_agent(self, owner: str, step: AgentStep) -> None:
+        with pytest.MonkeyPatch.context() as patch:
+            for module in (agent_module, releases_module, outbox):
+                patch.setattr(module, "reached", kill_at(step))
+            for action in ("poll", "work"):
+                try:
+                    self.simulation.act(owner, action)
+                except SimulatedKillError:
+                    break
+        self.simulation.restart_agent(owner)
+
+    @invariant()
+    def holds(self) -> None:
+        if hasattr(self, "simulation"):
+            self.simulation.check()
+
+    def teardown(self) -> None:
+        if not hasattr(self, "simulation"):
+            return
+        try:
+            self.simulation.heal()
+        finally:
+            self.simulation.close()
+            shutil.rmtree(self.folder)
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Histories]]:
+    """The state machine with its databases, in memory where the system has a file system there."""
+    memory = Path("/dev/shm")  # noqa: S108 (a folder of its own below)
+    monkeypatch.setitem(registry.PROCEDURES, PROCEDURE.name, PROCEDURE)
+    restore = remember_compositions()
+    with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else tmp_path) as folder:
+        Simulation.make_templates(Path(folder))
+        monkeypatch.setattr(Histories, "templates", Path(folder), raising=False)
+        monkeypatch.setattr(Histories, "folders", Path(folder), raising=False)
+        yield Histories
+    restore()
+
+
+def run_histories(world: type[Histories], histories: int, **options: Any) -> None:
+    run_state_machine_as_test(  # type: ignore[no-untyped-call]
+        world,
+        settings=settings(
+            max_examples=histories,
+            stateful_step_count=STEPS_MAX,
+            deadline=None,
+            derandomize=not LONG,
+            database=None,
+            print_blob=True,
+            suppress_health_check=list(HealthCheck),
+            **options,
+        ),
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(6 * 3600)
+def test_no_history_loses_or_repeats_anything(world: type[Histories]) -> None:
+    run_histories(world, HISTORIES)
+
+
+def spend_without_looking(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(accounts, "composed", lambda *_: 0)
+
+
+def encode_releases_again(patch: pytest.MonkeyPatch) -> None:
+    genuine = TesterClient.put_release
+
+    def encoded_again(self: TesterClient, study: str, party: str, envelope: bytes) -> None:
+        genuine(self, study, party, json.dumps(json.loads(envelope)).encode())
+
+    patch.setattr(TesterClient, "put_release", encoded_again)
+
+
+def exchange_releases(patch: pytest.MonkeyPatch) -> None:
+    genuine = Worker._releases
+
+    def exchanged(self: Worker, name: str, study: Study) -> dict[str, Release]:
+        releases = genuine(self, name, study)
+        order = sorted(releases, key=lambda owner: releases[owner].vectors["sum"].values)
+        return {owner.name: releases[other] for owner, other in zip(study.owners, order, strict=True)}
+
+    patch.setattr(Worker, "_releases", exchanged)
+
+
+@pytest.mark.parametrize(
+    ("plant", "fault"),
+    [
+        (spend_without_looking, "spent is not what the entries compose to"),
+        (encode_releases_again, "another release than the stored one was sent"),
+        (exchange_releases, "the transcript does not hold"),
+    ],
+)
+def test_a_planted_mistake_is_caught(
+    world: type[Histories],
+    monkeypatch: pytest.MonkeyPatch,
+    plant: Callable[[pytest.MonkeyPatch], None],
+    fault: str,
+) -> None:
+    plant(monkeypatch)
+    with pytest.raises(AssertionError, match=fault):
+        run_histories(world, 100, phases=[Phase.generate], report_multiple_bugs=False)

@@ -1,0 +1,38 @@
+"""Runs a real tester with the stand-in procedure: ``python tester_process.py CONFIG [PLANTED]``.
+
+``answer-first`` plants a tester that answers an upload at once and stores it later.
+"""
+
+import sys
+import threading
+import time
+from typing import Any
+
+from study_parties import MeanProcedure
+
+from tacit_protocol.procedures import registry
+from tacit_services.tester import studies
+from tacit_services.tester.__main__ import main
+
+LATER_S = 1.0
+
+
+def answer_first() -> None:
+    genuine: Any = studies.Studies.create
+
+    def create(self: studies.Studies, *arguments: Any) -> bool:
+        def store() -> None:
+            time.sleep(LATER_S)
+            genuine(self, *arguments)
+
+        threading.Thread(target=store, daemon=True).start()
+        return True
+
+    studies.Studies.create = create  # type: ignore[method-assign]
+
+
+if __name__ == "__main__":
+    registry.PROCEDURES["mean"] = MeanProcedure()
+    if len(sys.argv) > 2:
+        answer_first()
+    sys.exit(main(["serve", "--config", sys.argv[1]]))
