@@ -169,6 +169,26 @@ PLAN: tuple[tuple[str, tuple[int, ...], tuple[float, ...], tuple[str, ...]], ...
 """(problem, numbers of rows per owner, epsilons, methods), in the order they are run."""
 
 
+HEAD = """# Kernel two-sample test: level and power
+
+Rate of rejection at level {level}, δ = {delta:g}, two owners of n rows each, no trusted entity, {runs} runs a cell (a
+number in brackets where there were fewer). The Monte-Carlo standard error at the level is {error:.4f}. Made by
+
+    python -m benchmarks.two_sample --runs {runs}{only} --out FILE
+
+Columns of the table are (ε, n). Methods: `default` is what a user who plans nothing gets; `columns` leaves out
+pairs of columns; `planned` is column-wise with cycles 1 and 2, what a plan for one shifted or stretched column
+chooses; `ME` and `SCF` are kernel features with the MMD or the noise-aware form; `P0` is the published release
+(raw features, halved budget, exact Gaussian noise) with the published null.
+
+Problems: SG, 50 standard normal columns on both sides (level). GMD, the first column shifted by 1. GVD, its variance
+doubled. Blobs, a 4 × 4 grid of normals at distance 5, on one side with an eigenvalue 2 at 45°. Interaction, 5
+standard normal columns, two of them with correlation .7 on one side (same marginals); Interaction50, the same among
+50 columns. Heavy, 5 columns of Student's t with 2 degrees on both sides (level).
+
+"""
+
+
 def tasks(runs: int, only: str | None, opendp: bool, batch: int = 10) -> list[Task]:
     """Cut the plan into tasks."""
     return [
@@ -233,12 +253,8 @@ def write(
 ) -> None:
     """Write tables with the command that makes them, and the counts beside them as JSON."""
     error = math.sqrt(LEVEL * (1 - LEVEL) / runs)
-    head = (
-        "# Kernel two-sample test: level and power\n\n"
-        f"Rate of rejection at level {LEVEL}, δ = {DELTA:g}, no trusted entity, {runs} runs a cell; the\n"
-        f"Monte-Carlo standard error at the level is {error:.4f}. Made by\n\n"
-        f"    python -m benchmarks.two_sample --runs {runs}{f' --only {only}' if only else ''} --out FILE\n\n"
-    )
+    only_flag = f" --only {only}" if only else ""
+    head = HEAD.format(level=LEVEL, delta=DELTA, runs=runs, error=error, only=only_flag)
     out.parent.mkdir(parents=True, exist_ok=True)
     out.write_text(head + table(counts))
     rows = [[*key, *value] for key, value in sorted(counts.items())]
