@@ -171,20 +171,22 @@ PLAN: tuple[tuple[str, tuple[int, ...], tuple[float, ...], tuple[str, ...]], ...
 
 HEAD = """# Kernel two-sample test: level and power
 
-Rate of rejection at level {level}, δ = {delta:g}, two owners of n rows each, no trusted entity, {runs} runs a cell (a
-number in brackets where there were fewer). The Monte-Carlo standard error at the level is {error:.4f}. Made by
+Rate of rejection at level {level}, δ = {delta:g}, two owners of n rows each, no trusted entity, {runs}
+runs a cell (a number in brackets where there were fewer). The Monte-Carlo standard error at the level is
+{error:.4f}. Noise is simulated (the module says how). Made by
 
     python -m benchmarks.two_sample --runs {runs}{only} --out FILE
 
-Columns of the table are (ε, n). Methods: `default` is what a user who plans nothing gets; `columns` leaves out
-pairs of columns; `planned` is column-wise with cycles 1 and 2, what a plan for one shifted or stretched column
-chooses; `ME` and `SCF` are kernel features with the MMD or the noise-aware form; `P0` is the published release
-(raw features, halved budget, exact Gaussian noise) with the published null.
+Columns of the table are (ε, n). Methods: `default` is what a user who plans nothing gets; `columns`
+leaves out pairs of columns; `planned` is column-wise with cycles 1 and 2, what a plan for one shifted or
+stretched column chooses; `ME` and `SCF` are kernel features with the MMD or the noise-aware form; `P0` is
+the published release (raw features, halved budget, exact Gaussian noise) with the published null.
 
-Problems: SG, 50 standard normal columns on both sides (level). GMD, the first column shifted by 1. GVD, its variance
-doubled. Blobs, a 4 × 4 grid of normals at distance 5, on one side with an eigenvalue 2 at 45°. Interaction, 5
-standard normal columns, two of them with correlation .7 on one side (same marginals); Interaction50, the same among
-50 columns. Heavy, 5 columns of Student's t with 2 degrees on both sides (level).
+Problems: SG, 50 standard normal columns on both sides (level). GMD, the first column shifted by 1. GVD,
+its variance doubled. Blobs, a 4 × 4 grid of normals at distance 5, on one side with an eigenvalue 2 at
+45°. Interaction, 5 standard normal columns, two of them with correlation .7 on one side (same marginals);
+Interaction50, the same among 50 columns. Heavy, 5 columns of Student's t with 2 degrees on both sides
+(level).
 
 """
 
