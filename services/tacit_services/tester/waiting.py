@@ -81,13 +81,27 @@ class Watch:
     def __init__(self, look: Callable[[], Hashable], bell: Bell) -> None:
         self._look = look
         self._bell = bell
+        self._counting = threading.Lock()
         self._lock = threading.Lock()
+        self._asked = 0
+        self._served = 0
         self._seen: Hashable = None
 
     def check(self) -> None:
-        """Look now. Blocking; may be called from any thread."""
+        """Return once a look that began after this call has ended; calls that wait together share one.
+
+        Blocking; may be called from any thread.
+        """
+        with self._counting:
+            self._asked += 1
+            mine = self._asked
         with self._lock:
+            if self._served >= mine:
+                return
+            with self._counting:
+                serves = self._asked
             found = self._look()
+            self._served = serves
             has_changed, self._seen = found != self._seen, found
         if has_changed:
             self._bell.ring()

@@ -2,12 +2,15 @@
 
 import asyncio
 import threading
+import time
 from typing import Any
 
 import pytest
+from planted import with_mistake
 from tester_federation import Federation
 
 from tacit_services.shared.http_server import Stopping
+from tacit_services.tester import waiting as waiting_module
 from tacit_services.tester.waiting import Bell, poll
 
 
@@ -143,3 +146,39 @@ def test_an_exception_of_the_look_ends_the_poll() -> None:
 
     with pytest.raises(KeyError):
         asyncio.run(run())
+
+
+def looks_of(waiting: Any) -> tuple[int, int]:
+    """How often seven calls look, six of them made while the first one looks; and how often it rang."""
+    inside, go_on, looks = threading.Event(), threading.Event(), list[int]()
+
+    def look() -> int:
+        looks.append(len(looks))
+        inside.set()
+        assert go_on.wait(30)
+        return len(looks)
+
+    bell = Bell()
+    watch = waiting.Watch(look, bell)
+    threads = [threading.Thread(target=watch.check) for _ in range(7)]
+    threads[0].start()
+    assert inside.wait(30)
+    for thread in threads[1:]:
+        thread.start()
+    until = time.monotonic() + 30
+    while watch._asked < 7 and time.monotonic() < until:
+        time.sleep(0.001)  # until all have asked, not for luck
+    go_on.set()
+    for thread in threads:
+        thread.join(30)
+    return len(looks), bell.rings
+
+
+def test_uploads_that_come_together_share_one_look_which_began_after_them() -> None:
+    assert looks_of(waiting_module) == (2, 2), "one look under way saw none of the six; the next saw all"
+
+
+def test_sharing_the_look_that_was_under_way_would_be_noticed() -> None:
+    """The mistake: what was stored after a look began is not in it, and nobody would be woken."""
+    hasty = with_mistake(waiting_module, "self._served = serves", "self._served = self._asked")
+    assert looks_of(hasty) == (1, 1)
