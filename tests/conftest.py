@@ -1,6 +1,7 @@
 """Fixtures that every part of the tests may use."""
 
 import os
+import signal
 import tempfile
 import uuid
 import warnings
@@ -12,6 +13,15 @@ import pytest
 from study_parties import MeanProcedure, Parties
 
 from tacit_protocol.procedures import registry
+
+
+def pytest_configure() -> None:
+    """Take interrupts, also where pytest was started in the background, which ignores them.
+
+    What ignores a signal hands that on to its children, and some tests interrupt children.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
