@@ -34,7 +34,7 @@ from tacit_services.shared.limits import BODY_TIMEOUT_S, DRAINED_BYTES_MAX
 
 CANARY = "Xc4nary7"
 
-EXAMPLES = choose(120, 3000)
+EXAMPLES = choose(120, 1500)
 """Requests that are made from each service's document."""
 
 SLOW_TIMEOUT_S = choose(1.5, 10.0)
