@@ -115,8 +115,6 @@ def _show(outcome: "DemoOutcome", folder: Path, as_json: bool) -> None:
     print_verdict(outcome.verdict)
     table(("Hospital", "Epsilon spent", "Epsilon left"), remaining)
     lines(
-        "Spending is composed at each account's own delta, which is larger than the study's: hence less than "
-        f"{outcome.verdict.study.budget.epsilon:g}.",
         ATTRIBUTION,
         f"Transcript verified: recomputed here, study {outcome.digest[:12]} ends the same.",
         f"The federation's files are in {folder}",
