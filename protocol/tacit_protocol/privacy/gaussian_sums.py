@@ -102,7 +102,9 @@ def release_sums(
         discretisation_delta(len(part.sums), scale, guarantee.budget.epsilon)
         for part, scale in zip(parts, steps, strict=True)
     )
-    if extra > guarantee.budget.delta * DISCRETISATION_SHARE:
+    # What the events set aside: halves of an odd delta set aside a little less than a share of the budget.
+    reserve = sum(event.delta for event in guarantee.events if isinstance(event, ApproximateEvent))
+    if extra > reserve:
         raise SensitivityError("the noise is too small for its grid; give the study a smaller epsilon")
     return {
         part.name: NoisyVector(

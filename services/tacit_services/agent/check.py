@@ -14,7 +14,8 @@ from tacit_services.shared.settings import SettingsError, read_private_key
 def check(config: Path | None) -> dict[str, Any]:
     """Return a report; its ``error`` is the first thing that keeps the agent from working, or absent.
 
-    Numbers of rows and units are public; nothing else in the report depends on the data.
+    The report stays with the owner: the number of units is public, but that of rows is not where units own
+    several.
     """
     try:
         settings = AgentSettings.load(config)
