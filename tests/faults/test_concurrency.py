@@ -11,7 +11,7 @@ import debit_storm
 import pytest
 import sqlalchemy as sa
 from debit_process import add_up
-from debit_storm import DEBIT_MICRO_MAX
+from debit_storm import DEBIT_MICRO_MAX, account_name
 from long_runs import choose
 from tester_federation import Federation
 
@@ -24,7 +24,7 @@ from tacit_services.tester.tables import JOBS, RELEASES
 UPLOADS = 50
 PROCESSES = 20
 DEBITS = choose(20, 5000)
-"""Debits that each process tries: 400 in all, and 100 000 in the long run."""
+"""Debits that each process tries: 400 in all, and 100 000, of fifty accounts, in the long run."""
 
 CAP_MICRO = 60 * DEBIT_MICRO_MAX // 2
 
@@ -69,33 +69,35 @@ def test_a_tester_that_does_not_look_before_it_stores_would_be_caught(
     assert faults_of_uploads(federation) != []
 
 
-def run_storm(url: str, processes: int, debits: int, *planted: str) -> list[int]:
-    """Open an account and debit it from many processes; returns the amounts that were granted."""
+def run_storm(url: str, processes: int, debits: int, *planted: str) -> dict[str, list[int]]:
+    """Open accounts and debit them from many processes; returns the amounts that were granted, by account."""
     engine = create_engine(url)
     upgrade(engine, "agent")
-    run_transaction(engine, lambda c: set_caps(c, "patients", CAP_MICRO, 0, at=1))
+    for account in sorted({account_name(index) for index in range(debits)}):
+        run_transaction(engine, lambda c, account=account: set_caps(c, account, CAP_MICRO, 0, at=1))  # type: ignore[misc]
     engine.dispose()
     command = [sys.executable, str(Path(debit_storm.__file__)), url, str(processes), str(debits), "1"]
     done = subprocess.run([*command, *planted], capture_output=True, check=False)
     assert done.returncode == 0, done.stderr.decode()
-    granted: list[int] = json.loads(done.stdout)
+    granted: dict[str, list[int]] = json.loads(done.stdout)
     return granted
 
 
-def faults_of_storm(url: str, granted: list[int]) -> list[str]:
-    """Say what is wrong with the account, from its entries alone."""
+def faults_of_storm(url: str, granted: dict[str, list[int]]) -> list[str]:
+    """Say what is wrong with the accounts, from their entries alone."""
     engine, found = create_engine(url), []
 
-    def read(connection: sa.Connection) -> tuple[list[int], int, int]:
-        debits = debits_of(connection, "patients")
+    def read(connection: sa.Connection, account: str) -> tuple[list[int], int, int]:
+        debits = debits_of(connection, account)
         spent = composed(debits, 0, add_up)
-        return [entry.epsilon_micro for entry in debits], spent, account_of(connection, "patients").version
+        return [entry.epsilon_micro for entry in debits], spent, account_of(connection, account).version
 
-    amounts, spent, version = run_transaction(engine, read, read_only=True)
-    if spent > CAP_MICRO:
-        found.append(f"overspent by {spent - CAP_MICRO}")
-    if sorted(amounts) != sorted(granted) or version != len(granted) + 1:
-        found.append("the entries are not the debits that were granted")
+    for account, granted_micro in granted.items():
+        amounts, spent, version = run_transaction(engine, lambda c, a=account: read(c, a), read_only=True)  # type: ignore[misc]
+        if spent > CAP_MICRO:
+            found.append(f"overspent by {spent - CAP_MICRO}")
+        if sorted(amounts) != sorted(granted_micro) or version != len(granted_micro) + 1:
+            found.append("the entries are not the debits that were granted")
     if not found:
         run_transaction(engine, lambda c: verify(c, add_up), read_only=True)
     engine.dispose()
@@ -107,7 +109,9 @@ def faults_of_storm(url: str, granted: list[int]) -> list[str]:
 def test_twenty_processes_never_overspend(database_url: str) -> None:
     granted = run_storm(database_url, PROCESSES, DEBITS)
     assert faults_of_storm(database_url, granted) == []
-    assert sum(granted) > CAP_MICRO - DEBIT_MICRO_MAX, "what could be granted was"
+    assert granted.keys() == {account_name(index) for index in range(DEBITS)}
+    for micro in granted.values():
+        assert sum(micro) > CAP_MICRO - DEBIT_MICRO_MAX, "what could be granted was"
 
 
 def test_processes_that_read_first_and_write_later_would_be_caught(database_url: str) -> None:

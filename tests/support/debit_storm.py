@@ -1,7 +1,9 @@
-"""Debits one account from many processes at once: ``debit_storm.py URL PROCESSES DEBITS SEED [PLANTED]``.
+"""Debits accounts from many processes at once: ``debit_storm.py URL PROCESSES DEBITS SEED [PLANTED]``.
 
 Forked from one parent, so that imports are paid for once; every child opens a database connection of its own.
-Amounts are random and add up. Prints the granted amounts in micro-epsilons, as JSON.
+All turn to the next account after ``DEBITS_PER_ACCOUNT`` debits each: most debits of a full account are
+refused, and only those before it is full compete. Amounts are random and add up. Prints the granted amounts
+in micro-epsilons, as JSON: for each account those of all processes.
 With ``PLANTED`` each process first reads what is spent, and inserts in a second transaction.
 """
 
@@ -23,6 +25,9 @@ from tacit_services.ledger.errors import BudgetExceededError
 from tacit_services.shared.database import DatabaseUnavailableError, create_engine, run_transaction
 
 DEBIT_MICRO_MAX = 20_000
+DEBITS_PER_ACCOUNT = 100
+"""Debits that each process tries on one account before it turns to the next."""
+
 PATIENCE = 1000
 """Whole transactions, each with its own retries, before conflicts count as never settling."""
 
@@ -32,12 +37,17 @@ def guarantee(micro: int) -> Guarantee:
     return Guarantee(budget=Budget(epsilon_micro=micro, delta_pico=0), events=(event,))
 
 
-def debit_once(engine: sa.Engine, study: str, micro: int) -> bool:
+def account_name(index: int) -> str:
+    """Return the data set that every process debits at its ``index``-th debit."""
+    return f"patients-{index // DEBITS_PER_ACCOUNT}"
+
+
+def debit_once(engine: sa.Engine, account: str, study: str, micro: int) -> bool:
     """Debit until the database has said yes or no."""
     for _ in range(PATIENCE):
         try:
             run_transaction(
-                engine, lambda c: debit(c, "patients", study, guarantee(micro), at=0, compose=add_up)
+                engine, lambda c: debit(c, account, study, guarantee(micro), at=0, compose=add_up)
             )
         except BudgetExceededError:
             return False
@@ -47,16 +57,16 @@ def debit_once(engine: sa.Engine, study: str, micro: int) -> bool:
     raise TimeoutError("the conflicts did not settle")
 
 
-def debit_after_reading(engine: sa.Engine, study: str, micro: int, together: Barrier) -> bool:
+def debit_after_reading(engine: sa.Engine, account: str, study: str, micro: int, together: Barrier) -> bool:
     """Plant: what is left is read in one transaction, and the entry written in another."""
-    left = run_transaction(engine, lambda c: left_micro(c, "patients"), read_only=True)
+    left = run_transaction(engine, lambda c: left_micro(c, account), read_only=True)
     together.wait(60)
     if micro > left:
         return False
 
     def write(connection: sa.Connection) -> None:
-        cap = account_of(connection, "patients").epsilon_cap_micro
-        debit(connection, "patients", study, guarantee(micro), at=0, compose=lambda events, _: min(1, cap))
+        cap = account_of(connection, account).epsilon_cap_micro
+        debit(connection, account, study, guarantee(micro), at=0, compose=lambda events, _: min(1, cap))
 
     for _ in range(PATIENCE):
         try:
@@ -70,16 +80,17 @@ def debit_after_reading(engine: sa.Engine, study: str, micro: int, together: Bar
 def storm(url: str, name: int, debits: int, seed: int, together: Barrier, planted: bool, out: int) -> None:
     """One child: its debits one after the other, all children starting at once."""
     engine, amounts = create_engine(url), random.Random(f"{seed} {name}")  # noqa: S311 (amounts)
-    granted = []
+    granted: dict[str, list[int]] = {}
     together.wait(60)
     for index in range(debits):
+        account = account_name(index)
         study, micro = digest(f"{name} {index}".encode()), amounts.randint(1, DEBIT_MICRO_MAX)
         if planted:
-            accepted = debit_after_reading(engine, study, micro, together)
+            accepted = debit_after_reading(engine, account, study, micro, together)
         else:
-            accepted = debit_once(engine, study, micro)
+            accepted = debit_once(engine, account, study, micro)
         if accepted:
-            granted.append(micro)
+            granted.setdefault(account, []).append(micro)
     engine.dispose()
     os.write(out, json.dumps(granted).encode() + b"\n")
 
@@ -99,7 +110,8 @@ def main(url: str, processes: int, debits: int, seed: int, planted: bool) -> Non
     for child in children:
         child.join()
     assert len(granted) == processes, "a process failed"
-    json.dump([micro for one in granted for micro in one], sys.stdout)
+    accounts = {account for one in granted for account in one}
+    json.dump({a: [micro for one in granted for micro in one.get(a, [])] for a in accounts}, sys.stdout)
 
 
 if __name__ == "__main__":
