@@ -112,7 +112,7 @@ def _verify_study(transcript: Transcript, tester_key: str | None) -> tuple[Study
 def _verify_releases(
     transcript: Transcript, study: Study, study_digest: str
 ) -> tuple[dict[str, Release], dict[str, str]]:
-    keys = {owner.name: owner.key for owner in study.owners}
+    keys = {party.name: party.key for party in study.senders}
     strangers = sorted(set(transcript.releases) - set(keys))
     if strangers:
         raise VerificationError("release", "the study's roster does not name this owner", strangers[0])
@@ -149,7 +149,7 @@ def _verify_roster(study: Study, verdict: VerdictMessage, digests: dict[str, str
     """Check that the verdict lists exactly these releases and names exactly who sent none."""
     if verdict.releases != digests:
         raise VerificationError("roster", "the verdict lists other releases than the transcript holds")
-    absent = tuple(owner.name for owner in study.owners if owner.name not in digests)
+    absent = tuple(party.name for party in study.senders if party.name not in digests)
     if verdict.missing != absent:
         raise VerificationError("roster", "the verdict is wrong about who is missing")
     if verdict.outcome == "completed" and absent:

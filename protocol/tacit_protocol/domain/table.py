@@ -1,6 +1,6 @@
 """Encoded tables: what a procedure sees of an owner's rows, chunk by chunk."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -43,3 +43,30 @@ class Table(Protocol):
 
     def chunks(self) -> Iterator[EncodedChunk]:
         """Yield the rows, in any order and in chunks of any size. May be called again."""
+
+
+@dataclass(frozen=True)
+class PooledTable:
+    """Several owners' tables in one place, at a curator; as a whole it is a table of all their units.
+
+    ``parts`` holds each owner's table by name, in one domain. A person whom several owners hold is a unit of
+    each of them.
+    """
+
+    domain: Domain
+    parts: Mapping[str, Table]
+
+    @property
+    def units(self) -> int:
+        """Number of privacy units of all owners together. Public."""
+        return sum(part.units for part in self.parts.values())
+
+    @property
+    def units_by_owner(self) -> dict[str, int]:
+        """Number of privacy units of each owner. Public."""
+        return {owner: part.units for owner, part in self.parts.items()}
+
+    def chunks(self) -> Iterator[EncodedChunk]:
+        """Yield every owner's rows, one owner after the other. May be called again."""
+        for part in self.parts.values():
+            yield from part.chunks()

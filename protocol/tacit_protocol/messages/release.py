@@ -1,22 +1,37 @@
 """A release: the private numbers one owner sends for one study, and the events that paid for them."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
-from tacit_protocol.messages.study import Digest, PartyName
+from tacit_protocol.messages.study import OWNERS_MAX, UNITS_MAX, Digest, PartyName
 from tacit_protocol.privacy.guarantee import Guarantee
 from tacit_protocol.privacy.vector import NoisyVector
 from tacit_protocol.strict import StrictModel
 
 
-class Release(StrictModel):
-    """What a procedure privatised, before it is bound to a study and a party."""
+UnitCount = Annotated[int, Field(ge=1, le=UNITS_MAX)]
 
-    units: Annotated[int, Field(ge=1, le=2**40)]
+
+class Release(StrictModel):
+    """What a procedure privatised, before it is bound to a study and a party: noisy vectors, or a decision."""
+
+    units: UnitCount
     """Number of privacy units n. Public."""
+    units_by_owner: Annotated[dict[PartyName, UnitCount], Field(max_length=OWNERS_MAX)] = {}
+    """Where a curator plays several owners' part: each one's units, which add up to ``units``. Public."""
     guarantee: Guarantee
-    vectors: Annotated[dict[str, NoisyVector], Field(min_length=1, max_length=64)]
+    vectors: Annotated[dict[str, NoisyVector], Field(max_length=64)] = {}
+    decision: bool | None = None
+    """A private decision, where nothing finer is private."""
+
+    @model_validator(mode="after")
+    def _says_something(self) -> Self:
+        if not self.vectors and self.decision is None:
+            raise ValueError("a release holds noisy vectors or a decision")
+        if self.units_by_owner and sum(self.units_by_owner.values()) != self.units:
+            raise ValueError("the owners' units do not add up to the release's")
+        return self
 
 
 class ReleaseMessage(StrictModel):

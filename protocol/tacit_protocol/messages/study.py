@@ -38,7 +38,7 @@ class Party(StrictModel):
 
 
 class Owner(Party):
-    """A data owner's part in a study."""
+    """A data owner's part in a study; in a curated study its data set is one that the curator holds."""
 
     data_set: DataSetName
     units: Annotated[int, Field(ge=1, le=UNITS_MAX)] | None = None
@@ -57,10 +57,12 @@ class Study(StrictModel):
     unit_column: ColumnName | None = None
     """The column whose value names the privacy unit; None where every row is a unit."""
     owners: Annotated[tuple[Owner, ...], Field(min_length=1, max_length=OWNERS_MAX)]
+    curator: Party | None = None
+    """Who holds the owners' data and plays their part in one release; None where every owner has an agent."""
     tester: Party
     analyst: Party
     budget: Budget
-    """What each owner spends on its data set."""
+    """What each owner spends on its data set, whoever plays its part."""
     level: Level
     created_at: UnixTime
     deadline: UnixTime
@@ -74,12 +76,18 @@ class Study(StrictModel):
 
     @model_validator(mode="after")
     def _parties_are_distinct(self) -> Self:
-        names = [owner.name for owner in self.owners]
-        keys = [owner.key for owner in self.owners] + [self.tester.key]
+        holders = [*self.owners, *([self.curator] if self.curator is not None else [])]
+        names = [party.name for party in holders]
+        keys = [party.key for party in holders] + [self.tester.key]
         if len(set(names)) != len(names) or len(set(keys)) != len(keys):
-            raise ValueError("owners and tester must have distinct names and keys")
+            raise ValueError("owners, curator and tester must have distinct names and keys")
         if self.deadline <= self.created_at:
             raise ValueError("the deadline must come after the study's creation")
         if self.unit_column is not None and self.unit_column in {c.name for c in self.domain.columns}:
             raise ValueError("the unit column cannot be a column of the test")
         return self
+
+    @property
+    def senders(self) -> tuple[Party, ...]:
+        """Who sends a release: every owner, or the curator for all of them."""
+        return self.owners if self.curator is None else (self.curator,)

@@ -45,7 +45,10 @@ class Procedure(Protocol):
         """Say, before anything is spent, what makes the test hopeless at these numbers of units."""
 
     def summarise(self, study: Study, table: Table) -> Any:
-        """Compute exact numbers with their sensitivities. They never leave the owner."""
+        """Compute exact numbers with their sensitivities. They never leave the owner.
+
+        At a curator ``table`` is a :class:`~tacit_protocol.domain.table.PooledTable` of the owners' tables.
+        """
 
     def privatise(self, study: Study, summary: Any, noise: NoiseSource) -> Release:
         """Add noise to the summary as ``cost`` states."""
@@ -56,7 +59,7 @@ class Procedure(Protocol):
     def assemble(
         self, study: Study, releases: Mapping[str, Release], progress: Progress | None = None
     ) -> BaseModel:
-        """Compute the verdict from the releases by owner: post-processing alone, the same for everyone."""
+        """Compute the verdict from the releases by sender: post-processing alone, the same for everyone."""
 
 
 ParametersT = TypeVar("ParametersT", bound=BaseModel)

@@ -186,6 +186,8 @@ class KernelTwoSample:
 
     def check(self, study: Study) -> None:
         """Raise StudyError where the study cannot be run as written."""
+        if study.curator is not None:
+            raise StudyError("owners send their own releases here; with a curator use curated_two_sample")
         if len(study.owners) < 2:
             raise StudyError("a two-sample test needs at least two owners")
         _plan(study)
