@@ -1,5 +1,12 @@
-"""Check that a ledger's entries chain, add up, and agree with their accounts; write them out."""
+"""Check that a ledger's entries chain, add up, and agree with their accounts; write them out.
 
+Amounts are composed anew by the accountant of today, which need not be the one that wrote them: a newer one
+may know a smaller upper bound for the same events, or round otherwise. So an amount may be more than today's,
+and less by no more than the accountant's rounding. Nothing is spent on the strength of a written amount:
+every debit composes all events again.
+"""
+
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -8,11 +15,16 @@ import sqlalchemy as sa
 from pydantic import ValidationError
 
 from tacit_protocol.messages.encoding import MessageError
-from tacit_protocol.privacy.accounting import compose_epsilon_micro
+from tacit_protocol.privacy.accounting import LOSS_INTERVAL, compose_epsilon_micro
+from tacit_protocol.privacy.events import ApproximateEvent, LaplaceEvent
+from tacit_protocol.privacy.guarantee import EPSILON_UNITS
 from tacit_services.ledger.accounts import Account, Compose, composed
 from tacit_services.ledger.entries import FIRST_HASH, Entry, entry_of
 from tacit_services.ledger.errors import LedgerDamagedError
 from tacit_services.ledger.schema import ACCOUNTS, ENTRIES
+
+EXACT_ROUNDING_MICRO = 2
+"""Micro-epsilons by which two exact compositions of Gaussian events may differ: each is rounded up to one."""
 
 
 @dataclass(frozen=True)
@@ -123,11 +135,28 @@ def _verify_account(
             debits.append(entry)
         if every_amount or sequence == len(rows):
             spent = composed(debits, caps[1], compose)
-            _require(entry.spent_after_micro == spent, "an amount spent is wrong", sequence)
+            enough = entry.spent_after_micro + rounding_micro(debits) >= spent
+            _require(enough, "an amount spent is less than its events cost", sequence)
         previous = entry.entry_hash
     _require(account.version == len(rows), "the account's newest entries are missing")
     _require(account.head_hash == previous, "the account and its newest entry disagree")
     _require((account.epsilon_cap_micro, account.delta_cap_pico) == caps, "the account's caps were changed")
+
+
+def rounding_micro(debits: Iterable[Entry]) -> int:
+    """Return the micro-epsilons by which two accountants may differ on the same events.
+
+    Where all noise is Gaussian the composition is exact to ``EXACT_ROUNDING_MICRO``. Else each event is
+    rounded up to the grid of the privacy loss distributions.
+    """
+    events = [event for entry in debits for event in entry.events]
+    on_the_grid = sum(
+        isinstance(event, LaplaceEvent) or (isinstance(event, ApproximateEvent) and event.epsilon > 0)
+        for event in events
+    )
+    # One more for the Gaussian events of a mixture, which are put on the grid together.
+    grids = on_the_grid + 1 if on_the_grid else 0
+    return EXACT_ROUNDING_MICRO + math.ceil(LOSS_INTERVAL * EPSILON_UNITS) * grids
 
 
 def _readable(row: sa.Row[Any]) -> Entry:
