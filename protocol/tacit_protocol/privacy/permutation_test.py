@@ -1,0 +1,95 @@
+"""A private permutation test: the decision leaves, and nothing else. docs/mathematics/permutation-tests.md.
+
+Kim and Schrab, *Differentially private permutation tests* (2023), add Laplace noise to the statistic of the
+data and to those of the permuted data, and compare. Where no statistic moves by more than Delta when one
+privacy unit is replaced, noise of scale 2 Delta / xi makes the decision xi-differentially private, whatever
+the number of permutations; with xi = epsilon - log(1 - delta) it is (epsilon, delta)-differentially private.
+Noisy statistics, their ranks and the p-value are not private at that price: the module hands out one bit.
+"""
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import numpy.typing as npt
+
+from tacit_protocol.privacy.events import ApproximateEvent
+from tacit_protocol.privacy.guarantee import Budget, Guarantee
+from tacit_protocol.privacy.noise import NoiseSource
+
+SENSITIVITY_BITS = 24
+"""A sensitivity is 2**24 to 2**25 grid steps: rounding to the grid then adds less than 1e-7 of the noise, and
+statistics of up to 10**10 sensitivities still fit 62 bits with their noise."""
+
+XI_SLACK = 1e-12
+"""Relative part of xi given away for the rounding of a logarithm, a sum and a division in double precision."""
+
+STATISTIC_STEPS_MAX = 2**60
+"""Largest statistic in grid steps: far below what the noise source refuses."""
+
+
+def decision_guarantee(budget: Budget) -> Guarantee:
+    """Return the guarantee of one decision that uses the whole budget; delta may be 0."""
+    event = ApproximateEvent(epsilon=budget.epsilon, delta=budget.delta)
+    return Guarantee(budget=budget, events=(event,))
+
+
+def decision_xi(budget: Budget) -> float:
+    """Return xi, the pure epsilon whose decisions are (epsilon, delta)-private; rounded down."""
+    return (budget.epsilon - math.log1p(-budget.delta)) * (1 - XI_SLACK)
+
+
+def rank_max(level: float, statistics: int) -> int:
+    """Return the largest rank of the observed statistic, among all of them, at which the test rejects.
+
+    The rank is 1 + the number of permuted statistics that are at least as large; rejecting where rank /
+    statistics <= level. The level stands for the decimal that it is written as. 0: the test never rejects.
+
+    >>> rank_max(0.05, 1000), rank_max(0.29, 100), rank_max(0.01, 99)
+    (50, 29, 0)
+    """
+    return math.floor(Fraction(str(level)) * statistics)
+
+
+def permutation_decision(
+    statistics: npt.NDArray[np.float64],
+    sensitivity: float,
+    level: float,
+    budget: Budget,
+    noise: NoiseSource,
+) -> bool:
+    """Decide whether the observed statistic is large among the permuted ones, privately.
+
+    ``statistics`` is (B + 1,) float64: the observed one first, then those of B random permutations drawn
+    without looking at the data. ``sensitivity`` bounds what replacing one privacy unit moves every one of
+    them by, with the permutations held fixed and every error of evaluation included. Under the null
+    hypothesis (the B + 1 statistics are exchangeable) the test rejects with probability at most ``level``,
+    for any B; ties count against rejection.
+
+    Returns whether to reject. No other function of the noisy statistics may leave the owner.
+
+    Raises ValueError where the level is below 1 / (B + 1), the sensitivity is not positive and finite, or
+    the statistics are not finite numbers of at most some 10**10 sensitivities; quotes no value.
+    """
+    rank = rank_max(level, len(statistics))
+    if rank < 1:
+        raise ValueError("the level is below 1 / (permutations + 1): the test could never reject")
+    steps, moved = _on_grid(statistics, sensitivity)
+    scale = math.nextafter(2 * moved / decision_xi(budget), math.inf)
+    noisy = noise.laplace(steps, scale)
+    return bool(1 + np.count_nonzero(noisy[1:] >= noisy[0]) <= rank)
+
+
+def _on_grid(statistics: npt.NDArray[np.float64], sensitivity: float) -> tuple[npt.NDArray[np.int64], int]:
+    """Return the statistics in grid steps, and how many steps one unit can move each of them.
+
+    Scaling by a power of two is exact. Numbers that are Delta apart round to integers at most floor(Delta)
+    + 1 apart.
+    """
+    if not (math.isfinite(sensitivity) and sensitivity > 0):
+        raise ValueError("the sensitivity must be positive and finite")
+    exponent = SENSITIVITY_BITS + 1 - math.frexp(sensitivity)[1]
+    scaled = np.rint(np.ldexp(np.asarray(statistics, dtype=np.float64), exponent))
+    if scaled.ndim != 1 or not np.all(np.abs(scaled) <= STATISTIC_STEPS_MAX):
+        raise ValueError("the statistics must be a vector of finite numbers, not far above the sensitivity")
+    return scaled.astype(np.int64), math.floor(math.ldexp(sensitivity, exponent)) + 1
