@@ -1,10 +1,11 @@
 """Who is calling: the dependencies that turn a token into a party with a role."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Annotated
 
 from fastapi import Depends
 from sqlalchemy.engine import Engine
+from starlette.concurrency import run_in_threadpool
 
 from tacit_services.shared.database import run_transaction
 from tacit_services.shared.http_app import BearerToken
@@ -20,23 +21,27 @@ class Access:
 
     def __init__(self, engine: Engine, tester_key: str, bearer: BearerToken) -> None:
         self._engine = engine
-        self._tester_key = tester_key
         self.signer = bearer
         """A dependency: the key of anyone whose token holds, enrolled or not."""
+        # Nobody is ever dropped and no role ever changes, so what was once read holds; who is not found is
+        # looked for again. There are no more entries than enrolled parties.
+        self._roles = {tester_key: "tester"}
 
-    def require(self, *roles: str) -> Callable[..., str]:
+    def require(self, *roles: str) -> Callable[..., Awaitable[str]]:
         """Make a dependency that returns the caller's key, which must be of one of these roles."""
         signer = self.signer
 
-        def check(key: Annotated[str, Depends(signer)]) -> str:
-            role = "tester" if key == self._tester_key else self._enrolled_role(key)
-            if role is None:
-                raise ProblemError("unknown-party")
-            if role not in roles:
+        async def check(key: Annotated[str, Depends(signer)]) -> str:
+            if key not in self._roles:
+                await run_in_threadpool(self._find_role, key)
+            if self._roles[key] not in roles:
                 raise ProblemError("forbidden")
             return key
 
         return check
 
-    def _enrolled_role(self, key: str) -> str | None:
-        return run_transaction(self._engine, lambda connection: role_of(connection, key), read_only=True)
+    def _find_role(self, key: str) -> None:
+        role = run_transaction(self._engine, lambda connection: role_of(connection, key), read_only=True)
+        if role is None:
+            raise ProblemError("unknown-party")
+        self._roles[key] = role

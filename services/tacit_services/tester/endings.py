@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Engine
@@ -62,23 +62,37 @@ def _counted(table: sa.Table) -> sa.ScalarSelect[int]:
     return counted.scalar_subquery()
 
 
-# Counted, not listed, and written once: it runs with every upload, of studies with up to a thousand owners.
-_ANSWERED = sa.select(
+COUNTED = (
     _counted(STUDY_OWNERS).label("owners"),
     _counted(RELEASES).label("releases"),
     _counted(DECLINES).label("declines"),
 )
+"""Columns that count a study's owners and their answers. Not listed: they are read with every upload, of
+studies with up to a thousand owners."""
 
 
-def end_if_answered(connection: Connection, study: str, signer: Signer, now: int) -> None:
-    """After an answer: with every release in, queue the verdict; with every owner heard, end the study."""
-    owners, releases, declines = connection.execute(_ANSWERED, {"study": study}).one()
-    if releases == owners:
+class Counted(NamedTuple):
+    """How many owners a study has, and what they answered."""
+
+    owners: int
+    releases: int
+    declines: int
+
+
+def end_if_answered(connection: Connection, study: str, counted: Counted, signer: Signer, now: int) -> bool:
+    """After an answer: with every release in, queue the verdict; with every owner heard, end the study.
+
+    Returns whether the study has stopped collecting.
+    """
+    if counted.releases == counted.owners:
         _set_state(connection, study, "computing")
         connection.execute(JOBS.insert().values(study=study, holder=None, lease_until=0.0, attempts=0))
         connection.execute(PROGRESS.insert().values(study=study, fraction=0.0, step="waiting"))
-    elif releases + declines == owners:
+        return True
+    if counted.releases + counted.declines == counted.owners:
         end(connection, study, "incomplete", signer, now)
+        return True
+    return False
 
 
 def end(

@@ -14,7 +14,7 @@ from tacit_services.shared.http_app import body_schema, json_body, json_bytes, j
 from tacit_services.shared.http_server import Stopping
 from tacit_services.shared.problem_responses import ProblemError
 from tacit_services.tester.access import EVERYONE, Access
-from tacit_services.tester.answers import Answers
+from tacit_services.tester.answers import Answers, Taken
 from tacit_services.tester.parties import Enrolment, InvitationRequest, enrol, invite, list_parties
 from tacit_services.tester.steps import Step, reached
 from tacit_services.tester.studies import Identity, State, Studies, verdict_of
@@ -53,9 +53,13 @@ class Tester:
         """Unix time in whole seconds."""
         return int(self.clock())
 
-    def taken(self, is_new: bool, study: str) -> Response:
+    def taken(self, taken: Taken, study: str) -> Response:
+        """Answer an owner's or an analyst's answer; wakes who waits where it was the study's last."""
+        return self.stored(study, is_new=taken is not Taken.BEFORE, is_news=taken is Taken.LAST)
+
+    def stored(self, study: str, *, is_new: bool, is_news: bool) -> Response:
         """Answer an upload: 201 for new bytes, 200 for the same bytes again."""
-        if is_new:
+        if is_news:
             self.watch.check()
         reached(Step.ANSWERING)
         return json_response({"study": study}, 201 if is_new else 200)
@@ -121,7 +125,8 @@ def _add_studies(router: APIRouter, tester: Tester) -> None:
     def create_study(
         digest: StudyDigest, key: Annotated[str, Depends(tester.access.require("analyst"))], envelope: Body
     ) -> Response:
-        return tester.taken(tester.studies.create(digest, envelope, key, tester.now()), digest)
+        is_new = tester.studies.create(digest, envelope, key, tester.now())
+        return tester.stored(digest, is_new=is_new, is_news=is_new)
 
     @router.get("/studies")
     def studies(

@@ -113,25 +113,10 @@ class Studies:
 
     def inbox(self, owner_key: str, now: int) -> list[dict[str, Any]]:
         """Return the collecting studies that wait for an answer of the owner with this key, oldest first."""
-        answered = sa.union_all(
-            *(
-                sa.select(table.c.study).where(
-                    table.c.study == STUDY_OWNERS.c.study, table.c.owner == STUDY_OWNERS.c.owner
-                )
-                for table in (RELEASES, DECLINES)
-            )
-        )
-        query = (
-            sa.select(STUDIES.c.digest, STUDIES.c.deadline)
-            .join(STUDY_OWNERS, STUDY_OWNERS.c.study == STUDIES.c.digest)
-            .where(STUDY_OWNERS.c.key == owner_key, STUDIES.c.state == "collecting")
-            .where(STUDIES.c.deadline > now, ~sa.exists(answered))
-            .order_by(STUDIES.c.sequence)
-            .limit(INBOX_ITEMS_MAX)
-        )
 
         def read(connection: Connection) -> list[dict[str, Any]]:
-            return [{"digest": row.digest, "deadline": row.deadline} for row in connection.execute(query)]
+            rows = connection.execute(_INBOX, {"key": owner_key, "now": now})
+            return [{"digest": row.digest, "deadline": row.deadline} for row in rows]
 
         return run_transaction(self._engine, read, read_only=True)
 
@@ -197,6 +182,25 @@ def _number(state: str) -> sa.ScalarSelect[int]:
 
 _NEWEST = sa.select(sa.func.coalesce(sa.func.max(STUDIES.c.sequence), 0)).scalar_subquery()
 _FINGERPRINT = sa.select(_NEWEST, _number("collecting"), _number("computing"))
+
+_ANSWERED = sa.union_all(
+    *(
+        sa.select(table.c.study).where(
+            table.c.study == STUDY_OWNERS.c.study, table.c.owner == STUDY_OWNERS.c.owner
+        )
+        for table in (RELEASES, DECLINES)
+    )
+)
+
+# Written once: every agent that waits asks it again whenever something has come.
+_INBOX = (
+    sa.select(STUDIES.c.digest, STUDIES.c.deadline)
+    .join(STUDY_OWNERS, STUDY_OWNERS.c.study == STUDIES.c.digest)
+    .where(STUDY_OWNERS.c.key == sa.bindparam("key"), STUDIES.c.state == "collecting")
+    .where(STUDIES.c.deadline > sa.bindparam("now"), ~sa.exists(_ANSWERED))
+    .order_by(STUDIES.c.sequence)
+    .limit(INBOX_ITEMS_MAX)
+)
 
 _SUMMARY = sa.select(
     STUDIES.c.sequence,
