@@ -1,7 +1,7 @@
 """The agent's side of the tester's HTTP interface, and the only module here that knows the HTTP library.
 
 The tester is not trusted: answers are read as a stream up to a cap, encoded bodies and redirects are
-refused, and nothing in them is logged. Errors::
+refused, every exchange has a deadline however its bytes arrive, and nothing in them is logged. Errors::
 
     TesterError
     ├── TesterUnavailableError    no answer, or one that says to try again
@@ -24,9 +24,10 @@ from tacit_protocol.signing.keys import PrivateKey
 from tacit_protocol.signing.tokens import issue_token
 from tacit_protocol.strict import StrictModel
 from tacit_services.shared.clock import Clock
+from tacit_services.shared.exchange_deadline import DeadlineTransport, exchange_deadline
 
 TIMEOUT_S = 30.0
-"""How long the tester may take to answer, beyond what a long poll waits."""
+"""How long a whole exchange with the tester may take, beyond what a long poll waits."""
 
 ATTEMPTS_MAX = 4
 """Tries of one request before the loop that asked for it waits for its own, longer pause."""
@@ -100,6 +101,7 @@ class TesterClient:
         sleep: waits that many seconds between two tries; may return early when the service stops.
         transport: what carries requests; the network unless a test hands in its own.
         ca_file: certificates that the tester's must chain to; the public ones by default.
+        timeout_s: how long one exchange may take, beyond what a long poll waits.
     """
 
     def __init__(
@@ -112,15 +114,15 @@ class TesterClient:
         *,
         transport: httpx.BaseTransport | None = None,
         ca_file: Path | None = None,
+        timeout_s: float = TIMEOUT_S,
     ):
         self._audience, self._key, self._clock, self._sleep = audience, key, clock, sleep
-        verify: ssl.SSLContext | bool = ssl.create_default_context(cafile=ca_file) if ca_file else True
+        self._timeout_s = timeout_s
         self._http = httpx.Client(
             base_url=url.rstrip("/"),
             trust_env=False,
-            timeout=TIMEOUT_S,
-            transport=transport,
-            verify=verify,
+            timeout=timeout_s,
+            transport=transport or DeadlineTransport(_certificates(ca_file)),
             headers={"Accept-Encoding": "identity"},
         )
 
@@ -136,9 +138,7 @@ class TesterClient:
 
     def inbox(self, wait_s: float) -> tuple[InboxItem, ...]:
         """Return the studies that wait for this owner; the tester holds the answer up to ``wait_s``."""
-        answer = self._send(
-            "GET", "/v1/inbox", params={"wait_s": f"{wait_s:g}"}, timeout_s=TIMEOUT_S + wait_s
-        )
+        answer = self._send("GET", "/v1/inbox", params={"wait_s": f"{wait_s:g}"}, wait_s=wait_s)
         try:
             return decode(_Inbox, answer).items
         except MessageError:
@@ -167,7 +167,7 @@ class TesterClient:
     def verdict_envelope(self, digest: str) -> bytes | None:
         """Return a study's signed verdict, unchecked, or None while there is none."""
         try:
-            answer = self._attempt("GET", f"/v1/studies/{digest}/verdict", {}, None, TIMEOUT_S)
+            answer = self._attempt("GET", f"/v1/studies/{digest}/verdict", {}, None, self._timeout_s)
         except _PendingError:
             return None
         return answer
@@ -179,7 +179,7 @@ class TesterClient:
         *,
         params: Mapping[str, str] | None = None,
         content: bytes | None = None,
-        timeout_s: float = TIMEOUT_S,
+        wait_s: float = 0.0,
     ) -> bytes:
         retrying = tenacity.Retrying(
             stop=tenacity.stop_after_attempt(ATTEMPTS_MAX),
@@ -188,7 +188,7 @@ class TesterClient:
             sleep=self._sleep,
             reraise=True,
         )
-        return retrying(self._attempt, method, path, params or {}, content, timeout_s)
+        return retrying(self._attempt, method, path, params or {}, content, self._timeout_s + wait_s)
 
     def _attempt(
         self, method: str, path: str, params: Mapping[str, str], content: bytes | None, timeout_s: float
@@ -198,9 +198,12 @@ class TesterClient:
         if content is not None:
             headers["Content-Type"] = CONTENT_TYPE
         try:
-            with self._http.stream(
-                method, path, params=params, content=content, headers=headers, timeout=timeout_s
-            ) as response:
+            with (
+                exchange_deadline(timeout_s),
+                self._http.stream(
+                    method, path, params=params, content=content, headers=headers, timeout=timeout_s
+                ) as response,
+            ):
                 body = _read_capped(response)
         except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError):
             raise TesterUnavailableError("the tester cannot be reached") from None
@@ -211,6 +214,12 @@ class TesterClient:
 
 class _PendingError(TesterUnavailableError):
     """There is no verdict yet."""
+
+
+def _certificates(ca_file: Path | None) -> ssl.SSLContext:
+    if ca_file is None:
+        return httpx.create_ssl_context(trust_env=False)
+    return ssl.create_default_context(cafile=ca_file)
 
 
 def _read_capped(response: httpx.Response) -> bytes:
