@@ -39,11 +39,22 @@ class WhitenedMeanEmbedding:
         gram = kernel.gram(locations, locations)
         eigenvalues, vectors = np.linalg.eigh((gram + gram.T) / 2)
         floor = REGULARISATION_PER_LOCATION * len(locations)
-        scaled = vectors / np.sqrt(np.maximum(eigenvalues, 0.0) + floor)
-        self._whitener = scaled @ vectors.T
+        roots = np.sqrt(np.maximum(eigenvalues, 0.0) + floor)
+        self._whitener = (vectors / roots) @ vectors.T
+        self._unwhitener: FloatMatrix = (vectors * roots) @ vectors.T
         columns = locations.numeric.shape[1], locations.categorical.shape[1]
         self._diameter = kernel.distance_max(*columns)
         self._second_moment_diameter = kernel.product_distance_max(*columns)
+
+    @property
+    def locations(self) -> Locations:
+        """The test locations."""
+        return self._locations
+
+    @property
+    def unwhitener(self) -> FloatMatrix:
+        """(K_T + lambda I)^(1/2), (J, J): what turns a mean of psi back into means of k(x, T_j)."""
+        return self._unwhitener
 
     @property
     def dimension(self) -> int:
@@ -81,6 +92,16 @@ class RawMeanEmbedding:
     def __init__(self, kernel: ProductKernel, locations: Locations) -> None:
         self._kernel = kernel
         self._locations = locations
+
+    @property
+    def locations(self) -> Locations:
+        """The test locations."""
+        return self._locations
+
+    @property
+    def unwhitener(self) -> FloatMatrix:
+        """The identity, (J, J): these features are the values k(x, T_j) themselves."""
+        return np.eye(self.dimension)
 
     @property
     def dimension(self) -> int:

@@ -20,6 +20,12 @@ set wider than the data, which gather in the middle."""
 BANDWIDTH_POINTS = 100
 """Points drawn to find the default bandwidth of SCF features."""
 
+FREQUENCY_MAX = 64.0
+"""Most turns of an SCF frequency over a column's bounds: the same as of a column-wise one."""
+
+UNLISTED = "(other)"
+"""How a location's category that is none of the listed levels is written."""
+
 
 def draw_locations(domain: Domain, count: int, rng: np.random.Generator) -> Locations:
     """Draw ``count`` locations: numeric columns normal around the middle, categories uniform."""
@@ -50,6 +56,25 @@ def encode_locations(domain: Domain, rows: Sequence[Sequence[float | str | None]
     return Locations(chunk.numeric, chunk.categorical)
 
 
+def decode_locations(domain: Domain, locations: Locations) -> list[dict[str, float | str | None]]:
+    """Return each location as a value by column, in the columns' own units and the domain's order.
+
+    A missing category is None; a category that is not listed is ``UNLISTED``.
+    """
+    rows: list[dict[str, float | str | None]] = [{} for _ in range(len(locations))]
+    numeric, categorical = iter(locations.numeric.T), iter(locations.categorical.T)
+    for column in domain.columns:
+        if column.kind == "numeric":
+            values = column.lower + next(numeric) * (column.upper - column.lower)
+            for row, value in zip(rows, values, strict=True):
+                row[column.name] = float(value)
+        else:
+            names = (*column.levels, UNLISTED, None)
+            for row, code in zip(rows, next(categorical), strict=True):
+                row[column.name] = names[code]
+    return rows
+
+
 def median_distance(points: FloatMatrix) -> float:
     """Median distance between public points, (points, columns): the usual bandwidth. 1 where it is 0."""
     squared = np.sum(points**2, axis=1)
@@ -71,7 +96,8 @@ class KernelChoice:
     """Public settings of ME and SCF features; ``bandwidth`` None is the median distance of the locations.
 
     ``raw`` leaves out whitening (ME) and scaling (SCF), as P0 does. ``locations`` are public rows of the
-    domain, or None to draw ``count`` of them.
+    domain, or None to draw ``count`` of them. ``frequencies`` are those of SCF features, in turns over each
+    numeric column's bounds, or None to draw them.
     """
 
     count: int
@@ -80,6 +106,7 @@ class KernelChoice:
     similarity: float
     locations: Sequence[Sequence[float | str | None]] | None
     raw: bool
+    frequencies: Sequence[Sequence[float]] | None = None
 
 
 def mean_embedding(domain: Domain, choice: KernelChoice, rng: np.random.Generator) -> FeatureMap:
@@ -94,9 +121,17 @@ def mean_embedding(domain: Domain, choice: KernelChoice, rng: np.random.Generato
 
 
 def smooth_characteristic(domain: Domain, choice: KernelChoice, rng: np.random.Generator) -> FeatureMap:
-    """Build SCF features, ``count`` coordinates in pairs. Raises ValueError for categorical columns."""
+    """Build SCF features, ``count`` coordinates in pairs.
+
+    Raises ValueError for categorical columns, and where a frequency has not one value per column.
+    """
     if domain.categorical:
         raise ValueError("smooth characteristic features take numeric columns alone")
+    if choice.frequencies is not None:
+        if any(len(row) != len(domain.numeric) for row in choice.frequencies):
+            raise ValueError("every frequency needs one value per column")
+        turns = np.array(choice.frequencies, dtype=np.float64)
+        return SmoothCharacteristic(2 * np.pi * turns, raw=choice.raw)
     points = draw_locations(domain, BANDWIDTH_POINTS, rng).numeric
     bandwidth = choice.bandwidth or median_distance(points)
     pairs = max(1, choice.count // 2)

@@ -18,7 +18,12 @@ from tacit_protocol.domain.table import Table
 from tacit_protocol.features.additive import AdditiveChoice, AdditiveFeatures, default_choice
 from tacit_protocol.features.additive_release import AdditiveRelease, AdditiveSums
 from tacit_protocol.features.moment_release import DIAGONAL, MomentRelease, MomentShares, read_second_moment
-from tacit_protocol.features.public_choices import KernelChoice, mean_embedding, smooth_characteristic
+from tacit_protocol.features.public_choices import (
+    FREQUENCY_MAX,
+    KernelChoice,
+    mean_embedding,
+    smooth_characteristic,
+)
 from tacit_protocol.features.sums import FeatureSums
 from tacit_protocol.messages.release import Release
 from tacit_protocol.messages.study import Study
@@ -39,6 +44,7 @@ from tacit_protocol.statistics.max_form import Family
 from tacit_protocol.statistics.power import DETECTABLE_MAX, detectable_difference, detectable_squared_mmd
 from tacit_protocol.statistics.private_means import PrivateMeans
 from tacit_protocol.statistics.two_sample import Evidence, Finding, Form, TwoSampleTest
+from tacit_protocol.statistics.witness import LocationDifference, MeanEmbedding, locations_of_owners
 from tacit_protocol.strict import StrictModel
 
 MEAN_SHARE = 0.8
@@ -72,6 +78,8 @@ HOPELESS = "Hopeless: "
 LOCATIONS_STREAM, NULL_STREAM = 1, 2
 """Spawn keys under the study's seed: one for public choices, one for simulated null distributions."""
 
+Frequency = Annotated[float, Field(ge=-FREQUENCY_MAX, le=FREQUENCY_MAX)]
+
 
 class KernelTwoSampleParameters(StrictModel):
     """What a study of this procedure may choose; every choice is public.
@@ -79,7 +87,8 @@ class KernelTwoSampleParameters(StrictModel):
     ``features``: ``auto`` (columns and pairs of columns), ``columns``, ``me`` (mean embedding at locations),
     ``scf`` (smooth characteristic, numeric columns alone). ``calibration`` ``paper`` uses P0's raw features
     and its bounds. ``statistic`` and ``null`` choose the test's form. ``bandwidth`` is in
-    units of the scaled columns; ``locations`` are rows of the domain in its own units, one value per column.
+    units of the scaled columns; ``locations`` are rows of the domain in its own units, one value per column;
+    ``frequencies`` of the SCF features are in turns over each numeric column's bounds, one value per column.
     """
 
     features: Literal["auto", "columns", "me", "scf"] = "auto"
@@ -94,6 +103,13 @@ class KernelTwoSampleParameters(StrictModel):
         Annotated[
             tuple[Annotated[tuple[float | str | None, ...], Field(min_length=1, max_length=1000)], ...],
             Field(min_length=1, max_length=FEATURES_MAX),
+        ]
+        | None
+    ) = None
+    frequencies: (
+        Annotated[
+            tuple[Annotated[tuple[Frequency, ...], Field(min_length=1, max_length=1000)], ...],
+            Field(min_length=1, max_length=FEATURES_MAX // 2),
         ]
         | None
     ) = None
@@ -132,7 +148,7 @@ class KernelTwoSampleVerdict(StrictModel):
 
     ``squared_mmd`` is the average over pairs of owners of the estimated squared maximum mean discrepancy of
     the features' kernel, in [0, 4] up to noise; the interval covers it with probability 1 - level at least,
-    in large samples.
+    in large samples. ``locations`` are the test locations where two owners differ most, with ME features.
     """
 
     method: str
@@ -148,6 +164,7 @@ class KernelTwoSampleVerdict(StrictModel):
     upper: float | None
     pairs: tuple[PairComparison, ...]
     columns: tuple[GroupComparison, ...]
+    locations: tuple[LocationDifference, ...]
     warnings: tuple[str, ...]
 
 
@@ -292,6 +309,7 @@ class KernelTwoSample:
             upper=float(np.mean([p.upper for p in pairs])) if pairs else None,
             pairs=pairs,
             columns=_named_groups(study, overall),
+            locations=_named_locations(plan, study, evidence),
             warnings=self.warnings(study, units) + _caveats(plan),
         )
 
@@ -357,8 +375,9 @@ def _refuse_idle_parameters(parameters: KernelTwoSampleParameters, form: Form) -
         "kernel": features == "me",
         "category_similarity": features == "me",
         "locations": features == "me",
-        "n_features": kernel,
-        "bandwidth": kernel,
+        "frequencies": features == "scf",
+        "n_features": kernel and parameters.frequencies is None,
+        "bandwidth": kernel and parameters.frequencies is None,
         "mean_share": kernel and parameters.calibration == "tight",
         "regularisation": form in ("weighted", "asymptotic"),
         "replicates": form == "noise-aware",
@@ -381,6 +400,7 @@ def _release(
         bandwidth=parameters.bandwidth,
         similarity=parameters.category_similarity,
         locations=parameters.locations,
+        frequencies=parameters.frequencies,
         raw=parameters.calibration == "paper",
     )
     build = mean_embedding if parameters.features == "me" else smooth_characteristic
@@ -447,6 +467,14 @@ def _named_groups(study: Study, finding: Finding) -> tuple[GroupComparison, ...]
     columns = [group for group in named if group.kind == "column"]
     pairs = sorted((group for group in named if group.kind == "pair"), key=lambda group: group.pvalue)
     return tuple(columns + pairs[:PAIRS_NAMED_MAX])
+
+
+def _named_locations(plan: _Plan, study: Study, evidence: Evidence) -> tuple[LocationDifference, ...]:
+    features = plan.release.features
+    if not isinstance(features, MeanEmbedding):
+        return ()
+    names = [owner.name for owner in study.owners]
+    return locations_of_owners(study.domain, features, names, evidence, study.level)
 
 
 def _evidence(plan: _Plan, releases: list[Release]) -> Evidence:
