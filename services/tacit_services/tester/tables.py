@@ -2,6 +2,8 @@
 
 import sqlalchemy as sa
 
+from tacit_services.shared.roster import invitations_table, parties_table
+
 METADATA = sa.MetaData()
 
 _Key = sa.BigInteger().with_variant(sa.Integer, "sqlite")
@@ -13,24 +15,9 @@ def _study() -> sa.Column[str]:
     return sa.Column("study", _Digest, sa.ForeignKey("studies.digest"), primary_key=True)
 
 
-PARTIES = sa.Table(
-    "parties",
-    METADATA,
-    sa.Column("name", _Name, primary_key=True),
-    sa.Column("key", sa.String(64), nullable=False, unique=True),
-    sa.Column("role", sa.String(16), nullable=False),
-    sa.Column("enrolled_at", sa.BigInteger, nullable=False),
-)
+PARTIES = parties_table(METADATA, "parties")
 
-INVITATIONS = sa.Table(
-    "invitations",
-    METADATA,
-    sa.Column("token_digest", _Digest, primary_key=True),
-    sa.Column("name", _Name, nullable=False),
-    sa.Column("role", sa.String(16), nullable=False),
-    sa.Column("expires_at", sa.BigInteger, nullable=False),
-    sa.Column("used_by", sa.String(64), nullable=True),
-)
+INVITATIONS = invitations_table(METADATA, "invitations")
 
 STUDIES = sa.Table(
     "studies",

@@ -15,7 +15,7 @@ from tacit_protocol.messages.transcript import TRANSCRIPT_BYTES_MAX, Transcript
 from tacit_protocol.signing.envelope import RELEASE_TYPE, STUDY_TYPE, digest, open_envelope, seal
 from tacit_protocol.signing.keys import PrivateKey
 from tacit_services.shared.database import run_transaction
-from tacit_services.tester.parties import INVITATION_LIFE_S
+from tacit_services.shared.roster import INVITATION_LIFE_S
 from tacit_services.tester.studies import DEADLINE_MAX_S
 from tacit_services.tester.tables import METADATA
 
