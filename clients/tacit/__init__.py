@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tacit.client import Client
     from tacit.draft import StudyDraft
     from tacit.errors import TacitError
-    from tacit.results import TwoSampleResult
+    from tacit.results import DecisionResult, ProcedureResult, TwoSampleResult
 
 __version__ = "0.1.0"
 
@@ -23,6 +23,8 @@ __all__ = [
     "AgentClient",
     "AsyncClient",
     "Client",
+    "DecisionResult",
+    "ProcedureResult",
     "StudyDraft",
     "TacitError",
     "TwoSampleResult",
@@ -34,6 +36,8 @@ _HOMES = {
     "AgentClient": "tacit.agent_client",
     "AsyncClient": "tacit.async_client",
     "Client": "tacit.client",
+    "DecisionResult": "tacit.results",
+    "ProcedureResult": "tacit.results",
     "StudyDraft": "tacit.draft",
     "TacitError": "tacit.errors",
     "TwoSampleResult": "tacit.results",

@@ -1,4 +1,7 @@
-"""Studies played in this process: every owner's part, then the tester's, through the procedure itself."""
+"""Studies played in this process: the part of the owners or of their curator, then the tester's.
+
+Everything goes through the procedure itself, as in the services.
+"""
 
 import hashlib
 import secrets
@@ -8,17 +11,27 @@ from typing import Any
 from pydantic import ValidationError
 
 from tacit.errors import InputError, StudyRefusedError
-from tacit.results import TwoSampleResult, two_sample_result
+from tacit.results import Result, result_of
 from tacit_protocol.domain.columns import Domain
-from tacit_protocol.domain.table import Table
+from tacit_protocol.domain.table import PooledTable, Table
+from tacit_protocol.messages.release import Release
 from tacit_protocol.messages.study import Owner, Party, Study
 from tacit_protocol.privacy.guarantee import Budget
 from tacit_protocol.privacy.noise import NoiseSource
-from tacit_protocol.procedures.base import Procedure, StudyError
+from tacit_protocol.procedures.base import Procedure, Progress, StudyError
+
+CURATOR = "local.curator"
+"""Name of the curator of a study in this process."""
 
 
-def run(procedure: Procedure, study: Study, tables: Sequence[Table], noise: NoiseSource) -> TwoSampleResult:
-    """Play every owner's part, then the tester's.
+def run(
+    procedure: Procedure,
+    study: Study,
+    tables: Sequence[Table],
+    noise: NoiseSource,
+    progress: Progress | None = None,
+) -> Result:
+    """Play the owners' part (a table for each, in the study's order) or their curator's, then the tester's.
 
     Raises:
         StudyRefusedError: the procedure does not take the study.
@@ -26,18 +39,28 @@ def run(procedure: Procedure, study: Study, tables: Sequence[Table], noise: Nois
     try:
         procedure.check(study)
         releases = {
-            owner.name: procedure.privatise(study, procedure.summarise(study, table), noise)
-            for owner, table in zip(study.owners, tables, strict=True)
+            sender: _release(procedure, study, table, noise)
+            for sender, table in _held_by_senders(study, tables).items()
         }
-        for release in releases.values():
-            procedure.check_release(study, release)
-        verdict = procedure.assemble(study, releases)
+        verdict = procedure.assemble(study, releases, progress)
     except StudyError as error:
         raise StudyRefusedError(str(error)) from error
-    return two_sample_result(study, verdict.model_dump(mode="json"))
+    return result_of(study, verdict.model_dump(mode="json"))
+
+
+def _held_by_senders(study: Study, tables: Sequence[Table]) -> dict[str, Table]:
+    parts = {owner.name: table for owner, table in zip(study.owners, tables, strict=True)}
+    return parts if study.curator is None else {study.curator.name: PooledTable(study.domain, parts)}
+
+
+def _release(procedure: Procedure, study: Study, table: Table, noise: NoiseSource) -> Release:
+    release = procedure.privatise(study, procedure.summarise(study, table), noise)
+    procedure.check_release(study, release)
+    return release
 
 
 def local_study(
+    procedure: str,
     domain: Domain,
     names: Sequence[str],
     parameters: Mapping[str, Any],
@@ -46,17 +69,34 @@ def local_study(
     delta: float,
     alpha: float,
     seed: str,
+    curated: bool = False,
 ) -> Study:
-    """Build a study for this process alone: its parties' keys sign nothing."""
+    """Build a study for this process alone: its parties' keys sign nothing.
+
+    Args:
+        procedure: the procedure's name.
+        domain: the columns, with their public bounds.
+        names: the owners' names.
+        parameters: the procedure's; those that are None are left out.
+        epsilon: what every owner spends.
+        delta: what every owner spends.
+        alpha: level of the test.
+        seed: public randomness, 32 hexadecimal digits.
+        curated: whether a curator holds the owners' data.
+
+    Raises:
+        InputError: the parts do not make a study; the message says what to change.
+    """
     try:
         return Study(
             title="local",
-            procedure="kernel_two_sample",
+            procedure=procedure,
             parameters={key: value for key, value in parameters.items() if value is not None},
             domain=domain,
             owners=tuple(Owner(name=name, key=_no_key(name), data_set="local") for name in names),
-            tester=Party(name="local.tester", key=_no_key("local.tester")),
-            analyst=Party(name="local.analyst", key=_no_key("local.analyst")),
+            curator=_party(CURATOR) if curated else None,
+            tester=_party("local.tester"),
+            analyst=_party("local.analyst"),
             budget=Budget.of(epsilon, delta),
             level=alpha,
             created_at=0,
@@ -82,3 +122,7 @@ def seed_text(seed: int | None) -> str:
 
 def _no_key(name: str) -> str:
     return hashlib.sha256(name.encode()).hexdigest()
+
+
+def _party(name: str) -> Party:
+    return Party(name=name, key=_no_key(name))

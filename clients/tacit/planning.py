@@ -107,7 +107,14 @@ def plan_power(
     for index, child in enumerate(np.random.SeedSequence(seed).spawn(runs)):
         study_seed = seed_text(None if seed is None else seed * runs + index)
         study = local_study(
-            domain, owners, parameters, epsilon=epsilon, delta=delta, alpha=alpha, seed=study_seed
+            procedure.name,
+            domain,
+            owners,
+            parameters,
+            epsilon=epsilon,
+            delta=delta,
+            alpha=alpha,
+            seed=study_seed,
         )
         rng = np.random.default_rng(child)
         drawn = [_draw(sample, domain, size, rng) for size in sizes]

@@ -9,6 +9,8 @@ import pytest
 from pydantic import BaseModel
 
 from tacit.http import HttpRequest, HttpResponse
+from tacit.results import RESULTS
+from tacit.results.two_sample import two_sample_result
 from tacit_protocol.domain.table import Table
 from tacit_protocol.messages.encoding import decode, encode
 from tacit_protocol.messages.problems import MEDIA_TYPE, problem_document
@@ -87,6 +89,7 @@ class QuickProcedure:
 @pytest.fixture(autouse=True)
 def quick_procedure(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(PROCEDURES, "quick", QuickProcedure())
+    monkeypatch.setitem(RESULTS, "quick", two_sample_result)
 
 
 @dataclass

@@ -2,7 +2,7 @@
 # ruff: noqa: PLC0415 (imports wait until something is printed, so that --help is quick)
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,8 +12,6 @@ import typer
 
 if TYPE_CHECKING:
     from rich.console import Console
-
-    from tacit.results import TwoSampleResult
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 AgentFile = Annotated[
@@ -119,53 +117,3 @@ def delta_text(pico: int) -> str:
 def time_text(seconds: float | None) -> str:
     """Write Unix seconds as a time in UTC."""
     return "" if seconds is None else datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M UTC")
-
-
-def result_fields(result: "TwoSampleResult") -> dict[str, Any]:
-    """Return a result's fields as plain values."""
-    return {
-        "statistic": result.statistic,
-        "pvalue": result.pvalue,
-        "reject": result.reject,
-        "alpha": result.alpha,
-        "method": result.method,
-        "n": dict(result.n),
-        "epsilon": result.epsilon,
-        "delta": result.delta,
-        "estimate": result.estimate,
-        "interval": result.interval,
-        "pairs": [_comparison(pair) for pair in result.pairs],
-        "columns": [_comparison(column) for column in result.columns],
-        "warnings": list(result.warnings),
-    }
-
-
-def print_result(result: "TwoSampleResult") -> None:
-    """Print a result for people: the decision first, then what it rests on."""
-    decision = "DIFFERENT populations" if result.reject else "no difference shown"
-    lines(
-        f"Verdict: {decision} (p = {result.pvalue:.3g}, level {result.alpha:g})",
-        f"  statistic {result.statistic:.5g}; {result.method}",
-        f"  every owner spent epsilon {result.epsilon:g}, delta {result.delta:g}",
-    )
-    if result.estimate is not None:
-        interval = result.interval
-        between = "" if interval is None else f", interval {interval[0]:.4g} to {interval[1]:.4g}"
-        lines(f"  squared MMD {result.estimate:.4g}{between}")
-    # Of the pairs of columns only those whose dependence differs: there may be thousands.
-    columns = [c for c in result.columns if len(c.names) == 1 or c.reject]
-    for title, comparisons in (("Owners", result.pairs), ("Columns", columns)):
-        if comparisons:
-            rows = [
-                (" and ".join(c.names), f"{c.pvalue:.3g}", "differ" if c.reject else "no difference shown")
-                for c in comparisons
-            ]
-            table((title, "p (Holm)", ""), rows)
-    if len(columns) < len(result.columns):
-        lines("No other pair of columns shows another dependence.")
-    for warning in result.warnings:
-        lines(f"Note: {warning}")
-
-
-def _comparison(comparison: Any) -> Mapping[str, Any]:
-    return {"names": list(comparison.names), "pvalue": comparison.pvalue, "reject": comparison.reject}

@@ -8,11 +8,10 @@ from tacit.command.output import (
     epsilon_text,
     keys,
     lines,
-    print_result,
-    result_fields,
     table,
     time_text,
 )
+from tacit.command.result_view import print_result, result_fields
 from tacit.draft import PreparedStudy
 from tacit.errors import printable
 from tacit.results import StudyVerdict, study_verdict

@@ -1,11 +1,7 @@
-"""Whole studies in one process, on the same code as the services: for learning, planning and benchmarks.
-
-The owners' part and the tester's part run one after the other; noise comes from the operating system's
-randomness, as in an agent. Nothing here keeps a ledger: results about real people need a federation.
-"""
+"""The two-sample test in one process: between owners who trust no one, or at their curator."""
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, Literal, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -13,20 +9,59 @@ import numpy.typing as npt
 from tacit.array_table import ArrayTable
 from tacit.bounds import domain_of
 from tacit.errors import InputError
-from tacit.frames import Sample, read_samples
+from tacit.frames import read_samples
 from tacit.in_process import local_study, run, seed_text
-from tacit.planning import PowerPlan, plan_power
+from tacit.local.samples import owner_names, read_with_units
 from tacit.public_choices import public_parameters
-from tacit.results import TwoSampleResult
+from tacit.results import DecisionResult, ProcedureResult, TwoSampleResult
 from tacit_protocol.privacy.noise import OpenDPNoise
 from tacit_protocol.procedures.registry import procedure_named
-
-__all__ = ["PowerPlan", "TwoSampleResult", "kernel_two_sample", "plan_power"]
 
 Features = Literal["auto", "columns", "me", "scf"]
 Calibration = Literal["tight", "paper"]
 Null = Literal["auto", "noise-aware", "weighted", "asymptotic"]
 Statistic = Literal["auto", "noise-aware", "mmd", "max"]
+Setting = Literal["owners", "curator"]
+Release = Literal["mean-covariance", "statistic", "permutation"]
+
+PROCEDURES: dict[Setting, str] = {"owners": "kernel_two_sample", "curator": "curated_two_sample"}
+"""Which procedure answers in which setting."""
+
+DEFAULTS = {"features": "auto", "statistic": "auto", "null": "auto", "calibration": "tight"}
+
+
+@overload
+def kernel_two_sample(
+    *samples: Any,
+    epsilon: float,
+    delta: float,
+    setting: Literal["curator"],
+    release: Literal["permutation"],
+    **arguments: Any,
+) -> DecisionResult: ...
+
+
+@overload
+def kernel_two_sample(
+    *samples: Any,
+    epsilon: float,
+    delta: float,
+    bounds: Any = None,
+    columns: Sequence[str] | None = None,
+    n_features: int | None = None,
+    features: Features = "auto",
+    calibration: Calibration = "tight",
+    null: Null = "auto",
+    statistic: Statistic = "auto",
+    alpha: float = 0.05,
+    public: Any = None,
+    units: str | Sequence[npt.ArrayLike] | None = None,
+    seed: int | None = None,
+    names: Sequence[str] | None = None,
+    setting: Setting = "owners",
+    release: Literal["mean-covariance", "statistic"] | None = None,
+    **parameters: Any,
+) -> TwoSampleResult: ...
 
 
 def kernel_two_sample(
@@ -45,8 +80,10 @@ def kernel_two_sample(
     units: str | Sequence[npt.ArrayLike] | None = None,
     seed: int | None = None,
     names: Sequence[str] | None = None,
+    setting: Setting = "owners",
+    release: Release | None = None,
     **parameters: Any,
-) -> TwoSampleResult:
+) -> TwoSampleResult | DecisionResult:
     """Test privately whether two or more samples come from one population (Raj et al., corrected).
 
     Args:
@@ -69,10 +106,15 @@ def kernel_two_sample(
             default every row is a unit.
         seed: fixes public choices and simulations. Never the noise: two calls differ.
         names: the owners' names, by default sample-1, sample-2, ...
+        setting: "owners": each adds its own noise, and nobody is trusted; "curator": one trusted party holds
+            all samples and adds noise once, for more power.
+        release: what the curator releases: "mean-covariance", "statistic", or "permutation", whose decision
+            alone is private.
         parameters: further parameters of the procedure, such as ``bandwidth`` or ``replicates``.
 
     Returns:
-        A frozen result that unpacks into ``statistic, pvalue``.
+        A frozen result that unpacks into ``statistic, pvalue``; with ``release="permutation"`` a decision,
+        which has neither.
 
     Raises:
         InputError: the samples or the bounds cannot be used; the message says what to change.
@@ -88,58 +130,36 @@ def kernel_two_sample(
     """
     if len(samples) < 2:
         raise InputError("pass at least two samples")
-    read, unit_values = _read(samples, columns, units)
+    if setting not in PROCEDURES:
+        raise InputError('setting must be "owners" or "curator"')
+    if release is not None and setting != "curator":
+        raise InputError('release= is a choice of the curator: pass setting="curator" with it')
+    read, unit_values = read_with_units(samples, columns, units)
     domain = domain_of(bounds, list(read[0].columns))
+    given = {"features": features, "statistic": statistic, "null": null, "calibration": calibration}
     chosen: dict[str, Any] = {
-        "features": features,
+        # What is left at its default is left to the procedure, which need not have such a choice.
+        **{name: value for name, value in given.items() if value != DEFAULTS[name]},
         "n_features": n_features,
-        "statistic": statistic,
-        "null": null,
-        "calibration": calibration,
+        "release": release,
     }
     if public is not None:
         sample = read_samples([public], list(read[0].columns))[0]
         rng = np.random.default_rng(seed)
         chosen |= public_parameters(sample, domain, features, n_features, rng)
     study = local_study(
+        PROCEDURES[setting],
         domain,
-        _owner_names(names, len(read)),
+        owner_names(names, len(read)),
         chosen | parameters,
         epsilon=epsilon,
         delta=delta,
         alpha=alpha,
         seed=seed_text(seed),
+        curated=setting == "curator",
     )
     tables = [ArrayTable.of(sample, domain, unit) for sample, unit in zip(read, unit_values, strict=True)]
-    return run(procedure_named(study.procedure), study, tables, OpenDPNoise())
-
-
-def _read(
-    samples: Sequence[Any], columns: Sequence[str] | None, units: str | Sequence[npt.ArrayLike] | None
-) -> tuple[list[Sample], list[npt.ArrayLike | None]]:
-    if isinstance(units, str):
-        wanted = None if columns is None else [name for name in columns if name != units] + [units]
-        read = read_samples(samples, wanted)
-        if units not in read[0].columns:
-            raise InputError(f"the samples have no column {units!r} to take units from")
-        return [_without(sample, units) for sample in read], [sample.columns[units] for sample in read]
-    read = read_samples(samples, columns)
-    if units is None:
-        return read, [None] * len(read)
-    if len(units) != len(read):
-        raise InputError(f"units holds {len(units)} arrays for {len(read)} samples: pass one for each")
-    return read, list(units)
-
-
-def _without(sample: Sample, name: str) -> Sample:
-    kept = {column: values for column, values in sample.columns.items() if column != name}
-    if not kept:
-        raise InputError("the unit column is the only column: the test needs others")
-    return Sample(kept)
-
-
-def _owner_names(names: Sequence[str] | None, count: int) -> list[str]:
-    listed = [f"sample-{index}" for index in range(1, count + 1)] if names is None else list(names)
-    if len(listed) != count:
-        raise InputError(f"names holds {len(listed)} names for {count} samples: pass one for each")
-    return listed
+    result = run(procedure_named(study.procedure), study, tables, OpenDPNoise())
+    if isinstance(result, ProcedureResult):
+        raise TypeError(f"{study.procedure} has no result of its own")
+    return result

@@ -1,39 +1,16 @@
-"""Typed results in the manner of scipy.stats: frozen, unpackable, and the same from every surface.
-
-``statistic, pvalue = result`` works whether the result came from :mod:`tacit.local`, from a tester or from a
-transcript: all are built from the procedure's verdict.
-"""
+"""The outcome of a test whether samples come from one population, unpackable like those of scipy.stats."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tacit.errors import PlottingError, VerificationFailedError
+from tacit.errors import PlottingError
+from tacit.results.common import common_fields
+from tacit.results.comparison import Comparison, compared_columns, compared_owners
 from tacit_protocol.messages.study import Study
-from tacit_protocol.messages.verdict import VerdictMessage
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """One of several hypotheses tested together: which, its adjusted p-value, and the decision.
-
-    ``names`` holds the two owners, or the columns: one, or two whose dependence is compared. ``pvalue`` is
-    adjusted after Holm, so that it may be compared with the level as it is. For owners ``estimate`` is their
-    squared MMD and ``interval`` covers it.
-    """
-
-    names: tuple[str, ...]
-    pvalue: float
-    reject: bool
-    estimate: float | None = None
-    interval: tuple[float, float] | None = None
-
-    def __str__(self) -> str:
-        verb = "differ" if self.reject else "no difference shown"
-        return f"{' and '.join(self.names)}: {verb} (p = {self.pvalue:.3g})"
 
 
 @dataclass(frozen=True)
@@ -107,72 +84,18 @@ class TwoSampleResult:
         return target
 
 
-@dataclass(frozen=True)
-class StudyVerdict:
-    """How a study ended: ``outcome`` is completed, incomplete or cancelled.
-
-    ``missing`` names the owners that sent nothing; ``result`` is there where the study was completed.
-    """
-
-    digest: str
-    study: Study
-    message: VerdictMessage
-    result: TwoSampleResult | None
-
-    @property
-    def outcome(self) -> str:
-        """How the study ended."""
-        return self.message.outcome
-
-    @property
-    def missing(self) -> tuple[str, ...]:
-        """The owners that sent nothing."""
-        return self.message.missing
-
-
-def study_verdict(study: Study, message: VerdictMessage) -> StudyVerdict:
-    """Build the typed outcome from a study and its verdict, whose signature the caller has checked.
-
-    Raises:
-        VerificationFailedError: the verdict is not what the study's procedure reports.
-    """
-    if message.result is None:
-        return StudyVerdict(message.study, study, message, None)
-    try:
-        return StudyVerdict(message.study, study, message, two_sample_result(study, message.result))
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise VerificationFailedError("the verdict is not what the study's procedure reports") from error
-
-
 def two_sample_result(study: Study, verdict: Mapping[str, Any]) -> TwoSampleResult:
-    """Build the typed result from a study and the verdict of ``kernel_two_sample``, as plain values."""
-    estimate = verdict["squared_mmd"]
+    """Build the typed result from a study and the verdict of a two-sample procedure, as plain values.
+
+    Raises KeyError, TypeError, ValueError or AttributeError where the verdict is no such procedure's.
+    """
+    estimate = verdict.get("squared_mmd")
     return TwoSampleResult(
         statistic=float(verdict["statistic"]),
         pvalue=float(verdict["pvalue"]),
-        reject=bool(verdict["reject"]),
-        alpha=study.level,
-        method=str(verdict["method"]),
-        n={str(name): int(units) for name, units in verdict["units"].items()},
-        epsilon=study.budget.epsilon,
-        delta=study.budget.delta,
-        warnings=tuple(str(warning) for warning in verdict["warnings"]),
         estimate=None if estimate is None else float(estimate),
         interval=None if estimate is None else (float(verdict["lower"]), float(verdict["upper"])),
-        pairs=tuple(_pair(pair) for pair in verdict["pairs"]),
-        columns=tuple(
-            Comparison(tuple(map(str, group["columns"])), float(group["pvalue"]), bool(group["reject"]))
-            for group in verdict["columns"]
-        ),
-        verdict=verdict,
-    )
-
-
-def _pair(pair: Mapping[str, Any]) -> Comparison:
-    return Comparison(
-        names=(str(pair["first"]), str(pair["second"])),
-        pvalue=float(pair["pvalue"]),
-        reject=bool(pair["reject"]),
-        estimate=float(pair["squared_mmd"]),
-        interval=(float(pair["lower"]), float(pair["upper"])),
+        pairs=tuple(compared_owners(pair) for pair in verdict.get("pairs", ())),
+        columns=tuple(compared_columns(group) for group in verdict.get("columns", ())),
+        **common_fields(study, verdict),
     )

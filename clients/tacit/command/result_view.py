@@ -1,0 +1,88 @@
+"""How a procedure's result is shown: the decision first, then what it rests on."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from tacit.command.output import lines, table
+from tacit.results import Comparison, DecisionResult, ProcedureResult, Result, TwoSampleResult
+
+
+def result_fields(result: Result) -> dict[str, Any]:
+    """Return a result's fields as plain values; those that it does not have are left out."""
+    fields: dict[str, Any] = {
+        "reject": result.reject,
+        "alpha": result.alpha,
+        "method": result.method,
+        "n": dict(result.n),
+        "epsilon": result.epsilon,
+        "delta": result.delta,
+        "warnings": list(result.warnings),
+    }
+    match result:
+        case TwoSampleResult():
+            return fields | {
+                "statistic": result.statistic,
+                "pvalue": result.pvalue,
+                "estimate": result.estimate,
+                "interval": result.interval,
+                "pairs": [_comparison(pair) for pair in result.pairs],
+                "columns": [_comparison(column) for column in result.columns],
+            }
+        case DecisionResult():
+            return fields | {"finding": result.finding}
+        case ProcedureResult():
+            return fields | {"verdict": dict(result.verdict)}
+
+
+def print_result(result: Result) -> None:
+    """Print a result for people."""
+    match result:
+        case TwoSampleResult():
+            _print_two_sample(result)
+        case DecisionResult():
+            lines(
+                f"Verdict: {result.finding} (level {result.alpha:g})",
+                f"  {result.method}",
+                "  the decision alone is private: there is no statistic and no p-value to show",
+            )
+        case ProcedureResult():
+            decision = "rejected" if result.reject else "not rejected"
+            lines(
+                f"Verdict of {result.procedure}: the hypothesis is {decision} (level {result.alpha:g})",
+                f"  {result.method}",
+            )
+    lines(f"  every owner spent epsilon {result.epsilon:g}, delta {result.delta:g}")
+    if isinstance(result, TwoSampleResult):
+        _print_estimates(result)
+    for warning in result.warnings:
+        lines(f"Note: {warning}")
+
+
+def _print_two_sample(result: TwoSampleResult) -> None:
+    decision = "DIFFERENT populations" if result.reject else "no difference shown"
+    lines(
+        f"Verdict: {decision} (p = {result.pvalue:.3g}, level {result.alpha:g})",
+        f"  statistic {result.statistic:.5g}; {result.method}",
+    )
+
+
+def _print_estimates(result: TwoSampleResult) -> None:
+    if result.estimate is not None:
+        interval = result.interval
+        between = "" if interval is None else f", interval {interval[0]:.4g} to {interval[1]:.4g}"
+        lines(f"  squared MMD {result.estimate:.4g}{between}")
+    # Of the pairs of columns only those whose dependence differs: there may be thousands.
+    columns = [c for c in result.columns if len(c.names) == 1 or c.reject]
+    for title, comparisons in (("Owners", result.pairs), ("Columns", columns)):
+        if comparisons:
+            rows = [
+                (" and ".join(c.names), f"{c.pvalue:.3g}", "differ" if c.reject else "no difference shown")
+                for c in comparisons
+            ]
+            table((title, "p (Holm)", ""), rows)
+    if len(columns) < len(result.columns):
+        lines("No other pair of columns shows another dependence.")
+
+
+def _comparison(comparison: Comparison) -> Mapping[str, Any]:
+    return {"names": list(comparison.names), "pvalue": comparison.pvalue, "reject": comparison.reject}

@@ -1,0 +1,12 @@
+"""Whole studies in one process, on the same code as the services: for learning, planning and benchmarks.
+
+The part of the owners (or of the curator who holds their data) and the tester's part run one after the other;
+noise comes from the operating system's randomness, as in an agent. Nothing here keeps a ledger: results about
+real people need a federation.
+"""
+
+from tacit.local.two_sample import kernel_two_sample
+from tacit.planning import PowerPlan, plan_power
+from tacit.results import DecisionResult, TwoSampleResult
+
+__all__ = ["DecisionResult", "PowerPlan", "TwoSampleResult", "kernel_two_sample", "plan_power"]

@@ -1,0 +1,25 @@
+"""Typed results in the manner of scipy.stats: frozen, and the same from every surface.
+
+Whether a result comes from :mod:`tacit.local`, from a tester or from a transcript, it is built from the
+procedure's verdict. A two-sample result unpacks into ``statistic, pvalue``; a decision cannot be unpacked,
+since nothing finer than it is private.
+"""
+
+from tacit.results.comparison import Comparison
+from tacit.results.decision import DecisionResult
+from tacit.results.generic import ProcedureResult
+from tacit.results.registry import RESULTS, Result, result_of
+from tacit.results.study_verdict import StudyVerdict, study_verdict
+from tacit.results.two_sample import TwoSampleResult
+
+__all__ = [
+    "RESULTS",
+    "Comparison",
+    "DecisionResult",
+    "ProcedureResult",
+    "Result",
+    "StudyVerdict",
+    "TwoSampleResult",
+    "result_of",
+    "study_verdict",
+]
