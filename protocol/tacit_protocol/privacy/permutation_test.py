@@ -1,9 +1,10 @@
 """A private permutation test: the decision leaves, and nothing else. docs/mathematics/permutation-tests.md.
 
 Kim and Schrab, *Differentially private permutation tests* (2023), add Laplace noise to the statistic of the
-data and to those of the permuted data, and compare. Where no statistic moves by more than Delta when one
-privacy unit is replaced, noise of scale 2 Delta / xi makes the decision xi-differentially private, whatever
-the number of permutations; with xi = epsilon - log(1 - delta) it is (epsilon, delta)-differentially private.
+data and to those of the permuted data, and compare. Where replacing one privacy unit moves the observed
+statistic by at most Delta and no permuted one by more than Delta', noise of scale (Delta + Delta') / xi on all
+of them makes the decision xi-differentially private, whatever the number of permutations; with xi = epsilon -
+log(1 - delta) it is (epsilon, delta)-differentially private. (They take Delta' = Delta: 2 Delta / xi.)
 Noisy statistics, their ranks and the p-value are not private at that price: the module hands out one bit.
 """
 
@@ -22,7 +23,7 @@ SENSITIVITY_BITS = 24
 statistics of up to 10**10 sensitivities still fit 62 bits with their noise."""
 
 XI_SLACK = 1e-12
-"""Relative part of xi given away for the rounding of a logarithm, a sum and a division in double precision."""
+"""Relative part of xi given away for the rounding of a logarithm, a sum and a division."""
 
 STATISTIC_STEPS_MAX = 2**60
 """Largest statistic in grid steps: far below what the noise source refuses."""
@@ -57,39 +58,50 @@ def permutation_decision(
     level: float,
     budget: Budget,
     noise: NoiseSource,
+    permuted_sensitivity: float | None = None,
 ) -> bool:
     """Decide whether the observed statistic is large among the permuted ones, privately.
 
     ``statistics`` is (B + 1,) float64: the observed one first, then those of B random permutations drawn
-    without looking at the data. ``sensitivity`` bounds what replacing one privacy unit moves every one of
-    them by, with the permutations held fixed and every error of evaluation included. Under the null
-    hypothesis (the B + 1 statistics are exchangeable) the test rejects with probability at most ``level``,
+    without looking at the data. ``sensitivity`` bounds what replacing one privacy unit moves the observed
+    one by, and ``permuted_sensitivity`` (None: the same) every other one, with the permutations held fixed
+    and every error of evaluation included. Under the null hypothesis (the B + 1 statistics are exchangeable) the test rejects with probability at most ``level``,
     for any B; ties count against rejection.
 
     Returns whether to reject. No other function of the noisy statistics may leave the owner.
 
-    Raises ValueError where the level is below 1 / (B + 1), the sensitivity is not positive and finite, or
+    Raises ValueError where the level is below 1 / (B + 1), a sensitivity is not positive and finite, or
     the statistics are not finite numbers of at most some 10**10 sensitivities; quotes no value.
     """
     rank = rank_max(level, len(statistics))
     if rank < 1:
         raise ValueError("the level is below 1 / (permutations + 1): the test could never reject")
-    steps, moved = _on_grid(statistics, sensitivity)
-    scale = math.nextafter(2 * moved / decision_xi(budget), math.inf)
+    permuted = sensitivity if permuted_sensitivity is None else permuted_sensitivity
+    exponent = _grid_exponent(min(sensitivity, permuted))
+    steps = _on_grid(statistics, exponent)
+    moved = _steps_moved(sensitivity, exponent) + _steps_moved(permuted, exponent)
+    scale = math.nextafter(moved / decision_xi(budget), math.inf)
     noisy = noise.laplace(steps, scale)
     return bool(1 + np.count_nonzero(noisy[1:] >= noisy[0]) <= rank)
 
 
-def _on_grid(statistics: npt.NDArray[np.float64], sensitivity: float) -> tuple[npt.NDArray[np.int64], int]:
-    """Return the statistics in grid steps, and how many steps one unit can move each of them.
-
-    Scaling by a power of two is exact. Numbers that are Delta apart round to integers at most floor(Delta)
-    + 1 apart.
-    """
+def _grid_exponent(sensitivity: float) -> int:
+    """Return e such that the grid has steps of 2**-e."""
     if not (math.isfinite(sensitivity) and sensitivity > 0):
         raise ValueError("the sensitivity must be positive and finite")
-    exponent = SENSITIVITY_BITS + 1 - math.frexp(sensitivity)[1]
+    return SENSITIVITY_BITS + 1 - math.frexp(sensitivity)[1]
+
+
+def _on_grid(statistics: npt.NDArray[np.float64], exponent: int) -> npt.NDArray[np.int64]:
+    """Return the statistics in grid steps, rounded; scaling by a power of two is exact."""
     scaled = np.rint(np.ldexp(np.asarray(statistics, dtype=np.float64), exponent))
     if scaled.ndim != 1 or not np.all(np.abs(scaled) <= STATISTIC_STEPS_MAX):
         raise ValueError("the statistics must be a vector of finite numbers, not far above the sensitivity")
-    return scaled.astype(np.int64), math.floor(math.ldexp(sensitivity, exponent)) + 1
+    return scaled.astype(np.int64)
+
+
+def _steps_moved(sensitivity: float, exponent: int) -> int:
+    """Return how many steps apart two numbers may round that are ``sensitivity`` apart."""
+    if not (math.isfinite(sensitivity) and sensitivity > 0):
+        raise ValueError("the sensitivity must be positive and finite")
+    return math.floor(math.ldexp(sensitivity, exponent)) + 1
