@@ -13,6 +13,7 @@ cos^2 a = (1 + cos 2a) / 2 and sin^2 a = (1 - cos 2a) / 2.
 """
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -21,7 +22,12 @@ from tacit_protocol.features.base import FloatMatrix, Rows
 SHIFTS = 4096
 """Points at which the largest movement of a numeric part is sought; a curvature bound covers the gaps."""
 
+MOVEMENTS_KEPT = 64
+"""Largest movements remembered, by cycles and weights: most studies use the default ones, and every check of
+a release asks for two."""
 
+
+@lru_cache(MOVEMENTS_KEPT)
 def squared_movement_max(cycles: tuple[float, ...], weights: tuple[float, ...]) -> float:
     """Bound max over t in [0, 1] of sum_f (w_f / W)(2 - 2 cos 2 pi f t), from above.
 

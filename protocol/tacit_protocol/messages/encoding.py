@@ -144,7 +144,8 @@ def _refuse_ambiguous_json(data: bytes) -> None:
         raise MessageError("the message is nested too deeply")
     if bare.count(",") >= VALUES_MAX or bare.count("[") + bare.count("{") > CONTAINERS_MAX:
         raise MessageError("the message holds too many values")
-    if _NUL.search(text):
+    # The plain search first: it takes microseconds, the pattern tens of them a kilobyte.
+    if "\\u0000" in text and _NUL.search(text):
         raise MessageError("text may not hold the NUL character, which databases cannot keep")
     try:
         json.loads(
