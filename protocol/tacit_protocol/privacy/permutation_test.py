@@ -2,9 +2,9 @@
 
 Kim and Schrab, *Differentially private permutation tests* (2023), add Laplace noise to the statistic of the
 data and to those of the permuted data, and compare. Where replacing one privacy unit moves the observed
-statistic by at most Delta and no permuted one by more than Delta', noise of scale (Delta + Delta') / xi on all
-of them makes the decision xi-differentially private, whatever the number of permutations; with xi = epsilon -
-log(1 - delta) it is (epsilon, delta)-differentially private. (They take Delta' = Delta: 2 Delta / xi.)
+statistic by at most Delta and no permuted one by more than Delta', noise of scale (Delta + Delta') / xi on
+all of them makes the decision xi-differentially private, whatever the number of permutations; with xi =
+epsilon - log(1 - delta) it is (epsilon, delta)-differentially private. (They take Delta' = Delta.)
 Noisy statistics, their ranks and the p-value are not private at that price: the module hands out one bit.
 """
 
@@ -58,6 +58,7 @@ def permutation_decision(
     level: float,
     budget: Budget,
     noise: NoiseSource,
+    *,
     permuted_sensitivity: float | None = None,
 ) -> bool:
     """Decide whether the observed statistic is large among the permuted ones, privately.
@@ -65,8 +66,8 @@ def permutation_decision(
     ``statistics`` is (B + 1,) float64: the observed one first, then those of B random permutations drawn
     without looking at the data. ``sensitivity`` bounds what replacing one privacy unit moves the observed
     one by, and ``permuted_sensitivity`` (None: the same) every other one, with the permutations held fixed
-    and every error of evaluation included. Under the null hypothesis (the B + 1 statistics are exchangeable) the test rejects with probability at most ``level``,
-    for any B; ties count against rejection.
+    and every error of evaluation included. Under the null hypothesis (the B + 1 statistics are exchangeable)
+    the test rejects with probability at most ``level``, for any B; ties count against rejection.
 
     Returns whether to reject. No other function of the noisy statistics may leave the owner.
 
