@@ -26,8 +26,8 @@ from tacit_protocol.signing.envelope import (
     seal,
 )
 from tacit_protocol.signing.keys import PrivateKey
-from tacit_services.agent import agent as agent_module
 from tacit_services.agent import intake as intake_module
+from tacit_services.agent import participant as agent_module
 from tacit_services.agent.intake import Intake, StudyRefusedError
 from tacit_services.agent.schema import State
 from tacit_services.tester import answers as answers_module

@@ -29,8 +29,8 @@ from simulation import OWNERS, Fault, SimulatedKillError, Simulation
 from tacit_protocol.messages.release import Release
 from tacit_protocol.messages.study import Study
 from tacit_protocol.procedures import registry
-from tacit_services.agent import agent as agent_module
 from tacit_services.agent import outbox
+from tacit_services.agent import participant as agent_module
 from tacit_services.agent import releases as releases_module
 from tacit_services.agent.steps import Step as AgentStep
 from tacit_services.agent.tester_client import TesterClient

@@ -29,11 +29,11 @@ CLIENTS: list[TesterClient] = []
 def debit_in_its_own_transaction(original: Any) -> Any:
     """Plant: the debit is committed before the release is stored."""
 
-    def release(self: Any, job: Job) -> int | None:
+    def release(self: Any, job: Job) -> dict[str, int] | None:
         try:
             run_transaction(
                 self._engine,
-                lambda connection: debit(connection, job.data_set.name, job.digest, job.cost, at=0),
+                lambda connection: debit(connection, job.parts[0].account, job.digest, job.cost, at=0),
             )
         except AlreadyDebitedError:
             raise StudyRefusedError("internal-error", "debited already") from None
@@ -42,15 +42,15 @@ def debit_in_its_own_transaction(original: Any) -> Any:
     return release
 
 
-def entry_of_earlier_debit(self: Any, connection: sa.Connection, job: Job, now: int) -> Entry:
-    return debits_of(connection, job.data_set.name)[-1]
+def entry_of_earlier_debit(self: Any, connection: sa.Connection, job: Job, now: int) -> list[Entry]:
+    return debits_of(connection, job.parts[0].account)[-1:]
 
 
 def send_before_storing(self: Any, connection: sa.Connection, job: Job, summary: Any) -> Any:
     """Plant: the release goes out before the transaction that stores it has ended."""
     release = job.procedure.privatise(job.study, summary, self._noise)
-    message = ReleaseMessage(study=job.digest, party=job.owner.name, release=release)
-    CLIENTS[0].put_release(job.digest, job.owner.name, seal(encode(message), RELEASE_TYPE, self._key))
+    message = ReleaseMessage(study=job.digest, party=job.sender, release=release)
+    CLIENTS[0].put_release(job.digest, job.sender, seal(encode(message), RELEASE_TYPE, self._key))
     return ORIGINAL_SPEND(self, connection, job, summary)
 
 

@@ -62,6 +62,19 @@ class Procedure(Protocol):
         """Compute the verdict from the releases by sender: post-processing alone, the same for everyone."""
 
 
+def check_release(procedure: Procedure, study: Study, release: Release) -> None:
+    """Check a release of a study as its sender, the tester and every verifier do.
+
+    Raises:
+        ReleaseError: it does not count the units of exactly the owners whose part its sender plays, or breaks
+            a rule of the procedure.
+    """
+    played = set() if study.curator is None else {owner.name for owner in study.owners}
+    if set(release.units_by_owner) != played:
+        raise ReleaseError("a curator's release counts each owner's units, and no other release does")
+    procedure.check_release(study, release)
+
+
 ParametersT = TypeVar("ParametersT", bound=BaseModel)
 
 

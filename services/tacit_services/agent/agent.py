@@ -1,66 +1,27 @@
-"""The agent's work, one step at a time: look at what is asked, decide, release, send.
-
-Every step reads what is so from the database and leaves it in a state from which the next step goes on, so
-a process that dies anywhere is simply started again. Whatever the tester sees is done apart from the
-computing: it is asked the same things about every study, and answers wait for their moment (schedule.py).
-"""
+"""One owner's agent: the owner's settings and policy, and the decisions of its steward."""
 
 from collections.abc import Callable
 
 import sqlalchemy as sa
 import structlog
 
-from tacit_protocol.messages.decline import DeclineMessage
-from tacit_protocol.messages.encoding import MessageError, decode, encode
-from tacit_protocol.messages.verdict import VerdictMessage
 from tacit_protocol.privacy.noise import NoiseSource
-from tacit_protocol.signing.envelope import DECLINE_TYPE, VERDICT_TYPE, EnvelopeError, open_envelope, seal
 from tacit_protocol.signing.keys import PrivateKey
-from tacit_services.agent.intake import Intake, Job, Procedures, StudyRefusedError
-from tacit_services.agent.outbox import Outbox
+from tacit_services.agent.intake import Intake, Procedures
+from tacit_services.agent.participant import AlreadyDecidedError, Identity, Participant
 from tacit_services.agent.policy import Policy
-from tacit_services.agent.releases import Releaser
-from tacit_services.agent.schedule import send_time
 from tacit_services.agent.schema import State
 from tacit_services.agent.settings import AgentSettings
-from tacit_services.agent.steps import Step, reached
-from tacit_services.agent.studies import (
-    StudyRow,
-    expire,
-    insert_study,
-    move,
-    put_in_outbox,
-    record_verdict,
-    reopen_outbox,
-    studies_in,
-    study_row,
-)
-from tacit_services.agent.tester_client import (
-    InboxItem,
-    TesterClient,
-    TesterRefusedError,
-    TesterUnavailableError,
-)
+from tacit_services.agent.studies import expire, move
+from tacit_services.agent.tester_client import TesterClient
 from tacit_services.ledger.accounts import set_caps
 from tacit_services.shared.clock import Clock
 from tacit_services.shared.database import run_transaction
 
 log = structlog.get_logger()
 
-VERDICT_AWAITED_S = 7 * 24 * 3600
-"""How long after a study's deadline its verdict is still asked for."""
 
-ROLLED_BACK = (
-    "the tester holds a release of this owner that the ledger does not know: the ledger was put back to an "
-    "older copy. Nothing more was spent; put the newest copy back, or lower the account's cap by this study"
-)
-
-
-class AlreadyDecidedError(Exception):
-    """The study is not waiting for a decision any more."""
-
-
-class Agent:
+class Agent(Participant):
     """One owner's agent.
 
     Args:
@@ -88,19 +49,16 @@ class Agent:
         clock: Clock,
         stopping: Callable[[], bool] = lambda: False,
     ):
-        self.settings, self.key, self.engine, self.clock = settings, key, engine, clock
-        self.intake = Intake(settings, key.public_hex, policy, procedures)
-        self.last_poll_at: int | None = None
-        self.units: dict[str, int] = {}
-        """Units of each data set, once it has been read. Public."""
-        self._client = client
-        self._confirmed: set[str] = set()
-        """Studies of which the tester held no release of ours when it was asked in this process's life."""
-        self._releaser = Releaser(engine, key, self.intake, noise=noise, clock=clock, stopping=stopping)
-        self._outbox = Outbox(engine, settings.name, client, clock)
-
-    def _now(self) -> int:
-        return int(self.clock())
+        super().__init__(
+            Identity(settings.name, key, settings.tester_key),
+            Intake(settings, key.public_hex, policy, procedures),
+            engine=engine,
+            client=client,
+            noise=noise,
+            clock=clock,
+            stopping=stopping,
+        )
+        self.settings = settings
 
     def open_accounts(self) -> None:
         """Open an account for every data set, or change its caps to what the configuration says."""
@@ -111,69 +69,6 @@ class Agent:
                 set_caps(connection, name, caps.epsilon_micro, caps.delta_pico, at=self._now())  # noqa: B023
 
             run_transaction(self.engine, apply)
-
-    def poll(self, wait_s: float) -> bool:
-        """Ask the tester once and take in what is new; returns whether anything was.
-
-        Raises:
-            TesterError: the tester could not be asked.
-        """
-        items = self._client.inbox(wait_s)
-        self.last_poll_at = self._now()
-        taken_in = [self._take_in(item) for item in items]
-        return any(taken_in)
-
-    def _take_in(self, item: InboxItem) -> bool:
-        known = run_transaction(
-            self.engine, lambda connection: study_row(connection, item.digest), read_only=True
-        )
-        if known is not None:
-            # The tester asks again for what was answered: it gets the same bytes again.
-            run_transaction(self.engine, lambda connection: reopen_outbox(connection, item.digest))
-            return False
-        try:
-            envelope = self._client.study_envelope(item.digest)
-            # Asked about studies that will be refused, too: requests must not tell one refusal from another.
-            held = self._client.holds_release(item.digest, self.settings.name)
-        except TesterRefusedError as error:
-            log.warning("study_not_given", study=item.digest, problem=error.slug)
-            return False
-        reached(Step.STUDY_FETCHED)
-        if not held:
-            self._confirmed.add(item.digest)
-        self._decide(item, envelope)
-        reached(Step.STUDY_STORED)
-        return True
-
-    def _decide(self, item: InboxItem, envelope: bytes) -> None:
-        now, trusted = self._now(), None
-        data_set: str | None = None
-        problem: str | None = None
-        reason: str | None = None
-        deadline, respond_after_s = item.deadline, self.intake.respond_after_s_min
-        try:
-            study = self.intake.authenticate(item.digest, envelope)
-            trusted, deadline, respond_after_s = envelope, study.deadline, study.respond_after_s
-            data_set = self.intake.accept(item.digest, study, now).data_set.name
-            state = State.APPROVED if self.intake.automatic else State.WAITING
-        except StudyRefusedError as error:
-            state, problem, reason = State.REFUSED, error.problem, error.reason
-        row = StudyRow(
-            item.digest, state, data_set, trusted, deadline, now, now, problem, reason, verdict=None
-        )
-
-        def store(connection: sa.Connection) -> None:
-            insert_study(connection, row)
-            if state is State.REFUSED:
-                self._put_decline(connection, item.digest, send_time(now, respond_after_s, self.clock()))
-
-        run_transaction(self.engine, store)
-        log.info("study_taken_in", study=item.digest, state=state.value, problem=problem, reason=reason)
-
-    def _put_decline(self, connection: sa.Connection, digest: str, send_at: int) -> None:
-        message = encode(DeclineMessage(study=digest, party=self.settings.name))
-        envelope = seal(message, DECLINE_TYPE, self.key)
-        put_in_outbox(connection, digest, "decline", envelope, at=self._now(), send_at=send_at)
 
     def approve(self, digest: str) -> None:
         """Let a study run, as the steward decided.
@@ -200,130 +95,3 @@ class Agent:
         if not self._end(digest, State.DECLINED, "already-decided", note or "declined by the steward"):
             raise AlreadyDecidedError("the study has been decided on already")
         log.info("declined", study=digest)
-
-    def _end(self, digest: str, state: State, problem: str | None, reason: str) -> bool:
-        undecided = [State.WAITING, State.APPROVED]
-
-        def end(connection: sa.Connection) -> bool:
-            now = self._now()
-            expire(connection, now)
-            row = study_row(connection, digest)
-            ended = row is not None and move(
-                connection,
-                digest,
-                before=undecided,
-                after=state,
-                at=now,
-                problem=None if state is State.DECLINED else problem,
-                reason=reason,
-            )
-            if row is not None and ended:
-                decided_at = now if state is State.DECLINED else row.changed_at
-                send_at = send_time(decided_at, self._respond_after_s(row), self.clock())
-                self._put_decline(connection, digest, send_at)
-            return ended
-
-        return run_transaction(self.engine, end)
-
-    def _respond_after_s(self, row: StudyRow) -> int:
-        try:
-            if row.envelope is not None:
-                return self.intake.read(row.digest, row.envelope).respond_after_s
-        except StudyRefusedError:
-            log.warning("study_unreadable", study=row.digest)
-        return self.intake.respond_after_s_min
-
-    def work(self) -> None:
-        """Do once, one after the other, what a running agent does in threads of their own.
-
-        Raises:
-            TesterError: the tester could not be reached; what is left stays for the next time.
-        """
-        try:
-            self.confirm()
-        finally:  # neither other studies nor the outbox wait for one that the tester cannot be asked about
-            self.run_approved()
-            self.deliver()
-
-    def confirm(self) -> bool:
-        """Ask the tester about approved studies that it was not yet asked about; returns whether any may run.
-
-        Raises:
-            TesterUnavailableError: the tester could not be asked about some; the others have been.
-        """
-        unavailable: TesterUnavailableError | None = None
-        before = len(self._confirmed)
-        for row in self._rows(State.APPROVED):
-            try:
-                if row.digest in self._confirmed:
-                    continue
-                if self._client.holds_release(row.digest, self.settings.name):
-                    self._refuse(row, "conflicting-upload", ROLLED_BACK)
-                else:
-                    self._confirmed.add(row.digest)
-            except TesterRefusedError as error:
-                self._refuse(row, error.slug, "the tester no longer knows this study")
-            except TesterUnavailableError as error:
-                unavailable = error
-        if unavailable is not None:
-            raise unavailable
-        return len(self._confirmed) > before
-
-    def run_approved(self) -> None:
-        """Compute and store the release of every approved study. Nothing here reaches the tester."""
-        run_transaction(self.engine, lambda connection: expire(connection, self._now()))
-        for row in self._rows(State.APPROVED):
-            if row.digest in self._confirmed:
-                self._run(row)
-
-    def deliver(self) -> None:
-        """Send whatever is due.
-
-        Raises:
-            TesterUnavailableError: the tester could not be reached; what is left stays for the next time.
-        """
-        self._outbox.deliver()
-
-    def _rows(self, *states: State) -> list[StudyRow]:
-        return run_transaction(self.engine, lambda connection: studies_in(connection, states), read_only=True)
-
-    def _run(self, row: StudyRow) -> None:
-        try:
-            job = self.job_of(row)
-            units = self._releaser.release(job)
-            if units is not None:
-                self.units[job.data_set.name] = units
-        except StudyRefusedError as error:
-            self._refuse(row, error.problem, error.reason)
-
-    def _refuse(self, row: StudyRow, problem: str, reason: str) -> None:
-        self._end(row.digest, State.REFUSED, problem, reason)
-        log.warning("refused", study=row.digest, problem=problem, reason=reason)
-
-    def job_of(self, row: StudyRow) -> Job:
-        """Check a recorded study against today's policy; raises StudyRefusedError where it fails."""
-        if row.envelope is None:
-            raise StudyRefusedError("invalid-signature", row.reason or "the study was not kept")
-        study = self.intake.authenticate(row.digest, row.envelope)
-        return self.intake.accept(row.digest, study, self._now())
-
-    def fetch_verdicts(self) -> None:
-        """Ask for the verdicts of studies that were answered, and keep those that the tester signed."""
-        for row in self._rows(State.SENT):
-            if row.verdict is None and self._now() < row.deadline + VERDICT_AWAITED_S:
-                self._fetch_verdict(row)
-
-    def _fetch_verdict(self, row: StudyRow) -> None:
-        try:
-            envelope = self._client.verdict_envelope(row.digest)
-            if envelope is None:
-                return
-            payload = open_envelope(envelope, VERDICT_TYPE, self.settings.tester_key)
-            matches = decode(VerdictMessage, payload).study == row.digest
-        except (EnvelopeError, MessageError, TesterRefusedError) as error:
-            log.warning("verdict_not_taken", study=row.digest, kind=type(error).__name__)
-            return
-        if not matches:
-            log.warning("verdict_not_taken", study=row.digest, kind="other study")
-            return
-        run_transaction(self.engine, lambda connection: record_verdict(connection, row.digest, envelope))

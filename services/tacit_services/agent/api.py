@@ -11,7 +11,8 @@ from pydantic import Field
 
 from tacit_protocol.strict import StrictModel
 from tacit_services.agent import views
-from tacit_services.agent.agent import Agent, AlreadyDecidedError
+from tacit_services.agent.agent import Agent
+from tacit_services.agent.participant import AlreadyDecidedError
 from tacit_services.agent.schema import REASON_LENGTH, State
 from tacit_services.agent.studies import StudyRow, count_by_state, page_of_studies, study_row
 from tacit_services.ledger.verification import export, inspect

@@ -4,17 +4,23 @@ No data is touched. The order is: signature, digest, form, roster, deadline, dat
 cost. A study that fails is refused with a registered problem and a text for the owner's own log.
 """
 
-from collections.abc import Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import NoReturn
 
+import sqlalchemy as sa
+
+from tacit_protocol.domain.table import PooledTable
 from tacit_protocol.messages.encoding import MessageError, decode
 from tacit_protocol.messages.study import Owner, Study
 from tacit_protocol.privacy.guarantee import Guarantee
 from tacit_protocol.procedures.base import Procedure, StudyError
 from tacit_protocol.signing.envelope import STUDY_TYPE, EnvelopeError, digest, open_envelope, peek_key_id
-from tacit_services.agent.policy import Policy, PolicyRefusedError
-from tacit_services.agent.settings import AgentSettings, DataSetSettings
+from tacit_services.agent.data.source import Source
+from tacit_services.agent.data.table import SourceTable
+from tacit_services.agent.policy import DeclaredDataSet, Policy, PolicyRefusedError, Rules
+from tacit_services.agent.settings import AgentSettings
 
 Procedures = Mapping[str, Procedure]
 
@@ -29,44 +35,111 @@ class StudyRefusedError(Exception):
 
 
 @dataclass(frozen=True)
+class Part:
+    """One owner's data set as a study uses it here.
+
+    ``account`` is the ledger's account that pays, and ``open`` returns the source without reading it.
+    """
+
+    owner: str
+    account: str
+    open: Callable[[], Source]
+    rules: Rules
+
+
+@dataclass(frozen=True)
 class Job:
-    """A study that may be run here, with all that running it needs."""
+    """A study that may be run here, with all that running it needs.
+
+    An agent's job has one part, its own; a curator's has one for each owner of the study.
+    """
 
     digest: str
     study: Study
-    owner: Owner
-    data_set: DataSetSettings
+    sender: str
+    parts: tuple[Part, ...]
     procedure: Procedure
     cost: Guarantee
 
+    @property
+    def automatic(self) -> bool:
+        """Whether the study runs without a steward's word."""
+        return all(part.rules.approval == "automatic" for part in self.parts)
 
-class Intake:
-    """Checks studies against the owner's settings and policy.
+    @property
+    def account(self) -> str | None:
+        """The one account that an agent's study spends from; None at a curator."""
+        return None if self.study.curator is not None else self.parts[0].account
+
+    def table(self) -> SourceTable | PooledTable:
+        """Open every part's source and return the rows that the procedure summarises, counted.
+
+        Each source refuses to be read once it differs from what it was when it was opened, so that all of
+        them together are read as they were at one moment.
+
+        Raises:
+            DataError: a source lacks a column of the study, or cannot be read.
+            StudyRefusedError: an owner's policy asks for more units than its data set has.
+        """
+        study = self.study
+        tables = {
+            part.owner: SourceTable(part.open(), study.domain, study.unit_column) for part in self.parts
+        }
+        for part in self.parts:
+            try:
+                part.rules.require_units(tables[part.owner].units)
+            except PolicyRefusedError as error:
+                refuse("policy-refused", str(error))
+        return tables[self.sender] if study.curator is None else PooledTable(study.domain, tables)
+
+    def units_by_account(self, table: SourceTable | PooledTable) -> dict[str, int]:
+        """Return the number of privacy units of each account's data set. Public."""
+        if isinstance(table, SourceTable):
+            return {self.parts[0].account: table.units}
+        return {part.account: table.parts[part.owner].units for part in self.parts}
+
+
+class StudyIntake(ABC):
+    """What an owner's agent and a curator check alike; each adds its roster, data sets and policies.
 
     Args:
-        settings: who the owner is, whose tester it listens to, which data sets there are.
-        public_hex: the owner's public key.
-        policy: what may be answered.
         procedures: the procedures by name.
     """
 
-    def __init__(self, settings: AgentSettings, public_hex: str, policy: Policy, procedures: Procedures):
-        self._settings, self._public_hex = settings, public_hex
-        self._policy, self._procedures = policy, procedures
+    def __init__(self, procedures: Procedures):
+        self._procedures = procedures
 
+    @abstractmethod
     def authenticate(self, study_digest: str, envelope: bytes) -> Study:
         """Return the study in an envelope once its signer is allowed, its signature and digest hold.
 
         Raises:
             StudyRefusedError: they do not, or the study is malformed.
         """
-        try:
-            self._policy.require_analyst(peek_key_id(envelope))
-        except EnvelopeError as error:
-            _refuse("invalid-signature", str(error))
-        except PolicyRefusedError as error:
-            _refuse("policy-refused", str(error))
-        return self.read(study_digest, envelope)
+
+    @abstractmethod
+    def accept(self, study_digest: str, study: Study, now: int) -> Job:
+        """Return how the study is to be run here.
+
+        Raises:
+            StudyRefusedError: it may not be.
+        """
+
+    @property
+    @abstractmethod
+    def respond_after_s_min(self) -> int:
+        """When a study is answered that says nothing that could be believed."""
+
+    @abstractmethod
+    def account_of(self, owner: Owner) -> str | None:
+        """Return the account of a study's owner, or None where the owner's data are not held here."""
+
+    @abstractmethod
+    def require_current(self, connection: sa.Connection, job: Job) -> None:
+        """Raise StudyRefusedError where the data of a job are no longer held as they were read.
+
+        Called in the transaction that spends.
+        """
 
     def read(self, study_digest: str, envelope: bytes) -> Study:
         """Return the study in an envelope once signature and digest hold, whoever the analyst is.
@@ -78,80 +151,112 @@ class Intake:
             key = peek_key_id(envelope)
             payload = open_envelope(envelope, STUDY_TYPE, key)
         except EnvelopeError as error:
-            _refuse("invalid-signature", str(error))
+            refuse("invalid-signature", str(error))
         if digest(payload) != study_digest:
-            _refuse("digest-mismatch", "the study's bytes are not those that its digest names")
+            refuse("digest-mismatch", "the study's bytes are not those that its digest names")
         try:
             study = decode(Study, payload)
         except MessageError as error:
-            _refuse("malformed-message", str(error))
+            refuse("malformed-message", str(error))
         if study.analyst.key != key:
-            _refuse("invalid-signature", "the study is signed by another key than its analyst's")
+            refuse("invalid-signature", "the study is signed by another key than its analyst's")
         return study
-
-    def accept(self, study_digest: str, study: Study, now: int) -> Job:
-        """Return how the study is to be run here.
-
-        Raises:
-            StudyRefusedError: it may not be.
-        """
-        owner = self._roster(study)
-        if now >= study.deadline:
-            _refuse("study-expired", "the study's deadline has passed")
-        data_set = self._settings.data_set(owner.data_set)
-        if data_set is None:
-            _refuse("policy-refused", "the study asks for a data set that does not exist here")
-        try:
-            self._policy.require_study(study, data_set)
-            self._policy.require_budget(study.budget)
-            procedure, cost = self.price(study)
-            self._policy.require_budget(cost.budget)
-        except PolicyRefusedError as error:
-            _refuse("policy-refused", str(error))
-        return Job(study_digest, study, owner, data_set, procedure, cost)
-
-    def _roster(self, study: Study) -> Owner:
-        if study.tester.key != self._settings.tester_key:
-            _refuse("forbidden", "the study names another tester than the one configured here")
-        for owner in study.owners:
-            if (owner.name, owner.key) == (self._settings.name, self._public_hex):
-                return owner
-        _refuse("forbidden", "the study does not name this owner with its name and key")
 
     def price(self, study: Study) -> tuple[Procedure, Guarantee]:
         """Return a study's procedure and what it costs; raises StudyRefusedError where it cannot be run."""
         procedure = self._procedures.get(study.procedure)
         if procedure is None:
-            _refuse("study-refused", "there is no such procedure in this version")
+            refuse("study-refused", "there is no such procedure in this version")
         try:
             procedure.check(study)
             cost = procedure.cost(study)
         except StudyError as error:
-            _refuse("study-refused", str(error))
+            refuse("study-refused", str(error))
         if (
             cost.budget.epsilon_micro > study.budget.epsilon_micro
             or cost.budget.delta_pico > study.budget.delta_pico
         ):
-            _refuse("study-refused", "the procedure would spend more than the study states")
+            refuse("study-refused", "the procedure would spend more than the study states")
         return procedure, cost
 
-    def require_units(self, units: int) -> None:
-        """Raise StudyRefusedError where the data set is too small for the policy."""
+
+class Intake(StudyIntake):
+    """Checks studies against one owner's settings and policy.
+
+    Args:
+        settings: who the owner is, whose tester it listens to, which data sets there are.
+        public_hex: the owner's public key.
+        policy: what may be answered.
+        procedures: the procedures by name.
+    """
+
+    def __init__(self, settings: AgentSettings, public_hex: str, policy: Policy, procedures: Procedures):
+        super().__init__(procedures)
+        self._settings, self._public_hex, self._policy = settings, public_hex, policy
+
+    def authenticate(self, study_digest: str, envelope: bytes) -> Study:
+        """Look at the signer first: what an unknown analyst sends is read no further."""
         try:
-            self._policy.require_units(units)
+            self._policy.require_analyst(peek_key_id(envelope))
+        except EnvelopeError as error:
+            refuse("invalid-signature", str(error))
         except PolicyRefusedError as error:
-            _refuse("policy-refused", str(error))
+            refuse("policy-refused", str(error))
+        return self.read(study_digest, envelope)
+
+    def accept(self, study_digest: str, study: Study, now: int) -> Job:
+        """Check roster, deadline, data set, policy, procedure and cost."""
+        owner = self._roster(study)
+        if now >= study.deadline:
+            refuse("study-expired", "the study's deadline has passed")
+        data_set = self._settings.data_set(owner.data_set)
+        if data_set is None:
+            refuse("policy-refused", "the study asks for a data set that does not exist here")
+        procedure, cost = require_allowed(self._policy, self, study, data_set)
+        part = Part(owner.name, data_set.name, data_set.open, self._policy)
+        return Job(study_digest, study, owner.name, (part,), procedure, cost)
+
+    def _roster(self, study: Study) -> Owner:
+        if study.tester.key != self._settings.tester_key:
+            refuse("forbidden", "the study names another tester than the one configured here")
+        if study.curator is not None:
+            refuse("forbidden", "the study asks a curator for this owner's data, not this agent")
+        for owner in study.owners:
+            if (owner.name, owner.key) == (self._settings.name, self._public_hex):
+                return owner
+        refuse("forbidden", "the study does not name this owner with its name and key")
 
     @property
     def respond_after_s_min(self) -> int:
-        """When a study is answered that says nothing that could be believed."""
+        """The policy's own."""
         return self._policy.respond_after_s_min
 
-    @property
-    def automatic(self) -> bool:
-        """Whether accepted studies run without a steward."""
-        return self._policy.approval == "automatic"
+    def account_of(self, owner: Owner) -> str | None:
+        """Return the name of this owner's data set."""
+        return owner.data_set if owner.name == self._settings.name else None
+
+    def require_current(self, connection: sa.Connection, job: Job) -> None:
+        """Nothing: where an agent's data sets are is not recorded in its database."""
 
 
-def _refuse(problem: str, reason: str) -> NoReturn:
+def require_allowed(
+    rules: Rules, intake: StudyIntake, study: Study, data_set: DeclaredDataSet
+) -> tuple[Procedure, Guarantee]:
+    """Return a study's procedure and cost where one owner's policy allows it of that data set.
+
+    Raises:
+        StudyRefusedError: the policy does not, or the study cannot be run.
+    """
+    try:
+        rules.require_study(study, data_set)
+        rules.require_budget(study.budget)
+        procedure, cost = intake.price(study)
+        rules.require_budget(cost.budget)
+    except PolicyRefusedError as error:
+        refuse("policy-refused", str(error))
+    return procedure, cost
+
+
+def refuse(problem: str, reason: str) -> NoReturn:
+    """Raise StudyRefusedError."""
     raise StudyRefusedError(problem, reason)

@@ -1,4 +1,4 @@
-"""The agent's loops: one asks the tester for studies, one runs them, one sends, one asks for verdicts.
+"""The loops of an agent or a curator: one asks for studies, one runs them, one sends, one asks for verdicts.
 
 Those that the tester sees never wait for the one that computes: when they speak says nothing about data.
 """
@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import structlog
 
-from tacit_services.agent.agent import Agent
+from tacit_services.agent.participant import Participant
 from tacit_services.agent.tester_client import TesterError
 from tacit_services.shared.database import DatabaseError
 from tacit_services.shared.logging import describe_exception
@@ -33,10 +33,10 @@ FAILURE_PAUSE_S = (1.0, 60.0)
 
 
 class Loops:
-    """Runs an agent until it is stopped."""
+    """Runs an agent or a curator until it is stopped; the tester may hold a poll for ``poll_wait_s``."""
 
-    def __init__(self, agent: Agent, stop: threading.Event):
-        self._agent, self._stop = agent, stop
+    def __init__(self, agent: Participant, stop: threading.Event, poll_wait_s: float):
+        self._agent, self._stop, self._poll_wait_s = agent, stop, poll_wait_s
         self._bell = threading.Event()
         self._threads = [
             threading.Thread(target=self._forever, args=(step,), name=step.__name__, daemon=True)
@@ -64,7 +64,7 @@ class Loops:
         self._bell.set()
 
     def _poll(self) -> None:
-        if self._agent.poll(self._agent.settings.poll_wait_s):
+        if self._agent.poll(self._poll_wait_s):
             self.ring()
         else:
             self._stop.wait(KNOWN_PAUSE_S)

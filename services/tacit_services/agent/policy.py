@@ -6,7 +6,7 @@ reach.
 
 import json
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Protocol
 
 from pydantic import Field, ValidationError
 
@@ -21,7 +21,6 @@ from tacit_protocol.messages.study import (
 )
 from tacit_protocol.privacy.guarantee import EPSILON_MAX, Budget
 from tacit_protocol.strict import StrictModel
-from tacit_services.agent.settings import DataSetSettings
 from tacit_services.shared.settings import SettingsError, read_toml
 
 ANY = "*"
@@ -35,14 +34,24 @@ class PolicyRefusedError(Exception):
     """The policy does not allow the study. The text is for the owner; it quotes nothing that was sent."""
 
 
-class DataSetPolicy(StrictModel):
-    """What may be used of one data set."""
+class DeclaredDataSet(Protocol):
+    """What a policy looks at of a data set: its name, its privacy unit and its declared domain."""
 
-    columns: tuple[str, ...]
+    @property
+    def name(self) -> str:
+        """Its name, as studies and policies give it."""
+
+    @property
+    def unit_column(self) -> str | None:
+        """The column whose value names the privacy unit; None where every row is one."""
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """Columns whose bounds or levels a study must stay within."""
 
 
-class Policy(StrictModel):
-    """The policy file."""
+class Rules(StrictModel):
+    """What an owner's policy says of every data set."""
 
     approval: Literal["automatic", "by-hand"] = "by-hand"
     epsilon_per_study_max: Annotated[float, Field(gt=0, le=EPSILON_MAX)]
@@ -51,17 +60,10 @@ class Policy(StrictModel):
     respond_after_s_min: RespondAfter = RESPOND_AFTER_S
     procedures: tuple[str, ...] = (ANY,)
     analysts: tuple[PublicKeyHex | Literal["*"], ...]
-    data_sets: dict[DataSetName, DataSetPolicy] = Field(default_factory=dict)
 
-    @classmethod
-    def load(cls, path: Path) -> "Policy":
-        """Read a policy file; raises SettingsError where it is missing or not valid."""
-        try:
-            # JSON knows lists where strict models want tuples.
-            return cls.model_validate_json(json.dumps(read_toml(path), default=str))
-        except ValidationError as error:
-            fault = message_error(cls, error)
-            raise SettingsError(f"policy {path}: {fault.path}: {fault.reason}") from None
+    def columns_of(self, data_set: str) -> tuple[str, ...] | None:
+        """Return the columns of a data set that may be used; None where the policy does not name it."""
+        raise NotImplementedError
 
     @property
     def maximum(self) -> Budget:
@@ -85,24 +87,51 @@ class Policy(StrictModel):
         if units < self.units_min:
             raise PolicyRefusedError("the data set has fewer units than the policy asks for")
 
-    def require_study(self, study: Study, data_set: DataSetSettings) -> None:
+    def require_study(self, study: Study, data_set: DeclaredDataSet) -> None:
         """Raise PolicyRefusedError where procedure, columns, bounds or privacy unit are not allowed."""
         if ANY not in self.procedures and study.procedure not in self.procedures:
             raise PolicyRefusedError("the policy does not list this procedure")
         if study.respond_after_s < self.respond_after_s_min:
             raise PolicyRefusedError("the study asks for answers sooner than the policy sends them")
-        allowed = self.data_sets.get(data_set.name)
+        allowed = self.columns_of(data_set.name)
         if allowed is None:
             raise PolicyRefusedError("the policy does not name this data set")
         names = {column.name for column in study.domain.columns}
-        if ANY not in allowed.columns and not names <= set(allowed.columns):
+        if ANY not in allowed and not names <= set(allowed):
             raise PolicyRefusedError("the study uses columns that the policy does not list")
         if study.unit_column != data_set.unit_column:
             raise PolicyRefusedError("the study's privacy unit is not the one configured for the data set")
         _require_declared_domain(study, data_set)
 
 
-def _require_declared_domain(study: Study, data_set: DataSetSettings) -> None:
+class DataSetPolicy(StrictModel):
+    """What may be used of one data set."""
+
+    columns: tuple[str, ...]
+
+
+class Policy(Rules):
+    """The policy file."""
+
+    data_sets: dict[DataSetName, DataSetPolicy] = Field(default_factory=dict)
+
+    @classmethod
+    def load(cls, path: Path) -> "Policy":
+        """Read a policy file; raises SettingsError where it is missing or not valid."""
+        try:
+            # JSON knows lists where strict models want tuples.
+            return cls.model_validate_json(json.dumps(read_toml(path), default=str))
+        except ValidationError as error:
+            fault = message_error(cls, error)
+            raise SettingsError(f"policy {path}: {fault.path}: {fault.reason}") from None
+
+    def columns_of(self, data_set: str) -> tuple[str, ...] | None:
+        """Return the columns of a data set that may be used; None where the file does not name it."""
+        allowed = self.data_sets.get(data_set)
+        return None if allowed is None else allowed.columns
+
+
+def _require_declared_domain(study: Study, data_set: DeclaredDataSet) -> None:
     declared = {column.name: column for column in data_set.columns}
     for column in study.domain.columns:
         if column.name in declared and not _lies_within(column, declared[column.name]):

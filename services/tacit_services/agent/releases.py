@@ -13,11 +13,11 @@ import structlog
 from tacit_protocol.messages.encoding import encode
 from tacit_protocol.messages.release import ReleaseMessage
 from tacit_protocol.privacy.noise import NoiseSource
+from tacit_protocol.procedures.base import check_release
 from tacit_protocol.signing.envelope import RELEASE_TYPE, seal
 from tacit_protocol.signing.keys import PrivateKey
 from tacit_services.agent.data.source import DataError
-from tacit_services.agent.data.table import SourceTable
-from tacit_services.agent.intake import Intake, Job, StudyRefusedError
+from tacit_services.agent.intake import Job, StudyIntake, StudyRefusedError
 from tacit_services.agent.schedule import send_time
 from tacit_services.agent.schema import State
 from tacit_services.agent.steps import Step, reached
@@ -41,8 +41,8 @@ class Releaser:
 
     Args:
         engine: the database of ledger, studies and outbox.
-        key: the owner's key.
-        intake: the owner's rules.
+        key: the key that signs releases.
+        intake: what may be released.
         noise: the only source of private noise.
         clock: Unix time in seconds.
         stopping: whether the process is on its way out. Reading data then fails in ways that say nothing
@@ -53,7 +53,7 @@ class Releaser:
         self,
         engine: sa.Engine,
         key: PrivateKey,
-        intake: Intake,
+        intake: StudyIntake,
         *,
         noise: NoiseSource,
         clock: Clock,
@@ -62,10 +62,10 @@ class Releaser:
         self._engine, self._key, self._intake = engine, key, intake
         self._noise, self._clock, self._stopping = noise, clock, stopping
 
-    def release(self, job: Job) -> int | None:
+    def release(self, job: Job) -> dict[str, int] | None:
         """Spend the study's budget and store its release.
 
-        Returns the number of units, or None if the study is no longer approved.
+        Returns the number of units of each account, or None if the study is no longer approved.
 
         Raises:
             StudyRefusedError: the data cannot be read or is too small, or the account has too little left.
@@ -74,7 +74,7 @@ class Releaser:
         units, summary = self._summarise(job)
         reached(Step.DATA_SUMMARISED)
         try:
-            entry = run_transaction(self._engine, lambda connection: self._spend(connection, job, summary))
+            entries = run_transaction(self._engine, lambda connection: self._spend(connection, job, summary))
         except BudgetExceededError as error:
             raise StudyRefusedError("budget-exceeded", str(error)) from None
         except (DatabaseError, LedgerConflictError, sa.exc.SQLAlchemyError, StudyRefusedError):
@@ -84,27 +84,27 @@ class Releaser:
                 raise StoppingError("stopped while the release was made") from error
             log.error("release_failed", study=job.digest, fault=describe_exception(error))
             raise StudyRefusedError("internal-error", "the release could not be made; see the log") from None
-        if entry is None:
+        if entries is None:
             return None
         reached(Step.RELEASE_COMMITTED)
         # The head hash, kept in another place with the log, shows a ledger that was put back to an old copy.
-        log.info(
-            "released",
-            study=job.digest,
-            data_set=entry.data_set,
-            ledger_sequence=entry.sequence,
-            ledger_head=entry.entry_hash,
-            epsilon_micro=entry.epsilon_micro,
-            spent_after_micro=entry.spent_after_micro,
-        )
+        for entry in entries:
+            log.info(
+                "released",
+                study=job.digest,
+                data_set=entry.data_set,
+                ledger_sequence=entry.sequence,
+                ledger_head=entry.entry_hash,
+                epsilon_micro=entry.epsilon_micro,
+                spent_after_micro=entry.spent_after_micro,
+            )
         return units
 
-    def _summarise(self, job: Job) -> tuple[int, Any]:
+    def _summarise(self, job: Job) -> tuple[dict[str, int], Any]:
         """Count the units and compute the exact summary; data that cannot be used are a refusal."""
         try:
-            table = SourceTable(job.data_set.open(), job.study.domain, job.study.unit_column)
-            self._intake.require_units(table.units)
-            return table.units, job.procedure.summarise(job.study, table)
+            table = job.table()
+            return job.units_by_account(table), job.procedure.summarise(job.study, table)
         except DataError as error:
             if self._stopping():
                 raise StoppingError("stopped while the data were read") from error
@@ -118,7 +118,7 @@ class Releaser:
             reason = "the data could not be summarised; the log names the place, not the value"
             raise StudyRefusedError("data-unreadable", reason) from None
 
-    def _spend(self, connection: sa.Connection, job: Job, summary: Any) -> Entry | None:
+    def _spend(self, connection: sa.Connection, job: Job, summary: Any) -> list[Entry] | None:
         now = int(self._clock())
         if now >= job.study.deadline:
             raise StudyRefusedError("study-expired", "the deadline passed while the data were read")
@@ -126,14 +126,14 @@ class Releaser:
         moved = move(connection, job.digest, before=[State.APPROVED], after=State.RELEASED, at=now)
         if row is None or not moved:
             return None
-        entry = self._debit(connection, job, now)
-        reached(Step.DEBITED)
+        self._intake.require_current(connection, job)
+        entries = self._debit(connection, job, now)
         release = job.procedure.privatise(job.study, summary, self._noise)
         reached(Step.NOISE_DRAWN)
         if release.guarantee != job.cost:
             raise StudyRefusedError("internal-error", "the release did not cost what the procedure stated")
-        job.procedure.check_release(job.study, release)
-        message = ReleaseMessage(study=job.digest, party=job.owner.name, release=release)
+        check_release(job.procedure, job.study, release)
+        message = ReleaseMessage(study=job.digest, party=job.sender, release=release)
         envelope = seal(encode(message), RELEASE_TYPE, self._key)
         reached(Step.RELEASE_SIGNED)
         send_at = send_time(row.changed_at, job.study.respond_after_s, self._clock())
@@ -143,7 +143,12 @@ class Releaser:
             )
         put_in_outbox(connection, job.digest, "release", envelope, at=now, send_at=send_at)
         reached(Step.RELEASE_STORED)
-        return entry
+        return entries
 
-    def _debit(self, connection: sa.Connection, job: Job, now: int) -> Entry:
-        return debit(connection, job.data_set.name, job.digest, job.cost, at=now)
+    def _debit(self, connection: sa.Connection, job: Job, now: int) -> list[Entry]:
+        """Debit the study's whole cost to every account: each unit lies in one of their data sets."""
+        entries = []
+        for part in sorted(job.parts, key=lambda part: part.account):  # one order: no two wait in a ring
+            entries.append(debit(connection, part.account, job.digest, job.cost, at=now))
+            reached(Step.DEBITED)
+        return entries

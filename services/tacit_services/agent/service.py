@@ -69,7 +69,7 @@ def run(config: Path | None, procedures: Procedures) -> None:
     limit_blas_threads()
     stop = threading.Event()
     agent = build(settings, procedures, stop)
-    loops = Loops(agent, stop)
+    loops = Loops(agent, stop, settings.poll_wait_s)
     app = create_agent_app(agent, Surroundings(version("tacit"), loops.alive, loops.ring))
     loops.start()
     log.info("serving", party=settings.name, host=settings.host, port=settings.port)

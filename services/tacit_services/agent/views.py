@@ -13,6 +13,7 @@ from tacit_protocol.procedures.base import Procedure
 from tacit_protocol.signing.envelope import VERDICT_TYPE, EnvelopeError, open_envelope
 from tacit_services.agent.agent import Agent
 from tacit_services.agent.intake import StudyRefusedError
+from tacit_services.agent.participant import Participant
 from tacit_services.agent.plain_words import plain_words
 from tacit_services.agent.studies import StudyRow, count_by_state
 from tacit_services.ledger.accounts import account_of, left_micro, spent_micro
@@ -56,7 +57,7 @@ def ledger_verification(inspection: Inspection) -> dict[str, Any]:
     }
 
 
-def summary(agent: Agent, row: StudyRow) -> dict[str, Any]:
+def summary(agent: Participant, row: StudyRow) -> dict[str, Any]:
     """Return one line of the list of studies; what cannot be known of a refused study is None."""
     study = _study(agent, row)
     priced = None if study is None else _priced(agent, study)
@@ -78,7 +79,7 @@ def summary(agent: Agent, row: StudyRow) -> dict[str, Any]:
     }
 
 
-def detail(agent: Agent, row: StudyRow) -> dict[str, Any]:
+def detail(agent: Participant, row: StudyRow) -> dict[str, Any]:
     """Return everything about one study, for the steward who decides on it."""
     study = _study(agent, row)
     priced = None if study is None else _priced(agent, study)
@@ -97,7 +98,7 @@ def detail(agent: Agent, row: StudyRow) -> dict[str, Any]:
     }
 
 
-def _study(agent: Agent, row: StudyRow) -> Study | None:
+def _study(agent: Participant, row: StudyRow) -> Study | None:
     if row.envelope is None:
         return None
     try:
@@ -106,26 +107,27 @@ def _study(agent: Agent, row: StudyRow) -> Study | None:
         return None  # shown as what it is: a study that could not be read
 
 
-def _priced(agent: Agent, study: Study) -> tuple[Procedure, Guarantee] | None:
+def _priced(agent: Participant, study: Study) -> tuple[Procedure, Guarantee] | None:
     try:
         return agent.intake.price(study)
     except StudyRefusedError:
         return None  # the row's own reason says why
 
 
-def _units(agent: Agent, study: Study) -> dict[str, int]:
+def _units(agent: Participant, study: Study) -> dict[str, int]:
     known = {owner.name: owner.units for owner in study.owners if owner.units is not None}
     for owner in study.owners:
-        if owner.name == agent.settings.name and owner.data_set in agent.units:
-            known[owner.name] = agent.units[owner.data_set]
+        account = agent.intake.account_of(owner)
+        if account in agent.units:
+            known[owner.name] = agent.units[account]
     return known
 
 
-def _verdict(agent: Agent, row: StudyRow) -> dict[str, Any] | None:
+def _verdict(agent: Participant, row: StudyRow) -> dict[str, Any] | None:
     if row.verdict is None:
         return None
     try:
-        payload = open_envelope(row.verdict, VERDICT_TYPE, agent.settings.tester_key)
+        payload = open_envelope(row.verdict, VERDICT_TYPE, agent.tester_key)
         return decode(VerdictMessage, payload).model_dump(mode="json")
     except (EnvelopeError, MessageError):
         return None  # it was signed by a tester that is no longer the one configured
