@@ -38,12 +38,23 @@ HOURS_MAX = 90 * 24
 """Longest time a study may stay open: the tester takes deadlines of up to 90 days."""
 
 
+@dataclass(frozen=True)
+class EnrolledKeys:
+    """The public keys that the tester gives for the parties enrolled with it, by name."""
+
+    owners: Mapping[str, str]
+    curators: Mapping[str, str]
+
+
 class _DraftModel(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class DraftOwner(_DraftModel):
-    """An owner as the analyst names it. ``key`` pins its key; otherwise the tester's list is believed."""
+    """An owner as the analyst names it. ``key`` pins its key; otherwise the tester's list is believed.
+
+    In a curated study ``data_set`` is one that the curator holds, and ``key`` the owner's key at the curator.
+    """
 
     name: PartyName
     data_set: DataSetName
@@ -52,13 +63,18 @@ class DraftOwner(_DraftModel):
 
 
 class StudyDraft(_DraftModel):
-    """A study as an analyst writes it."""
+    """A study as an analyst writes it.
+
+    ``curator`` names who holds the owners' data and answers for them all; ``curator_key`` pins its key.
+    """
 
     title: Annotated[str, Field(min_length=1, max_length=200)]
     procedure: str = "kernel_two_sample"
     parameters: dict[str, Any] = {}
     columns: Annotated[tuple[Column, ...], Field(min_length=1)]
     owners: Annotated[tuple[DraftOwner, ...], Field(min_length=1)]
+    curator: PartyName | None = None
+    curator_key: PublicKeyHex | None = None
     unit_column: ColumnName | None = None
     epsilon: Annotated[float, Field(gt=0)]
     delta: Annotated[float, Field(ge=0, lt=1)]
@@ -95,11 +111,11 @@ class StudyDraft(_DraftModel):
             raise InputError(f"{path} is not TOML: {error}") from error
         return cls.from_dict(fields)
 
-    def study(self, keys: Mapping[str, str], tester: Party, analyst: Party, now: int) -> Study:
-        """Fill in keys (by owner name), times and a fresh seed.
+    def study(self, enrolled: EnrolledKeys, tester: Party, analyst: Party, now: int) -> Study:
+        """Fill in the enrolled parties' keys, times and a fresh seed.
 
         Raises:
-            InputError: an owner is not enrolled, or its pinned key differs from the one in ``keys``.
+            InputError: a party's key is not known, or its pinned key differs from the enrolled one.
             StudyRefusedError: the parts do not make a study.
         """
         try:
@@ -109,7 +125,8 @@ class StudyDraft(_DraftModel):
                 parameters=self.parameters,
                 domain=Domain(columns=self.columns),
                 unit_column=self.unit_column,
-                owners=tuple(_owner(owner, keys) for owner in self.owners),
+                owners=tuple(self._owner(owner, enrolled) for owner in self.owners),
+                curator=self._curator(enrolled),
                 tester=tester,
                 analyst=analyst,
                 budget=Budget.of(self.epsilon, self.delta),
@@ -122,6 +139,23 @@ class StudyDraft(_DraftModel):
         except ValidationError as error:
             reason = error.errors(include_url=False)[0]["msg"].removeprefix("Value error, ")
             raise StudyRefusedError(f"this is no study: {reason}") from error
+
+    def _owner(self, owner: DraftOwner, enrolled: EnrolledKeys) -> Owner:
+        # What counts in a curated study is the key that the owner has at its curator, of which the tester
+        # knows nothing: a pinned one goes before the tester's.
+        if self.curator is not None and owner.key is not None:
+            key = owner.key
+        else:
+            key = _key(owner.name, owner.key, enrolled.owners, "owner")
+        return Owner(name=owner.name, key=key, data_set=owner.data_set, units=owner.units)
+
+    def _curator(self, enrolled: EnrolledKeys) -> Party | None:
+        if self.curator is None:
+            if self.curator_key is not None:
+                raise InputError("the draft has a curator_key and no curator: name the curator")
+            return None
+        key = _key(self.curator, self.curator_key, enrolled.curators, "curator")
+        return Party(name=self.curator, key=key)
 
 
 @dataclass(frozen=True)
@@ -174,10 +208,13 @@ def prepare(study: Study) -> PreparedStudy:
         raise StudyRefusedError(str(error)) from error
 
 
-def _owner(owner: DraftOwner, keys: Mapping[str, str]) -> Owner:
-    key = keys.get(owner.name)
+def _key(name: str, pinned: str | None, enrolled: Mapping[str, str], role: str) -> str:
+    key = enrolled.get(name)
     if key is None:
-        raise InputError(f"no owner named {owner.name} is enrolled at the tester: see `tacit party list`")
-    if owner.key is not None and owner.key != key:
-        raise InputError(f"the tester gives another key for {owner.name} than the draft: ask that owner")
-    return Owner(name=owner.name, key=key, data_set=owner.data_set, units=owner.units)
+        raise InputError(
+            f"no {role} named {name} is enrolled at the tester: see `tacit party list`"
+            + ("; in a curated study give the owner's key in the draft" if role == "owner" else "")
+        )
+    if pinned is not None and pinned != key:
+        raise InputError(f"the tester gives another key for {name} than the draft: ask that {role}")
+    return key

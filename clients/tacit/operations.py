@@ -19,7 +19,7 @@ from tacit.answers import (
     parse,
     parse_item,
 )
-from tacit.draft import PreparedStudy, StudyDraft, prepare
+from tacit.draft import EnrolledKeys, PreparedStudy, StudyDraft, prepare
 from tacit.errors import (
     HopelessStudyError,
     InputError,
@@ -55,7 +55,7 @@ POLL_WAIT_S = 2
 PAUSE_S = 0.2
 """Pause between two questions, for a tester that answers at once."""
 
-Role = Literal["owner", "analyst"]
+Role = Literal["owner", "analyst", "curator"]
 Result = TypeVar("Result")
 
 
@@ -161,10 +161,12 @@ def prepare_study(session: Session, draft: StudyDraft) -> Operation[PreparedStud
     analyst = next((p for p in enrolled if p.key == own_key and p.role == "analyst"), None)
     if analyst is None:
         raise InputError("your key is not enrolled as an analyst: enrol it with an invitation first")
-    keys = {party.name: party.key for party in enrolled if party.role == "owner"}
+    owners, curators = (
+        {party.name: party.key for party in enrolled if party.role == role} for role in ("owner", "curator")
+    )
     return prepare(
         draft.study(
-            keys,
+            EnrolledKeys(owners, curators),
             Party(name=tester.name, key=tester.key),
             Party(name=analyst.name, key=analyst.key),
             int(session.clock()),

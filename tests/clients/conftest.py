@@ -103,6 +103,8 @@ class MemoryTester:
     asked: list[HttpRequest] = field(default_factory=list)
     polls_before_verdict: int = 0
     page_size: int = 2
+    senders: list[dict[str, Any]] | None = None
+    """What the tester says of who answers; by default every owner has sent nothing."""
     lie: Callable[[HttpRequest, HttpResponse], HttpResponse] = field(default=lambda _, answer: answer)
 
     def send(self, request: HttpRequest) -> HttpResponse:
@@ -169,7 +171,8 @@ class MemoryTester:
             "state": "completed" if digest in self.verdicts else "collecting",
             "created_at": study.created_at,
             "deadline": study.deadline,
-            "owners": [{"name": owner.name, "sent": False, "declined": False} for owner in study.owners],
+            "owners": self.senders
+            or [{"name": owner.name, "sent": False, "declined": False} for owner in study.owners],
             "progress": {"fraction": 0.0, "step": ""},
         }
 

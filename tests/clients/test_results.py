@@ -71,6 +71,27 @@ def test_another_procedure_gets_what_all_of_them_report() -> None:
     assert (found.reject, found.procedure, found.verdict["own_figure"]) == (True, "something_new", 7)
 
 
+def test_locations_are_told_in_the_columns_own_units(capsys: pytest.CaptureFixture[str]) -> None:
+    here = {
+        "first": "north",
+        "second": "south",
+        "values": {"age": 61.5, "sex": None},
+        "difference": -0.2,
+        "standard_error": 0.01,
+        "pvalue": 0.001,
+        "reject": True,
+    }
+    elsewhere = here | {"values": {"age": 5, "sex": "F"}, "reject": False}
+    found = result("kernel_two_sample", FIGURES | {"locations": [here, elsewhere]})
+    assert isinstance(found, TwoSampleResult)
+    assert str(found.locations[0]) == "near age 61.5, sex missing: more of south (p = 0.001)"
+    print_result(found)
+    printed = capsys.readouterr().out
+    assert "near age 61.5" in printed
+    assert "near age 5" not in printed
+    assert result_fields(found)["locations"][1]["values"] == {"age": 5.0, "sex": "F"}
+
+
 @pytest.mark.parametrize(
     ("procedure", "verdict"),
     [

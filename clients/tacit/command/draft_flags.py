@@ -53,12 +53,17 @@ def parse_column(text: str) -> dict[str, Any]:
 
 
 def parse_owner(text: str) -> dict[str, Any]:
-    """Read ``cleveland/patients`` or ``cleveland/patients:303``, with the number of units expected."""
-    place, _, units = text.partition(":")
+    """Read ``cleveland/patients``, optionally with the number of units expected and the owner's key.
+
+    All of it: ``cleveland/patients:303@KEY``.
+    """
+    place, at, key = text.partition("@")
+    place, _, units = place.partition(":")
     name, slash, data_set = place.partition("/")
-    if not slash or (units and not units.isdigit()):
-        raise InputError(f"--owner {text}: write owner/data-set, or owner/data-set:units")
-    return {"name": name, "data_set": data_set} | ({"units": int(units)} if units else {})
+    if not slash or (units and not units.isdigit()) or (at and not key):
+        raise InputError(f"--owner {text}: write owner/data-set, owner/data-set:units, or either with @key")
+    found: dict[str, Any] = {"name": name, "data_set": data_set}
+    return found | ({"units": int(units)} if units else {}) | ({"key": key} if key else {})
 
 
 def parse_parameter(text: str) -> tuple[str, Any]:

@@ -10,7 +10,7 @@ from tacit.command.output import PARTY_FILE, TESTER_FILE, Json, PartyFile, Teste
 
 app = typer.Typer(name="party", help="Invite, enrol and list the parties.", no_args_is_help=True)
 
-Role = Literal["owner", "analyst"]
+Role = Literal["owner", "analyst", "curator"]
 
 
 @app.command("init")
@@ -40,7 +40,7 @@ def init(
 
 @app.command("invite")
 def invite(
-    role: Annotated[str, typer.Option(help="owner or analyst.")],
+    role: Annotated[str, typer.Option(help="owner, analyst or curator.")],
     name: Annotated[str, typer.Option(help="The party's name.")],
     config: TesterFile = TESTER_FILE,
     as_json: Json = False,
@@ -104,8 +104,7 @@ def checked_role(role: str) -> Role:
     """Return the role; raises InputError where there is none of that name."""
     from tacit.errors import InputError
 
-    if role == "owner":
-        return "owner"
-    if role == "analyst":
-        return "analyst"
-    raise InputError("--role must be one of owner, analyst")
+    known: dict[str, Role] = {"owner": "owner", "analyst": "analyst", "curator": "curator"}
+    if role not in known:
+        raise InputError(f"--role must be one of {', '.join(known)}")
+    return known[role]

@@ -1,6 +1,7 @@
 """How a procedure's result is shown: the decision first, then what it rests on."""
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
 from tacit.command.output import lines, table
@@ -27,6 +28,7 @@ def result_fields(result: Result) -> dict[str, Any]:
                 "interval": result.interval,
                 "pairs": [_comparison(pair) for pair in result.pairs],
                 "columns": [_comparison(column) for column in result.columns],
+                "locations": [asdict(location) for location in result.locations],
             }
         case DecisionResult():
             return fields | {"finding": result.finding}
@@ -80,6 +82,7 @@ def _print_estimates(result: TwoSampleResult) -> None:
                 for c in comparisons
             ]
             table((title, "p (Holm)", ""), rows)
+    lines(*(f"  {location}" for location in result.locations if location.reject))
     if len(columns) < len(result.columns):
         lines("No other pair of columns shows another dependence.")
 

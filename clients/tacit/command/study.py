@@ -23,7 +23,8 @@ def create(
     *,
     title: Annotated[str | None, typer.Option(help="The question, in a line.")] = None,
     column: Annotated[list[str] | None, typer.Option(help="name:lower:upper or name=level,level.")] = None,
-    owner: Annotated[list[str] | None, typer.Option(help="owner/data-set or owner/data-set:units.")] = None,
+    owner: Annotated[list[str] | None, typer.Option(help="owner/data-set[:units][@key].")] = None,
+    curator: Annotated[str | None, typer.Option(help="Who holds the owners' data, if somebody does.")] = None,
     epsilon: Annotated[float | None, typer.Option(help="What every owner spends.")] = None,
     delta: Annotated[float | None, typer.Option(help="What every owner spends.")] = None,
     level: Annotated[float | None, typer.Option(help="Level of the test; 0.05 by default.")] = None,
@@ -44,6 +45,7 @@ def create(
 
     flags = {
         "title": title,
+        "curator": curator,
         "epsilon": epsilon,
         "delta": delta,
         "level": level,

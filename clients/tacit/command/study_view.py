@@ -36,10 +36,13 @@ def prepared_fields(prepared: PreparedStudy) -> dict[str, Any]:
 def print_prepared(prepared: PreparedStudy) -> None:
     """Print what a study would cost and release."""
     study, budget = prepared.study, prepared.guarantee.budget
+    spent = f"epsilon {epsilon_text(budget.epsilon_micro)}, delta {delta_text(budget.delta_pico)}"
+    what = _what_leaves(prepared.numbers_released)
     lines(
         f"{study.title}",
-        f"  every owner spends epsilon {epsilon_text(budget.epsilon_micro)}, "
-        f"delta {delta_text(budget.delta_pico)}, and sends {prepared.numbers_released} noisy numbers",
+        f"  every owner spends {spent}, and sends {what}"
+        if study.curator is None
+        else f"  every owner spends {spent}; the curator {study.curator.name} sends {what} for all of them",
         f"  {len(study.owners)} owners, {len(study.domain.columns)} columns, level {study.level:g}, "
         f"open until {time_text(study.deadline)}",
     )
@@ -59,16 +62,12 @@ def print_study(summary: StudySummary, study: Study) -> None:
         f"  every owner spends epsilon {study.budget.epsilon:g}, delta {study.budget.delta:g}",
         f"  created {time_text(study.created_at)}, open until {time_text(study.deadline)}",
     )
+    if study.curator is not None:
+        lines(f"  the curator {study.curator.name} holds the data and answers for the owners")
     if study.unit_column is not None:
         lines(f"  privacy unit: {printable(study.unit_column)}")
     table(("Column", "Kind", "Public bounds or levels"), [_column_row(c) for c in study.domain.columns])
-    states = {owner.name: owner for owner in summary.owners}
-    rows = []
-    for owner in study.owners:
-        state = states.get(owner.name)
-        word = "unknown" if state is None else _owner_word(state.sent, state.declined)
-        rows.append((owner.name, owner.data_set, owner.units or "", word))
-    table(("Owner", "Data set", "Units", "Release"), rows)
+    _print_parties(summary, study)
     for warning in summary.warnings:
         lines(f"Warning: {printable(warning)}")
 
@@ -110,6 +109,7 @@ def verified_fields(verified: "VerifiedTranscript") -> dict[str, Any]:
         "tester_key": verified.study.tester.key,
         "analyst_key": verified.study.analyst.key,
         "owners": {owner.name: owner.key for owner in verified.study.owners},
+        "senders": {sender.name: sender.key for sender in verified.study.senders},
         **verdict_fields(study_verdict(verified.study, verified.verdict)),
     }
 
@@ -117,10 +117,11 @@ def verified_fields(verified: "VerifiedTranscript") -> dict[str, Any]:
 def print_verified(verified: "VerifiedTranscript", tester_key: str | None) -> None:
     """Print what was verified, and whose keys it rests on."""
     study, verdict = verified.study, verified.verdict
+    role = "owner" if study.curator is None else "curator"
     lines(
         f"Verified: {printable(study.title)}",
         f"  study {verified.study_digest}, {verdict.outcome}",
-        f"  the signatures of the analyst, {len(verdict.releases)} owners and the tester hold",
+        f"  the signatures of the analyst, {_who_sent(study, len(verdict.releases))} and the tester hold",
         *(
             ()
             if verdict.result is None
@@ -131,12 +132,39 @@ def print_verified(verified: "VerifiedTranscript", tester_key: str | None) -> No
         [
             (f"{study.tester.name} (tester)", study.tester.key),
             (f"{study.analyst.name} (analyst)", study.analyst.key),
-            *((owner.name, owner.key) for owner in study.owners),
+            *((f"{sender.name} ({role})", sender.key) for sender in study.senders),
         ]
     )
     print_verdict(study_verdict(study, verdict))
     if tester_key is None:
         lines("Check that these are the keys you know; --tester-key checks the tester's.")
+
+
+def _what_leaves(numbers_released: int) -> str:
+    return f"{numbers_released} noisy numbers" if numbers_released else "one decision and no number"
+
+
+def _who_sent(study: Study, releases: int) -> str:
+    return f"{releases} owners" if study.curator is None else f"the curator {printable(study.curator.name)}"
+
+
+def _print_parties(summary: StudySummary, study: Study) -> None:
+    """Print the owners and, beside whoever answers, how far its answer is."""
+    states = {sender.name: sender for sender in summary.owners}
+
+    def word(name: str) -> str:
+        state = states.get(name)
+        return "unknown" if state is None else _owner_word(state.sent, state.declined)
+
+    if study.curator is None:
+        rows = [(owner.name, owner.data_set, owner.units or "", word(owner.name)) for owner in study.owners]
+        table(("Owner", "Data set", "Units", "Release"), rows)
+        return
+    table(
+        ("Owner", "Data set", "Units"),
+        [(owner.name, owner.data_set, owner.units or "") for owner in study.owners],
+    )
+    lines(f"The curator's release: {word(study.curator.name)}")
 
 
 def _column_row(column: Column) -> tuple[str, str, str]:

@@ -5,7 +5,7 @@ procedure's verdict. A two-sample result unpacks into ``statistic, pvalue``; a d
 since nothing finer than it is private.
 """
 
-from tacit.results.comparison import Comparison
+from tacit.results.comparison import Comparison, LocationComparison
 from tacit.results.decision import DecisionResult
 from tacit.results.generic import ProcedureResult
 from tacit.results.registry import RESULTS, Result, result_of
@@ -16,6 +16,7 @@ __all__ = [
     "RESULTS",
     "Comparison",
     "DecisionResult",
+    "LocationComparison",
     "ProcedureResult",
     "Result",
     "StudyVerdict",

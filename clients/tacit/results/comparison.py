@@ -1,4 +1,4 @@
-"""One of several hypotheses that were tested together."""
+"""One of several hypotheses that were tested together: two owners, a column, or a test location."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -25,6 +25,27 @@ class Comparison:
         return f"{' and '.join(self.names)}: {verb} (p = {self.pvalue:.3g})"
 
 
+@dataclass(frozen=True)
+class LocationComparison:
+    """A test location at which two owners differ most, in the columns' own units.
+
+    ``values`` is the location, by column; ``difference`` the witness there, above 0 where the first of
+    ``names`` has more records near it; ``pvalue`` is adjusted after Holm.
+    """
+
+    names: tuple[str, str]
+    values: Mapping[str, float | str | None]
+    difference: float
+    standard_error: float
+    pvalue: float
+    reject: bool
+
+    def __str__(self) -> str:
+        place = ", ".join(f"{name} {_value_text(value)}" for name, value in self.values.items())
+        more = self.names[0] if self.difference > 0 else self.names[1]
+        return f"near {place}: more of {more} (p = {self.pvalue:.3g})"
+
+
 def compared_owners(pair: Mapping[str, Any]) -> Comparison:
     """Read two owners' comparison from a verdict."""
     return Comparison(
@@ -39,3 +60,25 @@ def compared_owners(pair: Mapping[str, Any]) -> Comparison:
 def compared_columns(group: Mapping[str, Any]) -> Comparison:
     """Read the comparison of a column, or of a pair of columns, from a verdict."""
     return Comparison(tuple(map(str, group["columns"])), float(group["pvalue"]), bool(group["reject"]))
+
+
+def compared_location(location: Mapping[str, Any]) -> LocationComparison:
+    """Read a test location's comparison from a verdict."""
+    return LocationComparison(
+        names=(str(location["first"]), str(location["second"])),
+        values={str(name): _value(value) for name, value in location["values"].items()},
+        difference=float(location["difference"]),
+        standard_error=float(location["standard_error"]),
+        pvalue=float(location["pvalue"]),
+        reject=bool(location["reject"]),
+    )
+
+
+def _value(value: Any) -> float | str | None:
+    return value if value is None or isinstance(value, str) else float(value)
+
+
+def _value_text(value: float | str | None) -> str:
+    if value is None:
+        return "missing"
+    return value if isinstance(value, str) else f"{value:.4g}"

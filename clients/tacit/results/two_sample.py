@@ -6,7 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 from tacit.errors import PlottingError
 from tacit.results.common import common_fields
-from tacit.results.comparison import Comparison, compared_columns, compared_owners
+from tacit.results.comparison import (
+    Comparison,
+    LocationComparison,
+    compared_columns,
+    compared_location,
+    compared_owners,
+)
 from tacit_protocol.messages.study import Study
 
 if TYPE_CHECKING:
@@ -31,6 +37,7 @@ class TwoSampleResult:
         interval: covers what ``estimate`` estimates with probability 1 - alpha at least, or None.
         pairs: which owners differ (Holm).
         columns: which columns, and which pairs of columns, differ (Holm), where the features tell.
+        locations: the test locations where owners differ most (Holm), with mean embeddings.
         verdict: everything that the procedure reports.
     """
 
@@ -47,6 +54,7 @@ class TwoSampleResult:
     interval: tuple[float, float] | None
     pairs: tuple[Comparison, ...]
     columns: tuple[Comparison, ...]
+    locations: tuple[LocationComparison, ...]
     verdict: Mapping[str, Any]
 
     def __iter__(self) -> Iterator[float]:
@@ -97,5 +105,6 @@ def two_sample_result(study: Study, verdict: Mapping[str, Any]) -> TwoSampleResu
         interval=None if estimate is None else (float(verdict["lower"]), float(verdict["upper"])),
         pairs=tuple(compared_owners(pair) for pair in verdict.get("pairs", ())),
         columns=tuple(compared_columns(group) for group in verdict.get("columns", ())),
+        locations=tuple(compared_location(location) for location in verdict.get("locations", ())),
         **common_fields(study, verdict),
     )
