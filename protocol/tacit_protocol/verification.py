@@ -17,7 +17,7 @@ from tacit_protocol.messages.release import Release, ReleaseMessage
 from tacit_protocol.messages.study import Study
 from tacit_protocol.messages.transcript import TRANSCRIPT_BYTES_MAX, Transcript
 from tacit_protocol.messages.verdict import VerdictMessage
-from tacit_protocol.procedures.base import Procedure, Progress, ReleaseError, StudyError
+from tacit_protocol.procedures.base import Procedure, Progress, ReleaseError, StudyError, check_release
 from tacit_protocol.procedures.registry import procedure_named
 from tacit_protocol.signing.envelope import (
     RELEASE_TYPE,
@@ -130,7 +130,7 @@ def _verify_releases(
 
 def _check_release(procedure: Procedure, study: Study, release: Release, name: str) -> None:
     try:
-        procedure.check_release(study, release)
+        check_release(procedure, study, release)
     except ReleaseError as error:
         raise VerificationError("release", str(error), name) from None
 

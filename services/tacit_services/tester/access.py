@@ -12,7 +12,7 @@ from tacit_services.shared.http_app import BearerToken
 from tacit_services.shared.problem_responses import ProblemError
 from tacit_services.tester.parties import role_of
 
-EVERYONE = ("tester", "owner", "analyst")
+EVERYONE = ("tester", "owner", "curator", "analyst")
 """Every role there is: who may read."""
 
 

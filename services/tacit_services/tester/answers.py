@@ -14,7 +14,7 @@ from tacit_protocol.messages.cancellation import CancellationMessage
 from tacit_protocol.messages.decline import DeclineMessage
 from tacit_protocol.messages.encoding import decode
 from tacit_protocol.messages.release import ReleaseMessage
-from tacit_protocol.procedures.base import ReleaseError
+from tacit_protocol.procedures.base import ReleaseError, check_release
 from tacit_protocol.procedures.registry import procedure_named
 from tacit_protocol.signing.envelope import (
     CANCELLATION_TYPE,
@@ -83,7 +83,7 @@ class Answers:
             raise ProblemError("digest-mismatch")
         study = self._studies.parsed(study_digest)
         try:
-            procedure_named(study.procedure).check_release(study, message.release)
+            check_release(procedure_named(study.procedure), study, message.release)
         except ReleaseError as error:
             # What was taken before stays taken, and what is late is late, whatever the checks say today.
             if self._was_taken(RELEASES, study_digest, owner, envelope):
@@ -128,7 +128,7 @@ class Answers:
     def _roster_key(self, study_digest: str, owner: str, caller_key: str) -> str:
         """Return the key that the study's roster gives for this owner, which must be the caller's."""
         study = self._studies.parsed(study_digest)
-        keys = {party.name: party.key for party in study.owners}
+        keys = {party.name: party.key for party in study.senders}
         if owner not in keys:
             raise ProblemError("forbidden", detail="the study does not name this owner")
         if keys[owner] != caller_key:

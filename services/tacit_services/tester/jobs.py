@@ -119,7 +119,7 @@ class Worker:
         reached(Step.VERDICT_STORED)
 
     def _releases(self, study_digest: str, study: Study) -> dict[str, Release]:
-        keys = {owner.name: owner.key for owner in study.owners}
+        keys = {sender.name: sender.key for sender in study.senders}
         query = sa.select(RELEASES.c.owner, RELEASES.c.envelope).where(RELEASES.c.study == study_digest)
         rows = run_transaction(
             self._engine, lambda connection: connection.execute(query).all(), read_only=True

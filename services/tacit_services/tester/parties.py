@@ -14,7 +14,7 @@ from tacit_services.tester.tables import INVITATIONS, PARTIES
 PAGE_SIZE = 100
 """Items of one page."""
 
-Role = Literal["owner", "analyst"]
+Role = Literal["owner", "curator", "analyst"]
 
 _ROSTER = Roster(PARTIES, INVITATIONS)
 

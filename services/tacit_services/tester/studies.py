@@ -15,7 +15,7 @@ from tacit_protocol.procedures.registry import procedure_named
 from tacit_protocol.signing.envelope import STUDY_TYPE, digest, open_envelope
 from tacit_services.shared.database import run_transaction
 from tacit_services.shared.problem_responses import ProblemError
-from tacit_services.tester.parties import PAGE_SIZE, keys_by_name
+from tacit_services.tester.parties import PAGE_SIZE, Role, keys_by_name
 from tacit_services.tester.steps import Step, reached
 from tacit_services.tester.tables import DECLINES, PROGRESS, RELEASES, STUDIES, STUDY_OWNERS, VERDICTS
 
@@ -154,7 +154,9 @@ class Studies:
     def _warnings(self, study_digest: str, sent: Mapping[str, int]) -> tuple[str, ...]:
         study = self.parsed(study_digest)
         expected = {owner.name: owner.units for owner in study.owners if owner.units is not None}
-        return self._warnings_for(study_digest, tuple(sorted((expected | dict(sent)).items())))
+        if study.curator is None:
+            expected |= sent
+        return self._warnings_for(study_digest, tuple(sorted(expected.items())))
 
     def _compute_warnings(self, study_digest: str, units: tuple[tuple[str, int], ...]) -> tuple[str, ...]:
         study = self.parsed(study_digest)
@@ -227,9 +229,11 @@ def _is_stored(connection: Connection, study_digest: str, envelope: bytes) -> bo
 def _insert(connection: Connection, study_digest: str, envelope: bytes, study: Study, now: int) -> bool:
     if _is_stored(connection, study_digest, envelope):
         return False
-    enrolled = keys_by_name(connection, [owner.name for owner in study.owners], "owner")
-    if any(enrolled.get(owner.name) != owner.key for owner in study.owners):
-        raise ProblemError("unknown-party", detail="an owner of the study is not enrolled with that key")
+    # Owners whose data a curator holds are enrolled there, and need not be known here.
+    role: Role = "owner" if study.curator is None else "curator"
+    enrolled = keys_by_name(connection, [sender.name for sender in study.senders], role)
+    if any(enrolled.get(sender.name) != sender.key for sender in study.senders):
+        raise ProblemError("unknown-party", detail=f"the study's {role} is not enrolled with that name and key")
     open_studies = connection.execute(
         sa.select(sa.func.count())
         .select_from(STUDIES)
@@ -252,8 +256,8 @@ def _insert(connection: Connection, study_digest: str, envelope: bytes, study: S
     connection.execute(
         STUDY_OWNERS.insert(),
         [
-            {"study": study_digest, "owner": owner.name, "position": position, "key": owner.key}
-            for position, owner in enumerate(study.owners)
+            {"study": study_digest, "owner": sender.name, "position": position, "key": sender.key}
+            for position, sender in enumerate(study.senders)
         ],
     )
     reached(Step.STUDY_INSERTED)
