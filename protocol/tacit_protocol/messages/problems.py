@@ -47,7 +47,8 @@ _ALL = (
         "unsupported-media-type",
         "The media type or content encoding is not supported",
         415,
-        "Send application/json without a Content-Encoding.",
+        "Send a media type that this address takes (application/json, unless it says otherwise), without a "
+        "Content-Encoding.",
     ),
     ProblemType(
         "unauthenticated",
@@ -67,6 +68,30 @@ _ALL = (
         "The study cannot be run as written",
         422,
         "Change the study as the detail says and create it again.",
+    ),
+    ProblemType(
+        "unknown-data-set",
+        "There is no such data set",
+        404,
+        "Register the data set first, or check its owner and name.",
+    ),
+    ProblemType(
+        "data-set-fixed",
+        "The data set cannot be changed in this way",
+        409,
+        "Nothing was changed. The detail says what is fixed, and what can be done instead.",
+    ),
+    ProblemType(
+        "upload-refused",
+        "The rows cannot be taken",
+        422,
+        "Nothing was stored; what was held before still is. Correct the file as the detail says.",
+    ),
+    ProblemType(
+        "upload-too-large",
+        "The rows are too many to be taken",
+        413,
+        "Nothing was stored. Leave out columns, or ask the curator's operator for a larger limit.",
     ),
     ProblemType("study-expired", "The study's deadline has passed", 409, "Ask the analyst for a new study."),
     ProblemType(

@@ -1,13 +1,14 @@
 """Parquet files, streamed row group by row group with pyarrow; only the columns used are read."""
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tacit_services.agent.data.arrow_columns import is_text
-from tacit_services.agent.data.file_state import FileState, file_state
+from tacit_services.agent.data.file_state import file_state
 from tacit_services.agent.data.source import Columns, DataError
 
 VALUE_BYTES_MAX = 4096
@@ -22,16 +23,28 @@ READ_AHEAD_BYTES = 256 * 1024
 
 
 class ParquetSource:
-    """One Parquet file. Integers, logical values and text may serve as categories or as numbers."""
+    """One Parquet file. Integers, logical values and text may serve as categories or as numbers.
 
-    def __init__(self, path: Path):
+    Args:
+        path: the file, or an open one that seeks.
+    """
+
+    def __init__(self, path: Path | pa.NativeFile):
         self._path = path
+
+    def decryption(self) -> Any:
+        """Return the properties that decrypt the file; None where it is not encrypted."""
+        return None
 
     def _open(self, text: tuple[str, ...] = ()) -> pq.ParquetFile:
         """Open the file; text columns stay dictionaries, as which one long text is held once, not per row."""
         try:
             return pq.ParquetFile(
-                self._path, buffer_size=READ_AHEAD_BYTES, pre_buffer=False, read_dictionary=list(text) or None
+                self._path,
+                buffer_size=READ_AHEAD_BYTES,
+                pre_buffer=False,
+                read_dictionary=list(text) or None,
+                decryption_properties=self.decryption(),
             )
         except (OSError, pa.ArrowException):
             raise DataError("the Parquet file is missing or its footer cannot be read") from None
@@ -41,7 +54,7 @@ class ParquetSource:
         with self._open() as file:
             return tuple(file.schema_arrow.names)
 
-    def fingerprint(self) -> FileState:
+    def fingerprint(self) -> Hashable:
         """Return the file's size and modification time."""
         return file_state(self._path)
 

@@ -1,0 +1,371 @@
+"""The data sets that owners have registered, and the rows held for them.
+
+What may change when a data set is registered again: its policy and its caps, at any time; a changed cap is
+an entry of the ledger. Its columns and its privacy unit are fixed while rows are held, which were read by
+them, and for ever once anything was spent: what the ledger has added up is a promise about that unit, and
+bounds chosen after looking at results are no longer public.
+
+An account outlives its data set. Whoever registers a deleted data set again finds the account with
+everything that was spent, because the people may be the same.
+"""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, Self
+
+import sqlalchemy as sa
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, model_validator
+from sqlalchemy.engine import Connection
+
+from tacit_protocol.domain.columns import Column, ColumnName, Domain
+from tacit_protocol.messages.study import DataSetName, PartyName
+from tacit_protocol.privacy.guarantee import EPSILON_MAX, Budget
+from tacit_protocol.strict import StrictModel
+from tacit_services.agent.data.open_source import open_source
+from tacit_services.agent.data.source import DataError, Source
+from tacit_services.agent.policy import ANY, Rules
+from tacit_services.curator.store import RowStore, StoredRows
+from tacit_services.curator.tables import DATA_SETS, OWNERS
+from tacit_services.ledger.accounts import account_of, debits_of, left_micro, set_caps, spent_micro
+from tacit_services.shared.problem_responses import ProblemError
+
+DATA_SETS_MAX = 100
+"""Most data sets of one owner: bounds what an owner can make the curator keep."""
+
+_COLUMNS: TypeAdapter[tuple[Column, ...]] = TypeAdapter(tuple[Column, ...])
+
+NO_ROWS = "no rows are held for this data set: upload them"
+IN_A_DATABASE = "the curator's operator has configured a database for this data set: it takes no upload"
+FIXED = "columns and unit_column are fixed once budget was spent"
+FIXED_BY_ROWS = "columns and unit_column are fixed while rows are held: delete the data set first"
+TOO_MANY = "an owner may register at most 100 data sets"
+
+
+class HeldPolicy(Rules):
+    """What an owner allows of one data set; all of its declared columns unless it names some."""
+
+    columns: Annotated[tuple[ColumnName, ...], Field(min_length=1)] = (ANY,)
+
+    def columns_of(self, data_set: str) -> tuple[str, ...]:  # noqa: ARG002 (the policy is of one data set)
+        """Return the columns that may be used."""
+        return self.columns
+
+
+class Registration(StrictModel):
+    """What an owner says of a data set: its declared domain, its privacy unit, its caps and its policy."""
+
+    columns: Annotated[tuple[Column, ...], Field(min_length=1)]
+    unit_column: ColumnName | None = None
+    epsilon: Annotated[float, Field(gt=0, le=EPSILON_MAX)]
+    delta: Annotated[float, Field(ge=0, lt=1)]
+    policy: HeldPolicy
+
+    @model_validator(mode="after")
+    def _columns_are_a_domain(self) -> Self:
+        try:
+            names = {column.name for column in Domain(columns=self.columns).columns}
+        except ValueError:
+            raise ValueError("column names must be distinct, and there may be at most 1000") from None
+        if self.unit_column in names:
+            raise ValueError("the unit column cannot be a column of the domain")
+        if ANY not in self.policy.columns and not set(self.policy.columns) <= names:
+            raise ValueError("the policy names a column that is not declared")
+        try:
+            Budget.of(self.epsilon, self.delta)
+        except ValueError:
+            raise ValueError("epsilon must be at least 0.000001") from None
+        return self
+
+    @property
+    def caps(self) -> Budget:
+        """What the account may spend."""
+        return Budget.of(self.epsilon, self.delta)
+
+
+class ConfiguredDataSet(BaseModel):
+    """Where the operator says that a data set's rows are: ``[[data_sets]]`` in the curator's settings.
+
+    An owner's request never says so: a path or a URL of an owner's choice could read the curator's own files.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+    owner: PartyName
+    name: DataSetName
+    source: str
+    query: str | None = None
+    folder: Path = Path()
+    """What a relative source is relative to: the folder of the configuration file."""
+
+    def open(self) -> Source:
+        """Return the data source; nothing is read yet."""
+        return open_source(self.source, self.query, self.folder)
+
+
+@dataclass(frozen=True)
+class HeldDataSet:
+    """A registered data set as studies use it.
+
+    ``version`` grows with every change (registration, rows, deletion): compare it in the transaction that
+    spends with the one that was read. ``rows`` and ``units`` are None until rows were uploaded, and where a
+    database holds them.
+    """
+
+    owner: str
+    owner_key: str
+    name: str
+    version: int
+    columns: tuple[Column, ...]
+    unit_column: str | None
+    caps: Budget
+    policy: HeldPolicy
+    ready: bool
+    rows: int | None
+    units: int | None
+    uploaded_at: int | None
+    open: Callable[[], Source] = field(repr=False, compare=False)
+
+    @property
+    def account(self) -> str:
+        """The ledger's account."""
+        return account_name(self.owner, self.name)
+
+    def source(self) -> Source:
+        """Return the source of the rows; nothing is read yet.
+
+        Raises:
+            DataError: there are no rows, or no storage key opens them.
+        """
+        return self.open()
+
+
+def account_name(owner: str, name: str) -> str:
+    """Return the name of a data set's account in the ledger."""
+    return f"{owner}/{name}"
+
+
+class DataSets:
+    """The registered data sets; all methods work inside the caller's transaction.
+
+    Args:
+        store: where uploaded rows are.
+        configured: the data sets whose rows the operator reads from elsewhere.
+    """
+
+    def __init__(self, store: RowStore, configured: Sequence[ConfiguredDataSet] = ()) -> None:
+        self._store = store
+        self._configured: Mapping[tuple[str, str], ConfiguredDataSet] = {
+            (item.owner, item.name): item for item in configured
+        }
+
+    def held_data_set(self, connection: Connection, owner: str, name: str) -> HeldDataSet | None:
+        """Return an owner's data set, or None where none is registered (or it was deleted)."""
+        row = connection.execute(
+            _registered().where(DATA_SETS.c.owner == owner, DATA_SETS.c.name == name)
+        ).one_or_none()
+        return None if row is None else self._held(connection, row)
+
+    def held_data_sets(self, connection: Connection, owner: str | None = None) -> list[HeldDataSet]:
+        """Return all data sets, or one owner's, by owner and name."""
+        query = _registered().order_by(DATA_SETS.c.owner, DATA_SETS.c.name)
+        if owner is not None:
+            query = query.where(DATA_SETS.c.owner == owner)
+        return [self._held(connection, row) for row in connection.execute(query).all()]
+
+    def register(
+        self, connection: Connection, owner: str, name: str, registration: Registration, now: int
+    ) -> bool:
+        """Register a data set and open its account, or change what may change; returns whether it is new.
+
+        Raises:
+            ProblemError: ``data-set-fixed``.
+        """
+        row = _row(connection, owner, name)
+        if row is None:
+            _require_room(connection, owner)
+        else:
+            _require_changeable(connection, row, registration)
+        account, caps = account_name(owner, name), registration.caps
+        set_caps(connection, account, caps.epsilon_micro, caps.delta_pico, at=now)
+        values = {
+            "columns": _COLUMNS.dump_json(registration.columns).decode(),
+            "unit_column": registration.unit_column,
+            "policy": registration.policy.model_dump_json(),
+            "deleted_at": None,
+        }
+        if row is None:
+            first = {"owner": owner, "name": name, "version": 1, "registered_at": now}
+            connection.execute(DATA_SETS.insert().values(**first, **values))
+        else:
+            connection.execute(_update(owner, name, row.version, **values))
+        return row is None or row.deleted_at is not None
+
+    def require_takes_rows(self, connection: Connection, owner: str, name: str) -> HeldDataSet:
+        """Return the data set if rows may be uploaded to it.
+
+        Raises:
+            ProblemError: ``unknown-data-set`` or ``data-set-fixed``.
+        """
+        held = self.held_data_set(connection, owner, name)
+        if held is None:
+            raise ProblemError("unknown-data-set")
+        if (owner, name) in self._configured:
+            raise ProblemError("data-set-fixed", detail=IN_A_DATABASE)
+        return held
+
+    def swap_rows(
+        self,
+        connection: Connection,
+        seen: HeldDataSet,
+        stored: StoredRows,
+        *,
+        rows: int,
+        units: int,
+        size_bytes: int,
+        now: int,
+    ) -> str | None:
+        """Let the data set have new rows, if it is still as ``seen``; returns the old file, if any.
+
+        Raises:
+            ProblemError: ``conflicting-upload``.
+        """
+        row = _row(connection, seen.owner, seen.name)
+        if row is None or row.version != seen.version:
+            raise ProblemError("conflicting-upload", detail="the data set changed while its rows arrived")
+        connection.execute(
+            _update(
+                seen.owner,
+                seen.name,
+                seen.version,
+                file=stored.file,
+                wrapped_key=stored.wrapped_key,
+                rows=rows,
+                units=units,
+                size_bytes=size_bytes,
+                uploaded_at=now,
+            )
+        )
+        return None if row.file is None else str(row.file)
+
+    def delete(self, connection: Connection, owner: str, name: str, now: int) -> str | None:
+        """Forget the data set's rows and the key that opens them; returns the file, if any.
+
+        The account stays, with all its entries, and so do the columns, which nothing spent may change.
+
+        Raises:
+            ProblemError: ``unknown-data-set``.
+        """
+        row = _row(connection, owner, name)
+        if row is None or row.deleted_at is not None:
+            raise ProblemError("unknown-data-set")
+        gone = dict.fromkeys(("file", "wrapped_key", "rows", "units", "size_bytes", "uploaded_at"))
+        connection.execute(_update(owner, name, row.version, deleted_at=now, **gone))
+        return None if row.file is None else str(row.file)
+
+    def stored(self, connection: Connection) -> list[StoredRows]:
+        """Return where all rows that are held are."""
+        query = DATA_SETS.select().where(DATA_SETS.c.file.is_not(None))
+        return [_stored(row) for row in connection.execute(query)]
+
+    def _held(self, connection: Connection, row: Any) -> HeldDataSet:
+        account = account_of(connection, account_name(row.owner, row.name))
+        configured = self._configured.get((row.owner, row.name))
+        columns = _COLUMNS.validate_json(row.columns)
+        policy = HeldPolicy.model_validate_json(row.policy)
+        if ANY in policy.columns:  # every declared column, and no other
+            policy = policy.model_copy(update={"columns": tuple(column.name for column in columns)})
+        return HeldDataSet(
+            owner=row.owner,
+            owner_key=row.owner_key,
+            name=row.name,
+            version=row.version,
+            columns=columns,
+            unit_column=row.unit_column,
+            caps=Budget(epsilon_micro=account.epsilon_cap_micro, delta_pico=account.delta_cap_pico),
+            policy=policy,
+            ready=configured is not None or row.file is not None,
+            rows=None if configured else row.rows,
+            units=None if configured else row.units,
+            uploaded_at=None if configured else row.uploaded_at,
+            open=self._opener(row, configured),
+        )
+
+    def _opener(self, row: Any, configured: ConfiguredDataSet | None) -> Callable[[], Source]:
+        if configured is not None:
+            return configured.open
+        stored = None if row.file is None else _stored(row)
+
+        def open_stored() -> Source:
+            if stored is None:
+                raise DataError(NO_ROWS)
+            return self._store.source(stored)
+
+        return open_stored
+
+
+def view(connection: Connection, held: HeldDataSet, *, to_owner: bool) -> dict[str, Any]:
+    """Return what the interface shows of a data set. How many rows there are, only its owner learns."""
+    account = held.account
+    shown = {
+        "owner": held.owner,
+        "name": held.name,
+        "account": account,
+        "columns": [column.model_dump() for column in held.columns],
+        "unit_column": held.unit_column,
+        "epsilon_cap_micro": held.caps.epsilon_micro,
+        "delta_cap_pico": held.caps.delta_pico,
+        "epsilon_spent_micro": spent_micro(connection, account),
+        "epsilon_left_micro": left_micro(connection, account),
+        "policy": held.policy.model_dump(),
+        "ready": held.ready,
+        "units": held.units,
+        "uploaded_at": held.uploaded_at,
+    }
+    return shown | ({"rows": held.rows} if to_owner else {})
+
+
+def _registered() -> sa.Select[Any]:
+    return (
+        sa.select(DATA_SETS, OWNERS.c.key.label("owner_key"))
+        .join_from(DATA_SETS, OWNERS, DATA_SETS.c.owner == OWNERS.c.name)
+        .where(DATA_SETS.c.deleted_at.is_(None))
+    )
+
+
+def _row(connection: Connection, owner: str, name: str) -> Any:
+    return connection.execute(
+        DATA_SETS.select().where(DATA_SETS.c.owner == owner, DATA_SETS.c.name == name)
+    ).one_or_none()
+
+
+def _update(owner: str, name: str, version: int, **values: Any) -> sa.Update:
+    return (
+        DATA_SETS.update()
+        .where(DATA_SETS.c.owner == owner, DATA_SETS.c.name == name, DATA_SETS.c.version == version)
+        .values(version=version + 1, **values)
+    )
+
+
+def _stored(row: Any) -> StoredRows:
+    return StoredRows(account_name(row.owner, row.name), row.file, bytes(row.wrapped_key))
+
+
+def _require_room(connection: Connection, owner: str) -> None:
+    query = sa.select(sa.func.count()).select_from(DATA_SETS).where(DATA_SETS.c.owner == owner)
+    if connection.execute(query).scalar_one() >= DATA_SETS_MAX:
+        raise ProblemError("data-set-fixed", detail=TOO_MANY)
+
+
+def _require_changeable(connection: Connection, row: Any, registration: Registration) -> None:
+    same = (
+        json.loads(row.columns) == json.loads(_COLUMNS.dump_json(registration.columns))
+        and row.unit_column == registration.unit_column
+    )
+    if same:
+        return
+    if debits_of(connection, account_name(row.owner, row.name)):
+        raise ProblemError("data-set-fixed", detail=FIXED)
+    if row.file is not None:
+        raise ProblemError("data-set-fixed", detail=FIXED_BY_ROWS)

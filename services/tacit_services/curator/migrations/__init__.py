@@ -1,0 +1,1 @@
+"""The curator's schema, one step per module."""

@@ -1,0 +1,261 @@
+"""The rows at rest: one encrypted Parquet file for each data set, never decrypted whole.
+
+Parquet's own modular encryption (AES-256-GCM) seals every page, and the footer, with the upload's data key.
+What each module authenticates begins with the account and the file's random name, which are not stored in
+the file: a file put in another's place, or cut short, or changed anywhere, is refused when it is read.
+
+The database decides which files there are. A file that no row of it names is debris of a stopped process,
+and removed when the curator starts.
+"""
+
+import fcntl
+import os
+import secrets
+from collections.abc import Callable, Hashable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyarrow.parquet import encryption
+
+from tacit_services.agent.data.parquet_source import ParquetSource
+from tacit_services.agent.data.source import DataError
+from tacit_services.curator.storage_keys import KEY_BYTES, StorageKeyError, StorageKeys
+from tacit_services.shared.settings import SettingsError
+
+GROUP_BYTES = 16 * 2**20
+"""Size of a row group in memory: what is held while a file is written."""
+
+GROUP_ROWS_MAX = 2**20
+"""Most rows of a row group, where rows are narrow."""
+
+SUFFIX = ".rows"
+LOCK_FILE, ID_FILE = "lock", "id"
+FOLDER_MODE, FILE_MODE = 0o700, 0o600
+
+
+@dataclass(frozen=True)
+class StoredRows:
+    """Where the rows of an account are, and the wrapped key that opens them."""
+
+    account: str
+    file: str
+    wrapped_key: bytes
+
+
+class RowStore:
+    """The folder of encrypted files.
+
+    Args:
+        folder: made if it is not there; one process at a time may have it.
+        keys: the operator's storage keys.
+    """
+
+    def __init__(self, folder: Path, keys: StorageKeys) -> None:
+        self._folder = folder
+        self._keys = keys
+        self._lock: BinaryIO | None = None
+
+    @property
+    def folder(self) -> Path:
+        """Where the files are."""
+        return self._folder
+
+    def acquire(self) -> None:
+        """Take the folder for this process, for as long as it lives.
+
+        Raises:
+            SettingsError: the folder cannot be used, or another process has it.
+        """
+        try:
+            self._folder.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
+            self._lock = (self._folder / LOCK_FILE).open("ab")
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise SettingsError("storage_folder: another curator is using this folder") from None
+        except OSError as error:
+            raise SettingsError(f"storage_folder: {error.strerror}") from None
+
+    def release(self) -> None:
+        """Give the folder back."""
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
+
+    def bind(self, storage_id: str) -> None:
+        """Tie the folder to a database, so that no other database's start sweeps it.
+
+        Raises:
+            SettingsError: the folder holds rows of another database.
+        """
+        marker = self._folder / ID_FILE
+        if marker.exists():
+            if marker.read_text("ascii").strip() != storage_id:
+                raise SettingsError("storage_folder: this folder belongs to another database")
+            return
+        if any(self._files()):
+            raise SettingsError("storage_folder: this folder holds rows, but does not say of which database")
+        marker.write_text(storage_id + "\n", "ascii")
+        self._sync_folder()
+
+    def sweep(self, kept: Iterable[str]) -> int:
+        """Remove every file that is not named; returns how many."""
+        wanted = set(kept)
+        debris = [path for path in self._files() if path.stem not in wanted]
+        for path in debris:
+            path.unlink()
+        return len(debris)
+
+    def _files(self) -> Iterable[Path]:
+        return self._folder.glob(f"*{SUFFIX}")
+
+    def writer(self, account: str, schema: pa.Schema) -> "RowWriter":
+        """Begin a new file for an account.
+
+        Raises:
+            OSError: it cannot be created.
+        """
+        file, data_key = secrets.token_hex(16), secrets.token_bytes(KEY_BYTES)
+        context = _context(account, file)
+        stored = StoredRows(account, file, self._keys.wrap(data_key, context))
+        properties = encryption.create_encryption_properties(
+            data_key, aad_prefix=context, store_aad_prefix=False
+        )
+        return RowWriter(stored, self._path(file), schema, properties, self._sync_folder)
+
+    def source(self, stored: StoredRows) -> "StoredRowsSource":
+        """Return the source that reads an account's rows.
+
+        Raises:
+            DataError: no storage key opens them.
+        """
+        context = _context(stored.account, stored.file)
+        try:
+            data_key = self._keys.unwrap(stored.wrapped_key, context)
+        except StorageKeyError as error:
+            raise DataError(str(error)) from None
+        return StoredRowsSource(self._path(stored.file), data_key, context)
+
+    def require_key(self, stored: StoredRows) -> None:
+        """Raise StorageKeyError where no storage key opens the rows."""
+        self._keys.unwrap(stored.wrapped_key, _context(stored.account, stored.file))
+
+    def rewrapped(self, stored: StoredRows) -> bytes | None:
+        """Return the data key wrapped by the first storage key; None where it is already.
+
+        Raises:
+            StorageKeyError: no storage key opens it.
+        """
+        if self._keys.is_current(stored.wrapped_key):
+            return None
+        context = _context(stored.account, stored.file)
+        return self._keys.wrap(self._keys.unwrap(stored.wrapped_key, context), context)
+
+    def remove(self, file: str) -> None:
+        """Remove a file; it may be gone already."""
+        self._path(file).unlink(missing_ok=True)
+
+    def _path(self, file: str) -> Path:
+        return self._folder / f"{file}{SUFFIX}"
+
+    def _sync_folder(self) -> None:
+        descriptor = os.open(self._folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+class RowWriter:
+    """A new file, written row group by row group; nothing refers to it until the database does."""
+
+    def __init__(
+        self,
+        stored: StoredRows,
+        path: Path,
+        schema: pa.Schema,
+        properties: Any,
+        sync_folder: Callable[[], None],
+    ) -> None:
+        self.stored = stored
+        self.rows = 0
+        self._path = path
+        self._sync_folder = sync_folder
+        self._pending: list[pa.RecordBatch] = []
+        self._pending_rows = 0
+        self._group_rows = max(1, min(GROUP_ROWS_MAX, GROUP_BYTES // (8 * len(schema))))
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, FILE_MODE)
+        self._file = os.fdopen(descriptor, "wb")
+        self._writer: Any = None
+        try:
+            self._writer = pq.ParquetWriter(
+                self._file, schema, compression="zstd", encryption_properties=properties
+            )
+        except BaseException:
+            self.discard()
+            raise
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Add rows.
+
+        Raises:
+            OSError: they cannot be written, because the disk is full for one.
+        """
+        self._pending.append(batch)
+        self._pending_rows += batch.num_rows
+        self.rows += batch.num_rows
+        if self._pending_rows >= self._group_rows:
+            self._flush()
+
+    def _flush(self) -> None:
+        if self._pending:
+            table = pa.Table.from_batches(self._pending)
+            self._pending, self._pending_rows = [], 0
+            self._writer.write_table(table, row_group_size=self._group_rows)
+
+    def finish(self) -> int:
+        """Write the footer and force everything to the disk; returns the file's size in bytes."""
+        self._flush()
+        self._writer.close()
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        size_bytes = self._file.tell()
+        self._file.close()
+        self._sync_folder()
+        return size_bytes
+
+    def discard(self) -> None:
+        """Remove the file, whatever state it is in."""
+        self._pending = []
+        self._path.unlink(missing_ok=True)
+        # Closing writes what is left to a file that has no name any more: a full disk no longer matters.
+        with suppress(OSError, pa.ArrowException):
+            if self._writer is not None:
+                self._writer.close()
+        with suppress(OSError):
+            self._file.close()
+
+
+class StoredRowsSource(ParquetSource):
+    """An account's rows, decrypted page by page as they are read; a :class:`Source`."""
+
+    def __init__(self, path: Path, data_key: bytes, context: bytes) -> None:
+        super().__init__(path)
+        self._data_key = data_key
+        self._context = context
+
+    def decryption(self) -> Any:
+        """Return what opens the file."""
+        return encryption.create_decryption_properties(self._data_key, aad_prefix=self._context)
+
+    def fingerprint(self) -> Hashable:
+        """Return the file's random name and state: other rows have another name."""
+        return (self._context, super().fingerprint())
+
+
+def _context(account: str, file: str) -> bytes:
+    """Return what a file, and its wrapped key, are bound to."""
+    return f"tacit/curator/rows/1\0{account}\0{file}".encode()
