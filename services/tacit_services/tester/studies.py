@@ -233,7 +233,7 @@ def _insert(connection: Connection, study_digest: str, envelope: bytes, study: S
     role: Role = "owner" if study.curator is None else "curator"
     enrolled = keys_by_name(connection, [sender.name for sender in study.senders], role)
     if any(enrolled.get(sender.name) != sender.key for sender in study.senders):
-        raise ProblemError("unknown-party", detail=f"the study's {role} is not enrolled with that name and key")
+        raise ProblemError("unknown-party", detail=f"the study names a key that no such {role} has enrolled")
     open_studies = connection.execute(
         sa.select(sa.func.count())
         .select_from(STUDIES)
