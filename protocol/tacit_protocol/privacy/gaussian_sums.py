@@ -8,6 +8,7 @@ pays for discrete noise in the place of continuous noise.
 """
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,6 +22,15 @@ from tacit_protocol.privacy.vector import NoisyVector
 
 DISCRETISATION_SHARE = 1e-3
 """Part of delta set aside for the discreteness of the noise; it costs less than 1e-4 of the noise."""
+
+
+SCALE_TOLERANCE = 1e-9
+"""Relative difference allowed between a release's stated noise and the noise that the study fixes: processors
+round differently, by 1e-11 at most."""
+
+
+class LayoutError(ValueError):
+    """Noisy vectors are not those that a study fixes. The message says which rule they break; no value."""
 
 
 class SensitivityError(ValueError):
@@ -115,3 +125,34 @@ def release_sums(
         )
         for part, scale in zip(parts, steps, strict=True)
     }
+
+
+def check_layout(
+    vectors: Mapping[str, NoisyVector], stated: Guarantee, layout: tuple[SumPart, ...], fixed: Guarantee
+) -> None:
+    """Raise LayoutError where ``vectors`` are not the layout's, or the stated guarantee is not the fixed one."""
+    if not _same_guarantee(stated, fixed):
+        raise LayoutError("the release states another guarantee than the study")
+    parts = {part.name: part for part in layout}
+    if set(parts) != set(vectors):
+        raise LayoutError("the release has not the vectors that the study asks for")
+    scales = noise_scales(layout, fixed)
+    for name, vector in vectors.items():
+        part = parts[name]
+        if len(vector.values) != len(part.sums) or vector.exponent != part.exponent:
+            raise LayoutError(f"vector {name} has not the shape that the study fixes")
+        if vector.noise != "gaussian" or abs(vector.scale / scales[name] - 1) > SCALE_TOLERANCE:
+            raise LayoutError(f"vector {name} has not the noise that the study fixes")
+
+
+def _same_guarantee(stated: Guarantee, fixed: Guarantee) -> bool:
+    # Another processor may round the calibration otherwise, as with the scales.
+    if stated.budget != fixed.budget or len(stated.events) != len(fixed.events):
+        return False
+    for a, b in zip(stated.events, fixed.events, strict=True):
+        if isinstance(a, GaussianEvent) and isinstance(b, GaussianEvent):
+            if abs(a.noise_multiplier / b.noise_multiplier - 1) > SCALE_TOLERANCE:
+                return False
+        elif a != b:
+            return False
+    return True

@@ -15,22 +15,24 @@ import numpy as np
 from pydantic import BaseModel, Field
 
 from tacit_protocol.domain.table import Table
-from tacit_protocol.features.additive import AdditiveChoice, AdditiveFeatures, default_choice
+from tacit_protocol.features.additive import AdditiveFeatures
 from tacit_protocol.features.additive_release import AdditiveRelease, AdditiveSums
-from tacit_protocol.features.moment_release import DIAGONAL, MomentRelease, MomentShares, read_second_moment
-from tacit_protocol.features.public_choices import (
-    FREQUENCY_MAX,
-    KernelChoice,
-    mean_embedding,
-    smooth_characteristic,
+from tacit_protocol.features.choice import (
+    FeatureParameters,
+    acting_parameters,
+    additive_features,
+    idle_parameter,
+    kernel_features,
 )
+from tacit_protocol.features.moment_release import DIAGONAL, MomentRelease, MomentShares, read_second_moment
 from tacit_protocol.features.sums import FeatureSums
 from tacit_protocol.messages.release import Release
 from tacit_protocol.messages.study import Study
-from tacit_protocol.privacy.events import GaussianEvent
 from tacit_protocol.privacy.gaussian_sums import (
+    LayoutError,
     SensitivityError,
     SumPart,
+    check_layout,
     gaussian_guarantee,
     halved_guarantee,
     noise_scales,
@@ -40,24 +42,15 @@ from tacit_protocol.privacy.guarantee import Guarantee
 from tacit_protocol.privacy.noise import NoiseSource
 from tacit_protocol.privacy.vector import COORDINATES_MAX
 from tacit_protocol.procedures.base import Progress, ReleaseError, StudyError, parse_parameters
-from tacit_protocol.statistics.max_form import Family
+from tacit_protocol.statistics.named_groups import GroupComparison, additive_families, named_groups
 from tacit_protocol.statistics.power import DETECTABLE_MAX, detectable_difference, detectable_squared_mmd
 from tacit_protocol.statistics.private_means import PrivateMeans
-from tacit_protocol.statistics.two_sample import Evidence, Finding, Form, TwoSampleTest
+from tacit_protocol.statistics.two_sample import Evidence, Form, TwoSampleTest
 from tacit_protocol.statistics.witness import LocationDifference, MeanEmbedding, locations_of_owners
 from tacit_protocol.strict import StrictModel
 
 MEAN_SHARE = 0.8
 """Part of mu^2 that the mean gets where a second moment is released too."""
-
-PAIR_SHARE = 0.3
-"""Squared weight of the pairwise block in the default features, and its part of the level."""
-
-FEATURES_DEFAULT = 40
-"""Number of locations of the ME features, and coordinates of the SCF ones, where the study names none."""
-
-FEATURES_MAX = 200
-"""Most ME or SCF coordinates: a second moment then has 20 100 entries."""
 
 REPLICATES_DEFAULT = 1999
 """Simulated null statistics of the noise-aware form: p-values down to 5e-4."""
@@ -65,58 +58,25 @@ REPLICATES_DEFAULT = 1999
 REGULARISATION_DEFAULT = 1e-3
 """P0's gamma, public."""
 
-PAIRS_NAMED_MAX = 50
-"""Most pairs of columns that a verdict names, those that differ most; all columns are named."""
-
-SCALE_TOLERANCE = 1e-9
-"""Relative difference allowed between a release's stated noise and the noise that the study fixes: processors
-round differently, by 1e-11 at most."""
-
 HOPELESS = "Hopeless: "
 """What a warning starts with where the study should not be run as planned."""
 
 LOCATIONS_STREAM, NULL_STREAM = 1, 2
 """Spawn keys under the study's seed: one for public choices, one for simulated null distributions."""
 
-Frequency = Annotated[float, Field(ge=-FREQUENCY_MAX, le=FREQUENCY_MAX)]
 
-
-class KernelTwoSampleParameters(StrictModel):
+class KernelTwoSampleParameters(FeatureParameters):
     """What a study of this procedure may choose; every choice is public.
 
     ``features``: ``auto`` (columns and pairs of columns), ``columns``, ``me`` (mean embedding at locations),
     ``scf`` (smooth characteristic, numeric columns alone). ``calibration`` ``paper`` uses P0's raw features
-    and its bounds. ``statistic`` and ``null`` choose the test's form. ``bandwidth`` is in
-    units of the scaled columns; ``locations`` are rows of the domain in its own units, one value per column;
-    ``frequencies`` of the SCF features are in turns over each numeric column's bounds, one value per column.
+    and its bounds. ``statistic`` and ``null`` choose the test's form.
     """
 
     features: Literal["auto", "columns", "me", "scf"] = "auto"
     calibration: Literal["tight", "paper"] = "tight"
     statistic: Literal["auto", "noise-aware", "mmd", "max"] = "auto"
     null: Literal["auto", "noise-aware", "weighted", "asymptotic"] = "auto"
-    kernel: Literal["gaussian", "laplacian"] = "gaussian"
-    n_features: Annotated[int, Field(ge=1, le=FEATURES_MAX)] | None = None
-    bandwidth: Annotated[float, Field(gt=1e-3, le=1e3)] | None = None
-    category_similarity: Annotated[float, Field(ge=0, lt=1)] = 0.5
-    locations: (
-        Annotated[
-            tuple[Annotated[tuple[float | str | None, ...], Field(min_length=1, max_length=1000)], ...],
-            Field(min_length=1, max_length=FEATURES_MAX),
-        ]
-        | None
-    ) = None
-    frequencies: (
-        Annotated[
-            tuple[Annotated[tuple[Frequency, ...], Field(min_length=1, max_length=1000)], ...],
-            Field(min_length=1, max_length=FEATURES_MAX // 2),
-        ]
-        | None
-    ) = None
-    cycles: (
-        Annotated[tuple[Annotated[float, Field(gt=0, le=64)], ...], Field(min_length=1, max_length=16)] | None
-    ) = None
-    pair_share: Annotated[float, Field(ge=0, lt=1)] = PAIR_SHARE
     mean_share: Annotated[float, Field(gt=0, lt=1)] = MEAN_SHARE
     regularisation: Annotated[float, Field(ge=1e-12, le=1e3)] = REGULARISATION_DEFAULT
     replicates: Annotated[int, Field(ge=99, le=100_000)] = REPLICATES_DEFAULT
@@ -132,15 +92,6 @@ class PairComparison(StrictModel):
     squared_mmd: float
     lower: float
     upper: float
-
-
-class GroupComparison(StrictModel):
-    """A column or a pair of columns: p-value adjusted for all of them (Holm)."""
-
-    kind: Literal["column", "pair"]
-    columns: tuple[str, ...]
-    pvalue: float
-    reject: bool
 
 
 class KernelTwoSampleVerdict(StrictModel):
@@ -250,19 +201,10 @@ class KernelTwoSample:
     def check_release(self, study: Study, release: Release) -> None:
         """Raise ReleaseError where the release has not the shape and the noise that the study fixes."""
         plan = _plan(study)
-        if not _same_guarantee(release.guarantee, plan.guarantee):
-            raise ReleaseError("the release states another guarantee than the study")
-        layout = plan.layout(release.units)
-        parts = {part.name: part for part in layout}
-        if set(parts) != set(release.vectors):
-            raise ReleaseError("the release has not the vectors that the study asks for")
-        scales = noise_scales(layout, plan.guarantee)
-        for name, vector in release.vectors.items():
-            part = parts[name]
-            if len(vector.values) != len(part.sums) or vector.exponent != part.exponent:
-                raise ReleaseError(f"vector {name} has not the shape that the study fixes")
-            if vector.noise != "gaussian" or abs(vector.scale / scales[name] - 1) > SCALE_TOLERANCE:
-                raise ReleaseError(f"vector {name} has not the noise that the study fixes")
+        try:
+            check_layout(release.vectors, release.guarantee, plan.layout(release.units), plan.guarantee)
+        except LayoutError as error:
+            raise ReleaseError(str(error)) from None
 
     def assemble(
         self, study: Study, releases: Mapping[str, Release], progress: Progress | None = None
@@ -308,7 +250,7 @@ class KernelTwoSample:
             lower=float(np.mean([p.lower for p in pairs])) if pairs else None,
             upper=float(np.mean([p.upper for p in pairs])) if pairs else None,
             pairs=pairs,
-            columns=_named_groups(study, overall),
+            columns=named_groups(study.domain, overall.groups, study.level),
             locations=_named_locations(plan, study, evidence),
             warnings=self.warnings(study, units) + _caveats(plan),
         )
@@ -318,7 +260,7 @@ def _plan(study: Study) -> _Plan:
     parameters = parse_parameters(KernelTwoSampleParameters, study)
     form = _form(parameters, len(study.owners))
     _refuse_idle_parameters(parameters, form)
-    release = _release(study, parameters, form)
+    release = _release(study, parameters)
     if release.numbers > COORDINATES_MAX:
         raise StudyError("the study asks for too many numbers; use fewer columns, levels or features")
     try:
@@ -326,19 +268,6 @@ def _plan(study: Study) -> _Plan:
         return _Plan(parameters, release, form, calibrate(study.budget))
     except SensitivityError as error:
         raise StudyError(str(error)) from None
-
-
-def _same_guarantee(stated: Guarantee, fixed: Guarantee) -> bool:
-    # Another processor may round the calibration otherwise, as with the scales.
-    if stated.budget != fixed.budget or len(stated.events) != len(fixed.events):
-        return False
-    for a, b in zip(stated.events, fixed.events, strict=True):
-        if isinstance(a, GaussianEvent) and isinstance(b, GaussianEvent):
-            if abs(a.noise_multiplier / b.noise_multiplier - 1) > SCALE_TOLERANCE:
-                return False
-        elif a != b:
-            return False
-    return True
 
 
 def _form(parameters: KernelTwoSampleParameters, owners: int) -> Form:
@@ -367,62 +296,34 @@ def _form(parameters: KernelTwoSampleParameters, owners: int) -> Form:
 
 def _refuse_idle_parameters(parameters: KernelTwoSampleParameters, form: Form) -> None:
     """Refuse a parameter that the study's other choices ignore: whoever sets it expects it to act."""
-    features = parameters.features
-    kernel = features in ("me", "scf")
-    acts = {
-        "cycles": not kernel,
-        "pair_share": features == "auto",
-        "kernel": features == "me",
-        "category_similarity": features == "me",
-        "locations": features == "me",
-        "frequencies": features == "scf",
-        "n_features": kernel and parameters.frequencies is None,
-        "bandwidth": kernel and parameters.frequencies is None,
+    kernel = parameters.features in ("me", "scf")
+    acting = acting_parameters(parameters.features, parameters) | {
         "mean_share": kernel and parameters.calibration == "tight",
         "regularisation": form in ("weighted", "asymptotic"),
         "replicates": form == "noise-aware",
     }
-    for name, needed in acts.items():
-        default = KernelTwoSampleParameters.model_fields[name].default
-        if not needed and getattr(parameters, name) != default:
-            raise StudyError(f"parameter {name} has no effect with the other choices; leave it out")
+    name = idle_parameter(parameters, acting)
+    if name is not None:
+        raise StudyError(f"parameter {name} has no effect with the other choices; leave it out")
 
 
-def _release(
-    study: Study, parameters: KernelTwoSampleParameters, form: Form
-) -> AdditiveRelease | MomentRelease:
-    if form == "max":
-        return AdditiveRelease(_additive_features(study, parameters))
+def _release(study: Study, parameters: KernelTwoSampleParameters) -> AdditiveRelease | MomentRelease:
+    if parameters.features == "auto" or parameters.features == "columns":  # noqa: PLR1714 (narrows the type)
+        pairs = parameters.features == "auto"
+        return AdditiveRelease(additive_features(study.domain, parameters, pairs=pairs))
     seed = np.random.SeedSequence(int(study.seed, 16), spawn_key=(LOCATIONS_STREAM,))
-    choice = KernelChoice(
-        count=parameters.n_features or FEATURES_DEFAULT,
-        shape=parameters.kernel,
-        bandwidth=parameters.bandwidth,
-        similarity=parameters.category_similarity,
-        locations=parameters.locations,
-        frequencies=parameters.frequencies,
-        raw=parameters.calibration == "paper",
-    )
-    build = mean_embedding if parameters.features == "me" else smooth_characteristic
+    paper = parameters.calibration == "paper"
     shares = MomentShares(parameters.mean_share, 1 - parameters.mean_share)
-    if parameters.calibration == "paper":
+    if paper:
         # Each of P0's two releases has an event, and a mu, of its own.
         shares = MomentShares(1.0, 1.0)
     try:
-        return MomentRelease(build(study.domain, choice, np.random.default_rng(seed)), shares)
+        features = kernel_features(
+            study.domain, parameters, parameters.features, np.random.default_rng(seed), raw=paper
+        )
     except ValueError as error:
         raise StudyError(str(error)) from None
-
-
-def _additive_features(study: Study, parameters: KernelTwoSampleParameters) -> AdditiveFeatures:
-    numeric = len(study.domain.numeric)
-    categories = tuple(column.categories for column in study.domain.categorical)
-    share = parameters.pair_share if parameters.features == "auto" else 0.0
-    choice = default_choice(numeric, categories, share)
-    if parameters.cycles is not None:
-        weights = (1.0,) * len(parameters.cycles)
-        choice = AdditiveChoice(parameters.cycles, weights, parameters.cycles[:1], choice.pair_share)
-    return AdditiveFeatures(numeric, categories, choice)
+    return MomentRelease(features, shares)
 
 
 def _test(plan: _Plan, study: Study) -> TwoSampleTest:
@@ -430,43 +331,12 @@ def _test(plan: _Plan, study: Study) -> TwoSampleTest:
     return TwoSampleTest(
         form=plan.form,
         features=features,
-        families=_families(features) if features is not None else (),
+        families=additive_families(features) if features is not None else (),
         replicates=plan.parameters.replicates,
         regularisation=plan.parameters.regularisation,
         seed=np.random.SeedSequence(int(study.seed, 16), spawn_key=(NULL_STREAM,)),
         trace_max=plan.release.features.norm**2,
     )
-
-
-def _column_names(study: Study) -> list[str]:
-    numeric = [column.name for column in study.domain.numeric]
-    return numeric + [column.name for column in study.domain.categorical]
-
-
-def _families(features: AdditiveFeatures) -> tuple[Family, ...]:
-    groups = tuple((str(i), start, stop) for i, (start, stop) in enumerate(features.column_groups))
-    share = features.choice.pair_share
-    columns = Family("column", groups, 1.0 - share)
-    if not features.pair_groups:
-        return (columns,)
-    pairs = tuple((f"{a}:{b}", start, stop) for a, b, start, stop in features.pair_groups)
-    return columns, Family("pair", pairs, share)
-
-
-def _named_groups(study: Study, finding: Finding) -> tuple[GroupComparison, ...]:
-    names = _column_names(study)
-    named = [
-        GroupComparison(
-            kind="column" if group.family == "column" else "pair",
-            columns=tuple(names[int(index)] for index in group.name.split(":")),
-            pvalue=group.pvalue,
-            reject=group.pvalue <= study.level,
-        )
-        for group in finding.groups
-    ]
-    columns = [group for group in named if group.kind == "column"]
-    pairs = sorted((group for group in named if group.kind == "pair"), key=lambda group: group.pvalue)
-    return tuple(columns + pairs[:PAIRS_NAMED_MAX])
 
 
 def _named_locations(plan: _Plan, study: Study, evidence: Evidence) -> tuple[LocationDifference, ...]:

@@ -26,10 +26,10 @@ from tacit_protocol.privacy.guarantee import Budget
 from tacit_protocol.procedures.base import ReleaseError, StudyError
 from tacit_protocol.procedures.kernel_two_sample import (
     HOPELESS,
-    PAIRS_NAMED_MAX,
     KernelTwoSample,
     KernelTwoSampleVerdict,
 )
+from tacit_protocol.statistics.named_groups import PAIRS_NAMED_MAX
 
 PROCEDURE = KernelTwoSample()
 NUMERIC, MIXED = domain_of(2), domain_of(2, (4, 3))

@@ -1,0 +1,122 @@
+"""Which features a two-sample study uses: its public parameters, and the maps that they stand for.
+
+Every procedure that compares means of features takes the same choices, here in one place.
+"""
+
+from typing import Annotated, Literal
+
+import numpy as np
+from pydantic import Field
+
+from tacit_protocol.domain.columns import Domain
+from tacit_protocol.features.additive import AdditiveChoice, AdditiveFeatures, default_choice
+from tacit_protocol.features.base import FeatureMap
+from tacit_protocol.features.public_choices import (
+    FREQUENCY_MAX,
+    KernelChoice,
+    mean_embedding,
+    smooth_characteristic,
+)
+from tacit_protocol.strict import StrictModel
+
+PAIR_SHARE = 0.3
+"""Squared weight of the pairwise block in the default features, and its part of the level."""
+
+FEATURES_DEFAULT = 40
+"""Number of locations of the ME features, and coordinates of the SCF ones, where the study names none."""
+
+FEATURES_MAX = 200
+"""Most ME or SCF coordinates: a second moment then has 20 100 entries."""
+
+Frequency = Annotated[float, Field(ge=-FREQUENCY_MAX, le=FREQUENCY_MAX)]
+LocationRow = Annotated[tuple[float | str | None, ...], Field(min_length=1, max_length=1000)]
+FrequencyRow = Annotated[tuple[Frequency, ...], Field(min_length=1, max_length=1000)]
+
+
+class FeatureParameters(StrictModel):
+    """What a study may choose about its features; every choice is public.
+
+    ``kernel``, ``category_similarity`` and ``locations`` serve mean-embedding (ME) features, ``frequencies``
+    the smooth characteristic (SCF) ones, ``n_features`` and ``bandwidth`` both; ``cycles`` and ``pair_share``
+    the column-wise and pairwise ones. ``bandwidth`` is in units of the scaled columns; ``locations`` are rows
+    of the domain in its own units, one value per column; ``frequencies`` are in turns over each numeric
+    column's bounds, one value per column.
+    """
+
+    kernel: Literal["gaussian", "laplacian"] = "gaussian"
+    n_features: Annotated[int, Field(ge=1, le=FEATURES_MAX)] | None = None
+    bandwidth: Annotated[float, Field(gt=1e-3, le=1e3)] | None = None
+    category_similarity: Annotated[float, Field(ge=0, lt=1)] = 0.5
+    locations: Annotated[tuple[LocationRow, ...], Field(min_length=1, max_length=FEATURES_MAX)] | None = None
+    frequencies: (
+        Annotated[tuple[FrequencyRow, ...], Field(min_length=1, max_length=FEATURES_MAX // 2)] | None
+    ) = None
+    cycles: (
+        Annotated[tuple[Annotated[float, Field(gt=0, le=64)], ...], Field(min_length=1, max_length=16)] | None
+    ) = None
+    pair_share: Annotated[float, Field(ge=0, lt=1)] = PAIR_SHARE
+
+
+def acting_parameters(features: str, parameters: FeatureParameters) -> dict[str, bool]:
+    """Say of every parameter of the features whether it acts on features of that name."""
+    kernel = features in ("me", "scf")
+    return {
+        "cycles": features in ("auto", "columns"),
+        "pair_share": features == "auto",
+        "kernel": features == "me",
+        "category_similarity": features == "me",
+        "locations": features == "me",
+        "frequencies": features == "scf",
+        "n_features": kernel and parameters.frequencies is None,
+        "bandwidth": kernel and parameters.frequencies is None,
+    }
+
+
+def idle_parameter(parameters: StrictModel, acting: dict[str, bool]) -> str | None:
+    """Return the first parameter that is set although it does not act: whoever sets it expects it to."""
+    fields = type(parameters).model_fields
+    return next(
+        (
+            name
+            for name, acts in acting.items()
+            if not acts and getattr(parameters, name) != fields[name].default
+        ),
+        None,
+    )
+
+
+def additive_features(domain: Domain, parameters: FeatureParameters, *, pairs: bool) -> AdditiveFeatures:
+    """Build the column-wise features and, where ``pairs``, the pairwise ones."""
+    numeric = len(domain.numeric)
+    categories = tuple(column.categories for column in domain.categorical)
+    choice = default_choice(numeric, categories, parameters.pair_share if pairs else 0.0)
+    if parameters.cycles is not None:
+        weights = (1.0,) * len(parameters.cycles)
+        choice = AdditiveChoice(parameters.cycles, weights, parameters.cycles[:1], choice.pair_share)
+    return AdditiveFeatures(numeric, categories, choice)
+
+
+def kernel_features(
+    domain: Domain,
+    parameters: FeatureParameters,
+    name: Literal["me", "scf"],
+    rng: np.random.Generator,
+    *,
+    raw: bool,
+) -> FeatureMap:
+    """Build ME or SCF features; ``rng`` draws locations or frequencies that the parameters do not give.
+
+    ``raw`` leaves out whitening and scaling, as P0 does. Raises ValueError where the parameters do not fit
+    the domain.
+    """
+    choice = KernelChoice(
+        count=parameters.n_features or FEATURES_DEFAULT,
+        shape=parameters.kernel,
+        bandwidth=parameters.bandwidth,
+        similarity=parameters.category_similarity,
+        locations=parameters.locations,
+        frequencies=parameters.frequencies,
+        raw=raw,
+    )
+    build = mean_embedding if name == "me" else smooth_characteristic
+    return build(domain, choice, rng)
