@@ -1,4 +1,4 @@
-"""What a tester answers: checked, since it is trusted with nothing."""
+"""What a tester or a curator answers: checked, since answers are trusted with nothing."""
 
 from typing import Any, TypeVar
 
@@ -9,15 +9,15 @@ from tacit.http import HttpResponse, json_object
 from tacit_protocol.messages.encoding import MessageError, encode_json
 
 
-class TesterAnswer(BaseModel):
+class ServiceAnswer(BaseModel):
     """The base of every answer."""
 
-    # A newer tester may say more than this client knows; what it knows is checked.
+    # A newer service may say more than this client knows; what it knows is checked.
     model_config = ConfigDict(strict=True, extra="ignore", frozen=True, hide_input_in_errors=True)
 
 
-class Identity(TesterAnswer):
-    """Who a tester says it is."""
+class Identity(ServiceAnswer):
+    """Who a service says it is."""
 
     name: str
     key: str = Field(pattern=r"^[0-9a-f]{64}$")
@@ -25,7 +25,7 @@ class Identity(TesterAnswer):
     software: str
 
 
-class EnrolledParty(TesterAnswer):
+class EnrolledParty(ServiceAnswer):
     """A party that the tester knows."""
 
     name: str
@@ -33,14 +33,14 @@ class EnrolledParty(TesterAnswer):
     role: str
 
 
-class Invitation(TesterAnswer):
+class Invitation(ServiceAnswer):
     """A one-time invitation, to be handed to one party by a channel that both trust."""
 
     invitation: str
     expires_at: int
 
 
-class OwnerState(TesterAnswer):
+class OwnerState(ServiceAnswer):
     """What an owner has done about a study."""
 
     name: str
@@ -48,14 +48,14 @@ class OwnerState(TesterAnswer):
     declined: bool
 
 
-class StudyProgress(TesterAnswer):
+class StudyProgress(ServiceAnswer):
     """How far the verdict's computation is: ``fraction`` in [0, 1] and what is being done."""
 
     fraction: float = 0.0
     step: str | None = ""
 
 
-class StudySummary(TesterAnswer):
+class StudySummary(ServiceAnswer):
     """A study as the tester lists it. ``state`` is collecting, computing, or how it ended."""
 
     digest: str
@@ -74,7 +74,7 @@ class StudySummary(TesterAnswer):
         return self.state in {"collecting", "computing"}
 
 
-Answer = TypeVar("Answer", bound=TesterAnswer)
+Answer = TypeVar("Answer", bound=ServiceAnswer)
 
 
 def parse(model: type[Answer], answer: HttpResponse) -> Answer:
@@ -89,6 +89,6 @@ def parse_item(model: type[Answer], item: Any) -> Answer:
     except ValidationError as error:
         fault = error.errors(include_url=False, include_input=False)[0]
         place = ".".join(str(part) for part in fault["loc"])
-        raise ResponseError(f"the tester's answer has no valid {place or 'content'}") from error
+        raise ResponseError(f"the service's answer has no valid {place or 'content'}") from error
     except MessageError as error:
-        raise ResponseError("the tester's answer holds a number that is not finite") from error
+        raise ResponseError("the service's answer holds a number that is not finite") from error

@@ -5,14 +5,14 @@ import ssl
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from tacit import operations
 from tacit.answers import EnrolledParty, Identity, Invitation, StudySummary
 from tacit.client import VERDICT_TIMEOUT_S, as_draft, resolve_key, token_source
 from tacit.draft import PreparedStudy, StudyDraft
-from tacit.operations import NOTHING, OnProgress, Operation, Pause, Role, Session
+from tacit.driving import AsyncDriver
+from tacit.operations import OnProgress, Role, Session
 from tacit.results import StudyVerdict
 from tacit.transport import AsyncHttpTransport, AsyncTransport
 from tacit_protocol.messages.study import Study
@@ -21,10 +21,8 @@ from tacit_protocol.signing.keys import PrivateKey
 if TYPE_CHECKING:
     from tacit_protocol.verification import VerifiedTranscript
 
-Result = TypeVar("Result")
 
-
-class AsyncClient:
+class AsyncClient(AsyncDriver):
     """A tester, as seen by one party. Use it as an asynchronous context manager.
 
     The arguments and the exceptions are those of :class:`~tacit.client.Client`.
@@ -45,8 +43,7 @@ class AsyncClient:
         own_key = resolve_key(key)
         tokens = token_source(own_key, audience or url.rstrip("/"), clock)
         self._session = Session(own_key, tester_key, clock, time.monotonic)
-        self._transport = transport or AsyncHttpTransport(url, tokens, tls=tls, sleep=sleep)
-        self._sleep = sleep
+        super().__init__(transport or AsyncHttpTransport(url, tokens, tls=tls, sleep=sleep), sleep)
 
     async def identity(self) -> Identity:
         """Ask the tester who it is; needs no key."""
@@ -126,29 +123,3 @@ class AsyncClient:
     async def cancel(self, digest: str) -> None:
         """Withdraw a study; only its analyst may. What owners have spent stays spent."""
         await self._run(operations.cancel(self._session, digest))
-
-    async def close(self) -> None:
-        """Close the connections."""
-        await self._transport.close()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
-
-    async def _run(self, operation: Operation[Result]) -> Result:
-        answer = None
-        while True:
-            try:
-                step = operation.send(answer) if answer is not None else next(operation)
-            except StopIteration as end:
-                result: Result = end.value
-                return result
-            if isinstance(step, Pause):
-                await self._sleep(step.seconds)
-                answer = NOTHING
-            else:
-                answer = await self._transport.send(step)

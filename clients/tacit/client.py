@@ -4,14 +4,14 @@ import ssl
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from tacit import operations
 from tacit.answers import EnrolledParty, Identity, Invitation, StudySummary
 from tacit.draft import PreparedStudy, StudyDraft
+from tacit.driving import Driver
 from tacit.keys import load_key
-from tacit.operations import NOTHING, OnProgress, Operation, Pause, Role, Session
+from tacit.operations import OnProgress, Role, Session
 from tacit.results import StudyVerdict
 from tacit.transport import HttpTransport, TokenSource, Transport
 from tacit_protocol.messages.study import Study
@@ -21,13 +21,11 @@ from tacit_protocol.signing.tokens import issue_token
 if TYPE_CHECKING:
     from tacit_protocol.verification import VerifiedTranscript
 
-Result = TypeVar("Result")
-
 VERDICT_TIMEOUT_S = 600.0
 """How long to wait for a verdict unless told otherwise."""
 
 
-class Client:
+class Client(Driver):
     """A tester, as seen by one party. Use it as a context manager.
 
     Args:
@@ -59,8 +57,7 @@ class Client:
         own_key = resolve_key(key)
         tokens = token_source(own_key, audience or url.rstrip("/"), clock)
         self._session = Session(own_key, tester_key, clock, time.monotonic)
-        self._transport = transport or HttpTransport(url, tokens, tls=tls, sleep=sleep)
-        self._sleep = sleep
+        super().__init__(transport or HttpTransport(url, tokens, tls=tls, sleep=sleep), sleep)
 
     def identity(self) -> Identity:
         """Ask the tester who it is; needs no key."""
@@ -139,32 +136,6 @@ class Client:
     def cancel(self, digest: str) -> None:
         """Withdraw a study; only its analyst may. What owners have spent stays spent."""
         self._run(operations.cancel(self._session, digest))
-
-    def close(self) -> None:
-        """Close the connections."""
-        self._transport.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def _run(self, operation: Operation[Result]) -> Result:
-        answer = None
-        while True:
-            try:
-                step = operation.send(answer) if answer is not None else next(operation)
-            except StopIteration as end:
-                result: Result = end.value
-                return result
-            if isinstance(step, Pause):
-                self._sleep(step.seconds)
-                answer = NOTHING
-            else:
-                answer = self._transport.send(step)
 
 
 def resolve_key(key: PrivateKey | Path | str | None) -> PrivateKey | None:

@@ -1,17 +1,15 @@
-"""What a client does with a tester, as generators that ask for requests and are handed the answers.
+"""What a client does with a tester, as operations (:mod:`tacit.asking`).
 
-No socket, no waiting and no clock in here: :class:`~tacit.client.Client` and
-:class:`~tacit.async_client.AsyncClient` drive the same generators. A :class:`Pause` is answered by
-:data:`NOTHING`.
+:class:`~tacit.client.Client` and :class:`~tacit.async_client.AsyncClient` drive the same generators.
 """
 
 import math
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, TypeVar
+from functools import partial
+from typing import Literal
 
 from tacit.answers import (
-    Answer,
     EnrolledParty,
     Identity,
     Invitation,
@@ -19,6 +17,7 @@ from tacit.answers import (
     parse,
     parse_item,
 )
+from tacit.asking import Operation, Pause, ask, pages
 from tacit.draft import EnrolledKeys, PreparedStudy, StudyDraft, prepare
 from tacit.errors import (
     HopelessStudyError,
@@ -28,7 +27,7 @@ from tacit.errors import (
     VerdictTimeoutError,
     VerificationFailedError,
 )
-from tacit.http import HttpRequest, HttpResponse, check, json_object, problem_slug, segment
+from tacit.http import HttpRequest, check, problem_slug, segment
 from tacit.results import StudyVerdict, study_verdict
 from tacit_protocol.messages.cancellation import CancellationMessage
 from tacit_protocol.messages.encoding import MessageError, decode, encode, encode_json
@@ -46,9 +45,6 @@ from tacit_protocol.signing.envelope import (
 )
 from tacit_protocol.signing.keys import PrivateKey, SignatureError
 
-PAGES_MAX = 1000
-"""Most pages of one listing that are read: a tester that never ends a list is not followed for ever."""
-
 POLL_WAIT_S = 2
 """How long one question for the verdict may wait at the tester; short, so that progress is seen."""
 
@@ -56,19 +52,6 @@ PAUSE_S = 0.2
 """Pause between two questions, for a tester that answers at once."""
 
 Role = Literal["owner", "analyst", "curator"]
-Result = TypeVar("Result")
-
-
-@dataclass(frozen=True)
-class Pause:
-    """Ask the driver to wait."""
-
-    seconds: float
-
-
-NOTHING = HttpResponse(204, {}, b"")
-
-Operation = Generator[HttpRequest | Pause, HttpResponse, Result]
 
 
 @dataclass(frozen=True)
@@ -92,11 +75,6 @@ class Session:
 OnProgress = Callable[[StudySummary], None]
 
 
-def ask(request: HttpRequest) -> Operation[HttpResponse]:
-    """Send one request; raises ProblemError where the service refuses."""
-    return check((yield request))
-
-
 def identity() -> Operation[Identity]:
     """Ask the tester who it is."""
     answer = yield from ask(HttpRequest("GET", "/v1/identity", signed=False))
@@ -105,13 +83,13 @@ def identity() -> Operation[Identity]:
 
 def parties() -> Operation[list[EnrolledParty]]:
     """List the enrolled parties."""
-    return (yield from _pages("/v1/parties", {}, EnrolledParty))
+    return (yield from pages("/v1/parties", {}, partial(parse_item, EnrolledParty)))
 
 
 def studies(state: str | None) -> Operation[list[StudySummary]]:
     """List the studies, of one state or all."""
     query = {"state": state} if state else {}
-    return (yield from _pages("/v1/studies", query, StudySummary))
+    return (yield from pages("/v1/studies", query, partial(parse_item, StudySummary)))
 
 
 def study_summary(study_digest: str) -> Operation[StudySummary]:
@@ -234,22 +212,6 @@ def _verdict(asked: Study, study_digest: str, envelope: bytes) -> StudyVerdict:
     if message.study != study_digest:
         raise VerificationFailedError("the tester answered with another study's verdict")
     return study_verdict(asked, message)
-
-
-def _pages(path: str, query: dict[str, str], model: type[Answer]) -> Operation[list[Answer]]:
-    items: list[Answer] = []
-    cursor: str | None = None
-    for _ in range(PAGES_MAX):
-        page_query = query | ({"cursor": cursor} if cursor is not None else {})
-        page = json_object((yield from ask(HttpRequest("GET", path, page_query))))
-        listed, following = page.get("items"), page.get("next")
-        if not isinstance(listed, list):
-            raise ResponseError("the tester's answer is not a list")
-        items.extend(parse_item(model, item) for item in listed)
-        if following is None:
-            return items
-        cursor = str(following)
-    raise ResponseError("the tester's list does not end")
 
 
 def _study_path(study_digest: str) -> str:
