@@ -1,6 +1,22 @@
 """The base of every message: strict, frozen models, and JSON that has only one reading."""
 
-from pydantic import BaseModel, ConfigDict
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler
+from pydantic_core import CoreSchema
+
+_SEQUENCES = ("list", "tuple", "set", "frozenset")
+
+
+def _fail_fast(schema: Any) -> None:
+    if isinstance(schema, dict):
+        if schema.get("type") in _SEQUENCES:
+            schema["fail_fast"] = True
+        for part in schema.values():
+            _fail_fast(part)
+    elif isinstance(schema, list | tuple):
+        for part in schema:
+            _fail_fast(part)
 
 
 class StrictModel(BaseModel):
@@ -13,3 +29,10 @@ class StrictModel(BaseModel):
     model_config = ConfigDict(
         strict=True, extra="forbid", frozen=True, allow_inf_nan=False, hide_input_in_errors=True
     )
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        """Let every sequence end at its first wrong item: pydantic would keep a kilobyte for each of them."""
+        schema = handler(source)
+        _fail_fast(schema)
+        return schema

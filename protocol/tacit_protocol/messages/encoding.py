@@ -19,13 +19,21 @@ MESSAGE_BYTES_MAX = 2**20
 DEPTH_MAX = 32
 """Deepest nesting. A study's deepest value lies 6 levels down; readers' stacks give out near 1000."""
 
-VALUES_MAX = 2**18
-"""Most values of one message. A release has 36 000 numbers, 200 locations of 1000 columns have 200 000; a
-mebibyte of them, "0,0,0,...", would take a reader thirty."""
+VALUES_MAX = 2**16
+"""Most values of one message. A release has 36 000 numbers, and so has the largest vector of a study. Each
+takes a reader thirty bytes, and again as many for each error that quotes what holds it."""
 
-CONTAINERS_MAX = 2**15
-"""Most arrays and objects of one message: each takes a reader hundreds of bytes. A study of 1000 categorical
-columns and 1000 owners has 3000."""
+KEYS_MAX = 2**15
+"""Most keys of one message: each takes a reader a hundred bytes and more. A study of 1000 columns and 1000
+owners has 9000, a verdict on them 20 000."""
+
+OBJECT_KEYS_MAX = 2**11
+"""Most keys of one object. Each that the format does not have takes a kilobyte to report; a release, a
+verdict and a transcript may have one for each of 1000 owners."""
+
+CONTAINERS_MAX = 2**13
+"""Most arrays and objects of one message: each takes a reader half a kilobyte. A study of 1000 categorical
+columns and 1000 owners has 3000, a verdict on them 4000."""
 
 INTEGER_MIN, INTEGER_MAX = -(2**63), 2**63 - 1
 """Integers are 64-bit, so that every reader holds them exactly."""
@@ -33,10 +41,10 @@ INTEGER_MIN, INTEGER_MAX = -(2**63), 2**63 - 1
 Model = TypeVar("Model", bound=BaseModel)
 
 # Possessive, and with the closing quote optional: one pass whatever the bytes are.
-_STRINGS = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
+_STRINGS = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
 
 # An escaped NUL: the backslash before the "u" is not itself escaped.
-_NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
+_NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
 
 _FAULTS: Mapping[str, str] = {
     "missing": "a required field is missing",
@@ -99,7 +107,7 @@ def decode(model: type[Model], data: bytes, *, size_bytes_max: int = MESSAGE_BYT
     """
     if len(data) > size_bytes_max:
         raise MessageTooLargeError("the message is too large")
-    _refuse_ambiguous_json(data)
+    _require_keys(model, _refuse_ambiguous_json(data))
     try:
         return model.model_validate_json(data)
     except ValidationError as error:
@@ -134,45 +142,82 @@ def _declared_names(model: type[BaseModel]) -> frozenset[str]:
     return frozenset(names)
 
 
-def _refuse_ambiguous_json(data: bytes) -> None:
+def _require_keys(model: type[BaseModel], keys: frozenset[str]) -> None:
+    """Refuse an object that lacks a field: pydantic keeps a copy of the whole for each that it misses."""
+    for name, field in model.model_fields.items():
+        if field.is_required() and name not in keys:
+            raise MessageError("a required field is missing", f"$.{name}")
+
+
+def _refuse_ambiguous_json(data: bytes) -> frozenset[str]:
+    """Return the keys of the outermost object; raises MessageError."""
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError:
         raise MessageError("the message is not UTF-8") from None
-    bare = _STRINGS.sub("", text)
-    if _depth(bare) > DEPTH_MAX:
-        raise MessageError("the message is nested too deeply")
-    if bare.count(",") >= VALUES_MAX or bare.count("[") + bare.count("{") > CONTAINERS_MAX:
-        raise MessageError("the message holds too many values")
+    _refuse_too_many(_without_strings(data))
     # The plain search first: it takes microseconds, the pattern tens of them a kilobyte.
-    if "\\u0000" in text and _NUL.search(text):
+    if b"\\u0000" in data and _NUL.search(data):
         raise MessageError("text may not hold the NUL character, which databases cannot keep")
+    keys: frozenset[str] = frozenset()
+
+    def look_at(pairs: list[tuple[str, Any]]) -> None:
+        nonlocal keys
+        keys = _distinct_keys(pairs)  # the outermost object ends last
+
     try:
         json.loads(
             text,
-            object_pairs_hook=_distinct_keys,
+            object_pairs_hook=look_at,
             parse_constant=_refuse_constant,
             parse_float=_finite_float,
             parse_int=_bounded_integer,
         )
     except json.JSONDecodeError:
         raise MessageError("this is not valid JSON") from None
+    return keys
 
 
-def _depth(bare: str) -> int:
+def _without_strings(data: bytes) -> bytes:
+    """Return JSON without its strings. Not re.sub, which holds every piece between them at once."""
+    bare, end = bytearray(), 0
+    for string in _STRINGS.finditer(data):
+        bare += data[end : string.start()]
+        end = string.end()
+    return bytes(bare + data[end:])
+
+
+def _refuse_too_many(bare: bytes) -> None:
+    """Refuse what a reader would need much memory for, by the JSON without its strings."""
+    if _depth(bare) > DEPTH_MAX:
+        raise MessageError("the message is nested too deeply")
+    too_many = (
+        bare.count(b",") >= VALUES_MAX
+        or bare.count(b":") > KEYS_MAX
+        or bare.count(b"[") + bare.count(b"{") > CONTAINERS_MAX
+    )
+    if too_many:
+        raise MessageError("the message holds too many values")
+
+
+def _depth(bare: bytes) -> int:
     """Return how deep JSON without its strings is nested, or a depth beyond the deepest allowed."""
     deepest = depth = 0
-    for bracket in re.finditer(r"[\[\]{}]", bare):
-        depth += 1 if bracket[0] in "[{" else -1
+    for bracket in re.finditer(rb"[\[\]{}]", bare):
+        depth += 1 if bracket[0] in b"[{" else -1
         deepest = max(deepest, depth)
         if deepest > DEPTH_MAX:
             break
     return deepest
 
 
-def _distinct_keys(pairs: list[tuple[str, Any]]) -> None:
-    if len({key for key, _ in pairs}) != len(pairs):
+def _distinct_keys(pairs: list[tuple[str, Any]]) -> frozenset[str]:
+    if len(pairs) > OBJECT_KEYS_MAX:
+        raise MessageError("an object has too many keys")
+    keys = frozenset(key for key, _ in pairs)
+    if len(keys) != len(pairs):
         raise MessageError("an object has the same key twice")
+    return keys
 
 
 def _refuse_constant(_: str) -> None:
