@@ -37,7 +37,7 @@ from tacit_services.shared.database import (
     run_transaction,
     upgrade,
 )
-from tacit_services.tester import answers
+from tacit_services.tester import storing
 
 RESTART_S_MAX = 60
 
@@ -315,7 +315,7 @@ def test_a_database_that_restarts_in_mid_transaction_loses_nothing(
     tester = Federation(tmp_path, postgres_url, parties)
     tester.enrol_everyone()
     study = tester.create()
-    genuine = answers.end_if_answered
+    genuine = storing.end_if_answered
 
     def die(connection: sa.Connection, *rest: object) -> None:
         kill_server_of(connection)
@@ -323,7 +323,7 @@ def test_a_database_that_restarts_in_mid_transaction_loses_nothing(
 
     before = names_and_rows(tester.engine)
     with monkeypatch.context() as patch:
-        patch.setattr(answers, "end_if_answered", die)
+        patch.setattr(storing, "end_if_answered", die)
         refusal = tester.release(study, "north")
     assert (refusal.status_code, problem(refusal)) == (503, "database-unavailable")
     assert int(refusal.headers["retry-after"]) > 0

@@ -13,7 +13,7 @@ cos^2 a = (1 + cos 2a) / 2 and sin^2 a = (1 - cos 2a) / 2.
 """
 
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 import numpy as np
 
@@ -74,12 +74,14 @@ class ColumnWise:
         self._turns = 2 * np.pi * np.asarray(cycles)
         self._scales = np.sqrt(np.asarray(weights) / np.sum(weights) / self.columns)
         self._movement = squared_movement_max(cycles, weights)
-        self.coordinates = self._describe(cycles)
+        self._cycles = cycles
 
-    def _describe(self, cycles: tuple[float, ...]) -> tuple[Coordinate, ...]:
+    @cached_property
+    def coordinates(self) -> tuple[Coordinate, ...]:
+        """What every coordinate is, in their order."""
         described = []
         for column in range(self._numeric):
-            for cycle, scale in zip(cycles, self._scales, strict=True):
+            for cycle, scale in zip(self._cycles, self._scales, strict=True):
                 described += [Coordinate(column, part, cycle, float(scale)) for part in ("cos", "sin")]
         scale = float(1 / np.sqrt(self.columns))
         for index, categories in enumerate(self._categories):
@@ -89,7 +91,7 @@ class ColumnWise:
     @property
     def dimension(self) -> int:
         """Two coordinates per numeric column and cycle, one per category."""
-        return len(self.coordinates)
+        return 2 * self._numeric * len(self._cycles) + sum(self._categories)
 
     @property
     def norm(self) -> float:

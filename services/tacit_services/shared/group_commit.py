@@ -1,69 +1,73 @@
-"""Group commit: pieces of work that wait at the same time share one transaction, and so one durable commit.
+"""Group commit: what callers hand in while a commit waits for the disk is committed together by the next one.
 
-A commit waits for the disk. While one group's commit does, the pieces that arrive form the next group, so a
-busy service commits a few times a second for everyone rather than once for each. Nobody is answered before
-the commit that holds its work.
+A busy service then commits a few times for everyone rather than once for each, and its transactions do not
+collide with one another. Nobody is answered before the commit that holds what it handed in.
 """
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Generic, TypeVar
 
 from sqlalchemy.engine import Connection, Engine
 
 from tacit_services.shared.database import DatabaseError, run_transaction
 
-Result = TypeVar("Result")
+Item = TypeVar("Item")
+Outcome = TypeVar("Outcome")
 
 
 @dataclass
-class _Piece:
-    """One caller's work, and how it came out."""
+class _Piece(Generic[Item, Outcome]):
+    """What one caller handed in, and what came of it."""
 
-    work: Callable[[Connection], Any]
+    item: Item
     turn: threading.Event = field(default_factory=threading.Event)
-    """Set once the piece has come out, or is to lead the next group."""
-    is_out: bool = False
-    result: Any = None
+    """Set once there is an outcome, or once the piece is to lead the next group."""
+    outcomes: Sequence[Outcome] = ()
+    """One, once there is one."""
     error: BaseException | None = None
 
 
-class GroupCommit:
-    """Runs transactions for callers in many threads, as many at once as wait at once.
+class GroupCommit(Generic[Item, Outcome]):
+    """Stores items for callers in many threads, as many in one transaction as wait at once.
 
     A group is led by the thread of one of its pieces. It is no larger than the number of threads that serve
-    requests, as each waits for its own piece.
+    requests, as each thread waits for its own piece.
+
+    Args:
+        engine: the database.
+        store: stores items in a serializable transaction and returns the outcome of each. It may run several
+            times for one item and must have no effect but on its connection.
     """
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, store: Callable[[Connection, Sequence[Item]], list[Outcome]]) -> None:
         self._engine = engine
+        self._store = store
         self._lock = threading.Lock()
-        self._waiting: list[_Piece] = []
+        self._waiting: list[_Piece[Item, Outcome]] = []
         self._is_led = False
 
-    def run(self, work: Callable[[Connection], Result]) -> Result:
-        """Run ``work`` in a serializable transaction, after and before others' work, and commit it.
+    def run(self, item: Item) -> Outcome:
+        """Return the outcome of an item once it is committed.
 
-        As with :func:`run_transaction`, ``work`` may run several times and must have no effect but on its
-        connection. Where a piece of a group raises, nothing of the group is kept, and each is run in a
-        transaction of its own: what one caller sends never decides what another is answered.
+        Where storing a group raises, nothing of it is kept, and each item is stored in a transaction of its
+        own: what one caller sends never decides what another is answered.
 
         Raises:
             DatabaseError: as :func:`run_transaction`; the whole group gets it.
         """
-        piece = _Piece(work)
+        piece: _Piece[Item, Outcome] = _Piece(item)
         with self._lock:
             self._waiting.append(piece)
             leads, self._is_led = not self._is_led, True
         if not leads:
             piece.turn.wait()
-        if not piece.is_out:
+        if piece.error is None and not piece.outcomes:
             self._lead()
         if piece.error is not None:
             raise piece.error
-        result: Result = piece.result
-        return result
+        return piece.outcomes[0]
 
     def _lead(self) -> None:
         """Commit the group that waits now, then wake it and the leader of the next."""
@@ -76,16 +80,17 @@ class GroupCommit:
         for piece in (*next_leader, *group):
             piece.turn.set()
 
-    def _commit(self, group: list[_Piece]) -> None:
+    def _commit(self, group: list[_Piece[Item, Outcome]]) -> None:
+        items = [piece.item for piece in group]
         try:
-            results = run_transaction(self._engine, lambda connection: [p.work(connection) for p in group])
+            outcomes = run_transaction(self._engine, lambda connection: self._store(connection, items))
         except BaseException as error:  # whatever it is, those who wait must be told
             if len(group) > 1 and not isinstance(error, DatabaseError):
                 for piece in group:
                     self._commit([piece])
                 return
             for piece in group:
-                piece.is_out, piece.error = True, error
+                piece.error = error
         else:
-            for piece, result in zip(group, results, strict=True):
-                piece.is_out, piece.result = True, result
+            for piece, outcome in zip(group, outcomes, strict=True):
+                piece.outcomes = (outcome,)

@@ -1,9 +1,8 @@
 """Who is calling: the dependencies that turn a token into a party with a role."""
 
 from collections.abc import Awaitable, Callable
-from typing import Annotated
 
-from fastapi import Depends
+from fastapi import Request
 from sqlalchemy.engine import Engine
 from starlette.concurrency import run_in_threadpool
 
@@ -29,9 +28,9 @@ class Access:
 
     def require(self, *roles: str) -> Callable[..., Awaitable[str]]:
         """Make a dependency that returns the caller's key, which must be of one of these roles."""
-        signer = self.signer
 
-        async def check(key: Annotated[str, Depends(signer)]) -> str:
+        async def check(request: Request) -> str:
+            key = await self.signer(request)
             if key not in self._roles:
                 await run_in_threadpool(self._find_role, key)
             if self._roles[key] not in roles:

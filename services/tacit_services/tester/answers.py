@@ -4,8 +4,7 @@ All three are idempotent: the same bytes again are answered as the first time, w
 other bytes never replace what is stored.
 """
 
-from enum import Enum
-from typing import Any
+from collections.abc import Sequence
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Engine
@@ -27,41 +26,24 @@ from tacit_services.shared.clock import Clock
 from tacit_services.shared.database import run_transaction
 from tacit_services.shared.group_commit import GroupCommit
 from tacit_services.shared.problem_responses import ProblemError
-from tacit_services.tester.endings import COUNTED, Counted, Signer, end, end_if_answered
+from tacit_services.tester.endings import Signer, end
 from tacit_services.tester.steps import Step, reached
+from tacit_services.tester.storing import (
+    Answer,
+    Taken,
+    is_stored,
+    require_collecting,
+    store_answers,
+    was_taken,
+)
 from tacit_services.tester.studies import Studies
 from tacit_services.tester.tables import CANCELLATIONS, DECLINES, RELEASES, STUDIES
 
-
-class Taken(Enum):
-    """What became of an answer."""
-
-    BEFORE = "these very bytes were taken before"
-    NOW = "stored"
-    LAST = "stored, and the study collects no more"
-
-
-def _same_place(table: sa.Table) -> sa.ColumnElement[bool]:
-    """Say that a row is that of the study, and of the owner where the table has one."""
-    same = table.c.study == sa.bindparam("study")
-    return sa.and_(same, table.c.owner == sa.bindparam("owner")) if "owner" in table.c else same
-
-
-def _case_of(table: sa.Table, other: sa.Table | None = None) -> sa.Select[Any]:
-    """Select what decides on an answer: the study's state, what is stored in its place, and who was heard."""
-    stored = sa.select(table.c.envelope).where(_same_place(table)).scalar_subquery()
-    query = sa.select(STUDIES.c.state, STUDIES.c.deadline, stored.label("stored"))
-    if other is not None:
-        query = query.add_columns(sa.exists().where(_same_place(other)).label("decided"), *COUNTED)
-    return query.where(STUDIES.c.digest == sa.bindparam("study"))
-
-
-# Written once: to put a statement together takes longer than SQLite takes to run it.
-_CASES = {
-    RELEASES.name: _case_of(RELEASES, DECLINES),
-    DECLINES.name: _case_of(DECLINES, RELEASES),
-    CANCELLATIONS.name: _case_of(CANCELLATIONS),
-}
+_CANCELLATION = (
+    sa.select(STUDIES.c.state, STUDIES.c.deadline, CANCELLATIONS.c.envelope)
+    .outerjoin(CANCELLATIONS, CANCELLATIONS.c.study == STUDIES.c.digest)
+    .where(STUDIES.c.digest == sa.bindparam("study"))
+)
 
 
 class Answers:
@@ -69,10 +51,10 @@ class Answers:
 
     def __init__(self, engine: Engine, studies: Studies, signer: Signer, clock: Clock) -> None:
         self._engine = engine
-        self._commits = GroupCommit(engine)
         self._studies = studies
         self._signer = signer
         self._clock = clock
+        self._commits = GroupCommit(engine, self._store)
 
     def take_release(self, study_digest: str, owner: str, envelope: bytes, caller_key: str) -> Taken:
         """Take an owner's release: signature first, by the study's roster; then what it says."""
@@ -81,17 +63,18 @@ class Answers:
         message = decode(ReleaseMessage, payload)
         if (message.study, message.party) != (study_digest, owner):
             raise ProblemError("digest-mismatch")
+        row = {"study": study_digest, "owner": owner, "envelope": envelope}
+        answer = Answer(RELEASES, row | {"digest": digest(payload), "units": message.release.units})
         study = self._studies.parsed(study_digest)
         try:
             check_release(procedure_named(study.procedure), study, message.release)
         except ReleaseError as error:
             # What was taken before stays taken, and what is late is late, whatever the checks say today.
-            if self._was_taken(RELEASES, study_digest, owner, envelope):
+            if run_transaction(self._engine, lambda c: was_taken(c, answer, self._now()), read_only=True):
                 return Taken.BEFORE
             raise ProblemError("release-refused", detail=str(error)) from None
         reached(Step.RELEASE_CHECKED)
-        values = {"digest": digest(payload), "units": message.release.units}
-        taken = self._store(RELEASES, study_digest, owner, envelope, values)
+        taken = self._take(answer)
         reached(Step.RELEASE_STORED)
         return taken
 
@@ -101,7 +84,7 @@ class Answers:
         message = decode(DeclineMessage, open_envelope(envelope, DECLINE_TYPE, owner_key))
         if (message.study, message.party) != (study_digest, owner):
             raise ProblemError("digest-mismatch")
-        return self._store(DECLINES, study_digest, owner, envelope, {})
+        return self._take(Answer(DECLINES, {"study": study_digest, "owner": owner, "envelope": envelope}))
 
     def take_cancellation(self, study_digest: str, envelope: bytes, caller_key: str) -> Taken:
         """Take the analyst's cancellation, while the study still collects."""
@@ -113,10 +96,11 @@ class Answers:
             raise ProblemError("digest-mismatch")
 
         def work(connection: Connection) -> Taken:
-            case = connection.execute(_CASES[CANCELLATIONS.name], {"study": study_digest}).one()
-            if _is_stored(case.stored, envelope):
+            row = connection.execute(_CANCELLATION, {"study": study_digest}).one()
+            if is_stored(row.envelope, envelope):
                 return Taken.BEFORE
-            now = self._require_collecting(case)
+            now = self._now()
+            require_collecting(row, now)
             connection.execute(
                 CANCELLATIONS.insert().values(study=study_digest, envelope=envelope, received_at=now)
             )
@@ -135,52 +119,15 @@ class Answers:
             raise ProblemError("forbidden", detail="an owner answers for itself alone")
         return keys[owner]
 
-    def _was_taken(self, table: sa.Table, study_digest: str, owner: str, envelope: bytes) -> bool:
-        """Return whether these very bytes were taken before; raises where the study takes nothing more."""
-        place = {"study": study_digest, "owner": owner}
+    def _take(self, answer: Answer) -> Taken:
+        """Store an answer, together with those of others that wait; returns once it is durable."""
+        outcome = self._commits.run(answer)
+        if isinstance(outcome, ProblemError):
+            raise outcome
+        return outcome
 
-        def work(connection: Connection) -> bool:
-            case = connection.execute(_CASES[table.name], place).one()
-            if _is_stored(case.stored, envelope):
-                return True
-            self._require_collecting(case)
-            return False
+    def _store(self, connection: Connection, answers: Sequence[Answer]) -> list[Taken | ProblemError]:
+        return store_answers(connection, answers, self._signer, self._now())
 
-        return run_transaction(self._engine, work, read_only=True)
-
-    def _store(
-        self, table: sa.Table, study_digest: str, owner: str, envelope: bytes, values: dict[str, Any]
-    ) -> Taken:
-        place = {"study": study_digest, "owner": owner}
-
-        def work(connection: Connection) -> Taken:
-            case = connection.execute(_CASES[table.name], place).one()
-            if _is_stored(case.stored, envelope):
-                return Taken.BEFORE
-            if case.decided:
-                raise ProblemError("already-decided")
-            now = self._require_collecting(case)
-            connection.execute(table.insert(), place | {"envelope": envelope, "received_at": now} | values)
-            is_release = table is RELEASES
-            counted = Counted(case.owners, case.releases + is_release, case.declines + (not is_release))
-            has_ended = end_if_answered(connection, study_digest, counted, self._signer, now)
-            if is_release:
-                reached(Step.RELEASE_INSERTED)
-            return Taken.LAST if has_ended else Taken.NOW
-
-        return self._commits.run(work)
-
-    def _require_collecting(self, case: Any) -> int:
-        """Return the time now; raises where the study takes nothing more."""
-        now = int(self._clock())
-        if case.state in {"collecting", "incomplete"} and now >= case.deadline:
-            raise ProblemError("study-expired")
-        if case.state != "collecting":
-            raise ProblemError("study-closed")
-        return now
-
-
-def _is_stored(stored: bytes | None, envelope: bytes) -> bool:
-    if stored is not None and bytes(stored) != envelope:
-        raise ProblemError("conflicting-upload")
-    return stored is not None
+    def _now(self) -> int:
+        return int(self._clock())

@@ -1,8 +1,8 @@
 """How a study's collecting ends: with all releases in, incomplete, or cancelled."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Engine
@@ -58,41 +58,35 @@ def owner_names(connection: Connection, study: str) -> list[str]:
 
 
 def _counted(table: sa.Table) -> sa.ScalarSelect[int]:
-    counted = sa.select(sa.func.count()).select_from(table).where(table.c.study == sa.bindparam("study"))
-    return counted.scalar_subquery()
+    return sa.select(sa.func.count()).where(table.c.study == STUDIES.c.digest).scalar_subquery()
 
 
-COUNTED = (
+# Counted, not listed, and written once: it runs with every upload, of studies with up to a thousand owners.
+_ANSWERED = sa.select(
+    STUDIES.c.digest,
     _counted(STUDY_OWNERS).label("owners"),
     _counted(RELEASES).label("releases"),
     _counted(DECLINES).label("declines"),
-)
-"""Columns that count a study's owners and their answers. Not listed: they are read with every upload, of
-studies with up to a thousand owners."""
+).where(STUDIES.c.digest.in_(sa.bindparam("studies", expanding=True)))
 
 
-class Counted(NamedTuple):
-    """How many owners a study has, and what they answered."""
+def end_if_answered(connection: Connection, studies: Collection[str], signer: Signer, now: int) -> set[str]:
+    """After answers: with every release in, queue the verdict; with every owner heard, end the study.
 
-    owners: int
-    releases: int
-    declines: int
-
-
-def end_if_answered(connection: Connection, study: str, counted: Counted, signer: Signer, now: int) -> bool:
-    """After an answer: with every release in, queue the verdict; with every owner heard, end the study.
-
-    Returns whether the study has stopped collecting.
+    Returns those of the collecting ``studies`` that collect no more.
     """
-    if counted.releases == counted.owners:
-        _set_state(connection, study, "computing")
-        connection.execute(JOBS.insert().values(study=study, holder=None, lease_until=0.0, attempts=0))
-        connection.execute(PROGRESS.insert().values(study=study, fraction=0.0, step="waiting"))
-        return True
-    if counted.releases + counted.declines == counted.owners:
-        end(connection, study, "incomplete", signer, now)
-        return True
-    return False
+    ended = set()
+    for study, owners, releases, declines in connection.execute(_ANSWERED, {"studies": list(studies)}).all():
+        if releases == owners:
+            _set_state(connection, study, "computing")
+            connection.execute(JOBS.insert().values(study=study, holder=None, lease_until=0.0, attempts=0))
+            connection.execute(PROGRESS.insert().values(study=study, fraction=0.0, step="waiting"))
+        elif releases + declines == owners:
+            end(connection, study, "incomplete", signer, now)
+        else:
+            continue
+        ended.add(study)
+    return ended
 
 
 def end(

@@ -14,9 +14,10 @@ from tacit_services.shared.http_app import body_schema, json_body, json_bytes, j
 from tacit_services.shared.http_server import Stopping
 from tacit_services.shared.problem_responses import ProblemError
 from tacit_services.tester.access import EVERYONE, Access
-from tacit_services.tester.answers import Answers, Taken
+from tacit_services.tester.answers import Answers
 from tacit_services.tester.parties import Enrolment, InvitationRequest, enrol, invite, list_parties
 from tacit_services.tester.steps import Step, reached
+from tacit_services.tester.storing import Taken
 from tacit_services.tester.studies import Identity, State, Studies, verdict_of
 from tacit_services.tester.transcripts import transcript_of
 from tacit_services.tester.waiting import WAIT_S_MAX, Bell, Watch, poll
