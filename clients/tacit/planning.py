@@ -168,6 +168,16 @@ def _draw(sample: Sample | None, domain: Domain, size: int, rng: np.random.Gener
     return Sample(columns)
 
 
+def with_effect(drawn: Sample, sample: Sample | None, domain: Domain, shift: Effect, scale: Effect) -> Sample:
+    """Return the rows drawn with an effect on numeric columns, about the public sample's means.
+
+    Raises:
+        InputError: an effect names what is no numeric column.
+    """
+    shifts, scales = _by_column(shift, domain, 0.0), _by_column(scale, domain, 1.0)
+    return _with_effect(drawn, sample, domain, shifts, scales)
+
+
 def _with_effect(
     drawn: Sample,
     sample: Sample | None,
