@@ -1,7 +1,8 @@
-"""What attacks cost an agent, measured in a process of its own: ``hostile_child.py FOLDER URL [gullible]``.
+"""What attacks cost an agent, measured in a process of its own: ``hostile_child.py FOLDER URL [PLANTED]``.
 
 Prints a JSON object: the growth of the peak of resident memory in bytes, and each attack's outcome.
-With ``gullible`` the client reads whole bodies before it looks at their size: the planted mistake.
+Planted mistakes: with ``gullible`` the client reads whole bodies before it looks at their size, with
+``uncounted`` messages are validated before anybody counts what they hold.
 """
 
 import json
@@ -17,6 +18,7 @@ from attacked_agent import AttackedAgent
 from hostile_tester import ATTACKS
 
 from tacit_protocol.domain.columns import Domain, NumericColumn
+from tacit_protocol.messages import encoding
 from tacit_protocol.messages.encoding import encode, encode_json
 from tacit_protocol.procedures.registry import PROCEDURES
 from tacit_protocol.signing.envelope import STUDY_TYPE, digest, seal
@@ -43,7 +45,15 @@ def absurd_studies(world: World) -> dict[str, bytes]:
     owners = [plain["owners"][0]] + [
         {"name": f"o{i}", "key": f"{i + 16:064x}", "data_set": "patients", "units": 2**40} for i in range(999)
     ]
+    numbers, texts = b"1.5," * 48_000 + b"1", b'"ab",' * 48_000 + b'"ab"'
     return {
+        "nothing but numbers": b'{"parameters":{"a":[' + numbers + b"]}}",
+        "owners that are texts": payload(owners=[]).replace(b'"owners":[]', b'"owners":[' + texts + b"]"),
+        "a title that is numbers": encode_json(plain | {"title": [0]}).replace(
+            b"[0]", b"[" + numbers + b"]", 1
+        ),
+        "an owner that is numbers": payload(owners=[{"a": [0]}]).replace(b"[0]", b"[" + numbers + b"]", 1),
+        "2000 strange fields": payload(**{f"x{i}": i for i in range(2000)}),
         "10^9 features": payload(parameters={"features": "me", "n_features": 10**9}),
         "10^9 replicates": payload(parameters={"replicates": 10**9}),
         "10^9 cycles": payload(parameters={"features": "scf", "cycles": [64.0] * 10**5}),
@@ -101,7 +111,7 @@ def peak_bytes() -> int:
     raise RuntimeError("the kernel does not tell the peak of memory")
 
 
-def main(folder: Path, url: str, planted: bool) -> None:
+def main(folder: Path, url: str, planted: str) -> None:
     attacked = AttackedAgent(folder, procedures=PROCEDURES)
     attacked.world.ask(attacked.tester, attacked.world.study(procedure="kernel_two_sample", domain=X))
     attacked.turn()  # an honest study first: what an agent needs anyway is in memory
@@ -110,8 +120,12 @@ def main(folder: Path, url: str, planted: bool) -> None:
         name: (digest(payload), seal(payload, STUDY_TYPE, attacked.world.analyst))
         for name, payload in absurd_studies(attacked.world).items()
     }
-    if planted:
+    if planted == "gullible":
         tester_client._read_capped = gullible
+    elif planted == "uncounted":
+        encoding._refuse_too_many = lambda _: None
+        encoding._require_keys = lambda *_: None
+        encoding.OBJECT_KEYS_MAX = 10**9
     before, outcomes = peak_bytes(), {}
     for name in ATTACKS:
         outcomes[name] = outcome_of(lambda name=name: poll_hostile(attacked, f"{url}/{name}"))
@@ -122,4 +136,4 @@ def main(folder: Path, url: str, planted: bool) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2], len(sys.argv) > 3)
+    main(Path(sys.argv[1]), sys.argv[2], sys.argv[3] if len(sys.argv) > 3 else "")

@@ -32,11 +32,21 @@ ATTACKS: dict[str, Callable[[], tuple[dict[str, str], Body]]] = {
     "deep-objects": lambda: ({}, iter([b'{"a":' * 100_000])),
     "wide": lambda: ({}, iter([b"[" + b"0," * (2**19 - 2) + b"0]"])),
     "long-number": lambda: ({}, iter([b"1" * (2**20 - 1)])),
+    "many-keys": lambda: ({}, iter([_keys()])),
+    "many-objects": lambda: ({}, iter([b"[" + b'{"a":{"b":0}},' * 70_000 + b"0]"])),
+    "short-texts": lambda: ({}, iter([b'{"items":["a"' + b',"ab"' * 200_000 + b"]}"])),
+    "wrong-items": lambda: ({}, iter([b'{"items":[0' + b",1.5" * 48_000 + b"]}"])),
+    "odd-items": lambda: ({}, iter([b'{"items":[' + b'{"a":[],"b":{}},' * 4_000 + b"{}]}"])),
+    "wide-characters": lambda: ({}, iter(['{"items":["\U0001f600'.encode() + b"a" * 1_048_500 + b'"]}'])),
     "quotes": lambda: ({}, iter([b'"\\' * (2**19 - 1)])),
     "too-many-items": lambda: ({}, iter([_items(7000)])),
     "long-headers": lambda: ({f"x-{i}": "y" * 60_000 for i in range(100)}, iter([b"{}"])),
     "wrong-length": lambda: ({"content-length": str(2**40)}, iter([b'{"items":[]}'])),
 }
+
+
+def _keys() -> bytes:
+    return b"{" + b",".join(b'"%05x":0' % i for i in range(100_000)) + b"}"
 
 
 def _items(count: int) -> bytes:

@@ -19,7 +19,7 @@ MESSAGE_BYTES_MAX = 2**20
 DEPTH_MAX = 32
 """Deepest nesting. A study's deepest value lies 6 levels down; readers' stacks give out near 1000."""
 
-VALUES_MAX = 2**16
+VALUES_MAX = 3 * 2**14
 """Most values of one message. A release has 36 000 numbers, and so has the largest vector of a study. Each
 takes a reader thirty bytes, and again as many for each error that quotes what holds it."""
 
