@@ -133,10 +133,12 @@ def optimise_locations(
     if features not in NUMBERS_TRIED or not 0 < training_share < 1 or not 0 < alpha < 0.5:
         raise InputError('features must be "me" or "scf", training_share in (0, 1) and alpha in (0, 0.5)')
     rng = np.random.default_rng(seed)
-    samples, domain = _samples(public_x, public_y, columns, bounds, effect, scale)
+    samples, domain = _samples(public_x, public_y, columns=columns, bounds=bounds, effect=effect, scale=scale)
     if features == "scf" and domain.categorical:
         raise InputError("scf features take numeric columns alone: choose them, or use features='me'")
-    public, held_out_rows = _public_pair(samples, domain, weights, training_share, public_y is None, rng)
+    public, held_out_rows = _public_pair(
+        samples, domain, weights, share=training_share, paired=public_y is None, rng=rng
+    )
     planned = _planned_test(epsilon, delta, _sizes(n), statistic, setting)
     numbers = NUMBERS_TRIED[features] if n_features is None else (n_features,)
     found: list[tuple[Optimum, dict[str, Any]]] = []
@@ -185,6 +187,7 @@ def _sizes(n: int | Sequence[int]) -> tuple[int, int]:
 def _samples(
     public_x: Any,
     public_y: Any,
+    *,
     columns: Sequence[str] | None,
     bounds: Any,
     effect: Effect | None,
@@ -205,6 +208,7 @@ def _public_pair(
     samples: tuple[Sample, Sample],
     domain: Domain,
     weights: Sequence[npt.ArrayLike] | None,
+    *,
     share: float,
     paired: bool,
     rng: np.random.Generator,

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from tacit.command.output import Json
+from tacit.command.plan_locations import locations
 
 app = typer.Typer(name="plan", help="Plan a study on public inputs.", no_args_is_help=True)
 
@@ -14,6 +15,9 @@ app = typer.Typer(name="plan", help="Plan a study on public inputs.", no_args_is
 @app.callback()
 def plan() -> None:
     """Plan a study on public inputs: nothing is spent and nothing is sent."""
+
+
+app.command("locations")(locations)
 
 
 @app.command("two-sample")

@@ -6,7 +6,16 @@ real people need a federation.
 """
 
 from tacit.local.two_sample import kernel_two_sample
+from tacit.locations import OptimisedLocations, optimise_locations
 from tacit.planning import PowerPlan, plan_power
 from tacit.results import DecisionResult, TwoSampleResult
 
-__all__ = ["DecisionResult", "PowerPlan", "TwoSampleResult", "kernel_two_sample", "plan_power"]
+__all__ = [
+    "DecisionResult",
+    "OptimisedLocations",
+    "PowerPlan",
+    "TwoSampleResult",
+    "kernel_two_sample",
+    "optimise_locations",
+    "plan_power",
+]

@@ -16,12 +16,11 @@ from scipy.optimize import minimize
 from tacit_protocol.features.optimised_choices import Choices, Pair
 from tacit_protocol.features.power_criterion import (
     CRITERIA,
-    Contrast,
     FloatVector,
     PlannedTest,
     predicted_power,
 )
-from tacit_protocol.features.public_rows import PublicRows, pool
+from tacit_protocol.features.public_rows import pool
 
 ITERATIONS_MAX = 200
 """Of L-BFGS-B, from each start: beyond it the criterion gains per mille."""
