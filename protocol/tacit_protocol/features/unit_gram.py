@@ -1,0 +1,168 @@
+"""Kernel matrices between privacy units: a unit's feature is the average of its rows' features."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from tacit_protocol.domain.table import EncodedChunk
+from tacit_protocol.features.base import CodeMatrix, FloatMatrix, Rows
+from tacit_protocol.features.kernels import ProductKernel
+
+Integers = npt.NDArray[np.int64]
+
+BLOCK_ENTRIES = 2**22
+"""Kernel values held at once while rows are averaged by unit: 32 MiB."""
+
+HIGH_BITS = 26
+"""Kernel values are summed as multiples of 2**-26, exactly for 2**27 rows, and a remainder below 2**-27."""
+
+
+class Kernel(Protocol):
+    """A kernel with values in [0, 1], and 1 at equal rows."""
+
+    def gram(self, rows: Rows, locations: Rows) -> FloatMatrix:
+        """Return [k(x_i, t_j)], (rows, locations) float64."""
+
+
+@dataclass(frozen=True)
+class KernelMixture:
+    """A weighted average of product kernels: sees structure at several scales. Weights are public.
+
+    ``kernels`` and ``weights`` have the same length of at least 1; weights are positive and add up to 1.
+    """
+
+    kernels: tuple[ProductKernel, ...]
+    weights: tuple[float, ...]
+
+    def gram(self, rows: Rows, locations: Rows) -> FloatMatrix:
+        """Return [k(x_i, t_j)], (rows, locations) float64."""
+        total = self.kernels[0].gram(rows, locations)
+        if len(self.kernels) == 1:
+            return total
+        total *= self.weights[0]
+        for kernel, weight in zip(self.kernels[1:], self.weights[1:], strict=True):
+            total += weight * kernel.gram(rows, locations)
+        return total
+
+
+@dataclass(frozen=True, repr=False)
+class UnitRows:
+    """Encoded rows in the order of their units: unit u owns rows starts[u] to starts[u + 1] - 1."""
+
+    numeric: FloatMatrix
+    categorical: CodeMatrix
+    starts: Integers
+
+    @property
+    def units(self) -> int:
+        """Number of units."""
+        return len(self.starts) - 1
+
+    def reordered(self, order: Integers) -> "UnitRows":
+        """Return the units in another order: unit u of the result is unit ``order[u]``, (units,), of this."""
+        counts = np.diff(self.starts)[order]
+        starts = _ends(counts)
+        rows = np.arange(starts[-1]) + np.repeat(self.starts[order] - starts[:-1], counts)
+        return UnitRows(self.numeric[rows], self.categorical[rows], starts)
+
+    def columns(self, numeric: Sequence[int], categorical: Sequence[int]) -> "UnitRows":
+        """Return the same units with some of the columns."""
+        return UnitRows(self.numeric[:, list(numeric)], self.categorical[:, list(categorical)], self.starts)
+
+
+def gather_units(chunks: Sequence[EncodedChunk]) -> UnitRows:
+    """Put the rows of all chunks together by unit, units in the chunks' order.
+
+    Raises ValueError where a unit has no row.
+    """
+    owners, units = [], 0
+    for chunk in chunks:
+        owners.append((np.arange(chunk.rows) if chunk.unit is None else chunk.unit) + units)
+        units += chunk.units
+    unit = np.concatenate(owners)
+    counts = np.bincount(unit, minlength=units)
+    if len(counts) != units or np.any(counts == 0):
+        raise ValueError("every unit needs at least one row")
+    rows = np.argsort(unit, kind="stable")
+    numeric = np.concatenate([chunk.numeric for chunk in chunks])[rows]
+    categorical = np.concatenate([chunk.categorical for chunk in chunks])[rows]
+    return UnitRows(numeric, categorical, _ends(counts))
+
+
+def _ends(counts: Integers) -> Integers:
+    return np.concatenate([[0], np.cumsum(counts)])
+
+
+class UnitGram:
+    """The kernel matrix between units: entry (u, v) is the mean of k over pairs of rows of u and v."""
+
+    def __init__(self, kernel: Kernel, rows: UnitRows) -> None:
+        self._kernel, self._rows = kernel, rows
+        self._counts = np.diff(rows.starts)
+        self._single = bool(np.all(self._counts == 1))
+
+    @property
+    def size(self) -> int:
+        """Number of units."""
+        return self._rows.units
+
+    def diagonal(self) -> FloatMatrix:
+        """Return the diagonal, (units,): 1 for units of one row, at most 1 for others."""
+        values = np.ones(self.size)
+        for unit in np.flatnonzero(self._counts > 1).tolist():
+            values[unit] = self._averages(unit, unit + 1, unit, unit + 1)[0, 0]
+        return values
+
+    def rows(self, start: int, stop: int) -> FloatMatrix:
+        """Return rows ``start`` to ``stop`` - 1, (stop - start, units)."""
+        if self._single:
+            # The matrix is symmetric, and kernels work through many rows at few locations faster.
+            return self._kernel.gram(self._rows, _slice(self._rows, start, stop)).T
+        return self._averages(start, stop, 0, self.size)
+
+    def _averages(self, start: int, stop: int, left: int, right: int) -> FloatMatrix:
+        """Return rows [start, stop) and columns [left, right), some units at a time."""
+        starts = self._rows.starts
+        columns = _slice(self._rows, int(starts[left]), int(starts[right]))
+        step = max(1, BLOCK_ENTRIES // len(columns.numeric))
+        averages = np.empty((stop - start, right - left))
+        unit = start
+        while unit < stop:
+            fitting = int(np.searchsorted(starts, starts[unit] + step, side="right")) - 1
+            following = min(stop, max(unit + 1, fitting))
+            sums = np.zeros((following - unit, right - left))
+            first, last = int(starts[unit]), int(starts[following])
+            # Only a unit that is alone has more rows than fit one step.
+            for row in range(first, last, step):
+                values = self._kernel.gram(columns, _slice(self._rows, row, min(row + step, last))).T
+                by_column = _sums(values, starts[left:right] - starts[left], axis=1)
+                sums += _sums(by_column, starts[unit:following] - first, axis=0)
+            averages[unit - start : following - start] = sums
+            unit = following
+        averages /= self._counts[left:right]
+        averages /= self._counts[start:stop, None]
+        return averages
+
+
+@dataclass(frozen=True, repr=False)
+class _Part:
+    numeric: FloatMatrix
+    categorical: CodeMatrix
+
+
+def _slice(rows: UnitRows, start: int, stop: int) -> _Part:
+    return _Part(rows.numeric[start:stop], rows.categorical[start:stop])
+
+
+def _sums(values: FloatMatrix, starts: Integers, axis: int) -> FloatMatrix:
+    """Sum runs that begin at ``starts``; the error stays below 2e-17 a value, however long the runs.
+
+    numpy adds up a run one value after the other, whose error would grow with the number of rows.
+    """
+    high = np.rint(np.ldexp(values, HIGH_BITS))
+    low = values - np.ldexp(high, -HIGH_BITS)
+    total = np.ldexp(np.add.reduceat(high, starts, axis=axis), -HIGH_BITS)
+    return np.asarray(total + np.add.reduceat(low, starts, axis=axis))

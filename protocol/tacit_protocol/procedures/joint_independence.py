@@ -1,0 +1,292 @@
+"""Are several variables, or groups of columns, jointly independent? A private decision (dpdHSIC).
+
+*Differentially private joint independence test* on Kim and Schrab, *Differentially private permutation tests*
+(2023), with sharper sensitivities: docs/mathematics/joint-independence.md and permutation-tests.md.
+
+The rows must be in one place: at one owner's agent, or at a curator, which pools the units of its owners. The
+statistic of the data is compared with those of permuted data, with noise on all; one bit leaves.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, ClassVar, Literal
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import BaseModel, Field
+
+from tacit_protocol.domain.columns import ColumnName
+from tacit_protocol.domain.table import PooledTable, Table
+from tacit_protocol.features.kernels import BANDWIDTH_MAX, ProductKernel
+from tacit_protocol.features.unit_gram import KernelMixture, UnitGram, UnitRows, gather_units
+from tacit_protocol.messages.release import Release
+from tacit_protocol.messages.study import Study
+from tacit_protocol.privacy.guarantee import Guarantee
+from tacit_protocol.privacy.noise import NoiseSource
+from tacit_protocol.privacy.permutation_test import (
+    decision_guarantee,
+    decision_xi,
+    permutation_decision,
+    rank_max,
+)
+from tacit_protocol.procedures.base import Progress, ReleaseError, StudyError, parse_parameters
+from tacit_protocol.statistics.joint_independence import permuted_statistics, units_max
+from tacit_protocol.statistics.joint_sensitivity import (
+    evaluation_error,
+    observed_sensitivity,
+    permuted_sensitivity,
+    statistic_max,
+)
+from tacit_protocol.strict import StrictModel
+
+PERMUTATIONS_DEFAULT = 999
+PERMUTATIONS_MIN, PERMUTATIONS_MAX = 99, 9999
+"""Fewer than 99 cannot reject at level .01; more than some thousands gain nothing under the noise."""
+
+VARIABLES_MAX = 32
+"""Most variables: the noise grows with their number, and with so many nothing is left to see."""
+
+BANDWIDTH_SMALLEST = 1e-3
+"""Columns are scaled to [0, 1]; a narrower kernel sees equal values alone."""
+
+BANDWIDTHS_MAX = 8
+"""Most bandwidths that one kernel averages over."""
+
+BANDWIDTH_PER_COLUMN = 0.12
+"""Default bandwidth, times the root of the number of numeric columns of a variable. Public bounds are usually
+wider than the data: this serves data whose standard deviation is a twentieth to a quarter of the range
+(docs/procedures/joint_independence.md has the table)."""
+
+HOPELESS = "Hopeless: "
+"""What a warning starts with where the study should not be run as planned."""
+
+PERMUTATIONS_STREAM = 3
+"""Spawn key under the study's seed of the permutations."""
+
+Bandwidth = Annotated[float, Field(ge=BANDWIDTH_SMALLEST, le=BANDWIDTH_MAX)]
+Group = Annotated[tuple[ColumnName, ...], Field(min_length=1)]
+
+
+class JointIndependenceParameters(StrictModel):
+    """What a study of this procedure may choose; every choice is public.
+
+    ``groups``: the variables, each a list of columns; default every column by itself. ``bandwidth`` is in
+    units of the scaled columns, of one kernel, or several whose kernels are averaged.
+    """
+
+    groups: Annotated[tuple[Group, ...], Field(min_length=2, max_length=VARIABLES_MAX)] | None = None
+    kernel: Literal["gaussian", "laplacian"] = "gaussian"
+    bandwidth: (
+        Bandwidth | Annotated[tuple[Bandwidth, ...], Field(min_length=1, max_length=BANDWIDTHS_MAX)] | None
+    ) = None
+    category_similarity: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    permutations: Annotated[int, Field(ge=PERMUTATIONS_MIN, le=PERMUTATIONS_MAX)] = PERMUTATIONS_DEFAULT
+
+
+class JointIndependenceVerdict(StrictModel):
+    """Whether the variables were found dependent. Nothing finer is private, so nothing finer is here."""
+
+    method: str
+    reject: bool
+    level: float
+    units: dict[str, int]
+    epsilon: float
+    delta: float
+    variables: tuple[tuple[str, ...], ...]
+    warnings: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class PermutedStatistics:
+    """Exact statistics, (permutations + 1,) with the observed one first. They never leave the holder."""
+
+    units: int
+    units_by_owner: Mapping[str, int]
+    values: npt.NDArray[np.float64] = field(repr=False)
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """What a study fixes before any data."""
+
+    parameters: JointIndependenceParameters
+    variables: tuple[tuple[str, ...], ...]
+
+
+class JointIndependence:
+    """See the module. Registered as ``joint_independence``."""
+
+    name: ClassVar[str] = "joint_independence"
+    title: ClassVar[str] = "Are these columns, or groups of columns, independent of each other?"
+    Parameters: ClassVar[type[BaseModel]] = JointIndependenceParameters
+    Verdict: ClassVar[type[BaseModel]] = JointIndependenceVerdict
+
+    def check(self, study: Study) -> None:
+        """Raise StudyError where the study cannot be run as written."""
+        if study.curator is None and len(study.owners) != 1:
+            raise StudyError("all columns must be in one place: name one owner, or a curator of several")
+        plan = _plan(study)
+        planned = [owner.units for owner in study.owners]
+        if None not in planned:
+            _check_units(sum(units or 0 for units in planned), len(plan.variables))
+
+    def cost(self, study: Study) -> Guarantee:
+        """Return what every owner spends: the study's whole budget, on one decision."""
+        _plan(study)
+        return decision_guarantee(study.budget)
+
+    def numbers_released(self, study: Study) -> int:
+        """Return 1: one bit leaves."""
+        _plan(study)
+        return 1
+
+    def warnings(self, study: Study, units: Mapping[str, int]) -> tuple[str, ...]:
+        """Say where no data whatever could be rejected with probability one half.
+
+        With noise of scale c on all statistics and T at most M, the probability to reject is at most level *
+        exp(M / c): raising the observed statistic by M changes the density of its noise by no more.
+        """
+        total = sum(units.values())
+        variables = len(_plan(study).variables)
+        if total < 2:
+            return (f"{HOPELESS}a test needs at least two units",)
+        scale = sum(_sensitivities(total, variables)) / decision_xi(study.budget)
+        if math.log(2 * study.level) + statistic_max(variables) / scale >= 0:
+            return ()
+        return (
+            f"{HOPELESS}even complete dependence would be missed more often than not; ask for more units, "
+            "a larger epsilon, or fewer variables",
+        )
+
+    def summarise(
+        self,
+        study: Study,
+        table: Table,
+        progress: Progress | None = None,
+        order: np.random.Generator | None = None,
+    ) -> PermutedStatistics:
+        """Compute the statistics of the data and of its permutations. They never leave the holder.
+
+        Units are put in a secret random order first, so that it does not matter in which order a table yields
+        them; ``order`` fixes it, for audits alone. Raises StudyError where the table has too many units for
+        their kernel matrices, or fewer than two.
+        """
+        plan = _plan(study)
+        _check_units(table.units, len(plan.variables))
+        rows = gather_units(list(table.chunks()))
+        rows = rows.reordered((order or np.random.default_rng()).permutation(rows.units))
+        values = permuted_statistics(
+            [_gram(plan, study, names, rows) for names in plan.variables],
+            plan.parameters.permutations,
+            np.random.SeedSequence(int(study.seed, 16), spawn_key=(PERMUTATIONS_STREAM,)),
+            progress=None if progress is None else lambda part: progress(part, "permuting"),
+        )
+        by_owner = table.units_by_owner if isinstance(table, PooledTable) else {}
+        return PermutedStatistics(rows.units, by_owner, values)
+
+    def privatise(self, study: Study, summary: PermutedStatistics, noise: NoiseSource) -> Release:
+        """Decide with the noise that ``cost`` states; the decision alone is released."""
+        observed, permuted = _sensitivities(summary.units, len(_plan(study).variables))
+        reject = permutation_decision(
+            summary.values, observed, study.level, study.budget, noise, permuted_sensitivity=permuted
+        )
+        return Release(
+            units=summary.units,
+            units_by_owner=dict(summary.units_by_owner),
+            guarantee=decision_guarantee(study.budget),
+            decision=reject,
+        )
+
+    def check_release(self, study: Study, release: Release) -> None:
+        """Raise ReleaseError where the release is not one decision at the study's budget."""
+        plan = _plan(study)
+        if release.guarantee != decision_guarantee(study.budget):
+            raise ReleaseError("the release states another guarantee than the study")
+        if release.vectors or release.decision is None:
+            raise ReleaseError("the release must hold a decision and nothing else")
+        owners = {owner.name for owner in study.owners} if study.curator is not None else set()
+        if set(release.units_by_owner) != owners:
+            raise ReleaseError("the release must state the units of every owner whose data it used")
+        if not 2 <= release.units <= units_max(len(plan.variables)):
+            raise ReleaseError("the release states a number of units that the test does not take")
+
+    def assemble(
+        self, study: Study, releases: Mapping[str, Release], progress: Progress | None = None
+    ) -> JointIndependenceVerdict:
+        """State the decision: there is nothing to compute."""
+        plan = _plan(study)
+        sender = study.senders[0].name
+        release = releases[sender]
+        if release.decision is None:
+            raise ReleaseError("the release must hold a decision and nothing else")
+        if progress is not None:
+            progress(1.0, "reading the decision")
+        units = dict(release.units_by_owner) or {sender: release.units}
+        return JointIndependenceVerdict(
+            method=_method(plan.parameters),
+            reject=release.decision,
+            level=study.level,
+            units=units,
+            epsilon=study.budget.epsilon,
+            delta=study.budget.delta,
+            variables=plan.variables,
+            warnings=self.warnings(study, units),
+        )
+
+
+def _plan(study: Study) -> _Plan:
+    parameters = parse_parameters(JointIndependenceParameters, study)
+    if rank_max(study.level, parameters.permutations + 1) < 1:
+        raise StudyError("the level is below 1 / (permutations + 1): ask for more permutations")
+    names = [column.name for column in study.domain.columns]
+    groups = parameters.groups if parameters.groups is not None else tuple((name,) for name in names)
+    if not 2 <= len(groups) <= VARIABLES_MAX:
+        raise StudyError(f"the test takes 2 to {VARIABLES_MAX} variables; put columns together in groups")
+    grouped = [name for group in groups for name in group]
+    if len(set(grouped)) != len(grouped):
+        raise StudyError("parameter groups: a column may be in one group only")
+    if set(grouped) != set(names):
+        raise StudyError("parameter groups: the groups together must name the study's columns, all of them")
+    return _Plan(parameters, groups)
+
+
+def _sensitivities(units: int, variables: int) -> tuple[float, float]:
+    """Return what one unit moves the computed observed statistic by, and the computed permuted ones."""
+    error = 2 * evaluation_error(units, variables)
+    return (
+        observed_sensitivity(units, variables) + error,
+        permuted_sensitivity(units, variables) + error,
+    )
+
+
+def _check_units(units: int, variables: int) -> None:
+    if units < 2:
+        raise StudyError("the test needs at least two units")
+    if units > units_max(variables):
+        raise StudyError("too many units for this test, which compares all pairs; use a subset of them")
+
+
+def _gram(plan: _Plan, study: Study, names: tuple[str, ...], rows: UnitRows) -> UnitGram:
+    """Return the kernel matrix of one variable."""
+    numeric = [i for i, column in enumerate(study.domain.numeric) if column.name in names]
+    categorical = [i for i, column in enumerate(study.domain.categorical) if column.name in names]
+    return UnitGram(_kernel(plan.parameters, len(numeric)), rows.columns(numeric, categorical))
+
+
+def _kernel(parameters: JointIndependenceParameters, numeric_columns: int) -> KernelMixture:
+    bandwidth = parameters.bandwidth
+    if bandwidth is None:
+        bandwidth = BANDWIDTH_PER_COLUMN * math.sqrt(max(1, numeric_columns))
+    bandwidths = bandwidth if isinstance(bandwidth, tuple) else (bandwidth,)
+    kernels = tuple(
+        ProductKernel(parameters.kernel, value, parameters.category_similarity) for value in bandwidths
+    )
+    return KernelMixture(kernels, (1 / len(kernels),) * len(kernels))
+
+
+def _method(parameters: JointIndependenceParameters) -> str:
+    return (
+        f"joint independence test: dHSIC, {parameters.kernel} kernel, "
+        f"{parameters.permutations} permutations, private decision"
+    )
