@@ -16,6 +16,7 @@ from tacit_protocol.messages.study import Party, Study
 from tacit_protocol.messages.verdict import VerdictMessage
 from tacit_protocol.signing import envelope as envelope_module
 from tacit_protocol.signing.envelope import (
+    CANCELLATION_TYPE,
     DECLINE_TYPE,
     RELEASE_TYPE,
     STUDY_TYPE,
@@ -305,27 +306,75 @@ def answers_of(federation: Federation, study: str) -> Answers:
     return Answers(federation.engine, studies, NO_SIGNER, lambda: federation.now)
 
 
-def refused_by_the_tester(federation: Federation, answers: Answers, study: str, envelope: bytes) -> str:
-    """Return why the tester's own code refuses a release of north."""
+ANSWERS: dict[str, tuple[str, Callable[[Any, str], bytes], Callable[[Any], PrivateKey]]] = {
+    "take_release": (
+        "releases/north",
+        lambda p, study: p.release(study, "north"),
+        lambda p: p.owners["north"],
+    ),
+    "take_decline": (
+        "declines/north",
+        lambda p, study: p.decline(study, "north"),
+        lambda p: p.owners["north"],
+    ),
+    "take_cancellation": ("cancellation", lambda p, study: p.cancellation(study), lambda p: p.analyst),
+}
+"""How each answer is taken: the path, the envelope, and whose key it must bear."""
+
+TAKES = pytest.mark.parametrize("take", ANSWERS)
+
+
+def refused_by_the_tester(
+    federation: Federation, answers: Answers, study: str, envelope: bytes, take: str = "take_release"
+) -> str:
+    """Return why the tester's own code refuses an answer."""
+    key = ANSWERS[take][2](federation.parties).public_hex
+    named = (study,) if take == "take_cancellation" else (study, "north")
     with pytest.raises(EnvelopeError) as refused:
-        answers.take_release(study, "north", envelope, federation.parties.owners["north"].public_hex)
+        getattr(answers, take)(*named, envelope, key)
     return str(refused.value)
 
 
-def test_flipped_releases_are_refused_by_the_tester_before_they_are_parsed(
-    federation: Federation, payloads_are_not_parsed: Callable[[], None]
+@TAKES
+def test_flipped_answers_are_refused_by_the_tester_before_they_are_parsed(
+    federation: Federation, payloads_are_not_parsed: Callable[[], None], take: str
 ) -> None:
+    path, make, key = ANSWERS[take]
     study = federation.create()
     federation.get(f"/v1/studies/{study}")  # the study itself is parsed, once
     answers = answers_of(federation, study)
-    release = federation.parties.release(study, "north")
+    envelope = make(federation.parties, study)
     payloads_are_not_parsed()
-    for flipped in flips(release):
-        assert refused_by_the_tester(federation, answers, study, flipped) in CONSTANT_TEXTS
-    for flipped in list(flips(release))[::100]:
-        response = federation.release(study, "north", envelope=flipped)
+    for flipped in flips(envelope):
+        assert refused_by_the_tester(federation, answers, study, flipped, take) in CONSTANT_TEXTS
+    for flipped in list(flips(envelope))[::100]:
+        response = federation.put(f"/v1/studies/{study}/{path}", key(federation.parties), flipped)
         assert (response.status_code, problem(response)) == (400, "invalid-signature")
         assert response.json()["detail"] in CONSTANT_TEXTS
+    assert federation.state(study) == "collecting"
+
+
+@TAKES
+def test_answers_by_another_key_or_of_another_type_are_refused_before_they_are_parsed(
+    federation: Federation, payloads_are_not_parsed: Callable[[], None], take: str
+) -> None:
+    study = federation.create()
+    answers = answers_of(federation, study)
+    honest = {name: make(federation.parties, study) for name, (_, make, _) in ANSWERS.items()}
+    payload = base64.b64decode(json.loads(honest[take])["payload"])
+    types = {
+        "take_release": RELEASE_TYPE,
+        "take_decline": DECLINE_TYPE,
+        "take_cancellation": CANCELLATION_TYPE,
+    }
+    payloads_are_not_parsed()
+    for forgery in (
+        seal(payload, types[take], PrivateKey.generate()),
+        seal(payload, STUDY_TYPE, ANSWERS[take][2](federation.parties)),
+        _with(honest[take], sig=bytes(64)),
+        *(envelope for name, envelope in honest.items() if name != take),
+    ):
+        assert refused_by_the_tester(federation, answers, study, forgery, take) in CONSTANT_TEXTS
 
 
 def test_flipped_studies_are_refused_by_the_tester_before_they_are_parsed(
@@ -341,47 +390,117 @@ def test_flipped_studies_are_refused_by_the_tester_before_they_are_parsed(
         assert str(refused.value) in CONSTANT_TEXTS
 
 
+@TAKES
 def test_an_envelope_reader_that_ignored_the_signature_would_be_caught(
-    federation: Federation, monkeypatch: pytest.MonkeyPatch
+    federation: Federation, monkeypatch: pytest.MonkeyPatch, take: str
 ) -> None:
     study = federation.create()
     answers = answers_of(federation, study)
-    flipped = _with(federation.parties.release(study, "north"), sig=bytes(64))
-    assert refused_by_the_tester(federation, answers, study, flipped) == "the signature does not hold"
+    flipped = _with(ANSWERS[take][1](federation.parties, study), sig=bytes(64))
+    assert refused_by_the_tester(federation, answers, study, flipped, take) == "the signature does not hold"
     mistaken = with_mistake(
         envelope_module, "verify_signature(public_hex, signature, _encoding(payload, payload_type))", "pass"
     )
     monkeypatch.setattr(answers_module, "open_envelope", mistaken.open_envelope)
     with pytest.raises(pytest.fail.Exception, match="DID NOT RAISE"):
-        refused_by_the_tester(federation, answers, study, flipped)
+        refused_by_the_tester(federation, answers, study, flipped, take)
 
 
-@pytest.mark.parametrize(
-    ("replay", "slug"),
-    [
-        (lambda p, old, new: p.release(old, "north"), "digest-mismatch"),
-        (lambda p, old, new: p.release(new, "south"), "invalid-signature"),
-        (lambda p, old, new: p.release(new, "north", party="south"), "digest-mismatch"),
-        (lambda p, old, new: p.decline(new, "north"), "invalid-signature"),
-        (lambda p, old, new: p.cancellation(new), "invalid-signature"),
-        (lambda p, old, new: p.sealed_study()[1], "invalid-signature"),
-    ],
-    ids=[
-        "of another study",
-        "of another owner",
-        "naming another owner",
-        "a decline",
-        "a cancellation",
-        "a study",
-    ],
-)
-def test_replayed_answers_are_refused_by_the_tester(
-    federation: Federation, replay: Callable[[Any, str, str], bytes], slug: str
+@TAKES
+def test_a_tester_that_parsed_before_it_checked_would_be_caught(
+    federation: Federation,
+    payloads_are_not_parsed: Callable[[], None],
+    monkeypatch: pytest.MonkeyPatch,
+    take: str,
 ) -> None:
+    study = federation.create()
+    answers = answers_of(federation, study)
+    flipped = _with(ANSWERS[take][1](federation.parties, study), sig=bytes(64))
+    payloads_are_not_parsed()
+    genuine = answers_module.open_envelope
+
+    def parsed_first(envelope: bytes, *rest: str) -> bytes:
+        answers_module.decode(Study, envelope)
+        return genuine(envelope, *rest)
+
+    monkeypatch.setattr(answers_module, "open_envelope", parsed_first)
+    with pytest.raises(AssertionError, match="before its signature"):
+        refused_by_the_tester(federation, answers, study, flipped, take)
+
+
+REPLAYS: dict[str, tuple[str, Callable[[Any, str, str], bytes], str]] = {
+    "a release of another study": (
+        "releases/north",
+        lambda p, old, new: p.release(old, "north"),
+        "digest-mismatch",
+    ),
+    "a release of another owner": (
+        "releases/north",
+        lambda p, old, new: p.release(new, "south"),
+        "invalid-signature",
+    ),
+    "a release naming another owner": (
+        "releases/north",
+        lambda p, old, new: p.release(new, "north", party="south"),
+        "digest-mismatch",
+    ),
+    "a decline as a release": (
+        "releases/north",
+        lambda p, old, new: p.decline(new, "north"),
+        "invalid-signature",
+    ),
+    "a cancellation as a release": (
+        "releases/north",
+        lambda p, old, new: p.cancellation(new),
+        "invalid-signature",
+    ),
+    "a study as a release": ("releases/north", lambda p, old, new: p.sealed_study()[1], "invalid-signature"),
+    "a decline of another study": (
+        "declines/north",
+        lambda p, old, new: p.decline(old, "north"),
+        "digest-mismatch",
+    ),
+    "a decline of another owner": (
+        "declines/north",
+        lambda p, old, new: p.decline(new, "south"),
+        "invalid-signature",
+    ),
+    "a release as a decline": (
+        "declines/north",
+        lambda p, old, new: p.release(new, "north"),
+        "invalid-signature",
+    ),
+    "a cancellation of another study": (
+        "cancellation",
+        lambda p, old, new: p.cancellation(old),
+        "digest-mismatch",
+    ),
+    "a decline as a cancellation": (
+        "cancellation",
+        lambda p, old, new: p.decline(new, "north"),
+        "invalid-signature",
+    ),
+}
+
+
+@pytest.mark.parametrize("replay", REPLAYS)
+def test_replayed_answers_are_refused_by_the_tester(federation: Federation, replay: str) -> None:
+    path, make, slug = REPLAYS[replay]
     old, new = federation.create(), federation.create(title="Again?")
-    response = federation.release(new, "north", envelope=replay(federation.parties, old, new))
+    key = federation.parties.analyst if path == "cancellation" else federation.parties.owners["north"]
+    response = federation.put(f"/v1/studies/{new}/{path}", key, make(federation.parties, old, new))
     assert problem(response) == slug
+    assert federation.state(new) == "collecting"
     assert not federation.get(f"/v1/studies/{new}").json()["owners"][0]["sent"]
+
+
+def test_a_study_is_cancelled_by_its_analyst_alone(federation: Federation) -> None:
+    study = federation.create()
+    envelope = federation.parties.cancellation(study)
+    for key in (*federation.parties.owners.values(), PrivateKey.generate()):
+        refused = federation.put(f"/v1/studies/{study}/cancellation", key, envelope)
+        assert problem(refused) in {"forbidden", "unknown-party"}
+    assert federation.state(study) == "collecting"
 
 
 def test_a_release_for_another_tester_is_unknown_here(federation: Federation) -> None:
