@@ -92,6 +92,6 @@ class Agent(Participant):
         Raises:
             AlreadyDecidedError: it has been released, refused or declined, or its deadline has passed.
         """
-        if not self._end(digest, State.DECLINED, "already-decided", note or "declined by the steward"):
+        if not self._end(digest, State.DECLINED, None, note or "declined by the steward"):
             raise AlreadyDecidedError("the study has been decided on already")
         log.info("declined", study=digest)

@@ -25,6 +25,10 @@ from tacit_services.agent.settings import AgentSettings
 Procedures = Mapping[str, Procedure]
 
 
+class JobOutdatedError(Exception):
+    """What a job is to read has changed since it was accepted: nothing was spent; accept the study again."""
+
+
 class StudyRefusedError(Exception):
     """A study is refused. ``problem`` is a registered slug, ``reason`` a text that quotes no value."""
 
@@ -39,12 +43,14 @@ class Part:
     """One owner's data set as a study uses it here.
 
     ``account`` is the ledger's account that pays, and ``open`` returns the source without reading it.
+    ``version`` changes with the data set where a database says what is held.
     """
 
     owner: str
     account: str
     open: Callable[[], Source]
     rules: Rules
+    version: int = 0
 
 
 @dataclass(frozen=True)
@@ -136,9 +142,11 @@ class StudyIntake(ABC):
 
     @abstractmethod
     def require_current(self, connection: sa.Connection, job: Job) -> None:
-        """Raise StudyRefusedError where the data of a job are no longer held as they were read.
+        """Return if the data of a job are held as they were read; called in the transaction that spends.
 
-        Called in the transaction that spends.
+        Raises:
+            StudyRefusedError: they are held no more.
+            JobOutdatedError: they are held, but have changed.
         """
 
     def read(self, study_digest: str, envelope: bytes) -> Study:

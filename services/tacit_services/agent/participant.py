@@ -19,7 +19,7 @@ from tacit_protocol.messages.verdict import VerdictMessage
 from tacit_protocol.privacy.noise import NoiseSource
 from tacit_protocol.signing.envelope import DECLINE_TYPE, VERDICT_TYPE, EnvelopeError, open_envelope, seal
 from tacit_protocol.signing.keys import PrivateKey
-from tacit_services.agent.intake import Job, StudyIntake, StudyRefusedError
+from tacit_services.agent.intake import Job, JobOutdatedError, StudyIntake, StudyRefusedError
 from tacit_services.agent.outbox import Outbox
 from tacit_services.agent.releases import Releaser
 from tacit_services.agent.schedule import send_time
@@ -177,28 +177,24 @@ class Participant:
         put_in_outbox(connection, digest, "decline", envelope, at=self._now(), send_at=send_at)
 
     def _end(self, digest: str, state: State, problem: str | None, reason: str) -> bool:
+        return run_transaction(self.engine, lambda c: self._end_in(c, digest, state, problem, reason))
+
+    def _end_in(
+        self, connection: sa.Connection, digest: str, state: State, problem: str | None, reason: str
+    ) -> bool:
+        """Decline or refuse a study that has not been released; returns whether it was undecided."""
+        now = self._now()
+        expire(connection, now)
+        row = study_row(connection, digest)
         undecided = [State.WAITING, State.APPROVED]
-
-        def end(connection: sa.Connection) -> bool:
-            now = self._now()
-            expire(connection, now)
-            row = study_row(connection, digest)
-            ended = row is not None and move(
-                connection,
-                digest,
-                before=undecided,
-                after=state,
-                at=now,
-                problem=None if state is State.DECLINED else problem,
-                reason=reason,
-            )
-            if row is not None and ended:
-                decided_at = now if state is State.DECLINED else row.changed_at
-                send_at = send_time(decided_at, self._respond_after_s(row), self.clock())
-                self._put_decline(connection, digest, send_at)
-            return ended
-
-        return run_transaction(self.engine, end)
+        if row is None or not move(
+            connection, digest, before=undecided, after=state, at=now, problem=problem, reason=reason
+        ):
+            return False
+        decided_at = now if state is State.DECLINED else row.changed_at
+        send_at = send_time(decided_at, self._respond_after_s(row), self.clock())
+        self._put_decline(connection, digest, send_at)
+        return True
 
     def _respond_after_s(self, row: StudyRow) -> int:
         try:
@@ -270,6 +266,8 @@ class Participant:
                 self.units.update(units)
         except StudyRefusedError as error:
             self._refuse(row, error.problem, error.reason)
+        except JobOutdatedError as error:
+            log.warning("run_again", study=row.digest, reason=str(error))
 
     def _refuse(self, row: StudyRow, problem: str, reason: str) -> None:
         self._end(row.digest, State.REFUSED, problem, reason)

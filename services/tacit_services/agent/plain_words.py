@@ -16,21 +16,29 @@ def plain_words(study: Study, data_set: str, cost: Guarantee, numbers_released: 
         else f"One unit of privacy is all rows that share a value of {study.unit_column}; they count as one."
     )
     others = len(study.owners) - 1
-    return " ".join(
-        [
-            f"The study '{study.title}' ({study.procedure}) asks about {_columns(study)} of {data_set},",
-            f"together with the data of {others} other owner{'s' if others > 1 else ''}."
-            if others
-            else "and of nobody else.",
-            unit,
-            f"What would leave: {numbers_released} numbers, each with random noise, and the number of units.",
-            "No row, no value and no exact figure leaves.",
-            f"It spends epsilon {cost.budget.epsilon_micro / EPSILON_UNITS:g} and delta "
-            f"{cost.budget.delta_pico / DELTA_UNITS:g} of the data set's budget, once, and this cannot be "
-            "taken back.",
-            "A person who is in several owners' data is protected by the sum of what they spend.",
-        ]
-    )
+    sentences = [
+        f"The study '{study.title}' ({study.procedure}) asks about {_columns(study)} of {data_set},",
+        f"together with the data of {others} other owner{'s' if others > 1 else ''}."
+        if others
+        else "and of nobody else.",
+        unit,
+        f"What would leave: {_what_leaves(numbers_released)}, and the number of units.",
+        f"The curator {study.curator.name} computes it from all owners' rows together."
+        if study.curator is not None
+        else "",
+        "No row, no value and no exact figure leaves.",
+        f"It spends epsilon {cost.budget.epsilon_micro / EPSILON_UNITS:g} and delta "
+        f"{cost.budget.delta_pico / DELTA_UNITS:g} of the data set's budget, once, and this cannot be "
+        "taken back.",
+        "A person who is in several owners' data is protected by the sum of what they spend.",
+    ]
+    return " ".join(sentence for sentence in sentences if sentence)
+
+
+def _what_leaves(numbers_released: int) -> str:
+    if numbers_released == 0:
+        return "one decision, yes or no, drawn with random noise"
+    return f"{numbers_released} numbers, each with random noise"
 
 
 def _columns(study: Study) -> str:

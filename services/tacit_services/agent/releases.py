@@ -17,7 +17,7 @@ from tacit_protocol.procedures.base import check_release
 from tacit_protocol.signing.envelope import RELEASE_TYPE, seal
 from tacit_protocol.signing.keys import PrivateKey
 from tacit_services.agent.data.source import DataError
-from tacit_services.agent.intake import Job, StudyIntake, StudyRefusedError
+from tacit_services.agent.intake import Job, JobOutdatedError, StudyIntake, StudyRefusedError
 from tacit_services.agent.schedule import send_time
 from tacit_services.agent.schema import State
 from tacit_services.agent.steps import Step, reached
@@ -68,7 +68,8 @@ class Releaser:
         Returns the number of units of each account, or None if the study is no longer approved.
 
         Raises:
-            StudyRefusedError: the data cannot be read or is too small, or the account has too little left.
+            StudyRefusedError: the data cannot be read or is too small, or an account has too little left.
+            JobOutdatedError: the data changed meanwhile; accept the study again.
             DatabaseError: nothing can be written now; try again later.
         """
         units, summary = self._summarise(job)
@@ -79,6 +80,8 @@ class Releaser:
             raise StudyRefusedError("budget-exceeded", str(error)) from None
         except (DatabaseError, LedgerConflictError, sa.exc.SQLAlchemyError, StudyRefusedError):
             raise  # trouble with the database declines no study: it is tried again
+        except JobOutdatedError:
+            raise
         except Exception as error:
             if self._stopping():
                 raise StoppingError("stopped while the release was made") from error

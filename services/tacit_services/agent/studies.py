@@ -43,7 +43,8 @@ class OutboxRow:
     outcome: str | None
 
 
-def _study_row(row: Any) -> StudyRow:
+def study_of_row(row: Any) -> StudyRow:
+    """Return the study that a row of the table holds."""
     return StudyRow(**{**row._mapping, "state": State(row.state)})
 
 
@@ -55,14 +56,14 @@ def insert_study(connection: sa.Connection, row: StudyRow) -> None:
 def study_row(connection: sa.Connection, digest: str) -> StudyRow | None:
     """Return what is recorded of a study, or None."""
     row = connection.execute(STUDIES.select().where(STUDIES.c.digest == digest)).one_or_none()
-    return None if row is None else _study_row(row)
+    return None if row is None else study_of_row(row)
 
 
 def studies_in(connection: sa.Connection, states: Collection[State]) -> list[StudyRow]:
     """Return the studies in any of these states, oldest first."""
     query = STUDIES.select().where(STUDIES.c.state.in_([state.value for state in states]))
     rows = connection.execute(query.order_by(STUDIES.c.received_at, STUDIES.c.digest))
-    return [_study_row(row) for row in rows]
+    return [study_of_row(row) for row in rows]
 
 
 def move(
@@ -122,7 +123,7 @@ def page_of_studies(
         query = query.where(STUDIES.c.state == state.value)
     if after is not None:
         query = query.where(STUDIES.c.digest > after)
-    return [_study_row(row) for row in connection.execute(query)]
+    return [study_of_row(row) for row in connection.execute(query)]
 
 
 def record_verdict(connection: sa.Connection, digest: str, envelope: bytes) -> None:

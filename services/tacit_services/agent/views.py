@@ -79,15 +79,16 @@ def summary(agent: Participant, row: StudyRow) -> dict[str, Any]:
     }
 
 
-def detail(agent: Participant, row: StudyRow) -> dict[str, Any]:
-    """Return everything about one study, for the steward who decides on it."""
+def detail(agent: Participant, row: StudyRow, data_set: str | None = None) -> dict[str, Any]:
+    """Return everything about one study, for the steward who decides on it and on ``data_set``."""
     study = _study(agent, row)
     priced = None if study is None else _priced(agent, study)
     words: str | None = None
     warnings: tuple[str, ...] = ()
     if study is not None and priced is not None:
         procedure, cost = priced
-        words = plain_words(study, row.data_set or "no data set", cost, procedure.numbers_released(study))
+        name = data_set or row.data_set or "no data set"
+        words = plain_words(study, name, cost, procedure.numbers_released(study))
         warnings = procedure.warnings(study, _units(agent, study))
     return {
         **summary(agent, row),

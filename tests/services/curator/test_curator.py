@@ -1,0 +1,424 @@
+"""A curator and a tester in one process: what is taken in, refused, decided, spent and sent."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import sqlalchemy as sa
+from curated_world import (
+    CURATOR,
+    PROCEDURES,
+    CuratedSum,
+    close_network,
+    curated_study_of,
+    enrol_at_tester,
+    make_curator,
+    make_data_sets,
+    policy_of,
+    register_owners,
+    registration_of,
+)
+from fault_world import NOW, URL, SeededNoise, key_of, make_tester, sealed, study_of
+from simulation import Network
+
+from tacit_protocol.messages.encoding import decode, encode
+from tacit_protocol.messages.release import Release, ReleaseMessage
+from tacit_protocol.messages.study import Owner, Party, Study
+from tacit_protocol.privacy.guarantee import Budget
+from tacit_protocol.procedures import registry
+from tacit_protocol.signing.envelope import RELEASE_TYPE, open_envelope, seal
+from tacit_protocol.signing.tokens import issue_token
+from tacit_protocol.verification import VerificationError, VerifiedTranscript, verify_transcript
+from tacit_services.agent.participant import AlreadyDecidedError
+from tacit_services.agent.schema import OUTBOX, State
+from tacit_services.agent.studies import StudyRow, study_row
+from tacit_services.agent.tester_client import TesterClient
+from tacit_services.curator.curator import Curator
+from tacit_services.curator.data_sets import DataSets
+from tacit_services.curator.decisions import Decision, decisions_on
+from tacit_services.ledger.accounts import set_caps, spent_micro
+from tacit_services.ledger.verification import export, verify
+from tacit_services.shared.database import create_engine, run_transaction, upgrade
+from tacit_services.tester.tables import PARTIES
+from tacit_services.tester.transcripts import transcript_of
+
+OWNERS = ("east", "north", "west")
+
+
+@dataclass
+class Setup:
+    """One curator, one tester, and the figures that tests look at."""
+
+    curator: Curator
+    data_sets: DataSets
+    network: Network
+    tester_engine: sa.Engine
+    noise: SeededNoise
+    clock: dict[str, float]
+
+    def put(self, path: str, content: bytes, party: str) -> httpx.Response:
+        token = issue_token(key_of(party), URL, int(self.clock["now"]))
+        headers = {"authorization": f"Bearer {token}", "content-type": "application/json"}
+        return self.network.deliver(httpx.Request("PUT", URL + path, headers=headers, content=content))
+
+    def ask(self, study: Study, status: int = 201) -> str:
+        name, envelope = sealed(study)
+        response = self.put(f"/v1/studies/{name}", envelope, "ada")
+        assert response.status_code == status, response.text
+        return name
+
+    def turn(self) -> None:
+        self.curator.poll(0)
+        self.curator.work()
+
+    def read(self, work: Callable[[sa.Connection], Any]) -> Any:
+        return run_transaction(self.curator.engine, work, read_only=True)
+
+    def write(self, work: Callable[[sa.Connection], Any]) -> Any:
+        return run_transaction(self.curator.engine, work)
+
+    def row(self, study: str) -> StudyRow:
+        row: StudyRow | None = self.read(lambda c: study_row(c, study))
+        assert row is not None
+        return row
+
+    def debits(self) -> list[tuple[str, str]]:
+        """Return account and study of every debit, of a ledger that verifies."""
+        self.read(verify)
+        return [(e["data_set"], e["study"]) for e in self.read(export) if e["kind"] == "debit"]
+
+    def outbox(self) -> list[Any]:
+        return list(self.read(lambda c: c.execute(OUTBOX.select()).all()))
+
+    def end(self, study: str) -> VerifiedTranscript:
+        """Let the tester compute; returns the verified transcript."""
+        assert self.network.app is not None
+        self.network.app.state.worker.run_once()
+        self.curator.fetch_verdicts()
+        transcript = run_transaction(self.tester_engine, lambda c: transcript_of(c, study), read_only=True)
+        return verify_transcript(transcript or b"", key_of("tester").public_hex)
+
+
+Make = Callable[..., Setup]
+
+
+@pytest.fixture
+def make(tmp_path: Path, database_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Make]:
+    engines: list[sa.Engine] = []
+    clients: list[TesterClient] = []
+    networks: list[Network] = []
+    for name, procedure in PROCEDURES.items():
+        monkeypatch.setitem(registry.PROCEDURES, name, procedure)
+
+    def build(by_hand: tuple[str, ...] = ()) -> Setup:
+        clock = {"now": float(NOW)}
+        engine = create_engine(database_url)
+        tester_engine = create_engine(f"sqlite:///{tmp_path / 'tester.sqlite3'}")
+        engines.extend((engine, tester_engine))
+        upgrade(engine, "curator")
+        upgrade(tester_engine, "tester")
+        run_transaction(tester_engine, enrol_at_tester)
+        data_sets = make_data_sets(tmp_path, OWNERS)
+        run_transaction(engine, lambda c: register_owners(c, data_sets, OWNERS, by_hand))
+        network = Network()
+        networks.append(network)
+        network.app = make_tester(tmp_path, URL, tester_engine, lambda: clock["now"])
+        client = TesterClient(
+            URL,
+            URL,
+            key_of(CURATOR),
+            lambda: clock["now"],
+            lambda _: None,
+            transport=httpx.MockTransport(network.carry),
+        )
+        clients.append(client)
+        noise = SeededNoise(1)
+        curator = make_curator(
+            data_sets, engine=engine, client=client, noise=noise, clock=lambda: clock["now"]
+        )
+        return Setup(curator, data_sets, network, tester_engine, noise, clock)
+
+    yield build
+    for client in clients:
+        client.close()
+    for engine in engines:
+        engine.dispose()
+    for network in networks:
+        close_network(network)
+
+
+def test_one_release_is_sent_for_all_owners_and_each_account_pays(make: Make) -> None:
+    setup = make()
+    study = setup.ask(curated_study_of(OWNERS))
+    setup.turn()
+    setup.turn()
+    assert setup.row(study).state is State.SENT
+    assert setup.debits() == [(f"{owner}/patients", study) for owner in OWNERS]
+    assert setup.noise.draws == 1
+    verified = setup.end(study)
+    assert verified.verdict.outcome == "completed"
+    assert list(verified.releases) == [CURATOR]
+    release = verified.releases[CURATOR]
+    assert release.units == 180
+    assert release.units_by_owner == dict.fromkeys(OWNERS, 60)
+    assert setup.row(study).verdict is not None
+
+
+def test_only_the_data_sets_of_the_study_pay(make: Make) -> None:
+    setup = make()
+    study = setup.ask(curated_study_of(("west", "east")))
+    setup.turn()
+    assert sorted(setup.debits()) == [("east/patients", study), ("west/patients", study)]
+    assert setup.read(lambda c: spent_micro(c, "north/patients")) == 0
+
+
+def test_a_study_runs_once_every_owner_has_approved(make: Make) -> None:
+    setup = make(by_hand=("east", "west"))
+    study = setup.ask(curated_study_of(OWNERS))
+    setup.turn()
+    assert setup.row(study).state is State.WAITING
+    setup.curator.approve(study, "west")
+    setup.turn()
+    assert setup.row(study).state is State.WAITING
+    assert setup.debits() == []
+    with pytest.raises(AlreadyDecidedError):
+        setup.curator.approve(study, "west")
+    with pytest.raises(AlreadyDecidedError):
+        setup.curator.approve(study, "south")  # has no part in it
+    setup.curator.approve(study, "east")
+    setup.turn()
+    assert setup.row(study).state is State.SENT
+    decided = {item.owner: (item.decision, item.decided_by) for item in decisions_of(setup, study)}
+    assert decided == {
+        "east": (Decision.APPROVED, "owner"),
+        "north": (Decision.APPROVED, "policy"),
+        "west": (Decision.APPROVED, "owner"),
+    }
+
+
+def decisions_of(setup: Setup, study: str) -> list[Any]:
+    return list(setup.read(lambda c: decisions_on(c, [study]))[study])
+
+
+def test_one_decline_declines_for_everyone(make: Make) -> None:
+    setup = make(by_hand=("east", "west"))
+    study = setup.ask(curated_study_of(OWNERS))
+    setup.turn()
+    setup.curator.approve(study, "west")
+    setup.curator.decline(study, "west", "we thought again")
+    with pytest.raises(AlreadyDecidedError):
+        setup.curator.approve(study, "east")
+    setup.turn()
+    assert setup.row(study).state is State.DECLINED
+    assert setup.debits() == []
+    assert [row.kind for row in setup.outbox()] == ["decline"]
+    assert setup.end(study).verdict.missing == (CURATOR,)
+
+
+def refused_for(setup: Setup, study: Study, problem: str) -> None:
+    name = setup.ask(study)
+    setup.turn()
+    row = setup.row(name)
+    assert (row.state, row.problem) == (State.REFUSED, problem), row.reason
+    assert setup.debits() == []
+    assert [row.kind for row in setup.outbox()] == ["decline"]
+
+
+def test_one_owners_policy_refuses_for_all(make: Make) -> None:
+    setup = make()
+
+    def narrow(connection: sa.Connection) -> None:
+        policy = policy_of(False, analysts=("9" * 64,))
+        registration = registration_of(False).model_copy(update={"policy": policy})
+        setup.data_sets.register(connection, "west", "patients", registration, NOW)
+
+    setup.write(narrow)
+    refused_for(setup, curated_study_of(OWNERS), "policy-refused")
+
+
+def test_one_empty_account_refuses_and_nobody_pays(make: Make) -> None:
+    setup = make()
+    setup.write(lambda c: set_caps(c, "west/patients", 1, 1, at=NOW))
+    refused_for(setup, curated_study_of(OWNERS), "budget-exceeded")
+
+
+def test_too_few_units_at_one_owner_refuse_for_all(make: Make, tmp_path: Path) -> None:
+    setup = make()
+    (tmp_path / "west.csv").write_text("x\n1\n2\n")
+    refused_for(setup, curated_study_of(OWNERS), "policy-refused")
+
+
+@pytest.mark.parametrize("change", ["key", "data set", "owner"])
+def test_an_owner_that_is_not_held_here_is_refused(make: Make, change: str) -> None:
+    setup = make()
+    owner = Owner(name="west", key=key_of("west").public_hex, data_set="patients")
+    changed = {"key": {"key": "7" * 64}, "data set": {"data_set": "staff"}, "owner": {"name": "south"}}
+    study = curated_study_of(("east", "west"))
+    wrong = owner.model_copy(update=changed[change])
+    refused_for(setup, study.model_copy(update={"owners": (study.owners[0], wrong)}), "policy-refused")
+
+
+def test_a_study_of_another_curator_reaches_only_that_one(make: Make) -> None:
+    setup = make()
+    other = Party(name="other", key=key_of("other").public_hex)
+    setup.ask(curated_study_of(OWNERS, curator=other), status=403)  # not enrolled as a curator
+    setup.ask(study_of(OWNERS, procedure=CuratedSum.name), status=403)  # its owners have no agents here
+    assert not setup.curator.poll(0)
+
+
+def test_the_curator_refuses_what_does_not_name_it(make: Make) -> None:
+    setup = make()
+    for study in (
+        curated_study_of(OWNERS, curator=Party(name="other", key=key_of("other").public_hex)),
+        curated_study_of(OWNERS, curator=Party(name="other", key=key_of(CURATOR).public_hex)),
+        study_of(OWNERS, procedure=CuratedSum.name),
+        curated_study_of(OWNERS, tester=Party(name="tester", key="4" * 64)),
+    ):
+        name, envelope = sealed(study)
+        with pytest.raises(Exception, match="name"):
+            setup.curator.intake.accept(name, setup.curator.intake.authenticate(name, envelope), NOW)
+
+
+def test_a_data_set_deleted_while_its_study_waits_declines_it(make: Make) -> None:
+    setup = make(by_hand=("east",))
+    study = setup.ask(curated_study_of(OWNERS))
+    setup.turn()
+    setup.write(lambda c: setup.data_sets.delete(c, "west", "patients", NOW))
+    setup.turn()
+    assert setup.row(study).state is State.REFUSED
+    assert setup.debits() == []
+    assert setup.end(study).verdict.missing == (CURATOR,)
+    with pytest.raises(AlreadyDecidedError):
+        setup.curator.approve(study, "east")
+
+
+def test_a_committed_release_is_sent_though_its_data_set_is_deleted(make: Make) -> None:
+    setup = make()
+    study = setup.ask(curated_study_of(OWNERS))
+    setup.curator.poll(0)
+    setup.curator.run_approved()
+    setup.write(lambda c: setup.data_sets.delete(c, "west", "patients", NOW))
+    setup.turn()
+    assert setup.row(study).state is State.SENT
+    assert setup.end(study).verdict.outcome == "completed"
+
+
+@pytest.mark.parametrize("change", ["deleted", "registered again"])
+def test_a_data_set_that_changes_while_it_is_read_costs_nobody(
+    make: Make, monkeypatch: pytest.MonkeyPatch, change: str
+) -> None:
+    setup = make()
+    study = setup.ask(curated_study_of(OWNERS))
+    genuine = CuratedSum.summarise
+
+    def interrupted(self: CuratedSum, *arguments: Any) -> Any:
+        summary = genuine(self, *arguments)
+        if change == "deleted":
+            setup.write(lambda c: setup.data_sets.delete(c, "west", "patients", NOW))
+        else:
+            setup.write(
+                lambda c: setup.data_sets.register(c, "west", "patients", registration_of(False), NOW)
+            )
+        return summary
+
+    with monkeypatch.context() as changing:
+        changing.setattr(CuratedSum, "summarise", interrupted)
+        setup.turn()
+    assert setup.debits() == []
+    assert setup.noise.draws == 0
+    if change == "deleted":
+        assert setup.row(study).state is State.REFUSED
+        return
+    assert setup.row(study).state is State.APPROVED
+    setup.turn()
+    assert setup.row(study).state is State.SENT
+    assert len(setup.debits()) == 3
+
+
+def test_a_file_that_changes_while_others_are_read_refuses(
+    make: Make, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    setup = make()
+    genuine = CuratedSum.summarise
+
+    def replaced(self: CuratedSum, study: Study, table: Any) -> Any:
+        (tmp_path / "west.csv").write_text("x\n" + "9\n" * 60)
+        return genuine(self, study, table)
+
+    monkeypatch.setattr(CuratedSum, "summarise", replaced)
+    refused_for(setup, curated_study_of(OWNERS), "data-unreadable")
+
+
+def test_the_tester_asking_again_gets_the_same_bytes(make: Make) -> None:
+    setup = make()
+    study = setup.ask(curated_study_of(OWNERS))
+    setup.turn()
+    (before,) = setup.outbox()
+    response = setup.put(f"/v1/studies/{study}/releases/{CURATOR}", before.envelope, CURATOR)
+    assert response.status_code == 200
+    setup.turn()
+    assert setup.noise.draws == 1
+    assert len(setup.debits()) == 3
+
+
+def test_a_study_past_one_studys_budget_is_refused(make: Make) -> None:
+    refused_for(make(), curated_study_of(OWNERS, budget=Budget.of("1.5", "1e-6")), "policy-refused")
+
+
+# What the tester and every verifier check.
+
+
+def forged_release(setup: Setup, study: str, **changes: Any) -> bytes:
+    job = setup.curator.intake.accept(study, curated_study_of(OWNERS), NOW)
+    exact = job.procedure.summarise(job.study, job.table())
+    release: Release = job.procedure.privatise(job.study, exact, SeededNoise(2))
+    message = ReleaseMessage(study=study, party=CURATOR, release=release.model_copy(update=changes))
+    return seal(encode(message), RELEASE_TYPE, key_of(CURATOR))
+
+
+@pytest.mark.parametrize(
+    "units_by_owner",
+    [{}, {"east": 180}, {"east": 60, "north": 60, "west": 30, "south": 30}],
+    ids=["none", "one", "a stranger's"],
+)
+def test_a_release_that_counts_other_owners_is_refused_by_tester_and_verifier(
+    make: Make, units_by_owner: dict[str, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    setup = make()
+    study = setup.ask(curated_study_of(OWNERS))
+    forged = forged_release(setup, study, units_by_owner=units_by_owner)
+    path = f"/v1/studies/{study}/releases/{CURATOR}"
+    assert setup.put(path, forged, CURATOR).status_code == 422
+    with monkeypatch.context() as lenient:
+        lenient.setattr("tacit_services.tester.answers.check_release", lambda *_: None)
+        assert setup.put(path, forged, CURATOR).status_code == 201
+    with pytest.raises(VerificationError, match="counts each owner's units"):
+        setup.end(study)
+
+
+def test_an_owner_of_a_curated_study_cannot_answer_for_itself(make: Make) -> None:
+    setup = make()
+    study = setup.ask(curated_study_of(OWNERS))
+    run_transaction(setup.tester_engine, lambda c: enrol_owner(c, "west"))
+    forged = forged_release(setup, study)
+    for name in ("west", CURATOR):
+        response = setup.put(f"/v1/studies/{study}/releases/{name}", forged, "west")
+        assert response.status_code == 403
+
+
+def enrol_owner(connection: sa.Connection, name: str) -> None:
+    row = {"name": name, "key": key_of(name).public_hex, "role": "owner", "enrolled_at": 0}
+    connection.execute(PARTIES.insert().values(**row))
+
+
+def test_the_release_is_signed_by_the_curator(make: Make) -> None:
+    setup = make()
+    study = setup.ask(curated_study_of(OWNERS))
+    setup.turn()
+    (row,) = setup.outbox()
+    payload = open_envelope(bytes(row.envelope), RELEASE_TYPE, key_of(CURATOR).public_hex)
+    assert decode(ReleaseMessage, payload).party == CURATOR
+    assert decode(ReleaseMessage, payload).study == study

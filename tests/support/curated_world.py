@@ -1,0 +1,190 @@
+"""A real curator with several owners' data: keys from names, repeatable noise, small procedures."""
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import sqlalchemy as sa
+from agent_fakes import FakeSum
+from fault_world import CAP, NOW, PooledVerdict, SeededNoise, key_of, study_of
+from pydantic import BaseModel
+from simulation import Network
+
+from tacit_protocol.domain.columns import NumericColumn
+from tacit_protocol.domain.table import PooledTable, Table
+from tacit_protocol.messages.release import Release
+from tacit_protocol.messages.study import Party, Study
+from tacit_protocol.privacy.noise import NoiseSource
+from tacit_protocol.procedures.base import Procedure, Progress, ReleaseError
+from tacit_protocol.strict import StrictModel
+from tacit_services.agent.participant import Identity
+from tacit_services.agent.tester_client import TesterClient
+from tacit_services.curator.curator import Curator
+from tacit_services.curator.data_sets import ConfiguredDataSet, DataSets, HeldPolicy, Registration
+from tacit_services.curator.intake import CuratorIntake
+from tacit_services.curator.storage_keys import StorageKeys
+from tacit_services.curator.store import RowStore
+from tacit_services.curator.tables import OWNERS
+from tacit_services.tester.tables import PARTIES
+
+CURATOR = "clearinghouse"
+"""The curator's name."""
+
+
+class CuratedSum(FakeSum):
+    """The sum of a column over all owners' rows, once, with Laplace noise."""
+
+    name: ClassVar[str] = "curated_sum"
+    Verdict: ClassVar[type[BaseModel]] = PooledVerdict
+
+    def summarise(self, study: Study, table: Table) -> Any:
+        assert isinstance(table, PooledTable)
+        return table.units_by_owner, super().summarise(study, table)
+
+    def privatise(self, study: Study, summary: Any, noise: NoiseSource) -> Release:
+        units_by_owner, exact = summary
+        release = super().privatise(study, exact, noise)
+        return release.model_copy(update={"units_by_owner": units_by_owner})
+
+    def assemble(
+        self, study: Study, releases: Mapping[str, Release], progress: Progress | None = None
+    ) -> BaseModel:
+        (release,) = releases.values()
+        return PooledVerdict(total=float(release.vectors["sum"].values[0]))
+
+
+class DecisionVerdict(StrictModel):
+    """A decision, and what is public beside it."""
+
+    reject: bool
+    units: dict[str, int]
+
+
+CANARY = 73_519_204_681
+"""What the exact sum is in tests that look for it where it may not be."""
+
+
+class CuratedDecision(CuratedSum):
+    """Whether the noisy sum passes a bound: a bit, and nothing finer."""
+
+    name: ClassVar[str] = "curated_decision"
+    Verdict: ClassVar[type[BaseModel]] = DecisionVerdict
+
+    def numbers_released(self, study: Study) -> int:
+        return 0
+
+    def summarise(self, study: Study, table: Table) -> Any:
+        units_by_owner, (units, _) = super().summarise(study, table)
+        return units_by_owner, (units, CANARY)
+
+    def privatise(self, study: Study, summary: Any, noise: NoiseSource) -> Release:
+        units_by_owner, (units, total) = summary
+        (noisy,) = noise.laplace(np.array([total], dtype=np.int64), 1.0)
+        return Release(
+            units=units,
+            units_by_owner=units_by_owner,
+            guarantee=self.cost(study),
+            decision=bool(noisy > 0),
+        )
+
+    def check_release(self, study: Study, release: Release) -> None:
+        if release.vectors or release.decision is None:
+            raise ReleaseError("the release holds more than a decision")
+
+    def assemble(
+        self, study: Study, releases: Mapping[str, Release], progress: Progress | None = None
+    ) -> BaseModel:
+        (release,) = releases.values()
+        assert release.decision is not None
+        return DecisionVerdict(reject=release.decision, units=release.units_by_owner)
+
+
+PROCEDURES: dict[str, Procedure] = {
+    CuratedSum.name: CuratedSum(),
+    CuratedDecision.name: CuratedDecision(),
+}
+
+
+def curated_study_of(owners: Iterable[str], **changes: Any) -> Study:
+    """Return a study of these owners' data at the curator."""
+    fields = {
+        "procedure": CuratedSum.name,
+        "curator": Party(name=CURATOR, key=key_of(CURATOR).public_hex),
+    }
+    return study_of(owners, **(fields | changes))
+
+
+def enrol_at_tester(connection: sa.Connection) -> None:
+    """Write the rows of curator and analyst, as enrolments would; the owners have none."""
+    rows = [
+        {"name": name, "key": key_of(name).public_hex, "role": role, "enrolled_at": 0}
+        for name, role in ((CURATOR, "curator"), ("ada", "analyst"))
+    ]
+    connection.execute(PARTIES.insert(), rows)
+
+
+def policy_of(by_hand: bool, **changes: Any) -> HeldPolicy:
+    """Return an owner's policy that allows these tests' studies."""
+    allowed = {
+        "approval": "by-hand" if by_hand else "automatic",
+        "epsilon_per_study_max": 1.0,
+        "delta_per_study_max": 1e-5,
+        "respond_after_s_min": 0,
+        "analysts": ("*",),
+    }
+    return HeldPolicy(**(allowed | changes))
+
+
+def registration_of(by_hand: bool, **changes: Any) -> Registration:
+    """Return what an owner registers: one column, the caps of every test."""
+    return Registration(
+        columns=(NumericColumn(name="x", lower=0.0, upper=10.0),),
+        epsilon=CAP.epsilon,
+        delta=CAP.delta,
+        policy=policy_of(by_hand, **changes),
+    )
+
+
+def make_data_sets(folder: Path, owners: Iterable[str]) -> DataSets:
+    """Write every owner's rows to a file, and return the data sets that read them."""
+    configured = []
+    for name in owners:
+        source = folder / f"{name}.csv"
+        if not source.exists():
+            source.write_text("x\n" + "".join(f"{(i + len(name)) % 10}\n" for i in range(60)))
+        configured.append(ConfiguredDataSet(owner=name, name="patients", source=str(source)))
+    return DataSets(RowStore(folder / "rows", StorageKeys.parse("00" * 32)), configured)
+
+
+def register_owners(
+    connection: sa.Connection, data_sets: DataSets, owners: Iterable[str], by_hand: Collection[str] = ()
+) -> None:
+    """Enrol owners at the curator and register their data sets, as requests would."""
+    for name in owners:
+        row = {"name": name, "key": key_of(name).public_hex, "role": "owner", "enrolled_at": 0}
+        connection.execute(OWNERS.insert().values(**row))
+        data_sets.register(connection, name, "patients", registration_of(name in by_hand), NOW)
+
+
+def make_curator(
+    data_sets: DataSets,
+    *,
+    engine: sa.Engine,
+    client: TesterClient,
+    noise: SeededNoise,
+    clock: Callable[[], float],
+    procedures: Mapping[str, Procedure] = PROCEDURES,
+) -> Curator:
+    """Put a curator together on an engine that is up to date."""
+    identity = Identity(CURATOR, key_of(CURATOR), key_of("tester").public_hex)
+    intake = CuratorIntake(identity, engine, data_sets, procedures, respond_after_s_min=0)
+    return Curator(identity, intake, engine=engine, client=client, noise=noise, clock=clock)
+
+
+def close_network(network: Network) -> None:
+    """End a simulated network's loop."""
+    loop = network.loop
+    loop.run_until_complete(loop.shutdown_asyncgens())
+    loop.run_until_complete(loop.shutdown_default_executor())
+    loop.close()
