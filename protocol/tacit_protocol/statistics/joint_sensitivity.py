@@ -27,13 +27,13 @@ def observed_sensitivity(units: int, variables: int) -> float:
     the bound for permuted data.
 
     >>> [round(1e4 * observed_sensitivity(10_000, d), 3) for d in (2, 3, 4)]
-    [2.449, 2.829, 3.742]
+    [2.449, 2.828, 3.742]
     """
     _require(units, variables)
     p, d = 1 / units, variables
-    x, y = 1 - p ** (d - 1), (1 - p) ** (d - 1)
+    x, y = 1 - math.pow(p, d - 1), math.pow(1 - p, d - 1)
     spread = max(2 + 2 * d, d * d - d + 2)
-    several = math.fsum(math.comb(d, m) * p**m * (1 - p) ** (d - m) for m in range(2, d))
+    several = math.fsum(math.comb(d, m) * math.pow(p, m) * math.pow(1 - p, d - m) for m in range(2, d))
     bound = p * math.sqrt(2 * x * x + y * y * (spread - 2)) + math.sqrt(2) * several
     return min(bound * (1 + ROUNDING), permuted_sensitivity(units, variables))
 
@@ -47,7 +47,7 @@ def permuted_sensitivity(units: int, variables: int) -> float:
     4.0
     """
     _require(units, variables)
-    return 2 * variables / units * (1 - units ** (1.0 - variables)) * (1 + ROUNDING)
+    return 2 * variables / units * (1 - math.pow(units, 1 - variables)) * (1 + ROUNDING)
 
 
 def evaluation_error(units: int, variables: int) -> float:
