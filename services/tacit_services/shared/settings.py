@@ -32,7 +32,7 @@ class _SecretFiles(PydanticBaseSettingsSource):
     def get_field_value(self, field: FieldInfo, field_name: str) -> tuple[Any, str, bool]:  # noqa: ARG002
         prefix = self.config.get("env_prefix", "")
         path = os.environ.get(f"{prefix}{field_name.upper()}_FILE")
-        return (None if path is None else _read_secret(Path(path)), field_name, False)
+        return (None if path is None else read_secret(Path(path)), field_name, False)
 
     def __call__(self) -> dict[str, Any]:
         fields = self.settings_cls.model_fields
@@ -124,7 +124,8 @@ def resolve_database_url(url: str, directory: Path) -> str:
     return resolved.render_as_string(hide_password=False)
 
 
-def _read_secret(path: Path) -> str:
+def read_secret(path: Path) -> str:
+    """Return what a file holds, without the space around it; raises SettingsError where it is unreadable."""
     try:
         with path.open("rb") as file:
             return file.read(SECRET_BYTES_MAX).decode("utf-8").strip()
