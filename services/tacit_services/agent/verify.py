@@ -20,11 +20,20 @@ def verify_offline(config: Path | None, kept_hashes: Iterable[str] = ()) -> dict
         SettingsError: the settings cannot be read, or there is no database yet.
         DatabaseError: the database cannot be read.
     """
-    settings = AgentSettings.load(config)
-    url = make_url(settings.database_url)
+    return verify_ledger(AgentSettings.load(config).database_url, kept_hashes)
+
+
+def verify_ledger(database_url: str, kept_hashes: Iterable[str] = ()) -> dict[str, Any]:
+    """Check the ledger in an agent's or a curator's database.
+
+    Raises:
+        SettingsError: there is no database yet.
+        DatabaseError: the database cannot be read.
+    """
+    url = make_url(database_url)
     if url.get_backend_name() == "sqlite" and not Path(str(url.database)).is_file():
-        raise SettingsError("there is no ledger yet: the agent makes it when it first starts")
-    engine = create_engine(settings.database_url)
+        raise SettingsError("there is no ledger yet: the service makes it when it first starts")
+    engine = create_engine(database_url)
     kept = list(kept_hashes)
     try:
         found = run_transaction(engine, lambda c: inspect(c, kept_hashes=kept), read_only=True)

@@ -9,13 +9,11 @@ from pydantic_settings import SettingsConfigDict
 from tacit_protocol.messages.study import RESPOND_AFTER_S, PartyName, PublicKeyHex, RespondAfter
 from tacit_services.agent.settings import POLL_WAIT_S_MAX
 from tacit_services.curator.data_sets import ConfiguredDataSet
+from tacit_services.curator.uploads import UPLOAD_BYTES_MAX, UPLOADS_MAX
 from tacit_services.shared.settings import ServiceSettings
 
 PORT = 8720
 """Where the curator listens unless told otherwise."""
-
-UPLOAD_BYTES_MAX = 8 * 2**30
-"""Largest upload unless told otherwise: it is streamed, so that the disk is what it can fill."""
 
 
 class CuratorSettings(ServiceSettings):
@@ -39,6 +37,8 @@ class CuratorSettings(ServiceSettings):
     """The keys that wrap the keys of the rows: 64 hexadecimal digits each, the one to use first."""
     upload_bytes_max: Annotated[int, Field(ge=1)] = UPLOAD_BYTES_MAX
     """Largest upload of rows."""
+    uploads_max: Annotated[int, Field(ge=1)] = UPLOADS_MAX
+    """Most uploads at once."""
     tester_url: str
     tester_key: PublicKeyHex
     tester_audience: str | None = None

@@ -1,0 +1,43 @@
+"""``python -m tacit_services.curator serve|verify --config FILE``."""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from tacit_protocol.procedures.registry import PROCEDURES
+from tacit_services.agent.verify import text_of_verification, verify_ledger
+from tacit_services.curator.service import run
+from tacit_services.curator.settings import CuratorSettings
+from tacit_services.ledger.errors import LedgerDamagedError
+from tacit_services.shared.database import DatabaseError
+from tacit_services.shared.settings import SettingsError
+
+COMMANDS = {"serve": "run the curator", "verify": "check the ledger, without the curator"}
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command; returns its exit status."""
+    parser = argparse.ArgumentParser(prog="python -m tacit_services.curator", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    for name, words in COMMANDS.items():
+        command = commands.add_parser(name, help=words)
+        command.add_argument("--config", type=Path, default=None, help="curator.toml")
+        if name == "verify":
+            command.add_argument("--json", action="store_true", help="print the report as JSON")
+            command.add_argument("--kept", action="append", default=[], help="a head hash kept elsewhere")
+    chosen = parser.parse_args(arguments)
+    try:
+        if chosen.command == "verify":
+            report = verify_ledger(CuratorSettings.load(chosen.config).database_url, chosen.kept)
+            sys.stdout.write((json.dumps(report) if chosen.json else text_of_verification(report)) + "\n")
+            return 0 if report["ok"] else 1
+        run(chosen.config, PROCEDURES)
+    except (SettingsError, LedgerDamagedError, DatabaseError) as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
