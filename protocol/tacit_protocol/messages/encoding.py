@@ -38,6 +38,9 @@ columns and 1000 owners has 3000, a verdict on them 4000."""
 INTEGER_MIN, INTEGER_MAX = -(2**63), 2**63 - 1
 """Integers are 64-bit, so that every reader holds them exactly."""
 
+DIGITS_SURE, DIGITS_MAX = 18, len(str(INTEGER_MIN))
+"""An integer written with so few characters fits in 64 bits; one with more than the most does not."""
+
 Model = TypeVar("Model", bound=BaseModel)
 
 # Possessive, and with the closing quote optional: one pass whatever the bytes are.
@@ -230,6 +233,8 @@ def _finite_float(digits: str) -> None:
 
 
 def _bounded_integer(digits: str) -> None:
-    # The length is looked at first: Python itself refuses to convert thousands of digits.
-    if len(digits) > len(str(INTEGER_MIN)) or not INTEGER_MIN <= int(digits) <= INTEGER_MAX:
+    # The length is looked at first: most are short, and Python itself refuses to convert thousands of digits.
+    if len(digits) <= DIGITS_SURE:
+        return
+    if len(digits) > DIGITS_MAX or not INTEGER_MIN <= int(digits) <= INTEGER_MAX:
         raise MessageError("an integer does not fit in 64 bits")

@@ -69,10 +69,12 @@ class Tester:
 def make_router(tester: Tester) -> APIRouter:
     """Make the router of the whole API."""
     router = APIRouter(prefix="/v1")
-    _add_parties(router, tester)
-    _add_studies(router, tester)
+    # A request is compared with one route after another: those asked for most come first.
     _add_answers(router, tester)
+    _add_inbox(router, tester)
     _add_verdicts(router, tester)
+    _add_studies(router, tester)
+    _add_parties(router, tester)
     return router
 
 
@@ -145,6 +147,8 @@ def _add_studies(router: APIRouter, tester: Tester) -> None:
     def study_envelope(digest: StudyDigest, _: Annotated[str, Depends(reader)]) -> Response:
         return json_response(tester.studies.envelope(digest))
 
+
+def _add_inbox(router: APIRouter, tester: Tester) -> None:
     @router.get("/inbox")
     async def inbox(
         key: Annotated[str, Depends(tester.access.require("owner", "curator"))],
