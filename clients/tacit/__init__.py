@@ -12,7 +12,10 @@ if TYPE_CHECKING:
     from tacit import local
     from tacit.agent_client import AgentClient
     from tacit.async_client import AsyncClient
+    from tacit.async_curator_client import AsyncCuratorClient
     from tacit.client import Client
+    from tacit.curator_client import CuratorClient
+    from tacit.data_set import DataSetDescription
     from tacit.draft import StudyDraft
     from tacit.errors import TacitError
     from tacit.results import DecisionResult, ProcedureResult, TwoSampleResult
@@ -22,7 +25,10 @@ __version__ = "0.1.0"
 __all__ = [
     "AgentClient",
     "AsyncClient",
+    "AsyncCuratorClient",
     "Client",
+    "CuratorClient",
+    "DataSetDescription",
     "DecisionResult",
     "ProcedureResult",
     "StudyDraft",
@@ -35,7 +41,10 @@ __all__ = [
 _HOMES = {
     "AgentClient": "tacit.agent_client",
     "AsyncClient": "tacit.async_client",
+    "AsyncCuratorClient": "tacit.async_curator_client",
     "Client": "tacit.client",
+    "CuratorClient": "tacit.curator_client",
+    "DataSetDescription": "tacit.data_set",
     "DecisionResult": "tacit.results",
     "ProcedureResult": "tacit.results",
     "StudyDraft": "tacit.draft",

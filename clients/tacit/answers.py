@@ -40,6 +40,32 @@ class Invitation(ServiceAnswer):
     expires_at: int
 
 
+class EnrolledOwner(ServiceAnswer):
+    """An owner that a curator knows."""
+
+    name: str
+    key: str = Field(pattern=r"^[0-9a-f]{64}$")
+
+
+class HeldDataSet(ServiceAnswer):
+    """A data set that a curator holds, and what is left of its budget. ``rows`` only its owner learns."""
+
+    owner: str
+    name: str
+    account: str
+    columns: tuple[dict[str, Any], ...]
+    unit_column: str | None
+    epsilon_cap_micro: int
+    delta_cap_pico: int
+    epsilon_spent_micro: int
+    epsilon_left_micro: int
+    policy: dict[str, Any]
+    ready: bool
+    units: int | None = None
+    rows: int | None = None
+    uploaded_at: int | None = None
+
+
 class OwnerState(ServiceAnswer):
     """What an owner has done about a study."""
 

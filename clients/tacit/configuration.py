@@ -69,9 +69,9 @@ class PolicySetup:
 
 def init_tester(folder: Path, name: str, host: str, port: int, url: str | None = None) -> Path:
     """Write a tester's key and tester.toml; returns the latter's path."""
-    _make(folder)
+    make_folder(folder)
     create_key(folder / "tester.pem")
-    return _write(
+    return write_toml(
         folder / "tester.toml",
         {
             "name": name,
@@ -95,7 +95,7 @@ def init_agent(
     port: int,
 ) -> Path:
     """Write an agent's key, agent.toml and policy.toml; returns agent.toml's path."""
-    _make(folder)
+    make_folder(folder)
     create_key(folder / "agent.pem")
     described = {
         "name": data_set.name,
@@ -105,7 +105,7 @@ def init_agent(
         "epsilon": data_set.epsilon,
         "delta": data_set.delta,
     }
-    _write(
+    write_toml(
         folder / "policy.toml",
         {
             "approval": policy.approval,
@@ -117,7 +117,7 @@ def init_agent(
             "data_sets": {data_set.name: {"columns": list(policy.columns)}},
         },
     )
-    return _write(
+    return write_toml(
         folder / "agent.toml",
         {
             "name": name,
@@ -136,9 +136,9 @@ def init_agent(
 
 def init_party(folder: Path, name: str, tester: TesterAddress) -> Path:
     """Write an analyst's key and party.toml; returns the latter's path."""
-    _make(folder)
+    make_folder(folder)
     create_key(folder / "party.pem")
-    return _write(
+    return write_toml(
         folder / "party.toml",
         {
             "name": name,
@@ -190,6 +190,30 @@ def text_field(fields: Mapping[str, Any], name: str, path: Path) -> str:
     return value
 
 
+@dataclass(frozen=True)
+class LocalAddress:
+    """Where a service's own machine reaches it, and the audience of tokens for it."""
+
+    url: str
+    audience: str
+
+
+def local_address(fields: Mapping[str, Any], path: Path, port: int) -> LocalAddress:
+    """Return where a service is, as seen from its own machine; ``port`` is the default one.
+
+    Raises:
+        ConfigurationError: the file does not say its public URL.
+    """
+    host = str(fields.get("host", "127.0.0.1"))
+    # The service's own machine reaches it on its local address, whatever name the world knows it by.
+    local_host = "127.0.0.1" if host in {"0.0.0.0", "::"} else host  # noqa: S104 (compared, not bound)
+    public_url = text_field(fields, "url", path)
+    # A certificate names the public address, so a service that serves TLS itself is asked there.
+    serves_tls = "tls_certificate_file" in fields
+    url = public_url if serves_tls else f"http://{local_host}:{fields.get('port', port)}"
+    return LocalAddress(url, str(fields.get("audience") or public_url))
+
+
 def toml_text(fields: Mapping[str, Any]) -> str:
     """Write plain values as TOML; fields that are None are left out."""
     simple = {k: v for k, v in fields.items() if v is not None and not _is_table(v)}
@@ -229,14 +253,20 @@ def _value(value: Any) -> str:
     return "[" + ", ".join(_value(item) for item in value) + "]"
 
 
-def _make(folder: Path) -> None:
+def make_folder(folder: Path) -> None:
+    """Make a party's folder; raises ConfigurationError where that cannot be done."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ConfigurationError(f"cannot make the folder {folder}: {error.strerror}") from error
 
 
-def _write(path: Path, fields: Mapping[str, Any]) -> Path:
+def write_toml(path: Path, fields: Mapping[str, Any]) -> Path:
+    """Write a new file of plain values and return its path.
+
+    Raises:
+        ConfigurationError: the file exists already, or cannot be written.
+    """
     try:
         with path.open("x", encoding="utf-8") as file:
             file.write(toml_text(fields))

@@ -1,7 +1,7 @@
 """HTTP in plain values: what is asked, what came back. No library and no socket in here."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote
@@ -17,13 +17,26 @@ ANSWER_TIMEOUT_S = 30.0
 
 
 @dataclass(frozen=True)
+class Upload:
+    """A body that is read while it is sent, for files of any size.
+
+    ``open`` begins at the start each time: a request that is sent again reads its file again.
+    """
+
+    open: Callable[[], Iterator[bytes]]
+    size_bytes: int
+    content_type: str
+
+
+@dataclass(frozen=True)
 class HttpRequest:
     """One request to a service, below its base URL."""
 
     method: str
     path: str
     query: Mapping[str, str] = field(default_factory=dict)
-    body: bytes | None = None
+    body: bytes | Upload | None = None
+    """JSON, or a file's content."""
     signed: bool = True
     """Whether a bearer token of the caller's key goes with it."""
     timeout_s: float = ANSWER_TIMEOUT_S

@@ -18,7 +18,7 @@ from tacit_protocol.messages.release import Release
 from tacit_protocol.messages.study import Owner, Party, Study
 from tacit_protocol.privacy.guarantee import Budget
 from tacit_protocol.privacy.noise import NoiseSource
-from tacit_protocol.procedures.base import Procedure, Progress, StudyError
+from tacit_protocol.procedures.base import Procedure, Progress, StudyError, check_release
 
 CURATOR = "local.curator"
 """Name of the curator of a study in this process."""
@@ -55,7 +55,7 @@ def _held_by_senders(study: Study, tables: Sequence[Table]) -> dict[str, Table]:
 
 def _release(procedure: Procedure, study: Study, table: Table, noise: NoiseSource) -> Release:
     release = procedure.privatise(study, procedure.summarise(study, table), noise)
-    procedure.check_release(study, release)
+    check_release(procedure, study, release)
     return release
 
 

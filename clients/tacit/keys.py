@@ -1,6 +1,7 @@
 """Key files: private keys on disk that only their owner may read."""
 
 import os
+import secrets
 import stat
 from pathlib import Path
 
@@ -9,6 +10,9 @@ from tacit_protocol.signing.keys import PrivateKey, SignatureError
 
 KEY_MODE = 0o600
 """A key file may be read and written by its owner alone."""
+
+STORAGE_KEY_BYTES = 32
+"""AES-256."""
 
 
 def load_key(path: Path) -> PrivateKey:
@@ -33,6 +37,25 @@ def create_key(path: Path) -> PrivateKey:
         ConfigurationError: the file exists already (a key is never overwritten) or cannot be written.
     """
     key = PrivateKey.generate()
+    _write_secret(path, key.to_pem())
+    return key
+
+
+def create_storage_key(path: Path) -> None:
+    """Draw a key that encrypts data at rest, and write it to a new file of mode 0600: 64 hexadecimal digits.
+
+    Raises:
+        ConfigurationError: the file exists already (a key is never overwritten) or cannot be written.
+    """
+    _write_secret(path, secrets.token_hex(STORAGE_KEY_BYTES).encode() + b"\n")
+
+
+def readable_by_others(path: Path) -> bool:
+    """Whether the file's group or everyone may read it."""
+    return bool(path.stat().st_mode & (stat.S_IRGRP | stat.S_IROTH))
+
+
+def _write_secret(path: Path, content: bytes) -> None:
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, KEY_MODE)
     except FileExistsError as error:
@@ -40,10 +63,4 @@ def create_key(path: Path) -> PrivateKey:
     except OSError as error:
         raise ConfigurationError(f"cannot write the key file {path}: {error.strerror}") from error
     with os.fdopen(descriptor, "wb") as file:
-        file.write(key.to_pem())
-    return key
-
-
-def readable_by_others(path: Path) -> bool:
-    """Whether the file's group or everyone may read it."""
-    return bool(path.stat().st_mode & (stat.S_IRGRP | stat.S_IROTH))
+        file.write(content)

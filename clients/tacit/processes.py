@@ -14,7 +14,7 @@ from typing import Literal
 
 from tacit.errors import ServiceError
 
-ServiceKind = Literal["tester", "agent"]
+ServiceKind = Literal["tester", "agent", "curator"]
 
 STOP_TIMEOUT_S = 5.0
 """How long a service may take to end once asked; then it is killed, which its state survives by design."""

@@ -7,7 +7,7 @@ proxies nor credentials are taken from the environment.
 import asyncio
 import logging
 import ssl
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from types import TracebackType
 from typing import Protocol, Self
 
@@ -15,7 +15,7 @@ import httpx
 import tenacity
 
 from tacit.errors import ResponseError, TransportError
-from tacit.http import HttpRequest, HttpResponse
+from tacit.http import HttpRequest, HttpResponse, Upload
 
 ATTEMPTS_MAX = 4
 """How often a repeatable request is sent before giving up."""
@@ -92,18 +92,20 @@ class HttpTransport:
         return attempts(self._send_once, request)
 
     def _send_once(self, request: HttpRequest) -> HttpResponse:
-        outgoing = _outgoing(self._http, request, self._token)
+        body = request.body
+        content = body.open() if isinstance(body, Upload) else body
+        outgoing = _outgoing(self._http, request, self._token, content)
         try:
             answer = self._http.send(outgoing, stream=True)
             try:
-                body = _Capped(answer, request.size_bytes_max)
+                received = _Capped(answer, request.size_bytes_max)
                 for part in answer.iter_bytes():
-                    body.add(part)
+                    received.add(part)
             finally:
                 answer.close()
         except (httpx.TransportError, httpx.InvalidURL) as error:
             raise _lost(self._http.base_url, error) from error
-        return body.response()
+        return received.response()
 
     def close(self) -> None:
         """Close the connections."""
@@ -148,18 +150,20 @@ class AsyncHttpTransport:
         return await attempts(self._send_once, request)
 
     async def _send_once(self, request: HttpRequest) -> HttpResponse:
-        outgoing = _outgoing(self._http, request, self._token)
+        body = request.body
+        content = _without_blocking(body.open()) if isinstance(body, Upload) else body
+        outgoing = _outgoing(self._http, request, self._token, content)
         try:
             answer = await self._http.send(outgoing, stream=True)
             try:
-                body = _Capped(answer, request.size_bytes_max)
+                received = _Capped(answer, request.size_bytes_max)
                 async for part in answer.aiter_bytes():
-                    body.add(part)
+                    received.add(part)
             finally:
                 await answer.aclose()
         except (httpx.TransportError, httpx.InvalidURL) as error:
             raise _lost(self._http.base_url, error) from error
-        return body.response()
+        return received.response()
 
     async def close(self) -> None:
         """Close the connections."""
@@ -186,9 +190,17 @@ class _Capped:
 
 
 def _outgoing(
-    client: httpx.Client | httpx.AsyncClient, request: HttpRequest, token: TokenSource | None
+    client: httpx.Client | httpx.AsyncClient,
+    request: HttpRequest,
+    token: TokenSource | None,
+    content: bytes | Iterator[bytes] | AsyncIterator[bytes] | None,
 ) -> httpx.Request:
-    headers = {"content-type": "application/json"} if request.body is not None else {}
+    headers = {}
+    if isinstance(request.body, Upload):
+        # With its length stated, a file that is too large is refused before it is sent.
+        headers = {"content-type": request.body.content_type, "content-length": str(request.body.size_bytes)}
+    elif request.body is not None:
+        headers = {"content-type": "application/json"}
     if request.signed and token is not None:
         headers["authorization"] = "Bearer " + token()
     timeout = httpx.Timeout(request.timeout_s, connect=CONNECT_TIMEOUT_S)
@@ -196,10 +208,16 @@ def _outgoing(
         request.method,
         request.path,
         params=dict(request.query) or None,
-        content=request.body,
+        content=content,
         headers=headers,
         timeout=timeout,
     )
+
+
+async def _without_blocking(parts: Iterator[bytes]) -> AsyncIterator[bytes]:
+    """Read a file's parts in a thread, one after the other."""
+    while (part := await asyncio.to_thread(next, parts, None)) is not None:
+        yield part
 
 
 def _lost(base_url: httpx.URL, error: Exception) -> TransportError:

@@ -9,6 +9,7 @@ from tacit.errors import InputError
 if TYPE_CHECKING:
     from tacit.agent_client import AgentClient
     from tacit.client import Client
+    from tacit.curator_client import CuratorClient
 
 DIGEST_LENGTH = 64
 PREFIX_LENGTH_MIN = 4
@@ -36,20 +37,13 @@ def party_client(party_file: Path) -> "Client":
 def tester_client(tester_file: Path) -> "Client":
     """Return a client that uses the tester's own key, at the address that its tester.toml gives."""
     from tacit.client import Client
-    from tacit.configuration import TESTER_PORT, read_toml, text_field
+    from tacit.configuration import TESTER_PORT, local_address, read_toml, text_field
     from tacit.keys import load_key
 
     fields = read_toml(tester_file)
     key = load_key(tester_file.parent / text_field(fields, "key_file", tester_file))
-    host = str(fields.get("host", "127.0.0.1"))
-    # The tester's own machine reaches it on its local address, whatever name the world knows it by.
-    local_host = "127.0.0.1" if host in {"0.0.0.0", "::"} else host  # noqa: S104 (compared, not bound)
-    public_url = text_field(fields, "url", tester_file)
-    # A certificate names the public address, so a tester that serves TLS itself is asked there.
-    serves_tls = "tls_certificate_file" in fields
-    url = public_url if serves_tls else f"http://{local_host}:{fields.get('port', TESTER_PORT)}"
-    audience = str(fields.get("audience") or public_url)
-    return Client(url, key, audience=audience, tester_key=key.public_hex)
+    address = local_address(fields, tester_file, TESTER_PORT)
+    return Client(address.url, key, audience=address.audience, tester_key=key.public_hex)
 
 
 def agent_client(agent_file: Path) -> "AgentClient":
@@ -57,6 +51,20 @@ def agent_client(agent_file: Path) -> "AgentClient":
     from tacit.agent_client import AgentClient
 
     return AgentClient.from_configuration(agent_file)
+
+
+def owner_client(owner_file: Path) -> "CuratorClient":
+    """Return a client of the curator that an owner.toml names, for that owner."""
+    from tacit.curator_client import CuratorClient
+
+    return CuratorClient.of_owner(owner_file)
+
+
+def operator_client(curator_file: Path) -> "CuratorClient":
+    """Return a client that uses the curator's own key, at the address that its curator.toml gives."""
+    from tacit.curator_client import CuratorClient
+
+    return CuratorClient.of_operator(curator_file)
 
 
 def whole_digest(beginning: str, known: list[str]) -> str:

@@ -2,8 +2,9 @@
 # ruff: noqa: PLC0415 (imports wait until a command runs, so that --help is quick)
 
 import re
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -19,13 +20,20 @@ FIELDS = ("sequence", "at", "data_set", "kind", "study", "epsilon_micro", "delta
 def show(data_set: DataSet = None, config: AgentFile = AGENT_FILE, as_json: Json = False) -> None:
     """Show what was spent, when, on which study."""
     from tacit.command.connect import agent_client
-    from tacit.command.output import delta_text, epsilon_text, print_json, table
+    from tacit.command.output import print_json
 
     with agent_client(config) as client:
         entries = client.ledger(data_set)
     if as_json:
         print_json(entries)
         return
+    print_entries(entries)
+
+
+def print_entries(entries: Iterable[Mapping[str, Any]]) -> None:
+    """Print a ledger's entries."""
+    from tacit.command.output import delta_text, epsilon_text, table
+
     table(
         ("#", "At", "Data set", "What", "Epsilon", "Delta", "Epsilon spent so far"),
         [
@@ -87,34 +95,47 @@ def verify(
 ) -> None:
     """Check that no entry was changed, removed, added or reordered. Exit code 1 where one was."""
     from tacit.command.connect import agent_client
-    from tacit.command.output import epsilon_text, lines, print_json, table
-    from tacit.errors import InputError
+    from tacit.command.output import print_json
 
-    hashes = kept or []
-    if not all(re.fullmatch("[0-9a-f]{64}", one) for one in hashes):
-        raise InputError("--kept must be 64 hexadecimal digits, as this command shows them")
+    hashes = checked_hashes(kept or [])
     with agent_client(config) as client:
         report = client.verify_ledger(hashes)
     if as_json:
         print_json(report)
     else:
-        table(
-            ("Head hash", "Data set", "Entries", "Epsilon spent"),
-            [
-                (
-                    account["head_hash"],
-                    account["data_set"],
-                    account["entries"],
-                    epsilon_text(account["spent_micro"]),
-                )
-                for account in report["accounts"]
-            ],
-        )
-        lines(*(f"Damaged: {fault}" for fault in report["faults"]))
-        if report["ok"]:
-            lines("The ledger is whole. Keep the head hashes in another place: --kept compares them later.")
+        print_verification(report)
     if not report["ok"]:
         raise typer.Exit(1)
+
+
+def checked_hashes(hashes: list[str]) -> list[str]:
+    """Return the hashes; raises InputError where one is none."""
+    from tacit.errors import InputError
+
+    if not all(re.fullmatch("[0-9a-f]{64}", one) for one in hashes):
+        raise InputError("--kept must be 64 hexadecimal digits, as this command shows them")
+    return hashes
+
+
+def print_verification(report: Mapping[str, Any]) -> None:
+    """Print what checking a ledger has found."""
+    from tacit.command.output import epsilon_text, lines, table
+
+    table(
+        ("Head hash", "Data set", "Entries", "Epsilon spent"),
+        [
+            (
+                account["head_hash"],
+                account["data_set"],
+                account["entries"],
+                epsilon_text(account["spent_micro"]),
+            )
+            for account in report["accounts"]
+        ],
+    )
+    lines(*(f"Damaged: {fault}" for fault in report["faults"]))
+    if report["ok"]:
+        lines("The ledger is whole. Keep the head hashes in another place: --kept compares them later.")
 
 
 def _when(at: object) -> str:

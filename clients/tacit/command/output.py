@@ -23,10 +23,18 @@ TesterFile = Annotated[
 PartyFile = Annotated[
     Path, typer.Option("--party", envvar="TACIT_PARTY", help="The party.toml that says who you are.")
 ]
+CuratorFile = Annotated[
+    Path, typer.Option("--config", envvar="TACIT_CURATOR_CONFIG", help="The curator's curator.toml.")
+]
+OwnerFile = Annotated[
+    Path, typer.Option("--owner", envvar="TACIT_OWNER", help="The owner.toml that says who you are.")
+]
 
 AGENT_FILE = Path("agent.toml")
 TESTER_FILE = Path("tester.toml")
 PARTY_FILE = Path("party.toml")
+CURATOR_FILE = Path("curator.toml")
+OWNER_FILE = Path("owner.toml")
 
 EPSILON_UNITS, DELTA_UNITS = 10**6, 10**12
 
@@ -85,6 +93,24 @@ def progress(description: str, quiet: bool = False) -> Iterator[Callable[[float,
             bar.update(task, completed=part, description=step or description)
 
         yield report
+
+
+@contextmanager
+def upload_progress(
+    description: str, size_bytes: int, quiet: bool = False
+) -> Iterator[Callable[[int], None]]:
+    """Show a bar of bytes, with rate and time left, while the block runs; yields what takes the bytes sent.
+
+    There is none where ``quiet``, or where standard error is no terminal.
+    """
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+
+    errors = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=errors, transient=True, disable=quiet or not errors.is_terminal) as bar:
+        task = bar.add_task(description, total=size_bytes)
+        yield lambda sent: bar.update(task, completed=sent)
 
 
 def write_file(path: Path, data: bytes) -> None:

@@ -44,6 +44,7 @@ def print_result(result: Result) -> None:
         case DecisionResult():
             lines(
                 f"Verdict: {result.finding} (level {result.alpha:g})",
+                *_variables(result),
                 f"  {result.method}",
                 "  the decision alone is private: there is no statistic and no p-value to show",
             )
@@ -66,6 +67,13 @@ def _print_two_sample(result: TwoSampleResult) -> None:
         f"Verdict: {decision} (p = {result.pvalue:.3g}, level {result.alpha:g})",
         f"  statistic {result.statistic:.5g}; {result.method}",
     )
+
+
+def _variables(result: DecisionResult) -> tuple[str, ...]:
+    """Name the variables of a test of independence; columns that count as one are in brackets."""
+    variables = result.verdict.get("variables") or ()
+    words = (names[0] if len(names) == 1 else f"({', '.join(names)})" for names in variables)
+    return (f"  of {', '.join(words)}",) if variables else ()
 
 
 def _print_estimates(result: TwoSampleResult) -> None:

@@ -14,7 +14,7 @@ from tacit.command.output import (
 from tacit.command.result_view import print_result, result_fields
 from tacit.draft import PreparedStudy
 from tacit.errors import printable
-from tacit.results import StudyVerdict, study_verdict
+from tacit.results import StudyVerdict, decides_only, study_verdict
 from tacit_protocol.domain.columns import Column, NumericColumn
 from tacit_protocol.messages.study import Study
 
@@ -37,7 +37,7 @@ def print_prepared(prepared: PreparedStudy) -> None:
     """Print what a study would cost and release."""
     study, budget = prepared.study, prepared.guarantee.budget
     spent = f"epsilon {epsilon_text(budget.epsilon_micro)}, delta {delta_text(budget.delta_pico)}"
-    what = _what_leaves(prepared.numbers_released)
+    what = _what_leaves(prepared)
     lines(
         f"{study.title}",
         f"  every owner spends {spent}, and sends {what}"
@@ -140,8 +140,10 @@ def print_verified(verified: "VerifiedTranscript", tester_key: str | None) -> No
         lines("Check that these are the keys you know; --tester-key checks the tester's.")
 
 
-def _what_leaves(numbers_released: int) -> str:
-    return f"{numbers_released} noisy numbers" if numbers_released else "one decision and no number"
+def _what_leaves(prepared: PreparedStudy) -> str:
+    if decides_only(prepared.study):
+        return "one private decision, and no number"
+    return f"{prepared.numbers_released} noisy numbers"
 
 
 def _who_sent(study: Study, releases: int) -> str:

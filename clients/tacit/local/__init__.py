@@ -5,6 +5,7 @@ noise comes from the operating system's randomness, as in an agent. Nothing here
 real people need a federation.
 """
 
+from tacit.local.independence import joint_independence
 from tacit.local.two_sample import kernel_two_sample
 from tacit.locations import OptimisedLocations, optimise_locations
 from tacit.planning import PowerPlan, plan_power
@@ -15,6 +16,7 @@ __all__ = [
     "OptimisedLocations",
     "PowerPlan",
     "TwoSampleResult",
+    "joint_independence",
     "kernel_two_sample",
     "optimise_locations",
     "plan_power",

@@ -8,7 +8,7 @@ since nothing finer than it is private.
 from tacit.results.comparison import Comparison, LocationComparison
 from tacit.results.decision import DecisionResult
 from tacit.results.generic import ProcedureResult
-from tacit.results.registry import RESULTS, Result, result_of
+from tacit.results.registry import RESULTS, Result, decides_only, result_of
 from tacit.results.study_verdict import StudyVerdict, study_verdict
 from tacit.results.two_sample import TwoSampleResult
 
@@ -21,6 +21,7 @@ __all__ = [
     "Result",
     "StudyVerdict",
     "TwoSampleResult",
+    "decides_only",
     "result_of",
     "study_verdict",
 ]

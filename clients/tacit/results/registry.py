@@ -45,6 +45,11 @@ def _curated_two_sample(study: Study, verdict: Mapping[str, Any]) -> TwoSampleRe
     )
 
 
+def decides_only(study: Study) -> bool:
+    """Whether the study's release is a decision, and no number leaves at all."""
+    return study.procedure == "joint_independence" or study.parameters.get("release") == "permutation"
+
+
 RESULTS: dict[str, Callable[[Study, Mapping[str, Any]], Result]] = {
     "kernel_two_sample": two_sample_result,
     "curated_two_sample": _curated_two_sample,

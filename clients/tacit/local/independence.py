@@ -1,0 +1,110 @@
+"""The joint independence test in one process, at one owner that holds all columns."""
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import numpy.typing as npt
+
+from tacit.array_table import ArrayTable
+from tacit.in_process import local_study, run, seed_text
+from tacit.local.variables import Missing, read_variables
+from tacit.results import DecisionResult
+from tacit_protocol.domain.table import Table
+from tacit_protocol.messages.study import Study
+from tacit_protocol.privacy.noise import OpenDPNoise
+from tacit_protocol.procedures.base import Progress
+from tacit_protocol.procedures.joint_independence import JointIndependence, PermutedStatistics
+
+OWNER = "owner"
+"""Name of the one owner."""
+
+
+class _Watched(JointIndependence):
+    """Tells how far the permutations are."""
+
+    def __init__(self, progress: Progress | None) -> None:
+        self._progress = progress
+
+    def summarise(self, study: Study, table: Table, *_: Any) -> PermutedStatistics:
+        return super().summarise(study, table, self._progress)
+
+
+def joint_independence(
+    *variables: Any,
+    epsilon: float,
+    delta: float = 0.0,
+    alpha: float = 0.05,
+    n_permutations: int | None = None,
+    kernel: Literal["gaussian", "laplacian"] = "gaussian",
+    bandwidth: float | Sequence[float] | None = None,
+    bounds: Any = None,
+    units: npt.ArrayLike | None = None,
+    missing: Missing = "refuse",
+    seed: int | None = None,
+    names: Sequence[str] | None = None,
+    progress: Progress | None = None,
+    **parameters: Any,
+) -> DecisionResult:
+    """Test privately whether two or more variables are jointly independent (dpdHSIC).
+
+    The null hypothesis is that the joint distribution is the product of the variables' own. Variables that
+    are independent in pairs may be jointly dependent, and the test sees it.
+
+    Args:
+        variables: at least two, over the same rows: each an array (n,) or (n, D), numbers or categories, or a
+            column or a table of pandas, Polars or Arrow. A variable of several columns counts as one.
+        epsilon: budget to spend, greater than 0.
+        delta: budget to spend, in [0, 1).
+        alpha: level of the test, in (0, 0.5); at least 1 / (n_permutations + 1).
+        n_permutations: random permutations; chosen by the procedure by default.
+        kernel: kernel of numeric columns; categories are compared for equality.
+        bandwidth: kernel bandwidth, in units of the scaled columns, where 1 is a column's whole range; or
+            several, whose kernels are averaged; chosen by the procedure by default.
+        bounds: what is publicly known: a list with each variable's bounds, a (lower, upper) pair or a list of
+            levels; or by column name; or an array (columns, 2); or one pair for every column. Never taken
+            from the data.
+        units: (n,), each row's privacy unit; by default every row is a unit.
+        missing: "refuse" raises where a value is missing; "encode" does what studies do: a missing number
+            becomes the middle of its bounds, a missing category a level of its own.
+        seed: fixes the permutations. Never the noise: two calls may decide differently.
+        names: the variables' names, by default x1, x2, ... or a table's columns.
+        progress: called with the part done, in [0, 1], and the step.
+        parameters: further parameters of the procedure, such as ``category_similarity``.
+
+    Returns:
+        A frozen decision: ``reject`` and nothing finer, because nothing finer is private.
+
+    Raises:
+        InputError: the variables or the bounds cannot be used; the message says what to change.
+        StudyRefusedError: the procedure does not take these parameters, or so many rows.
+
+    Example:
+        >>> import numpy as np, tacit.local
+        >>> rng = np.random.default_rng(1)
+        >>> x, y = rng.choice([-1.0, 1.0], (2, 2000))
+        >>> result = tacit.local.joint_independence(x, y, x * y, epsilon=5, bounds=(-1, 1), seed=1)
+        >>> result.reject
+        True
+    """
+    read = read_variables(variables, bounds, names, missing)
+    chosen: dict[str, Any] = {
+        "groups": [list(group) for group in read.groups],
+        "kernel": kernel,
+        "bandwidth": list(bandwidth) if isinstance(bandwidth, Sequence) else bandwidth,
+        "permutations": n_permutations,
+    }
+    procedure = _Watched(progress)
+    study = local_study(
+        procedure.name,
+        read.domain,
+        [OWNER],
+        chosen | parameters,
+        epsilon=epsilon,
+        delta=delta,
+        alpha=alpha,
+        seed=seed_text(seed),
+    )
+    result = run(procedure, study, [ArrayTable.of(read.sample, read.domain, units)], OpenDPNoise())
+    if not isinstance(result, DecisionResult):
+        raise TypeError("joint_independence has a result that is no decision")
+    return result

@@ -1,0 +1,151 @@
+"""Variables as users hold them (one array, column or table for each), made into one sample with bounds."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import narwhals.stable.v1 as nw
+import numpy as np
+
+from tacit.bounds import MISSING_ADVICE, domain_of
+from tacit.errors import InputError
+from tacit.frames import Sample, read_samples
+from tacit_protocol.domain.columns import CategoricalColumn, Column, Domain, NumericColumn
+
+Missing = Literal["refuse", "encode"]
+
+
+@dataclass(frozen=True)
+class Variables:
+    """Variables over the same rows: their columns side by side, and which belong to which variable."""
+
+    sample: Sample
+    domain: Domain
+    groups: tuple[tuple[str, ...], ...]
+
+
+def read_variables(
+    variables: Sequence[Any], bounds: Any, names: Sequence[str] | None, missing: Missing
+) -> Variables:
+    """Read variables that have the same rows.
+
+    Args:
+        variables: each an array (n,) or (n, D), or a column or a table of pandas, Polars or Arrow.
+        bounds: a list with each variable's bounds, or anything that
+            :func:`~tacit.bounds.domain_of` takes for all columns.
+        names: the variables' names; by default x1, x2, ... for arrays, and a table's own for its columns.
+        missing: whether a missing value is refused, or encoded as studies do.
+
+    Raises:
+        InputError: the variables cannot be used as they are; the message says what to change.
+    """
+    if len(variables) < 2:
+        raise InputError("pass at least two variables: independence is a question about several")
+    listed = [f"x{index}" for index in range(1, len(variables) + 1)] if names is None else list(names)
+    if len(listed) != len(variables):
+        raise InputError(f"names holds {len(listed)} names for {len(variables)} variables: pass one for each")
+    read = [
+        _read(variable, name, named=names is not None)
+        for variable, name in zip(variables, listed, strict=True)
+    ]
+    _require_same_rows(read, listed)
+    groups = tuple(tuple(sample.columns) for sample in read)
+    columns = [name for group in groups for name in group]
+    if len(set(columns)) != len(columns):
+        raise InputError("two variables have a column of the same name: pass names=, one for each variable")
+    domain = _domain(bounds, read, columns)
+    joined = Sample({name: values for sample in read for name, values in sample.columns.items()})
+    if missing == "refuse":
+        _require_complete(joined, domain, dict(zip(columns, _owners_of(groups, listed), strict=True)))
+    elif missing != "encode":
+        raise InputError('missing must be "refuse" or "encode"')
+    return Variables(joined, domain, groups)
+
+
+def _read(variable: Any, name: str, named: bool) -> Sample:
+    column = _as_column(variable)
+    if column is not None:
+        label, values = column
+        read = read_samples([values], None)[0]
+        return Sample({name if named or label is None else label: next(iter(read.columns.values()))})
+    sample = read_samples([variable], None)[0]
+    if not named and not isinstance(variable, np.ndarray | list | tuple):
+        return sample
+    if len(sample.columns) == 1:
+        return Sample({name: next(iter(sample.columns.values()))})
+    return Sample({f"{name}.{own.removeprefix('x')}": values for own, values in sample.columns.items()})
+
+
+def _as_column(variable: Any) -> tuple[str | None, Any] | None:
+    """Return the name and the values of a pandas, Polars or Arrow column; None for everything else."""
+    if isinstance(variable, np.ndarray | list | tuple):
+        return None
+    try:
+        series = nw.from_native(variable, series_only=True)
+    except TypeError:
+        return None
+    label = series.name if isinstance(series.name, str) and series.name else None
+    return label, series.to_frame().to_native()
+
+
+def _require_same_rows(read: Sequence[Sample], names: Sequence[str]) -> None:
+    for sample, name in zip(read[1:], names[1:], strict=True):
+        if sample.rows != read[0].rows:
+            raise InputError(
+                f"{name} has {sample.rows} rows and {names[0]} has {read[0].rows}: every variable must "
+                "describe the same rows, in the same order"
+            )
+
+
+def _owners_of(groups: Sequence[Sequence[str]], names: Sequence[str]) -> list[str]:
+    return [name for group, name in zip(groups, names, strict=True) for _ in group]
+
+
+def _domain(bounds: Any, read: Sequence[Sample], columns: Sequence[str]) -> Domain:
+    if not isinstance(bounds, list | tuple) or not _one_for_each(bounds, len(read), len(columns)):
+        if _are_levels(bounds):
+            bounds = {name: list(bounds) for name in columns}
+        return domain_of(bounds, columns)
+    if any(bound is None for bound in bounds):
+        raise InputError(f"a variable has no bounds: {MISSING_ADVICE}")
+    found: list[Column] = []
+    for bound, sample in zip(bounds, read, strict=True):
+        own = {name: list(bound) for name in sample.columns} if _are_levels(bound) else bound
+        if isinstance(own, NumericColumn | CategoricalColumn):
+            own = {name: own.model_copy(update={"name": name}) for name in sample.columns}
+        found += domain_of(own, list(sample.columns)).columns
+    return domain_of({column.name: column for column in found}, columns)
+
+
+def _one_for_each(bounds: Sequence[Any], variables: int, columns: int) -> bool:
+    """Tell bounds of each variable from one pair, or one list of levels, for every column."""
+    scalars = all(isinstance(bound, str) or np.isscalar(bound) for bound in bounds)
+    if scalars or (len(bounds) != variables and len(bounds) == columns):
+        return False
+    if len(bounds) != variables:
+        raise InputError(f"bounds holds {len(bounds)} items for {variables} variables: pass one for each")
+    return True
+
+
+def _are_levels(bound: Any) -> bool:
+    return (
+        not isinstance(bound, str | Mapping | Domain)
+        and isinstance(bound, Sequence | np.ndarray)
+        and len(bound) > 0
+        and all(isinstance(value, str) for value in bound)
+    )
+
+
+def _require_complete(sample: Sample, domain: Domain, variable_of: Mapping[str, str]) -> None:
+    gaps = [column.name for column in domain.numeric if not np.isfinite(sample.numeric(column.name)).all()]
+    gaps += [
+        column.name
+        for column in domain.categorical
+        if any(value is None for value in sample.categorical(column.name))
+    ]
+    if gaps:
+        name = variable_of[gaps[0]]
+        raise InputError(
+            f"{name} holds missing values (NaN, an infinity or None): leave those rows out of every "
+            'variable, or pass missing="encode" to treat them as studies do'
+        )
