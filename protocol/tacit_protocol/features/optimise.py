@@ -29,6 +29,10 @@ ROWS_MAX = 2000
 """Public rows of each sample behind one gradient: with more the optimum moves by less than tests can tell."""
 
 
+CRITERION_MIN = 1e-200
+"""A criterion that is not larger is 0: the features do not tell the two samples apart at all."""
+
+
 class NoDifferenceError(ValueError):
     """The two public samples look the same to the features: there is nothing to optimise for."""
 
@@ -86,6 +90,8 @@ def optimise(
         ends.append((_value(choices, end, held_out, test), fitted, end))
         if progress is not None:
             progress((number + 1) / starts)
+    if max(fitted for _, fitted, _ in ends) <= 2 * CRITERION_MIN:
+        raise NoDifferenceError("the two public samples look the same to these features")
     best, fitted, end = max(ends, key=lambda found: found[0])
     contrast = choices.contrast(end, held_out, test)
     # Of paired rows the difference has next to no sampling error: nothing is taken off for it.
@@ -118,8 +124,9 @@ def _sampling_ratio(rows: Pair, test: PlannedTest) -> float:
 def _climb(choices: Choices, start: FloatVector, fit: Pair, test: PlannedTest) -> tuple[FloatVector, float]:
     def descend(vector: FloatVector) -> tuple[float, FloatVector]:
         value, gradient = choices.criterion(vector, fit, test)
-        if not value > 0:
-            raise NoDifferenceError("the two public samples look the same to these features")
+        if not value > CRITERION_MIN:
+            # Far from all rows the kernel underflows: a step to turn back from.
+            return -math.log(CRITERION_MIN), np.zeros_like(vector)
         # The logarithm: steps then do not depend on the scale of the criterion.
         return -math.log(value), -gradient / value
 
