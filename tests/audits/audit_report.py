@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from audited_procedures import CASES
 from lower_bound import Scored, audit, epsilon_of_mu
 from mechanism_cases import CASES as MECHANISM_CASES
-from release_audit import Runs, moved_in_noise, promised, recorded, release
+from release_audit import moved_in_noise, promised, release, scored_runs
 
 from tacit_protocol.privacy.noise import OpenDPNoise
 
@@ -39,10 +39,10 @@ def rows() -> Iterator[str]:
         if not audited.black_box:
             continue
         one, other = (release(audited.study, table) for table in audited.neighbours(0))
-        calls = [recorded(audited.study, table) for table in audited.neighbours(0)]
         budget = audited.study.budget
         claim = budget.epsilon, budget.delta, promised(one).gaussian
-        yield row(name, Runs(calls[0], calls[1], noise), claim, moved_in_noise(one, other).gaussian)
+        reached = moved_in_noise(one, other).gaussian
+        yield row(name, scored_runs(audited, noise), claim, reached)
 
 
 def main() -> None:

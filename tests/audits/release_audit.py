@@ -13,6 +13,8 @@ from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
+from decision_audit import DecisionRuns, summarise, threshold_move
+from lower_bound import Scored
 
 from tacit_protocol.domain.columns import Domain
 from tacit_protocol.domain.table import EncodedChunk
@@ -20,6 +22,7 @@ from tacit_protocol.messages.release import Release
 from tacit_protocol.messages.study import Study
 from tacit_protocol.privacy.events import GaussianEvent, LaplaceEvent
 from tacit_protocol.privacy.noise import NoiseSource
+from tacit_protocol.privacy.permutation_test import decision_xi
 from tacit_protocol.procedures.registry import procedure_named
 
 Floats = npt.NDArray[np.float64]
@@ -88,7 +91,7 @@ class Recorder:
 def release(asked: Study, table: FixedTable, noise: NoiseSource | None = None) -> Release:
     """One owner's release, exact unless noise is handed in."""
     procedure = procedure_named(asked.procedure)
-    return procedure.privatise(asked, procedure.summarise(asked, table), noise or Recorder())
+    return procedure.privatise(asked, summarise(asked, table), noise or Recorder())
 
 
 def recorded(asked: Study, table: FixedTable) -> list[Call]:
@@ -124,7 +127,12 @@ def moved_in_noise(one: Release, other: Release) -> Moved:
 
 
 def promised(one: Release) -> Moved:
-    """What the release's mechanism events allow: mu of all Gaussian events, epsilon of all Laplace ones."""
+    """What the release's mechanism events allow: mu of all Gaussian events, epsilon of all Laplace ones.
+
+    Of a decision, the pure epsilon that it stands for.
+    """
+    if one.decision is not None:
+        return Moved(0.0, decision_xi(one.guarantee.budget))
     events = one.guarantee.events
     gaussian = sum(e.noise_multiplier**-2 for e in events if isinstance(e, GaussianEvent))
     laplace = sum(1 / e.noise_multiplier for e in events if isinstance(e, LaplaceEvent))
@@ -137,10 +145,25 @@ def largest_move(case: ReleaseCase) -> tuple[Moved, Moved]:
     allowed = Moved(0.0, 0.0)
     for index in range(case.tables):
         one, two = (release(case.study, table) for table in case.neighbours(index))
-        moved = moved_in_noise(one, two)
+        moved = moved_in_noise(one, two) if one.decision is None else moved_in_decision(case, index)
         gaussian, laplace = max(gaussian, moved.gaussian), max(laplace, moved.laplace)
         allowed = promised(one)
     return Moved(gaussian, laplace), allowed
+
+
+def moved_in_decision(case: ReleaseCase, index: int) -> Moved:
+    """Distance of the integers behind two decisions, in Laplace scales."""
+    (one,), (two,) = (recorded(case.study, table) for table in case.neighbours(index))
+    assert (one.mechanism, one.scale) == (two.mechanism, two.scale) == ("laplace", one.scale)
+    return Moved(0.0, threshold_move(one.values, two.values, one.scale))
+
+
+def scored_runs(case: ReleaseCase, noise: NoiseSource) -> Scored:
+    """Independent runs of the case's release on its first pair of neighbours."""
+    one, other = case.neighbours(0)
+    if release(case.study, one).decision is not None:
+        return DecisionRuns(case.study, (summarise(case.study, one), summarise(case.study, other)), noise)
+    return Runs(recorded(case.study, one), recorded(case.study, other), noise)
 
 
 class Runs:

@@ -12,7 +12,7 @@ from audited_procedures import CASES
 from lower_bound import Audited, audit, clopper_pearson, epsilon_of_mu, exceeds
 from mechanism_cases import CASES as MECHANISM_CASES
 from mechanism_cases import MechanismCase, TooNarrow
-from release_audit import Runs, promised, recorded, release
+from release_audit import promised, release, scored_runs
 from scipy.special import ndtr
 
 from tacit_protocol.privacy.calibration import gaussian_delta
@@ -24,6 +24,9 @@ LONG = os.environ.get("TACIT_LONG") == "1"
 
 MECHANISM_RUNS = 200_000 if LONG else 50_000
 RELEASE_RUNS = 200_000 if LONG else 10_000
+DECISION_SHARE = 10
+"""Decisions are run as often divided by this: each draws noise for a hundred statistics."""
+
 FINE_RUNS = 2_000_000
 """Runs that tell a mu of 0.268 apart to 2 %: what a 5 % excess at epsilon 1 needs."""
 
@@ -40,13 +43,6 @@ class NormalShift:
         return self._rng.standard_normal(runs) + (self._mu if other else 0.0)
 
 
-def runs_of(name: str, noise: NoiseSource) -> Runs:
-    """Runs of the case's release on the pair of tables that lie farthest apart."""
-    case = CASES[name]
-    one, other = case.neighbours(0)
-    return Runs(recorded(case.study, one), recorded(case.study, other), noise)
-
-
 def mechanism_exceeds(case: MechanismCase, noise: NoiseSource, runs: int) -> bool:
     return exceeds(
         case.runs(noise), runs=runs, pilot=runs // 4, delta=case.delta, epsilon=case.epsilon, mu=case.mu
@@ -56,8 +52,10 @@ def mechanism_exceeds(case: MechanismCase, noise: NoiseSource, runs: int) -> boo
 def release_exceeds(name: str, noise: NoiseSource, runs: int) -> bool:
     case = CASES[name]
     budget = case.study.budget
-    mu = promised(release(case.study, case.neighbours(0)[0])).gaussian or None
-    scored = runs_of(name, noise)
+    released = release(case.study, case.neighbours(0)[0])
+    mu = promised(released).gaussian or None
+    runs = runs if released.decision is None else runs // DECISION_SHARE
+    scored = scored_runs(case, noise)
     return exceeds(scored, runs=runs, pilot=runs // 4, delta=budget.delta, epsilon=budget.epsilon, mu=mu)
 
 

@@ -1,0 +1,93 @@
+"""What an attacker with many runs can prove about a private decision, and what its noise has to hide.
+
+The neighbours of the first test are the worst that the sensitivities allow: the observed statistic rises by
+all that it may while the permuted ones fall by all that they may. Right noise is called wrong with
+probability below 1e-9 (lower_bound.py).
+"""
+
+import os
+from dataclasses import dataclass
+
+import joint_independence_cases
+import numpy as np
+import pytest
+from decision_audit import BulkNoise
+from lower_bound import audit, exceeds
+from mechanism_cases import TooNarrow
+from release_audit import largest_move
+
+from tacit_protocol.privacy.guarantee import Budget
+from tacit_protocol.privacy.noise import NoiseSource, OpenDPNoise
+from tacit_protocol.privacy.permutation_test import permutation_decision
+from tacit_protocol.procedures import joint_independence
+
+pytestmark = pytest.mark.timeout(1800)
+
+LONG = os.environ.get("TACIT_LONG") == "1"
+
+RUNS = 200_000 if LONG else 20_000
+
+OBSERVED, PERMUTED = 0.002, 0.005
+"""Sensitivities of the observed statistic and of the permuted ones."""
+
+AWAY = OBSERVED + PERMUTED
+"""Two scales of the noise at epsilon 2: far enough that the tails of the noise decide, where it says most."""
+
+LEVEL = 0.4
+"""Of three statistics the observed one has to be the largest: three draws a run."""
+
+
+@dataclass
+class WorstDecisions:
+    """Decisions on the two neighbours: (0, Delta', Delta') and (Delta, 0, 0), AWAY added to permuted ones."""
+
+    budget: Budget
+    noise: NoiseSource
+
+    def __post_init__(self) -> None:
+        self.noise = BulkNoise(self.noise)
+
+    def scores(self, other: bool, runs: int) -> np.typing.NDArray[np.float64]:
+        values = np.array([OBSERVED, AWAY, AWAY] if other else [0.0, PERMUTED + AWAY, PERMUTED + AWAY])
+        decisions = (
+            permutation_decision(
+                values, OBSERVED, LEVEL, self.budget, self.noise, permuted_sensitivity=PERMUTED
+            )
+            for _ in range(runs)
+        )
+        return np.fromiter(map(float, decisions), dtype=np.float64, count=runs)
+
+
+def decision_exceeds(budget: Budget, noise: NoiseSource) -> bool:
+    return exceeds(
+        WorstDecisions(budget, noise),
+        runs=RUNS,
+        pilot=RUNS // 4,
+        delta=budget.delta,
+        epsilon=budget.epsilon,
+        mu=None,
+    )
+
+
+@pytest.mark.parametrize("delta", [0.0, 0.05])
+def test_no_attack_proves_more_than_a_decision_claims(delta: float) -> None:
+    assert not decision_exceeds(Budget.of(2, delta), OpenDPNoise())
+
+
+def test_a_decision_with_noise_too_narrow_is_flagged() -> None:
+    """Five percent by the 200 000 runs of ``make audit``, a quarter by those of ``make test``."""
+    assert decision_exceeds(Budget.of(2, 0), TooNarrow(OpenDPNoise(), 0.95 if LONG else 0.75))
+
+
+def test_nearly_all_of_the_claim_can_be_proved() -> None:
+    """The noise is not larger than the proof needs."""
+    found = audit(WorstDecisions(Budget.of(2, 0), OpenDPNoise()), 0.0, runs=RUNS, pilot=RUNS // 4)
+    assert found.epsilon > (1.85 if LONG else 1.6)
+
+
+def test_calibrating_to_the_observed_statistic_alone_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sharper bound holds for the data as they are; permuted data move by more."""
+    observed = joint_independence.observed_sensitivity
+    monkeypatch.setattr(joint_independence, "permuted_sensitivity", observed)
+    moved, allowed = largest_move(joint_independence_cases.CASES["2 variables"])
+    assert moved.laplace > 1.05 * allowed.laplace
