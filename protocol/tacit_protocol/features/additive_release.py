@@ -64,12 +64,13 @@ class AdditiveRelease:
         """Return the grid for so many units; raises ValueError where there are too many."""
         return grid_bits(units, self._pairwise is not None)
 
-    def sum(self, table: Table) -> AdditiveSums:
+    def sum(self, table: Table, bits: int | None = None) -> AdditiveSums:
         """Sum the units' contributions exactly, in constant memory.
 
-        Raises UnitCountError where the units are not ``table.units``.
+        ``bits`` is the grid, by default the finest for the table's units. Raises UnitCountError where the
+        units are not ``table.units``.
         """
-        bits = self.bits(table.units)
+        bits = self.bits(table.units) if bits is None else bits
         columns = ExactSum(self.features.column_wise.dimension, bits, products=False)
         pairs = None if self._pairwise is None else _PairSums(self._pairwise, bits)
         for chunk in table.chunks():

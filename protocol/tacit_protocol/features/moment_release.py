@@ -88,9 +88,12 @@ class MomentRelease:
         """Return the grid for so many units; raises ValueError where there are too many."""
         return grid_bits(units, self.shares.second > 0)
 
-    def sum(self, table: Table) -> FeatureSums:
-        """Sum the units' features, and their outer products where the second moment has a share."""
-        return sum_features(self.features, table, products=self.shares.second > 0)
+    def sum(self, table: Table, bits: int | None = None) -> FeatureSums:
+        """Sum the units' features, and their outer products where the second moment has a share.
+
+        ``bits`` is the grid, by default the finest for the table's units.
+        """
+        return sum_features(self.features, table, products=self.shares.second > 0, bits=bits)
 
     def parts(self, units: int, sums: FeatureSums | None = None) -> tuple[SumPart, ...]:
         """Lay the release out; without ``sums`` the values are zeros, to know shapes and noise alone."""

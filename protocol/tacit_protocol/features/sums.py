@@ -48,16 +48,19 @@ def second_moment_sensitivity(features: FeatureMap, bits: int) -> float:
     return features.second_moment_diameter + 2 * (2 * features.norm * error + error**2)
 
 
-def sum_features(features: FeatureMap, table: Table, *, products: bool) -> FeatureSums:
+def sum_features(
+    features: FeatureMap, table: Table, *, products: bool, bits: int | None = None
+) -> FeatureSums:
     """Sum the units' average features, and their outer products where ``products``.
 
-    Memory does not grow with the table. Raises UnitCountError where the units are not ``table.units``.
+    ``bits`` is the grid, by default the finest for the table's units. Memory does not grow with the table.
+    Raises UnitCountError where the units are not ``table.units``.
     """
-    bits = grid_bits(table.units, products)
+    bits = grid_bits(table.units, products) if bits is None else bits
     sums = ExactSum(features.dimension, bits, products)
     for chunk in table.chunks():
-        for contributions in _contributions(features, chunk, bits):
-            sums.add(contributions)
+        for rows in contributions(features, chunk, bits):
+            sums.add(rows)
     if sums.units != table.units:
         raise UnitCountError("the data changed while they were read")
     return FeatureSums(
@@ -100,7 +103,8 @@ def unit_slices(
         first = last
 
 
-def _contributions(features: FeatureMap, chunk: EncodedChunk, bits: int) -> Iterator[FloatMatrix]:
+def contributions(features: FeatureMap, chunk: EncodedChunk, bits: int) -> Iterator[FloatMatrix]:
+    """Yield the contributions of a chunk's units, (units, dimension) each, before rounding to the grid."""
     if chunk.unit is None:
         for rows in row_slices(chunk, features.dimension):
             yield features(rows)

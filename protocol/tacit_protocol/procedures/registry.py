@@ -1,11 +1,12 @@
 """The registry of procedures: services, SDK, command and pages learn of a procedure here."""
 
 from tacit_protocol.procedures.base import Procedure, StudyError
+from tacit_protocol.procedures.curated_two_sample import CuratedTwoSample
 from tacit_protocol.procedures.joint_independence import JointIndependence
 from tacit_protocol.procedures.kernel_two_sample import KernelTwoSample
 
 PROCEDURES: dict[str, Procedure] = {
-    procedure.name: procedure for procedure in (KernelTwoSample(), JointIndependence())
+    procedure.name: procedure for procedure in (KernelTwoSample(), CuratedTwoSample(), JointIndependence())
 }
 
 

@@ -1,0 +1,606 @@
+"""The kernel two-sample test at a trusted curator, who holds both samples and adds noise once.
+
+Three releases (docs/mathematics/trusted-curator.md): ``mean-covariance``, the private difference of the
+samples' mean features with what its null distribution needs (P0's TCMC, sharpened); ``statistic``, one noisy
+statistic (P0's TCS with a sensitivity that holds); ``permutation``, the private decision of a permutation
+test (dpMMD of Kim and Schrab). P0 is Raj, Law, Sejdinovic and Park, *A differentially private kernel
+two-sample test*. Replacing one individual replaces one unit of one sample.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Any, ClassVar, Literal, cast
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import BaseModel, Field, SerializerFunctionWrapHandler, model_serializer
+from scipy.special import ndtri
+
+from tacit_protocol.domain.table import PooledTable, Table
+from tacit_protocol.features.additive_release import AdditiveRelease
+from tacit_protocol.features.base import FeatureMap
+from tacit_protocol.features.choice import (
+    FeatureParameters,
+    acting_parameters,
+    additive_features,
+    idle_parameter,
+    kernel_features,
+)
+from tacit_protocol.features.curated_release import (
+    MOMENT_CENTRE_SHARE,
+    CuratedAdditiveRelease,
+    CuratedMomentRelease,
+    CuratedSums,
+    centre_share,
+)
+from tacit_protocol.features.kernels import ProductKernel
+from tacit_protocol.features.moment_release import MEAN, MomentRelease, MomentShares, read_second_moment
+from tacit_protocol.features.paired_release import PairedRelease, UnequalSamplesError
+from tacit_protocol.features.public_choices import BANDWIDTH_POINTS, draw_locations, median_distance
+from tacit_protocol.features.sums import FeatureSums
+from tacit_protocol.messages.release import Release
+from tacit_protocol.messages.study import PartyName, Study
+from tacit_protocol.privacy.events import GaussianEvent
+from tacit_protocol.privacy.gaussian_sums import (
+    LayoutError,
+    SensitivityError,
+    SumPart,
+    check_layout,
+    gaussian_guarantee,
+    halved_guarantee,
+    noise_scales,
+    release_sums,
+)
+from tacit_protocol.privacy.guarantee import Guarantee
+from tacit_protocol.privacy.noise import NoiseError, NoiseSource
+from tacit_protocol.privacy.permutation_test import (
+    decision_guarantee,
+    decision_xi,
+    permutation_decision,
+    rank_max,
+)
+from tacit_protocol.privacy.vector import COORDINATES_MAX
+from tacit_protocol.procedures.base import Progress, ReleaseError, StudyError, parse_parameters
+from tacit_protocol.statistics.curated_means import CuratedMeans
+from tacit_protocol.statistics.curated_test import CuratedFinding, MomentTest, additive_finding
+from tacit_protocol.statistics.named_groups import GroupComparison, named_groups
+from tacit_protocol.statistics.paired import paired_test
+from tacit_protocol.statistics.permuted_means import (
+    PermutationSizeError,
+    PermutedFeatures,
+    PermutedKernel,
+    draw_choices,
+)
+from tacit_protocol.statistics.power import DETECTABLE_MAX, detectable_difference, detectable_squared_mmd
+from tacit_protocol.statistics.private_statistic import STATISTIC, ExactStatistic, RidgeRelease
+from tacit_protocol.statistics.ridge import ridge_pvalue
+from tacit_protocol.statistics.witness import LocationDifference, MeanEmbedding, location_differences
+from tacit_protocol.strict import StrictModel
+
+MEAN_SHARE = 0.9
+"""Part of mu^2 for the means where a second moment is released too: half of what two owners spend on theirs
+gives one pooled second moment the same noise."""
+
+REPLICATES_DEFAULT = 1999
+"""Simulated null statistics of the noise-aware form: p-values down to 5e-4."""
+
+PERMUTATIONS_DEFAULT = 999
+PERMUTATIONS_MIN, PERMUTATIONS_MAX = 99, 9999
+"""Fewer than 99 cannot reject at level .01; more than some thousands gain nothing under the noise."""
+
+PAPER_REGULARISATION = 1e-3
+"""P0's gamma, public."""
+
+STATISTIC_REGULARISATION = 0.1
+"""Default gamma of the private statistic: its noise falls with gamma, and so does the signal once gamma is
+above the features' variance where they differ (docs/mathematics/trusted-curator.md has the table)."""
+
+STATISTIC_FEATURES_MAX = 1000
+"""Most coordinates behind the private statistic, which needs their second moment; default features leave out
+pairs of columns above it."""
+
+HOPELESS = "Hopeless: "
+"""What a warning starts with where the study should not be run as planned."""
+
+LOCATIONS_STREAM, NULL_STREAM = 1, 2
+"""Spawn keys under the study's seed: one for public choices, one for simulated null distributions."""
+
+SampleOwners = Annotated[tuple[PartyName, ...], Field(min_length=1)]
+
+
+class CuratedTwoSampleParameters(FeatureParameters):
+    """What a study of this procedure may choose; every choice is public.
+
+    ``samples``: two lists that share out the study's owners; default two owners, one in each. ``release``:
+    what leaves the curator. ``features`` as in ``kernel_two_sample``, and for ``permutation`` also
+    ``kernel``, the full product kernel. ``calibration`` ``paper`` is P0's release of paired differences.
+    """
+
+    release: Literal["mean-covariance", "statistic", "permutation"] = "mean-covariance"
+    samples: Annotated[tuple[SampleOwners, ...], Field(min_length=2, max_length=2)] | None = None
+    features: Literal["auto", "columns", "me", "scf", "kernel"] = "auto"
+    calibration: Literal["tight", "paper"] = "tight"
+    statistic: Literal["auto", "noise-aware", "mmd", "max"] = "auto"
+    mean_share: Annotated[float, Field(gt=0, lt=1)] = MEAN_SHARE
+    regularisation: Annotated[float, Field(ge=1e-4, le=1e3)] | None = None
+    replicates: Annotated[int, Field(ge=99, le=100_000)] = REPLICATES_DEFAULT
+    permutations: Annotated[int, Field(ge=PERMUTATIONS_MIN, le=PERMUTATIONS_MAX)] = PERMUTATIONS_DEFAULT
+
+
+class CuratedTwoSampleVerdict(StrictModel):
+    """Whether the two samples come from one distribution and, as far as the release tells, by how much.
+
+    A field that the release does not allow is absent: ``permutation`` has none below ``warnings``, and
+    ``statistic`` has ``statistic`` and ``pvalue``.
+    """
+
+    method: str
+    reject: bool
+    level: float
+    units: dict[str, int]
+    epsilon: float
+    delta: float
+    warnings: tuple[str, ...]
+    statistic: float | None = None
+    pvalue: float | None = None
+    squared_mmd: float | None = None
+    lower: float | None = None
+    upper: float | None = None
+    columns: tuple[GroupComparison, ...] | None = None
+    locations: tuple[LocationDifference, ...] | None = None
+
+    @model_serializer(mode="wrap")
+    def _without_absent_fields(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        fields: dict[str, Any] = handler(self)
+        return {name: value for name, value in fields.items() if value is not None}
+
+
+Form = Literal["max", "mmd", "noise-aware", "paired", "ridge", "permutation"]
+Vectors = CuratedAdditiveRelease | CuratedMomentRelease | PairedRelease | RidgeRelease
+Permuted = PermutedFeatures | PermutedKernel
+Exact = CuratedSums | FeatureSums | ExactStatistic | npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class CuratedSummary:
+    """Exact numbers, with the public counts. They never leave the curator."""
+
+    units_by_owner: Mapping[str, int]
+    exact: Exact = field(repr=False)
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """What a study fixes before any data."""
+
+    parameters: CuratedTwoSampleParameters
+    samples: tuple[tuple[str, ...], tuple[str, ...]]
+    form: Form
+    release: Vectors | Permuted
+    guarantee: Guarantee
+
+    def units(self, by_owner: Mapping[str, int]) -> tuple[int, int]:
+        """Return the samples' numbers of units."""
+        first, second = (sum(by_owner[name] for name in names) for names in self.samples)
+        return first, second
+
+    def tables(self, table: PooledTable) -> tuple[PooledTable, PooledTable]:
+        """Return the two samples."""
+        first, second = (
+            PooledTable(table.domain, {name: table.parts[name] for name in names}) for names in self.samples
+        )
+        return first, second
+
+    def layout(self, units: tuple[int, int], exact: Exact | None = None) -> tuple[SumPart, ...]:
+        """Lay the release out; without ``exact`` the values are zeros. Raises ReleaseError."""
+        if isinstance(self.release, Permuted):
+            raise TypeError("a decision has no layout")
+        try:
+            # summarise and privatise read one study, so that the exact numbers are of the release's type.
+            return self.release.parts(units, cast(Any, exact))
+        except ValueError as error:
+            raise ReleaseError(str(error)) from None
+
+
+class CuratedTwoSample:
+    """See the module. Registered as ``curated_two_sample``."""
+
+    name: ClassVar[str] = "curated_two_sample"
+    title: ClassVar[str] = "Do two samples that a curator holds come from one population?"
+    Parameters: ClassVar[type[BaseModel]] = CuratedTwoSampleParameters
+    Verdict: ClassVar[type[BaseModel]] = CuratedTwoSampleVerdict
+
+    def check(self, study: Study) -> None:
+        """Raise StudyError where the study cannot be run as written."""
+        if study.curator is None:
+            raise StudyError("this procedure needs a curator; without one use kernel_two_sample")
+        _plan(study)
+
+    def cost(self, study: Study) -> Guarantee:
+        """Return what every owner spends: the study's whole budget, in one release for all of them."""
+        return _plan(study).guarantee
+
+    def numbers_released(self, study: Study) -> int:
+        """Return how many noisy numbers the curator sends; 1 for a decision."""
+        release = _plan(study).release
+        return 1 if isinstance(release, Permuted) else release.numbers
+
+    def warnings(self, study: Study, units: Mapping[str, int]) -> tuple[str, ...]:
+        """Say where even a great difference could not be seen at these numbers of units, by owner."""
+        plan = _plan(study)
+        if any(name not in units for names in plan.samples for name in names):
+            return ()
+        if _hopes(plan, study, plan.units(units)):
+            return ()
+        return (
+            f"{HOPELESS}even samples that differ greatly could not be told apart; ask for more units, "
+            "a larger epsilon, or fewer columns",
+        )
+
+    def summarise(
+        self,
+        study: Study,
+        table: Table,
+        progress: Progress | None = None,
+        order: np.random.Generator | None = None,
+    ) -> CuratedSummary:
+        """Compute what the release needs, exactly. It never leaves the curator.
+
+        Permutations and pairs are drawn afresh and in secret, so that it does not matter in which order a
+        table yields its units; ``order`` fixes them, for audits alone. Raises StudyError where the table is
+        not the owners' pooled one, has too many units, or has samples of two sizes that are to be paired.
+        """
+        plan = _plan(study)
+        if not isinstance(table, PooledTable) or set(table.parts) != {owner.name for owner in study.owners}:
+            raise StudyError("the curator must hold the data sets of all owners of the study")
+        order = order if order is not None else np.random.default_rng()
+        try:
+            exact = _exact(plan, plan.tables(table), order, progress)
+        except (PermutationSizeError, UnequalSamplesError) as error:
+            raise StudyError(str(error)) from None
+        return CuratedSummary(table.units_by_owner, exact)
+
+    def privatise(self, study: Study, summary: CuratedSummary, noise: NoiseSource) -> Release:
+        """Add the noise that ``cost`` states."""
+        plan = _plan(study)
+        units = plan.units(summary.units_by_owner)
+        counts = dict(summary.units_by_owner)
+        if isinstance(plan.release, Permuted):
+            statistics = cast(npt.NDArray[np.float64], summary.exact)
+            sensitivity = plan.release.sensitivity(units)
+            reject = permutation_decision(statistics, sensitivity, study.level, study.budget, noise)
+            return Release(units=sum(units), units_by_owner=counts, guarantee=plan.guarantee, decision=reject)
+        try:
+            vectors = release_sums(plan.layout(units, summary.exact), plan.guarantee, noise)
+        except (SensitivityError, NoiseError, ReleaseError) as error:
+            raise StudyError(str(error)) from None
+        return Release(units=sum(units), units_by_owner=counts, guarantee=plan.guarantee, vectors=vectors)
+
+    def check_release(self, study: Study, release: Release) -> None:
+        """Raise ReleaseError where the release has not the shape and the noise that the study fixes."""
+        plan = _plan(study)
+        if set(release.units_by_owner) != {owner.name for owner in study.owners}:
+            raise ReleaseError("the release must state the units of every owner whose data it used")
+        decides = isinstance(plan.release, Permuted)
+        if (release.decision is not None) != decides or bool(release.vectors) == decides:
+            raise ReleaseError(
+                "the release holds a decision where the study asks for numbers, or the reverse"
+            )
+        if decides:
+            if release.guarantee != plan.guarantee:
+                raise ReleaseError("the release states another guarantee than the study")
+            return
+        layout = plan.layout(plan.units(release.units_by_owner))
+        try:
+            check_layout(release.vectors, release.guarantee, layout, plan.guarantee)
+        except LayoutError as error:
+            raise ReleaseError(str(error)) from None
+
+    def assemble(
+        self, study: Study, releases: Mapping[str, Release], progress: Progress | None = None
+    ) -> CuratedTwoSampleVerdict:
+        """Compute the verdict: post-processing alone, the same for everyone."""
+        plan = _plan(study)
+        release = releases[study.senders[0].name]
+        report = progress if progress is not None else _silent
+        report(0.05, "testing the samples")
+        found = _verdict_fields(plan, study, release, report)
+        report(1.0, "testing the samples")
+        return CuratedTwoSampleVerdict(
+            method=_method(plan),
+            level=study.level,
+            units={owner.name: release.units_by_owner[owner.name] for owner in study.owners},
+            epsilon=study.budget.epsilon,
+            delta=study.budget.delta,
+            warnings=self.warnings(study, release.units_by_owner) + _caveats(plan),
+            **found,
+        )
+
+
+def _plan(study: Study) -> _Plan:
+    parameters = parse_parameters(CuratedTwoSampleParameters, study)
+    samples = _samples(study, parameters)
+    form = _form(parameters)
+    _refuse_idle_parameters(parameters, form)
+    if form == "permutation":
+        if rank_max(study.level, parameters.permutations + 1) < 1:
+            raise StudyError("the level is below 1 / (permutations + 1): ask for more permutations")
+        return _Plan(
+            parameters, samples, form, _permuted(study, parameters), decision_guarantee(study.budget)
+        )
+    try:
+        guarantee = (halved_guarantee if form == "paired" else gaussian_guarantee)(study.budget)
+    except SensitivityError as error:
+        raise StudyError(str(error)) from None
+    release = _release(study, parameters, form, guarantee)
+    if release.numbers > COORDINATES_MAX:
+        raise StudyError("the study asks for too many numbers; use fewer columns, levels or features")
+    return _Plan(parameters, samples, form, release, guarantee)
+
+
+def _samples(study: Study, parameters: CuratedTwoSampleParameters) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    names = [owner.name for owner in study.owners]
+    if parameters.samples is None:
+        if len(names) != 2:
+            raise StudyError("with more or fewer than two owners, share them out: samples = [[...], [...]]")
+        return (names[0],), (names[1],)
+    first, second = parameters.samples
+    if sorted((*first, *second)) != sorted(names):
+        raise StudyError("parameter samples: every owner of the study must be in exactly one sample")
+    return first, second
+
+
+def _form(parameters: CuratedTwoSampleParameters) -> Form:
+    features, statistic = parameters.features, parameters.statistic
+    additive = features in ("auto", "columns")
+    if parameters.release == "permutation":
+        return "permutation"
+    if features == "kernel":
+        raise StudyError("features 'kernel' need release 'permutation'; use 'me' for features of the kernel")
+    if parameters.release == "statistic":
+        if parameters.calibration == "paper":
+            raise StudyError(
+                "P0's bound for its private statistic is false, so that there is no calibration to claim: "
+                "see docs/errata.md; leave calibration at 'tight'"
+            )
+        return "ridge"
+    if parameters.calibration == "paper":
+        if additive:
+            raise StudyError("calibration 'paper' needs features 'me' or 'scf'")
+        return "paired"
+    if additive:
+        if statistic not in ("auto", "max"):
+            raise StudyError("features 'auto' and 'columns' have the max form alone; use 'me' or 'scf'")
+        return "max"
+    if statistic == "max":
+        raise StudyError("the max form needs features 'auto' or 'columns'")
+    return "noise-aware" if statistic == "noise-aware" else "mmd"
+
+
+def _refuse_idle_parameters(parameters: CuratedTwoSampleParameters, form: Form) -> None:
+    acting = acting_parameters(parameters.features, parameters)
+    if parameters.features == "kernel":
+        acting |= {"kernel": True, "bandwidth": True, "category_similarity": True}
+    acting |= {
+        "calibration": parameters.release == "mean-covariance",
+        "statistic": parameters.release == "mean-covariance" and form != "paired",
+        "mean_share": form in ("mmd", "noise-aware"),
+        "regularisation": form in ("ridge", "paired"),
+        "replicates": form == "noise-aware",
+        "permutations": form == "permutation",
+    }
+    name = idle_parameter(parameters, acting)
+    if name is not None:
+        raise StudyError(f"parameter {name} has no effect with the other choices; leave it out")
+
+
+def _public(study: Study) -> np.random.Generator:
+    seed = np.random.SeedSequence(int(study.seed, 16), spawn_key=(LOCATIONS_STREAM,))
+    return np.random.default_rng(seed)
+
+
+def _features(study: Study, parameters: CuratedTwoSampleParameters, *, raw: bool = False) -> FeatureMap:
+    if parameters.features in ("auto", "columns"):
+        return additive_features(study.domain, parameters, pairs=parameters.features == "auto")
+    name: Literal["me", "scf"] = "me" if parameters.features == "me" else "scf"
+    try:
+        return kernel_features(study.domain, parameters, name, _public(study), raw=raw)
+    except ValueError as error:
+        raise StudyError(str(error)) from None
+
+
+def _permuted(study: Study, parameters: CuratedTwoSampleParameters) -> Permuted:
+    if parameters.features != "kernel":
+        return PermutedFeatures(_features(study, parameters))
+    points = draw_locations(study.domain, BANDWIDTH_POINTS, _public(study)).numeric
+    bandwidth = parameters.bandwidth or median_distance(points)
+    kernel = ProductKernel(parameters.kernel, bandwidth, parameters.category_similarity)
+    return PermutedKernel(kernel, (len(study.domain.numeric), len(study.domain.categorical)))
+
+
+def _release(
+    study: Study, parameters: CuratedTwoSampleParameters, form: Form, guarantee: Guarantee
+) -> Vectors:
+    if form == "max":
+        features = additive_features(study.domain, parameters, pairs=parameters.features == "auto")
+        weight = max(c.scale for c in features.column_wise.coordinates)
+        weight *= math.sqrt(1 - features.choice.pair_share)
+        share = centre_share(weight, features.diameter, _mu(guarantee))
+        return CuratedAdditiveRelease(AdditiveRelease(features), share)
+    if form == "ridge":
+        return RidgeRelease(
+            _ridge_features(study, parameters), parameters.regularisation or STATISTIC_REGULARISATION
+        )
+    features_map = _features(study, parameters, raw=form == "paired")
+    if form == "paired":
+        return PairedRelease(features_map)
+    shares = MomentShares(parameters.mean_share, 1 - parameters.mean_share)
+    return CuratedMomentRelease(MomentRelease(features_map, shares), MOMENT_CENTRE_SHARE)
+
+
+def _ridge_features(study: Study, parameters: CuratedTwoSampleParameters) -> FeatureMap:
+    features = _features(study, parameters)
+    if features.dimension > STATISTIC_FEATURES_MAX and parameters.features == "auto":
+        features = additive_features(study.domain, parameters, pairs=False)
+    if features.dimension > STATISTIC_FEATURES_MAX:
+        raise StudyError("the private statistic takes fewer columns, levels or features")
+    return features
+
+
+def _mu(guarantee: Guarantee) -> float:
+    event = guarantee.events[0]
+    if not isinstance(event, GaussianEvent):
+        raise TypeError("the guarantee is not that of a Gaussian release")
+    return 1 / event.noise_multiplier
+
+
+def _exact(
+    plan: _Plan,
+    tables: tuple[PooledTable, PooledTable],
+    order: np.random.Generator,
+    progress: Progress | None,
+) -> Exact:
+    release = plan.release
+    if isinstance(release, Permuted):
+        seed = np.random.SeedSequence(order.integers(2**32, size=8).tolist())
+        units = tables[0].units, tables[1].units
+        choices = draw_choices(units, plan.parameters.permutations, seed)
+        step = None if progress is None else lambda part: progress(part, "permuting")
+        return release.distances(tables, choices, step)
+    if isinstance(release, PairedRelease):
+        return release.sum(*tables, order)
+    return release.sum(*tables)
+
+
+def _verdict_fields(plan: _Plan, study: Study, release: Release, report: Progress) -> dict[str, Any]:
+    """Return what the release tells of the samples, by field of the verdict."""
+    if plan.form == "permutation":
+        return {"reject": release.decision}
+    units = plan.units(release.units_by_owner)
+    if isinstance(plan.release, PairedRelease):
+        mean = release.vectors[MEAN]
+        moment = read_second_moment(release.vectors, units[0])
+        gamma = plan.parameters.regularisation or PAPER_REGULARISATION
+        tested = paired_test(mean.mean(units[0]), moment, units[0], mean.scale / units[0], gamma)
+        return _tested(study, *tested)
+    if isinstance(plan.release, RidgeRelease):
+        noisy, features = release.vectors[STATISTIC], plan.release.features
+        statistic = float(noisy.mean(1)[0])
+        pvalue = ridge_pvalue(
+            statistic,
+            sum(units),
+            features.dimension,
+            plan.release.regularisation,
+            norm=features.norm,
+            noise=noisy.scale,
+        )
+        return _tested(study, statistic, pvalue)
+    found = _finding(plan, study, release, report)
+    named: tuple[LocationDifference, ...] = ()
+    embedding = getattr(plan.release, "features", None)
+    if found.witness is not None and isinstance(embedding, MeanEmbedding):
+        names = ["+".join(names) for names in plan.samples]
+        named = location_differences(study.domain, embedding, names, {(0, 1): found.witness}, study.level)
+    return _tested(study, found.statistic, found.pvalue) | {
+        "squared_mmd": found.mmd.squared_mmd,
+        "lower": found.mmd.lower,
+        "upper": found.mmd.upper,
+        "columns": named_groups(study.domain, found.groups, study.level),
+        "locations": named,
+    }
+
+
+def _tested(study: Study, statistic: float, pvalue: float) -> dict[str, Any]:
+    return {"statistic": statistic, "pvalue": pvalue, "reject": pvalue <= study.level}
+
+
+def _finding(plan: _Plan, study: Study, release: Release, report: Progress) -> CuratedFinding:
+    units = plan.units(release.units_by_owner)
+    confidence = 1 - study.level
+    if isinstance(plan.release, CuratedAdditiveRelease):
+        means = _means(plan.release, release, units)
+        return additive_finding(plan.release.features, means, confidence)
+    if not isinstance(plan.release, CuratedMomentRelease):
+        raise TypeError("the release is not one of means")
+    means = _means(plan.release, release, units)
+    test = MomentTest(
+        "noise-aware" if plan.form == "noise-aware" else "mmd",
+        plan.release.features,
+        plan.parameters.replicates,
+        np.random.SeedSequence(int(study.seed, 16), spawn_key=(NULL_STREAM,)),
+    )
+    moment = plan.release.read_moment(release.vectors, units)
+    return test.run(means, moment, confidence, lambda part: report(part, "simulating the null"))
+
+
+def _means(
+    layout: CuratedAdditiveRelease | CuratedMomentRelease, release: Release, units: tuple[int, int]
+) -> CuratedMeans:
+    read = layout.read(release.vectors, units)
+    noise = read.difference_noise, read.centre_noise
+    return CuratedMeans.of(read.difference, read.centre, units, noise, read.weights)
+
+
+def _hopes(plan: _Plan, study: Study, units: tuple[int, int]) -> bool:
+    """Say whether a difference as large as half of a sample's units moving across could be seen."""
+    release, total = plan.release, sum(units)
+    if isinstance(release, Permuted):
+        # Raising the observed statistic by M changes the density of its noise by exp(M / scale) at most.
+        scale = 2 * release.sensitivity(units) / decision_xi(study.budget)
+        return math.log(2 * study.level) + release.norm / scale >= 0
+    try:
+        scales = noise_scales(plan.layout(units), plan.guarantee)
+    except ReleaseError:
+        return True
+    noise = next(iter(scales.values()))
+    features = release.features
+    if isinstance(release, RidgeRelease):
+        eigenvalue = features.norm**2 / features.dimension
+        null = features.dimension * eigenvalue / (eigenvalue + release.regularisation)
+        seen = null + noise * float(ndtri(0.8) - ndtri(study.level))
+        largest = features.norm**2 / (features.norm**2 / 2 + release.regularisation)
+        return units[0] * units[1] / total * largest >= seen
+    if isinstance(release, PairedRelease):
+        noise /= units[0]
+    split = noise / math.sqrt(2), noise / math.sqrt(2)
+    if isinstance(release, CuratedAdditiveRelease):
+        block = release.features.column_wise
+        weight = max(coordinate.scale for coordinate in block.coordinates)
+        level = study.level * (1.0 - release.features.choice.pair_share) / block.dimension
+        return detectable_difference(split, units, weight, level) < DETECTABLE_MAX
+    return detectable_squared_mmd(split, features.dimension, study.level) < features.norm**2
+
+
+def _method(plan: _Plan) -> str:
+    forms = {
+        "max": "private means, max form",
+        "mmd": "private means and covariance, MMD form",
+        "noise-aware": "private means and covariance, noise-aware form, simulated null",
+        "paired": "private mean and covariance of paired differences, P0's statistic and null",
+        "ridge": "private ridge statistic",
+        "permutation": f"private decision of {plan.parameters.permutations} permutations",
+    }
+    features = {
+        "auto": "column-wise and pairwise features",
+        "columns": "column-wise features",
+        "me": "mean-embedding features",
+        "scf": "smooth characteristic features",
+        "kernel": f"{plan.parameters.kernel} product kernel",
+    }
+    raw = ", P0's calibration" if plan.form == "paired" else ""
+    return f"two-sample test at a curator: {forms[plan.form]}, {features[plan.parameters.features]}{raw}"
+
+
+def _caveats(plan: _Plan) -> tuple[str, ...]:
+    if plan.form == "ridge":
+        return ("one noisy statistic is a weak release by nature: mean-covariance sees much more",)
+    if plan.form != "paired":
+        return ()
+    return (
+        "this null distribution treats the noisy covariance as exact: its level is not kept under privacy",
+    )
+
+
+def _silent(part: float, step: str) -> None:
+    """Report progress to nobody."""

@@ -1,0 +1,114 @@
+"""What a tester knows of two samples that a curator compared: a noisy difference, a centre, perhaps moments.
+
+Every form of the two-sample test sees two samples' noisy means through their difference, whose noise has one
+variance V_d, and through the pooled mean, here the centre. So the forms of private_means.py serve unchanged:
+the two means are rebuilt from d and q, and their stated noises are such that their squares add up to V_d.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from tacit_protocol.features.additive import AdditiveFeatures
+from tacit_protocol.statistics.mmd_estimate import MmdEstimate, Moments, estimate_mmd
+from tacit_protocol.statistics.mmd_form import covariance_moments
+from tacit_protocol.statistics.private_means import FloatMatrix, FloatVector, PrivateCovariance, PrivateMeans
+
+
+@dataclass(frozen=True)
+class CuratedMeans(PrivateMeans):
+    """Two samples' means as rebuilt from a difference and a centre = w_x m_x + w_y m_y, (J,) each.
+
+    ``noise`` (2,) is a fiction in which the two means carry independent noise: right for their difference.
+    ``centre_noise`` is the standard deviation of the noise on the centre, independent of the difference's.
+    """
+
+    centre: FloatVector
+    centre_noise: float
+    weights: tuple[float, float]
+
+    @classmethod
+    def of(
+        cls,
+        difference: FloatVector,
+        centre: FloatVector,
+        units: tuple[int, int],
+        noise: tuple[float, float],
+        weights: tuple[float, float],
+    ) -> "CuratedMeans":
+        """Build from what was released; ``noise`` is that on the difference and on the centre."""
+        means = np.stack([centre + weights[1] * difference, centre - weights[0] * difference])
+        half = np.full(2, noise[0] / np.sqrt(2))
+        return cls(means, np.array(units, dtype=np.float64), half, centre, noise[1], weights)
+
+    def pooled(self) -> FloatVector:
+        """Return the centre: under the null hypothesis every weighting estimates one mean."""
+        return self.centre
+
+    def pooled_noise(self) -> float:
+        """Return the standard deviation of the noise on a coordinate of the centre."""
+        return self.centre_noise
+
+    @property
+    def difference_variance(self) -> float:
+        """Variance V_d of the noise on a coordinate of the difference."""
+        return float(np.sum(self.noise**2))
+
+    @property
+    def mean_variances(self) -> FloatVector:
+        """True variance of the noise on a coordinate of either rebuilt mean, (2,)."""
+        others = np.array([self.weights[1], self.weights[0]])
+        return np.asarray(self.centre_noise**2 + others**2 * self.difference_variance)
+
+
+def curated_covariance(means: CuratedMeans, second_moment: FloatMatrix, noise: float) -> PrivateCovariance:
+    """Return the covariance within the samples, from both samples' noisy second moment, (J, J).
+
+    ``noise`` is the standard deviation on its diagonal. The outer products of the means are corrected for
+    their noise in expectation. What that noise adds to trace and energy, through q e' + e q', is that of a
+    second moment whose variance is larger by 4 V_q |q|^2 / J + 2 V_q^2.
+    """
+    shares = means.units / means.units.sum()
+    outer = np.einsum("g,gi,gj->ij", shares, means.means, means.means)
+    outer -= float(shares @ means.mean_variances) * np.eye(means.dimension)
+    matrix = second_moment - outer
+    variance = means.centre_noise**2
+    length = max(0.0, float(means.centre @ means.centre) - means.dimension * variance)
+    added = 4 * variance * length / means.dimension + 2 * variance**2
+    return PrivateCovariance(
+        np.asarray((matrix + matrix.T) / 2), float(np.sqrt(noise**2 + added)), float(means.units.sum())
+    )
+
+
+def estimate_additive(means: CuratedMeans, features: AdditiveFeatures, confidence: float) -> MmdEstimate:
+    """Estimate the squared MMD from additive features, whose trace follows from their norm."""
+    energy = np.sum(means.means**2, axis=1) - means.dimension * means.mean_variances
+    traces = np.clip(features.norm**2 - energy, 0.0, features.norm**2)
+    trace = float(np.sum(traces / means.units) / np.sum(1 / means.units))
+    return estimate_mmd(means, Moments(trace, trace**2, trace), confidence)
+
+
+def estimate_moments(
+    means: CuratedMeans, covariance: PrivateCovariance, trace_max: float, confidence: float
+) -> MmdEstimate:
+    """Estimate the squared MMD from a pooled covariance.
+
+    The estimate takes both samples' covariances to have the same trace. The interval does not: between
+    unequal samples it holds for every split of the pooled trace.
+    """
+    bounds = covariance_moments(covariance, trace_max)
+    trace = float(np.clip(np.trace(covariance.matrix), 0.0, trace_max))
+    middle = estimate_mmd(means, Moments(trace, bounds.energy, bounds.largest), confidence)
+    x, y = means.units
+    shares = means.units / means.units.sum()
+    ends = []
+    for first in (
+        max(0.0, (trace - shares[1] * trace_max) / shares[0]),
+        min(trace_max, trace / shares[0]),
+    ):
+        second = (trace - shares[0] * first) / shares[1]
+        weighted = float((first / x + second / y) / (1 / x + 1 / y))
+        ends.append(estimate_mmd(means, Moments(weighted, bounds.energy, bounds.largest), confidence))
+    if x == y:
+        return middle
+    return MmdEstimate(middle.squared_mmd, min(end.lower for end in ends), max(end.upper for end in ends))
