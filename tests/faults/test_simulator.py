@@ -5,9 +5,13 @@ this file as a ``test_repro_...``.
 """
 
 import json
+import os
 import shutil
+import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -37,8 +41,12 @@ from tacit_services.agent.tester_client import TesterClient
 from tacit_services.ledger import accounts
 from tacit_services.tester.jobs import Worker
 
-HISTORIES = choose(200, 10_000)
-STEPS_MAX = choose(8, 30)
+HISTORIES = int(os.environ.get("TACIT_HISTORIES", "200"))
+STEPS_MAX = choose(8, 15)
+"""Operations of one history at most; healing it afterwards takes as long as ten of them."""
+
+WORKERS, HISTORIES_OF_EACH = 2, 5_000
+"""Processes of the long run, which make 10 000 histories together."""
 
 FAULTS = st.lists(st.sampled_from(["ok", "ok", "request lost", "answer lost", "twice", "late"]), max_size=6)
 
@@ -197,6 +205,27 @@ def run_histories(world: type[Histories], histories: int, **options: Any) -> Non
 @pytest.mark.timeout(6 * 3600)
 def test_no_history_loses_or_repeats_anything(world: type[Histories]) -> None:
     run_histories(world, HISTORIES)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(6 * 3600)
+@pytest.mark.skipif(not LONG or "TACIT_HISTORIES" in os.environ, reason="10 000 histories: make audit")
+def test_none_of_ten_thousand_histories_loses_or_repeats_anything() -> None:
+    """The test above in processes of its own, each with other seeds; their output shows what failed."""
+    test = f"{__file__}::{test_no_history_loses_or_repeats_anything.__name__}"
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", test]
+    environment = os.environ | {"TACIT_HISTORIES": str(HISTORIES_OF_EACH)}
+    root = Path(__file__).parents[2]
+    with ThreadPoolExecutor(WORKERS) as pool:
+        runs = list(
+            pool.map(
+                lambda _: subprocess.run(
+                    command, env=environment, cwd=root, capture_output=True, text=True, check=False
+                ),
+                range(WORKERS),
+            )
+        )
+    assert [run.returncode for run in runs] == [0] * WORKERS, "\n".join(run.stdout for run in runs)
 
 
 def spend_without_looking(patch: pytest.MonkeyPatch) -> None:
