@@ -1,0 +1,92 @@
+"""Kernel matrices between units: averages over pairs of rows, whatever the order and the block sizes."""
+
+import numpy as np
+import pytest
+
+from tacit_protocol.domain.table import EncodedChunk
+from tacit_protocol.features import unit_gram
+from tacit_protocol.features.kernels import ProductKernel
+from tacit_protocol.features.unit_gram import KernelMixture, UnitGram, UnitRows, gather_units
+
+NARROW = ProductKernel("gaussian", 0.1, 0.3)
+KERNELS = {
+    "gaussian": NARROW,
+    "laplacian": ProductKernel("laplacian", 0.2, 0.0),
+    "mixture": KernelMixture((NARROW, ProductKernel("gaussian", 0.7, 0.3)), (0.25, 0.75)),
+}
+
+
+def chunk_of(rng: np.random.Generator, rows: int, units: int | None) -> EncodedChunk:
+    unit = None
+    if units is not None:
+        unit = rng.permutation(np.concatenate([np.arange(units), rng.integers(0, units, rows - units)]))
+    codes = rng.integers(0, 3, (rows, 1)).astype(np.int32)
+    return EncodedChunk(rng.random((rows, 2)), codes, unit, rows if units is None else units)
+
+
+def mixed_chunks(seed: int = 0) -> list[EncodedChunk]:
+    rng = np.random.default_rng(seed)
+    return [chunk_of(rng, 30, 7), chunk_of(rng, 5, None), chunk_of(rng, 40, 2)]
+
+
+def rows_of_unit(rows: UnitRows, unit: int) -> UnitRows:
+    start, stop = rows.starts[unit : unit + 2]
+    return UnitRows(rows.numeric[start:stop], rows.categorical[start:stop], np.arange(stop - start + 1))
+
+
+@pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.parametrize("block", [1, 100, 2**22])
+def test_entries_are_means_over_pairs_of_rows(name: str, block: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(unit_gram, "BLOCK_ENTRIES", block)
+    rows = gather_units(mixed_chunks())
+    gram = UnitGram(KERNELS[name], rows)
+    assert gram.size == rows.units == 14
+    units = [rows_of_unit(rows, unit) for unit in range(14)]
+    expected = [[KERNELS[name].gram(u, v).mean() for v in units] for u in units]
+    assert np.allclose(gram.rows(0, 14), expected, atol=1e-15, rtol=0)
+    assert np.allclose(gram.rows(3, 9), np.array(expected)[3:9], atol=1e-15, rtol=0)
+    assert np.allclose(gram.diagonal(), np.diag(expected), atol=1e-15, rtol=0)
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_units_of_one_row_have_the_kernel_itself(name: str) -> None:
+    rows = gather_units([chunk_of(np.random.default_rng(1), 20, None)])
+    gram = UnitGram(KERNELS[name], rows)
+    whole = KERNELS[name].gram(rows, rows)
+    assert np.allclose(gram.rows(5, 12), whole[5:12], atol=1e-15, rtol=0)
+    assert np.array_equal(gram.diagonal(), np.ones(20))
+
+
+def test_a_unit_of_very_many_rows_keeps_its_accuracy() -> None:
+    """Its value would be off by 1e-12 if rows were added up one after the other."""
+    rng = np.random.default_rng(2)
+    numeric = np.full((100_001, 1), 0.3)
+    numeric[-1] = rng.random()
+    rows = UnitRows(numeric, np.zeros((100_001, 0), np.int32), np.array([0, 100_000, 100_001]))
+    kernel = ProductKernel("laplacian", 0.37)
+    value = UnitGram(kernel, rows).rows(1, 2)[0, 0]
+    assert value == pytest.approx(float(np.exp(-abs(numeric[-1, 0] - 0.3) / 0.37)), rel=4e-16)
+
+
+def test_units_can_be_reordered() -> None:
+    rows = gather_units(mixed_chunks())
+    order = np.random.default_rng(3).permutation(14)
+    again = rows.reordered(order)
+    for new, old in enumerate(order):
+        one, two = rows_of_unit(again, new), rows_of_unit(rows, int(old))
+        assert np.array_equal(one.numeric, two.numeric)
+        assert np.array_equal(one.categorical, two.categorical)
+
+
+def test_columns_are_picked_for_the_same_units() -> None:
+    rows = gather_units(mixed_chunks())
+    picked = rows.columns([1], [])
+    assert np.array_equal(picked.numeric, rows.numeric[:, [1]])
+    assert picked.categorical.shape == (len(rows.numeric), 0)
+    assert picked.units == 14
+
+
+def test_a_unit_without_rows_is_refused() -> None:
+    chunk = EncodedChunk(np.zeros((2, 1)), np.zeros((2, 0), np.int32), np.array([0, 2]), 3)
+    with pytest.raises(ValueError, match="at least one row"):
+        gather_units([chunk])
