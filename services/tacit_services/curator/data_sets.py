@@ -269,6 +269,12 @@ class DataSets:
         query = DATA_SETS.select().where(DATA_SETS.c.file.is_not(None))
         return [_stored(row) for row in connection.execute(query)]
 
+    def set_wrapped_key(self, connection: Connection, stored: StoredRows, wrapped_key: bytes) -> None:
+        """Keep the data key of these rows as another storage key has wrapped it."""
+        connection.execute(
+            DATA_SETS.update().where(DATA_SETS.c.file == stored.file).values(wrapped_key=wrapped_key)
+        )
+
     def _held(self, connection: Connection, row: Any) -> HeldDataSet:
         account = account_of(connection, account_name(row.owner, row.name))
         configured = self._configured.get((row.owner, row.name))

@@ -94,6 +94,7 @@ def _sqlite_engine(url: sa.URL) -> Engine:
             "journal_mode=WAL",
             "synchronous=FULL",
             "foreign_keys=ON",
+            "secure_delete=ON",  # a key that is deleted is overwritten
         ):
             connection.execute(f"PRAGMA {pragma}")
 
@@ -133,6 +134,21 @@ def check_database(engine: Engine) -> None:
     run_transaction(
         engine, lambda connection: connection.execute(sa.text("SELECT 1")).scalar(), read_only=True
     )
+
+
+def forget_deleted(engine: Engine) -> None:
+    """Let SQLite's write-ahead log forget what was deleted, as soon as no reader needs it.
+
+    PostgreSQL keeps deleted rows until it vacuums, and in its own log: docs/curator-storage.md.
+    """
+    if engine.dialect.name != "sqlite":
+        return
+    with _named_failures():
+        connection = engine.raw_connection()  # a checkpoint runs outside of transactions
+        try:
+            connection.cursor().execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        finally:
+            connection.close()
 
 
 def upgrade(engine: Engine, component: str) -> None:

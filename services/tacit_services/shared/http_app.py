@@ -13,7 +13,7 @@ from tacit_protocol.messages.encoding import Model, decode, encode_json
 from tacit_protocol.messages.problems import MEDIA_TYPE
 from tacit_protocol.signing.tokens import TokenError, verify_token
 from tacit_services.shared.clock import Clock
-from tacit_services.shared.limits import BODY_TIMEOUT_S, BodyLimits
+from tacit_services.shared.limits import BODY_TIMEOUT_S, BodyLimits, StreamedBodies
 from tacit_services.shared.observation import Gauges, Metrics, Observation
 from tacit_services.shared.problem_responses import ProblemError, install_problem_handlers
 
@@ -31,6 +31,7 @@ def create_app(
     gauges: Gauges = dict,
     lifespan: Lifespan | None = None,
     body_timeout_s: float = BODY_TIMEOUT_S,
+    streamed: StreamedBodies | None = None,
 ) -> FastAPI:
     """Create an app with the boundary in place and ``/healthz``, ``/readyz`` and ``/metrics``.
 
@@ -41,7 +42,8 @@ def create_app(
         check_ready: returns if the service can do its work, raises otherwise; runs in a thread.
         gauges: the service's own figures; runs in a thread.
         lifespan: what runs beside the app.
-        body_timeout_s: how long a request's body may take to arrive.
+        body_timeout_s: how long a request's body is waited for.
+        streamed: requests with limits of their own, whose handler reads the body as a stream.
     """
     app = FastAPI(
         title=title,
@@ -55,7 +57,7 @@ def create_app(
     )
     metrics = Metrics(metrics_prefix)
     install_problem_handlers(app)
-    app.add_middleware(BodyLimits, timeout_s=body_timeout_s)
+    app.add_middleware(BodyLimits, timeout_s=body_timeout_s, streamed=streamed)
     app.add_middleware(Observation, metrics=metrics)  # the last one added is the outermost
     _add_health(app, check_ready, gauges, metrics)
     return app

@@ -58,10 +58,14 @@ class ParquetSource:
         """Return the file's size and modification time."""
         return file_state(self._path)
 
+    def metadata(self) -> pq.FileMetaData:
+        """Return what the footer says."""
+        with self._open() as file:
+            return file.metadata
+
     def rows(self) -> int:
         """Return the number of rows, which the footer tells."""
-        with self._open() as file:
-            return int(file.metadata.num_rows)
+        return int(self.metadata().num_rows)
 
     def batches(self, columns: Columns, rows_max: int) -> Iterator[pa.RecordBatch]:
         """Yield the rows with the named columns, at most ``rows_max`` at a time."""

@@ -1,0 +1,146 @@
+"""Rows as they arrive, turned into what is stored of them, and no more.
+
+Numbers are stored as numbers, and a value that is none as missing, as the agent reads them. Of a category,
+the declared level is stored; whatever is not declared becomes one and the same mark, so that no free text is
+kept. Of the unit column only a keyed hash is stored, whose key is drawn for the upload and then forgotten:
+which rows belong together can be told, and to whom they belong cannot. Columns that are not declared are
+dropped.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from tacit_protocol.domain.columns import CategoricalColumn, Column, NumericColumn
+from tacit_protocol.domain.encode import encode_categorical
+from tacit_services.agent.data.arrow_columns import numbers, text
+from tacit_services.agent.data.source import Columns, DataError, Source
+from tacit_services.agent.data.units import DistinctHashes, UnitHasher, UnitHashes
+
+OTHER = ""
+"""Stands in the store for every value that is no declared level; no level is empty."""
+
+UNITS_AT_ONCE = 2_000_000
+"""Distinct units that are counted in one pass: tens of megabytes of hashes."""
+
+
+LACKING = "the file lacks a declared column"
+TWICE = "the file has two columns of a declared name"
+
+
+class UploadRefusedError(Exception):
+    """The rows cannot be taken: a constant text, and which declared column it is about, if any."""
+
+    def __init__(self, reason: str, path: str | None = None) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.path = path
+
+
+class RowShape:
+    """What is stored of a row, given the declared columns and the unit column.
+
+    One object serves one upload: it holds the key by which units are hashed.
+    """
+
+    def __init__(self, columns: Sequence[Column], unit_column: str | None) -> None:
+        self._columns = tuple(columns)
+        self._unit_column = unit_column
+        self._hasher = UnitHasher()
+        self._numbers_seen: set[str] = set()
+
+    @property
+    def wanted(self) -> Columns:
+        """The columns to read."""
+        unit = () if self._unit_column is None else (self._unit_column,)
+        return Columns(
+            tuple(column.name for column in self._columns if isinstance(column, NumericColumn)),
+            tuple(column.name for column in self._columns if isinstance(column, CategoricalColumn)) + unit,
+        )
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The stored columns."""
+        fields = [(column.name, _type_of(column)) for column in self._columns]
+        if self._unit_column is not None:
+            fields.append((self._unit_column, pa.int64()))
+        return pa.schema(fields)
+
+    def require_present(self, names: Sequence[str]) -> None:
+        """Raise UploadRefusedError where a declared column or the unit column is missing or there twice."""
+        declared = [(f"$.columns[{index}]", column.name) for index, column in enumerate(self._columns)]
+        if self._unit_column is not None:
+            declared.append(("$.unit_column", self._unit_column))
+        for path, name in declared:
+            if names.count(name) != 1:
+                raise UploadRefusedError(TWICE if name in names else LACKING, path)
+
+    def stored(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return what is stored of these rows.
+
+        Raises:
+            UploadRefusedError: a column's type cannot be read.
+        """
+        arrays = []
+        for index, column in enumerate(self._columns):
+            try:
+                arrays.append(self._array(column, batch.column(column.name)))
+            except DataError:
+                raise UploadRefusedError(
+                    "a column declared numeric has a type that cannot be read as numbers",
+                    f"$.columns[{index}]",
+                ) from None
+        if self._unit_column is not None:
+            hashes = self._hasher.hashes(batch.column(self._unit_column))
+            arrays.append(pa.array(hashes.view(np.int64)))
+        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+
+    def _array(self, column: Column, values: pa.Array) -> pa.Array:
+        if isinstance(column, NumericColumn):
+            read = numbers(column.name, values)
+            if column.name not in self._numbers_seen and np.isfinite(read).any():
+                self._numbers_seen.add(column.name)
+            return pa.array(read)
+        return _levels(column, encode_categorical(column, text(values)))
+
+    def require_numbers(self) -> None:
+        """Raise UploadRefusedError where a column declared numeric held no number in any row."""
+        for index, column in enumerate(self._columns):
+            if isinstance(column, NumericColumn) and column.name not in self._numbers_seen:
+                raise UploadRefusedError("a column declared numeric holds no number", f"$.columns[{index}]")
+
+
+def _type_of(column: Column) -> pa.DataType:
+    return pa.float64() if isinstance(column, NumericColumn) else pa.dictionary(pa.int32(), pa.string())
+
+
+def _levels(column: CategoricalColumn, codes: npt.NDArray[np.int32]) -> pa.Array:
+    """Write codes (K is "other", K + 1 is missing) as the declared levels, the mark, and null."""
+    is_missing = codes == len(column.levels) + 1
+    indices = pa.array(np.where(is_missing, 0, codes).astype(np.int32), mask=is_missing)
+    return pa.DictionaryArray.from_arrays(indices, pa.array([*column.levels, OTHER], pa.string()))
+
+
+def count_units(hashes: Callable[[], Iterator[UnitHashes]], rows: int) -> int:
+    """Count the distinct units of (rows,) hashes, in as many passes over them as keep the memory constant."""
+    passes = max(1, math.ceil(rows / UNITS_AT_ONCE))
+    units = 0
+    for part in range(passes):
+        distinct = DistinctHashes()
+        for some in hashes():
+            distinct.add(some if passes == 1 else some[some % np.uint64(passes) == part])
+        units += distinct.count()
+    return units
+
+
+def stored_hashes(source: Source, unit_column: str, rows_at_once: int) -> Iterator[UnitHashes]:
+    """Yield the hashes of stored rows.
+
+    Raises:
+        DataError: they cannot be read back.
+    """
+    for batch in source.batches(Columns(text=(unit_column,)), rows_at_once):
+        yield batch.column(unit_column).to_numpy(zero_copy_only=False).view(np.uint64)

@@ -1,0 +1,234 @@
+"""Uploads: rows stream in, are checked and encrypted on the fly, and take their place all at once.
+
+Until the database names the new file, nothing has happened: whatever fails before that leaves what was held
+before. A file that was begun is removed at once, or, after a crash, when the curator starts.
+"""
+
+import errno
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import anyio
+import anyio.to_thread
+import pyarrow as pa
+import structlog
+from sqlalchemy.engine import Connection, Engine
+from starlette.requests import ClientDisconnect
+
+from tacit_services.agent.data.csv_source import HEADER_BYTES_MAX, csv_batches, header_names
+from tacit_services.agent.data.source import DataError
+from tacit_services.curator.data_sets import DataSets, HeldDataSet, view
+from tacit_services.curator.incoming import RowShape, UploadRefusedError, count_units, stored_hashes
+from tacit_services.curator.incoming_body import PIECE_BYTES, IncomingBody, NextPiece, StoppedError
+from tacit_services.curator.parquet_upload import parquet_batches, require_modest
+from tacit_services.curator.spool import Spool
+from tacit_services.curator.store import RowStore, RowWriter
+from tacit_services.shared.clock import Clock
+from tacit_services.shared.database import DatabaseUnavailableError, forget_deleted, run_transaction
+from tacit_services.shared.http_server import Stopping
+from tacit_services.shared.problem_responses import STORAGE_RETRY_S, ProblemError
+
+UPLOAD_BYTES_MAX = 4 * 2**30
+"""Largest upload unless the operator says otherwise."""
+
+UPLOADS_MAX = 4
+"""Most uploads at once unless the operator says otherwise: each takes a processor and tens of megabytes."""
+
+BATCH_BYTES = 2**22
+"""Size of the rows that are converted at once."""
+
+BATCH_ROWS_MAX = 2**16
+
+RETRY_S = 10
+"""When a curator that is busy with uploads is worth asking again."""
+
+CSV, PARQUET = "text/csv", "application/vnd.apache.parquet"
+MEDIA_TYPES = (CSV, PARQUET)
+
+CUT_SHORT = "the connection ended before the rows did"
+
+Batches = Generator[pa.RecordBatch, None, None]
+
+_NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True)
+class _Taken:
+    """A finished file that no row of the database names yet."""
+
+    writer: RowWriter
+    size_bytes: int
+    units: int
+
+
+class Uploads:
+    """Takes uploads, at most ``uploads_max`` at once and one for each data set."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        data_sets: DataSets,
+        store: RowStore,
+        *,
+        clock: Clock,
+        stopping: Stopping,
+        uploads_max: int = UPLOADS_MAX,
+    ) -> None:
+        self._engine = engine
+        self._data_sets = data_sets
+        self._store = store
+        self._clock = clock
+        self._stopping = stopping
+        self._uploads_max = uploads_max
+        self._under_way: set[str] = set()
+
+    @property
+    def under_way(self) -> int:
+        """How many uploads there are now."""
+        return len(self._under_way)
+
+    async def take(
+        self, owner: str, name: str, media_type: str, next_piece: NextPiece
+    ) -> tuple[dict[str, Any], bool]:
+        """Let a data set have the rows that arrive; returns its view, and whether it had none before.
+
+        Raises:
+            ProblemError: what was held before is unchanged.
+        """
+        if media_type not in MEDIA_TYPES:
+            raise ProblemError("unsupported-media-type")
+        look = partial(self._data_sets.require_takes_rows, owner=owner, name=name)
+        seen = await anyio.to_thread.run_sync(partial(run_transaction, self._engine, look, read_only=True))
+        # From here to the end of the block the event loop's one thread keeps the set whole.
+        if seen.account in self._under_way or len(self._under_way) >= self._uploads_max:
+            raise ProblemError("rate-limited", retry_after_s=RETRY_S)
+        self._under_way.add(seen.account)
+        body = IncomingBody(next_piece, self._stopping)
+        try:
+            limiter = anyio.CapacityLimiter(1)  # a thread of its own, never behind other requests'
+            return await anyio.to_thread.run_sync(self._receive, seen, media_type, body, limiter=limiter)
+        finally:
+            self._under_way.discard(seen.account)
+
+    def delete(self, owner: str, name: str) -> None:
+        """Delete a data set's rows and the key that opens them.
+
+        Raises:
+            ProblemError: ``unknown-data-set``.
+        """
+        now = int(self._clock())
+        file = run_transaction(self._engine, lambda c: self._data_sets.delete(c, owner, name, now))
+        if file is not None:
+            self._store.remove(file)
+        forget_deleted(self._engine)
+
+    def _receive(self, seen: HeldDataSet, media_type: str, body: IncomingBody) -> tuple[dict[str, Any], bool]:
+        try:
+            taken = self._store_rows(seen, media_type, body)
+        except Exception as error:
+            raise _as_problem(body.failure or error) from error
+        return self._commit(seen, taken)
+
+    def _store_rows(self, seen: HeldDataSet, media_type: str, body: IncomingBody) -> _Taken:
+        shape = RowShape(seen.columns, seen.unit_column)
+        batch_rows = max(1, min(BATCH_ROWS_MAX, BATCH_BYTES // (8 * len(shape.schema))))
+        writer = self._store.writer(seen.account, shape.schema)
+        read = _csv_rows if media_type == CSV else partial(_parquet_rows, self._store)
+        batches = read(body, shape, batch_rows)
+        try:
+            for batch in batches:
+                self._go_on()
+                writer.write(shape.stored(batch))
+            if writer.rows == 0:
+                raise UploadRefusedError("the file has no rows")
+            shape.require_numbers()
+            size_bytes = writer.finish()
+            return _Taken(writer, size_bytes, self._count(seen, writer, batch_rows))
+        except BaseException:
+            body.abandon()
+            batches.close()
+            writer.discard()
+            raise
+
+    def _count(self, seen: HeldDataSet, writer: RowWriter, batch_rows: int) -> int:
+        unit_column, source = seen.unit_column, self._store.source(writer.stored)
+        if unit_column is None:
+            return writer.rows
+
+        def hashes() -> Iterator[Any]:
+            for some in stored_hashes(source, unit_column, batch_rows):
+                self._go_on()
+                yield some
+
+        return count_units(hashes, writer.rows)
+
+    def _go_on(self) -> None:
+        if self._stopping.requested:
+            raise StoppedError("the service stops")
+
+    def _commit(self, seen: HeldDataSet, taken: _Taken) -> tuple[dict[str, Any], bool]:
+        writer, now = taken.writer, int(self._clock())
+
+        def swap(connection: Connection) -> tuple[str | None, dict[str, Any]]:
+            old = self._data_sets.swap_rows(
+                connection,
+                seen,
+                writer.stored,
+                rows=writer.rows,
+                units=taken.units,
+                size_bytes=taken.size_bytes,
+                now=now,
+            )
+            held = self._data_sets.held_data_set(connection, seen.owner, seen.name)
+            assert held is not None  # noqa: S101 (its row was just written)
+            return old, view(connection, held, to_owner=True)
+
+        try:
+            old, shown = run_transaction(self._engine, swap)
+        except DatabaseUnavailableError:
+            # Whether it was committed is not known: the next start removes whichever file is not named.
+            log.warning("upload_unconfirmed")
+            raise
+        except BaseException:
+            writer.discard()
+            raise
+        if old is not None:
+            self._store.remove(old)
+        return shown, old is None
+
+
+def _csv_rows(body: IncomingBody, shape: RowShape, batch_rows: int) -> Batches:
+    shape.require_present(header_names(body.read_line(HEADER_BYTES_MAX)))
+    with pa.PythonFile(body, mode="r") as file:
+        # However the rows end, the parser's own thread must not go on waiting for more of them.
+        yield from csv_batches(file, shape.wanted.names, batch_rows, on_end=body.abandon)
+
+
+def _parquet_rows(store: RowStore, body: IncomingBody, shape: RowShape, batch_rows: int) -> Batches:
+    with Spool(store.folder) as spool:
+        while piece := body.read(PIECE_BYTES):
+            spool.append(piece)
+        spool.seal()
+        require_modest(spool)
+        yield from parquet_batches(spool, shape, batch_rows)
+
+
+def _as_problem(error: BaseException) -> BaseException:
+    """Say which problem ended an upload; what is not foreseen stays what it is."""
+    match error:
+        case UploadRefusedError():
+            return ProblemError("upload-refused", detail=error.reason, path=error.path)
+        case DataError():
+            return ProblemError("upload-refused", detail=str(error))
+        case ClientDisconnect():
+            return ProblemError("upload-refused", detail=CUT_SHORT)
+        case StoppedError():
+            return ProblemError("not-ready", retry_after_s=RETRY_S)
+        case OSError() if error.errno in _NO_ROOM:
+            return ProblemError("storage-full", retry_after_s=STORAGE_RETRY_S)
+        case _:
+            return error
