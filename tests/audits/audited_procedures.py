@@ -1,11 +1,13 @@
 """What every procedure must hand in to be audited: a procedure in the registry and not here fails a test."""
 
+import curated_two_sample_cases
 import joint_independence_cases
 import kernel_two_sample_cases
 from release_audit import ReleaseCase
 
 AUDITED: dict[str, dict[str, ReleaseCase]] = {
     "kernel_two_sample": kernel_two_sample_cases.CASES,
+    "curated_two_sample": curated_two_sample_cases.CASES,
     "joint_independence": joint_independence_cases.CASES,
 }
 """Cases of each procedure, by its name in the registry: at least one for every way its release is made, and
