@@ -214,17 +214,17 @@ def local_address(fields: Mapping[str, Any], path: Path, port: int) -> LocalAddr
     return LocalAddress(url, str(fields.get("audience") or public_url))
 
 
-def toml_text(fields: Mapping[str, Any]) -> str:
-    """Write plain values as TOML; fields that are None are left out."""
+def toml_text(fields: Mapping[str, Any], path: str = "") -> str:
+    """Write plain values as TOML; fields that are None are left out. ``path`` is the table they are in."""
     simple = {k: v for k, v in fields.items() if v is not None and not _is_table(v)}
     lines = [f"{_key(name)} = {_value(value)}" for name, value in simple.items()]
     for name, value in fields.items():
+        inner = f"{path}.{_key(name)}" if path else _key(name)
         if isinstance(value, Mapping):
-            for inner, table in value.items():
-                lines += ["", f"[{_key(name)}.{_key(inner)}]", toml_text(table).rstrip()]
+            lines += ["", f"[{inner}]", toml_text(value, inner).rstrip()]
         elif value is not None and _is_table(value):
             for table in value:
-                lines += ["", f"[[{_key(name)}]]", toml_text(table).rstrip()]
+                lines += ["", f"[[{inner}]]", toml_text(table, inner).rstrip()]
     return "\n".join(lines) + "\n"
 
 

@@ -1,4 +1,4 @@
-"""A federation on this machine: one tester and several agents as separate processes, in one folder.
+"""A federation on this machine: a tester, agents and a curator as separate processes, in one folder.
 
 Each party has a folder with its key, its configuration, its SQLite file and its log, so that everything can
 be looked at afterwards. The demo and the end-to-end tests run on it.
@@ -24,6 +24,7 @@ from tacit.configuration import (
 from tacit.errors import ServiceError, TransportError
 from tacit.http import HttpRequest
 from tacit.keys import load_key
+from tacit.local_curator import CURATOR, CuratedOwnerSetup, LocalCurator
 from tacit.processes import (
     ServiceKind,
     ServiceProcess,
@@ -71,13 +72,20 @@ class Site:
 class LocalFederation:
     """A tester, agents and an analyst, set up in ``folder``. Use it as a context manager to run it.
 
+    Args:
+        folder: where every party's files go.
+        owners: owners with agents of their own.
+        curated: owners who hand their data to a curator; there is one where there are any.
+
     Raises:
         ConfigurationError: the folder holds a federation already, or cannot be written.
     """
 
-    def __init__(self, folder: Path, owners: Sequence[OwnerSetup]) -> None:
+    def __init__(
+        self, folder: Path, owners: Sequence[OwnerSetup], curated: Sequence[CuratedOwnerSetup] = ()
+    ) -> None:
         self.folder = folder
-        ports = free_ports(1 + len(owners))
+        ports = free_ports(2 + len(owners))
         tester_url = f"http://{HOST}:{ports[0]}"
         tester_file = init_tester(folder / "tester", "tester", HOST, ports[0])
         self.tester = Site("tester", tester_file, tester_url)
@@ -86,12 +94,15 @@ class LocalFederation:
         self.analyst = Site(ANALYST, init_party(folder / ANALYST, ANALYST, address), "")
         analysts = (load_key(folder / ANALYST / "party.pem").public_hex,)
         self.agents = []
-        for owner, port in zip(owners, ports[1:], strict=True):
+        for owner, port in zip(owners, ports[2:], strict=True):
             policy = replace(owner.policy, analysts=analysts)
             file = init_agent(
                 folder / owner.name, owner.name, address, owner.data_set, policy, host=HOST, port=port
             )
             self.agents.append(Site(owner.name, file, f"http://{HOST}:{port}"))
+        self.curator = (
+            LocalCurator(folder, curated, address, analysts, host=HOST, port=ports[1]) if curated else None
+        )
         self._services: list[ServiceProcess] = []
 
     def start(self) -> None:
@@ -99,31 +110,42 @@ class LocalFederation:
         self._start("tester", self.tester)
         for site in self.agents:
             self._start("agent", site)
+        if self.curator is not None:
+            self._start("curator", Site(CURATOR, self.curator.configuration, self.curator.url))
 
     def wait_until_ready(
         self, timeout_s: float = READY_TIMEOUT_S, on_ready: Callable[[str], None] | None = None
     ) -> None:
-        """Wait until the tester and every agent are ready.
+        """Wait until the tester, every agent and the curator are ready.
 
         Raises:
             ServiceError: a service ended, or was not ready in time; the message names its log.
         """
         ends_at = time.monotonic() + timeout_s
-        for site in (self.tester, *self.agents):
+        sites = [self.tester, *self.agents]
+        if self.curator is not None:
+            sites.append(Site(CURATOR, self.curator.configuration, self.curator.url))
+        for site in sites:
             self._wait_for(site, "/readyz" if site is self.tester else "/healthz", ends_at)
             if on_ready is not None:
                 on_ready(site.name)
 
     def enrol_all(self) -> None:
-        """Invite and enrol every owner and the analyst."""
+        """Invite and enrol every owner, the curator and the analyst; the curator's owners hand over data."""
         with self.tester_client() as tester:
             for site in self.agents:
                 invitation = tester.invite("owner", site.name).invitation
                 with self._party_client(site.folder / "agent.pem") as client:
                     client.enrol(invitation, site.name, "owner")
+            if self.curator is not None:
+                invitation = tester.invite("curator", CURATOR).invitation
+                with self._party_client(self.curator.configuration.parent / "curator.pem") as client:
+                    client.enrol(invitation, CURATOR, "curator")
             invitation = tester.invite("analyst", ANALYST).invitation
             with self.analyst_client() as client:
                 client.enrol(invitation, ANALYST, "analyst")
+        if self.curator is not None:
+            self.curator.hand_over()
 
     def tester_client(self) -> Client:
         """Return a client that uses the tester's own key."""

@@ -17,7 +17,7 @@ from tacit.results import DecisionResult, ProcedureResult, TwoSampleResult
 from tacit_protocol.privacy.noise import OpenDPNoise
 from tacit_protocol.procedures.registry import procedure_named
 
-Features = Literal["auto", "columns", "me", "scf"]
+Features = Literal["auto", "columns", "me", "scf", "kernel"]
 Calibration = Literal["tight", "paper"]
 Null = Literal["auto", "noise-aware", "weighted", "asymptotic"]
 Statistic = Literal["auto", "noise-aware", "mmd", "max"]
@@ -60,6 +60,7 @@ def kernel_two_sample(
     names: Sequence[str] | None = None,
     setting: Setting = "owners",
     release: Literal["mean-covariance", "statistic"] | None = None,
+    n_permutations: int | None = None,
     **parameters: Any,
 ) -> TwoSampleResult: ...
 
@@ -82,6 +83,7 @@ def kernel_two_sample(
     names: Sequence[str] | None = None,
     setting: Setting = "owners",
     release: Release | None = None,
+    n_permutations: int | None = None,
     **parameters: Any,
 ) -> TwoSampleResult | DecisionResult:
     """Test privately whether two or more samples come from one population (Raj et al., corrected).
@@ -95,7 +97,8 @@ def kernel_two_sample(
             an array (D, 2); or one pair for every column. Never taken from the data.
         columns: names of an array's columns, or which columns of a table to use.
         n_features: number of features J; chosen by the procedure by default.
-        features: feature map; "auto" serves most questions.
+        features: feature map; "auto" serves most questions. "kernel", the whole kernel and no features, is
+            there for ``release="permutation"`` alone.
         calibration: "tight", or "paper" for the published method to the letter.
         null: null distribution; "asymptotic" is a baseline that is not calibrated.
         statistic: form of the statistic.
@@ -107,10 +110,12 @@ def kernel_two_sample(
         seed: fixes public choices and simulations. Never the noise: two calls differ.
         names: the owners' names, by default sample-1, sample-2, ...
         setting: "owners": each adds its own noise, and nobody is trusted; "curator": one trusted party holds
-            all samples and adds noise once, for more power.
-        release: what the curator releases: "mean-covariance", "statistic", or "permutation", whose decision
-            alone is private.
-        parameters: further parameters of the procedure, such as ``bandwidth`` or ``replicates``.
+            all samples, two of them, and adds noise once, for more power.
+        release: what the curator releases: "mean-covariance" (the default), "statistic", or "permutation",
+            whose decision alone is private.
+        n_permutations: random permutations of ``release="permutation"``.
+        parameters: further parameters of the procedure, such as ``bandwidth`` or ``replicates``; at a curator
+            also ``samples``, which pools more than two owners' samples into two.
 
     Returns:
         A frozen result that unpacks into ``statistic, pvalue``; with ``release="permutation"`` a decision,
@@ -142,6 +147,7 @@ def kernel_two_sample(
         **{name: value for name, value in given.items() if value != DEFAULTS[name]},
         "n_features": n_features,
         "release": release,
+        "permutations": n_permutations,
     }
     if public is not None:
         sample = read_samples([public], list(read[0].columns))[0]
