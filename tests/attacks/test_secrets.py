@@ -2,10 +2,14 @@
 
 import base64
 import sqlite3
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import httpx
+import psycopg
 import pytest
 
 from tacit.configuration import DataSetSetup, PolicySetup
@@ -22,6 +26,8 @@ WORD, NUMBER = "Zq7canaryward", "73.4192837"
 class Run:
     """A federation that answered one study and declined another, and all that it wrote and said."""
 
+    engine: str = "sqlite"
+    """What holds the tester's tables."""
     secrets: dict[str, bytes] = field(default_factory=dict)
     places: dict[str, bytes] = field(default_factory=dict)
 
@@ -110,14 +116,55 @@ def collect(federation: LocalFederation, run: Run) -> None:
         connection.close()
 
 
-@pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """One run, with everything that it left."""
-    folder, run = tmp_path_factory.mktemp("secrets") / "federation", Run()
+@contextmanager
+def empty_database(server: str) -> Iterator[str]:
+    """The URL of a database at a PostgreSQL server, dropped afterwards."""
+    name = f"secrets_{uuid.uuid4().hex}"
+    with psycopg.connect(server, autocommit=True) as connection:
+        connection.execute(f"CREATE DATABASE {name}".encode())
+    yield server.replace("/postgres?", f"/{name}?")
+    with psycopg.connect(server, autocommit=True) as connection:
+        connection.execute(f"DROP DATABASE {name} WITH (FORCE)".encode())
+
+
+def use_database(federation: LocalFederation, url: str) -> None:
+    """Let the tester keep its tables at a URL."""
+    written = federation.tester.configuration.read_text()
+    changed = written.replace('"sqlite:///tester.sqlite3"', f'"{url}"')
+    assert changed != written
+    federation.tester.configuration.write_text(changed)
+
+
+def collect_tables(url: str, run: Run) -> None:
+    """Gather the rows of every table, once as they are and once as PostgreSQL writes them out."""
+    with psycopg.connect(url) as connection:
+        tables = connection.execute("SELECT tablename FROM pg_tables WHERE schemaname = 'public'").fetchall()
+        for (table,) in tables:
+            rows = connection.execute(f"SELECT * FROM {table}".encode()).fetchall()  # noqa: S608 (our own)
+            raw = [
+                value if isinstance(value, bytes) else str(value).encode() for row in rows for value in row
+            ]
+            with connection.cursor().copy(f"COPY {table} TO STDOUT".encode()) as copy:
+                written = b"".join(bytes(piece) for piece in copy)
+            run.places[f"the table {table} of tester"] = b"\n".join([*raw, written])
+
+
+@pytest.fixture(scope="module", params=["sqlite", "postgresql"])
+def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """One run, with everything that it left; the tester's tables are in either engine."""
+    folder, run = tmp_path_factory.mktemp("secrets") / "federation", Run(engine=request.param)
     run.secrets |= {"a word of a row": WORD.encode(), "a number of a row": NUMBER.encode()}
     write_data(folder)
-    with LocalFederation(folder, [owner(name) for name in ("north", "south", "west")]) as federation:
-        play(federation, run)
+    federation = LocalFederation(folder, [owner(name) for name in ("north", "south", "west")])
+    if request.param == "sqlite":
+        with federation:
+            play(federation, run)
+    else:
+        with empty_database(request.getfixturevalue("postgres_server")) as url:
+            use_database(federation, url)
+            with federation:
+                play(federation, run)
+            collect_tables(url, run)
     collect(federation, run)
     return run
 
@@ -127,8 +174,13 @@ def test_no_secret_stands_in_logs_errors_metrics_databases_or_the_transcript(run
     assert {place for place in run.places if place.startswith("the log")} == {
         f"the log of {name}" for name in ("tester", "north", "south", "west")
     }
-    assert b"sqlite" in run.places["the database file of tester"][:20].lower()
-    assert b"INSERT INTO" in run.places["the dump of tester"]
+    if run.engine == "sqlite":
+        assert b"sqlite" in run.places["the database file of tester"][:20].lower()
+        assert b"INSERT INTO" in run.places["the dump of tester"]
+    else:
+        assert b"north" in run.places["the table parties of tester"]
+        assert b"application/vnd.tacit" in run.places["the table releases of tester"]
+        assert "the database file of tester" not in run.places
     assert b"data-unreadable" in run.places["the dump of west"]
     assert run.leaks() == set()
 
@@ -136,5 +188,5 @@ def test_no_secret_stands_in_logs_errors_metrics_databases_or_the_transcript(run
 def test_a_leak_anywhere_would_be_caught(run: Run) -> None:
     for secret, value in run.secrets.items():
         for place in run.places:
-            planted = Run({secret: value}, {place: run.places[place] + value})
+            planted = Run(run.engine, {secret: value}, {place: run.places[place] + value})
             assert planted.leaks() == {f"{secret} in {place}"}
