@@ -44,6 +44,7 @@ from fault_world import (
 
 from tacit_protocol.messages.encoding import encode
 from tacit_protocol.messages.release import ReleaseMessage
+from tacit_protocol.messages.study import Study
 from tacit_protocol.procedures import registry
 from tacit_protocol.signing.envelope import RELEASE_TYPE, digest, seal
 from tacit_protocol.signing.tokens import issue_token
@@ -101,14 +102,19 @@ class Shared:
 
 
 class Sweep:
-    """One supervisor: its databases, its parties' messages and the processes of the case under way."""
+    """One supervisor: its databases, its parties' messages and the processes of the case under way.
+
+    ``party`` is whose process is killed beside the tester's, ``component`` names its database's migrations.
+    """
+
+    party, component = "north", "agent"
 
     def __init__(self, folder: Path, agent_url: str, tester_url: str) -> None:
         self.folder, self.urls, self.shared = folder, (agent_url, tester_url), Shared()
         self.plan: list[str] = []
         self.planted: str | None = None
         self.wire = folder / "wire"
-        for url, component in zip(self.urls, ("agent", "tester"), strict=True):
+        for url, component in zip(self.urls, (self.component, "tester"), strict=True):
             engine = create_engine(url)
             upgrade(engine, component)
             engine.dispose()
@@ -120,18 +126,22 @@ class Sweep:
         self.agent_engine = create_engine(agent_url)
         self.tester = make_tester(folder, self.url, create_engine(tester_url), self.shared.clock)
         self.client = TesterClient(
-            self.url, self.url, key_of("north"), self.shared.clock, lambda pause_s: time.sleep(pause_s / 100)
+            self.url, self.url, key_of(self.party), self.shared.clock, lambda pause_s: time.sleep(pause_s / 100)
         )
         self.http = httpx.Client(base_url=self.url, trust_env=False, timeout=10)
-        self.study, self.envelope = sealed(study_of(["north", "south"]))
-        self.south = self._release_of_south()
+        self.study, self.envelope = sealed(self.make_study())
+        self.releases = self.make_releases()
         self.children: dict[str, int] = {}
 
-    def _release_of_south(self) -> bytes:
-        study = study_of(["north", "south"])
+    def make_study(self) -> Study:
+        return study_of(["north", "south"])
+
+    def make_releases(self) -> dict[str, bytes]:
+        """Return the releases of those who are never killed."""
+        study = self.make_study()
         release = PROCEDURE.privatise(study, (60, 300 << 20), SeededNoise(2))
         message = ReleaseMessage(study=self.study, party="south", release=release)
-        return seal(encode(message), RELEASE_TYPE, key_of("south"))
+        return {"south": seal(encode(message), RELEASE_TYPE, key_of("south"))}
 
     def run(self, plan: list[str], planted: str | None) -> dict[str, Any]:
         """Run one case; returns how often somebody was killed, and what is wrong."""
@@ -152,10 +162,9 @@ class Sweep:
         if self.plan and self.plan[0].startswith("tester.study."):
             self.shared.arm()
         self._fork("tester")
-        for path, key, content in (
-            (f"/v1/studies/{self.study}", "ada", self.envelope),
-            (f"/v1/studies/{self.study}/releases/south", "south", self.south),
-        ):
+        path = f"/v1/studies/{self.study}"
+        others = [(f"{path}/releases/{name}", name, content) for name, content in self.releases.items()]
+        for path, key, content in [(path, "ada", self.envelope), *others]:
             while not self._put(path, key, content):
                 if time.monotonic() > until:
                     return ["the tester took nothing"]
@@ -251,35 +260,53 @@ class Sweep:
             send(study, party, envelope)
 
         self.client.put_release = noted  # type: ignore[method-assign]
-        agent = make_agent(
-            self.folder,
-            "north",
-            engine=self.agent_engine,
-            client=self.client,
-            noise=SeededNoise(int.from_bytes(os.urandom(4))),  # another noise after every start
-            clock=self.shared.clock,
-        )
-        steps: list[Callable[[], Any]] = [lambda: agent.poll(0), agent.work, agent.fetch_verdicts]
+        # Another noise after every start.
+        steps = self.make_steps(SeededNoise(int.from_bytes(os.urandom(4))))
         query = sa.select(STUDIES.c.verdict).where(STUDIES.c.verdict.is_not(None))
-        while run_transaction(agent.engine, lambda c: c.execute(query).first(), read_only=True) is None:
+        while run_transaction(self.agent_engine, lambda c: c.execute(query).first(), read_only=True) is None:
             for step in steps:
                 with suppress(TesterError):
                     step()
             time.sleep(0.003)
 
+    def make_steps(self, noise: SeededNoise) -> list[Callable[[], Any]]:
+        """Put the party together; returns what it does, over and over."""
+        agent = make_agent(
+            self.folder,
+            self.party,
+            engine=self.agent_engine,
+            client=self.client,
+            noise=noise,
+            clock=self.shared.clock,
+        )
+        return [lambda: agent.poll(0), agent.work, agent.fetch_verdicts]
+
+    def reset_party(self, connection: sa.Connection) -> None:
+        """Write what the party's database holds at the beginning, once its tables are empty."""
+
+    def enrol(self, connection: sa.Connection) -> None:
+        enrol(connection, ["north", "south"])
+
     def _reset(self) -> None:
         self.wire.write_text("")
-        for url, metadata in zip(self.urls, (AGENT_TABLES, TESTER_TABLES), strict=True):
+        for url, metadata in zip(self.urls, (self.tables(), [TESTER_TABLES]), strict=True):
             engine = create_engine(url)
 
-            def clear(connection: sa.Connection, metadata: sa.MetaData = metadata) -> None:
-                for table in reversed(metadata.sorted_tables):
+            def clear(connection: sa.Connection, metadata: list[sa.MetaData] = metadata) -> None:
+                for table in (table for tables in metadata for table in reversed(tables.sorted_tables)):
                     connection.execute(table.delete())
-                if metadata is TESTER_TABLES:
-                    enrol(connection, ["north", "south"])
+                (self.enrol if TESTER_TABLES in metadata else self.reset_party)(connection)
 
             run_transaction(engine, clear)
             engine.dispose()
+
+    def tables(self) -> list[sa.MetaData]:
+        """Return the tables of the party's database, in an order in which they can be emptied."""
+        return [AGENT_TABLES]
+
+    def debits(self) -> list[tuple[str, str]]:
+        """Return account and study of the debits that there must be, by account."""
+        return [("patients", self.study)]
 
     def _faults(self) -> list[str]:
         """Say what is wrong once everything has come to rest."""
@@ -299,8 +326,9 @@ class Sweep:
     def _faults_of_agent(self, connection: sa.Connection) -> list[str]:
         found = []
         verify(connection, compose)
-        debits = [entry["study"] for entry in export(connection) if entry["kind"] == "debit"]
-        if debits != [self.study]:
+        entries = [entry for entry in export(connection) if entry["kind"] == "debit"]
+        debits = [(entry["data_set"], entry["study"]) for entry in entries]
+        if debits != self.debits():
             found.append(f"{len(debits)} debits")
         rows = connection.execute(OUTBOX.select()).all()
         if [(row.kind, row.outcome) for row in rows] != [("release", "delivered")]:
@@ -315,7 +343,7 @@ class Sweep:
     def _faults_of_tester(self, connection: sa.Connection, agents: dict[str, bytes]) -> list[str]:
         found = []
         releases = connection.execute(RELEASES.select()).all()
-        wanted = {"south": self.south, "north": agents.get("release")}
+        wanted = {**self.releases, self.party: agents.get("release")}
         if {row.owner: bytes(row.envelope) for row in releases} != wanted:
             found.append("the tester holds other releases than were stored")
         if connection.execute(JOBS.select()).first() is not None:
