@@ -4,20 +4,13 @@ SIGKILL to real processes, on SQLite and PostgreSQL (support/kill_sweep_process.
 one release whose bytes alone were ever sent, the verdict reached, and a transcript that verifies.
 """
 
-import json
-import os
-import subprocess
-import sys
-import uuid
 from collections.abc import Iterator, Sequence
 from itertools import combinations_with_replacement, product
-from pathlib import Path
-from typing import Any
 
 import kill_sweep_process
-import psycopg
 import pytest
 from long_runs import LONG
+from sweeps import Sweep, on_postgresql, on_sqlite
 
 from tacit_services.agent.steps import Step as AgentStep
 from tacit_services.tester.steps import Step as TesterStep
@@ -42,57 +35,16 @@ def pairs_of(engine: str) -> list[tuple[str, str]]:
     return agents[1::SAMPLED] + others[1 :: 3 * SAMPLED]
 
 
-class Sweep:
-    """The supervisor, one case at a time."""
-
-    def __init__(self, folder: Path, agent_url: str, tester_url: str) -> None:
-        command = [sys.executable, str(Path(kill_sweep_process.__file__)), str(folder), agent_url, tester_url]
-        self.log = folder / "log"
-        with self.log.open("wb") as log:
-            self._process = subprocess.Popen(
-                command,
-                env=os.environ | {"OPENBLAS_NUM_THREADS": "1"},  # a fork must not lose a library's threads
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                text=True,
-            )
-
-    def run(self, *plan: str, planted: str | None = None) -> dict[str, Any]:
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps({"plan": plan, "planted": planted}) + "\n")
-        self._process.stdin.flush()
-        line = self._process.stdout.readline()
-        assert line, self.log.read_text()
-        outcome: dict[str, Any] = json.loads(line)
-        return outcome
-
-    def close(self) -> None:
-        self._process.communicate(timeout=60)
-
-
 @pytest.fixture(scope="module")
 def sqlite_sweep(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sweep]:
-    folder = tmp_path_factory.mktemp("sweep")
-    sweep = Sweep(folder, f"sqlite:///{folder / 'agent.sqlite3'}", f"sqlite:///{folder / 'tester.sqlite3'}")
-    yield sweep
-    sweep.close()
+    with on_sqlite(kill_sweep_process, tmp_path_factory.mktemp("sweep")) as sweep:
+        yield sweep
 
 
 @pytest.fixture(scope="module")
 def postgresql_sweep(tmp_path_factory: pytest.TempPathFactory, postgres_server: str) -> Iterator[Sweep]:
-    names = [f"sweep_{uuid.uuid4().hex}" for _ in range(2)]
-    with psycopg.connect(postgres_server, autocommit=True) as connection:
-        for name in names:
-            connection.execute(f"CREATE DATABASE {name}".encode())
-    urls = [postgres_server.replace("/postgres?", f"/{name}?") for name in names]
-    sweep = Sweep(tmp_path_factory.mktemp("sweep"), *urls)
-    yield sweep
-    sweep.close()
-    with psycopg.connect(postgres_server, autocommit=True) as connection:
-        for name in names:
-            connection.execute(f"DROP DATABASE {name} WITH (FORCE)".encode())
+    with on_postgresql(kill_sweep_process, tmp_path_factory.mktemp("sweep"), postgres_server) as sweep:
+        yield sweep
 
 
 @pytest.fixture

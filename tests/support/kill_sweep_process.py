@@ -126,7 +126,11 @@ class Sweep:
         self.agent_engine = create_engine(agent_url)
         self.tester = make_tester(folder, self.url, create_engine(tester_url), self.shared.clock)
         self.client = TesterClient(
-            self.url, self.url, key_of(self.party), self.shared.clock, lambda pause_s: time.sleep(pause_s / 100)
+            self.url,
+            self.url,
+            key_of(self.party),
+            self.shared.clock,
+            lambda pause_s: time.sleep(pause_s / 100),
         )
         self.http = httpx.Client(base_url=self.url, trust_env=False, timeout=10)
         self.study, self.envelope = sealed(self.make_study())
@@ -162,9 +166,9 @@ class Sweep:
         if self.plan and self.plan[0].startswith("tester.study."):
             self.shared.arm()
         self._fork("tester")
-        path = f"/v1/studies/{self.study}"
-        others = [(f"{path}/releases/{name}", name, content) for name, content in self.releases.items()]
-        for path, key, content in [(path, "ada", self.envelope), *others]:
+        study = f"/v1/studies/{self.study}"
+        others = [(f"{study}/releases/{name}", name, content) for name, content in self.releases.items()]
+        for path, key, content in [(study, "ada", self.envelope), *others]:
             while not self._put(path, key, content):
                 if time.monotonic() > until:
                     return ["the tester took nothing"]
