@@ -84,6 +84,8 @@ class GroupCommit(Generic[Item, Outcome]):
         items = [piece.item for piece in group]
         try:
             outcomes = run_transaction(self._engine, lambda connection: self._store(connection, items))
+            if len(outcomes) != len(items):
+                raise RuntimeError("storing a group must give each item an outcome")
         except BaseException as error:  # whatever it is, those who wait must be told
             if len(group) > 1 and not isinstance(error, DatabaseError):
                 for piece in group:
