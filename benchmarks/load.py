@@ -14,7 +14,7 @@ import asyncio
 import os
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,6 +50,16 @@ COLUMNS = 5
 
 WAIT_S = 20
 """How long a poll waits: the agents' own setting."""
+
+DEFAULTS: Mapping[str, float] = {
+    "uploads": 1000,
+    "rounds": 3,
+    "connections": 16,
+    "agents": 1000,
+    "seconds": 40,
+    "simulated": 10_000,
+}
+"""Three to four minutes in all; polling lasts twice as long as a poll waits."""
 
 
 @dataclass(frozen=True)
@@ -295,21 +305,29 @@ def upload_rows(
     return [*lines, f"| {name} | ratio | {tester.rate / bare.rate:.2f} | | | {bare_cpu / tester_cpu:.2f} |"]
 
 
-def page(uploads: list[str], polling: dict[str, float], memory: dict[str, float], options: str) -> str:
-    """Return the page that is written."""
-    load, command = os.getloadavg()[0], f"python -m benchmarks.load {options}".strip()
+def page(
+    uploads: list[str],
+    polling: dict[str, float],
+    memory: dict[str, float],
+    chosen: argparse.Namespace,
+    loads: tuple[float, float],
+) -> str:
+    """Return the page that is written; ``loads`` are the machine's load averages, before and after."""
+    command = f"python -m benchmarks.load {options_of(chosen)}".strip()
+    rounds, connections = chosen.rounds, chosen.connections
     grown_kb = (memory["memory_mb"] - memory["empty_mb"]) / memory["agents"] * 1024
     return f"""# Load at the tester
 
 Written by `{command}` (`make bench` runs it), on {os.cpu_count()} processors
-whose load average was {load:.1f} at the end. With other work on the machine, rates and latencies say little;
-ratios and CPU time say more.
+whose load average was {loads[0]:.1f} before it began and {loads[1]:.1f} at the end. With other work on
+the machine, rates and latencies say little; ratios and CPU time say more.
 
 ## Uploads
 
 Signed releases of some two hundred numbers, each checked (token, party, signature, digest, form, shape,
-noise) and stored durably before the answer. Beside it, in the same run, a bare FastAPI handler that writes
-one row as durably, and checks nothing. The goal is half of its rate.
+noise) and stored durably before the answer; {connections} clients at a time. Beside it, in the same run and
+with the same releases, a bare FastAPI handler that writes one row as durably, and checks nothing. The goal is
+half of its rate. Each row is the best of {rounds} rounds, in which the two took turns.
 
 | database | server | uploads a second | p50, ms | p99, ms | server's CPU, ms each |
 |---|---|---|---|---|---|
@@ -329,23 +347,21 @@ Woken all at once, as by a new study, the last had looked again after {memory["w
 """
 
 
+def options_of(chosen: argparse.Namespace) -> str:
+    """Return the options that differ from their defaults, as they are given."""
+    given = vars(chosen)
+    return " ".join(f"--{name} {given[name]:g}" for name in DEFAULTS if given[name] != DEFAULTS[name])
+
+
 def main() -> None:
     """Measure, and write the page."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--uploads", type=int, default=1000, help="in one round")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--connections", type=int, default=16)
-    parser.add_argument("--agents", type=int, default=1000)
-    parser.add_argument("--seconds", type=float, default=60, help="of polling")
-    parser.add_argument("--simulated", type=int, default=10_000)
+    for name, default in DEFAULTS.items():
+        parser.add_argument(f"--{name}", type=type(default), default=default)
     parser.add_argument("--out", type=Path, default=Path("docs/benchmarks/load.md"))
     chosen = parser.parse_args()
     sizes = (chosen.uploads, chosen.rounds, chosen.connections)
-    options = " ".join(
-        f"--{name} {value:g}"
-        for name, value in vars(chosen).items()
-        if name != "out" and value != parser.get_default(name)
-    )
+    load_before = os.getloadavg()[0]
     rows: list[str] = []
     with tempfile.TemporaryDirectory(prefix="tacit-load-") as name:
         folder = Path(name)
@@ -358,7 +374,8 @@ def main() -> None:
         polling = measure_polling(folder, chosen.agents, chosen.seconds)
         memory = measure_in_memory(folder, chosen.simulated)
     chosen.out.parent.mkdir(parents=True, exist_ok=True)
-    chosen.out.write_text(page(rows, polling, memory, options))
+    loads = (load_before, os.getloadavg()[0])
+    chosen.out.write_text(page(rows, polling, memory, chosen, loads))
     print(chosen.out.read_text())
 
 
