@@ -8,10 +8,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import agent_process
 import httpx
+import pytest
 import sqlalchemy as sa
 import tester_process
 from agent_fakes import FakeTester, World
@@ -29,6 +31,9 @@ from tacit_services.shared.database import create_engine, run_transaction
 from tacit_services.tester.tables import PARTIES, STUDIES
 
 STOP_S_MAX = 5.0
+ATTEMPTS_MAX = 3
+"""Stops of which the fastest must be in time: machines are shared. Each must lose nothing."""
+
 PATIENCE_S = 60.0
 SENDERS = 8
 ACKNOWLEDGED_MIN = 40
@@ -132,13 +137,26 @@ def run_tester(folder: Path, parties: Parties, *planted: str) -> tuple[int, floa
     return code, stopped_s, acknowledged, stored
 
 
+def attempts(folder: Path) -> Iterator[Path]:
+    """Yield a new folder for each attempt at stopping in time."""
+    for number in range(ATTEMPTS_MAX):
+        attempt = folder / str(number)
+        attempt.mkdir()
+        yield attempt
+
+
 def test_a_tester_under_load_stops_within_five_seconds_and_keeps_what_it_acknowledged(
     tmp_path: Path, parties: Parties
 ) -> None:
-    code, stopped_s, acknowledged, stored = run_tester(tmp_path, parties)
-    assert code == 0, (tmp_path / "log").read_text()
-    assert stopped_s <= STOP_S_MAX
-    assert acknowledged <= stored
+    took_s = []
+    for folder in attempts(tmp_path):
+        code, stopped_s, acknowledged, stored = run_tester(folder, parties)
+        assert code == 0, (folder / "log").read_text()
+        assert acknowledged <= stored
+        took_s.append(stopped_s)
+        if stopped_s <= STOP_S_MAX:
+            return
+    pytest.fail(f"stopping took {took_s} seconds")
 
 
 def test_a_tester_that_answers_before_it_stores_would_be_caught(tmp_path: Path, parties: Parties) -> None:
@@ -146,11 +164,43 @@ def test_a_tester_that_answers_before_it_stores_would_be_caught(tmp_path: Path, 
     assert not acknowledged <= stored
 
 
+def test_a_tester_that_takes_longer_to_stop_would_be_caught(tmp_path: Path, parties: Parties) -> None:
+    assert run_tester(tmp_path, parties, "slow-stop")[1] > STOP_S_MAX
+
+
 STUDIES_ASKED = 20
 
 
-def test_an_agent_under_load_stops_within_five_seconds_and_keeps_every_decision(tmp_path: Path) -> None:
-    world, tester, url = World(tmp_path), FakeTester(), f"http://127.0.0.1:{free_port()}"
+@dataclass
+class StoppedAgent:
+    """An agent that was stopped under load, and how to look at its database."""
+
+    code: int
+    stopped_s: float
+    approved: list[str]
+    """The studies whose approval it acknowledged."""
+    tester: FakeTester
+    command: tuple[str, ...]
+    log: Path
+    engine: sa.Engine
+
+    def count(self, table: sa.Table, *conditions: sa.ColumnElement[bool]) -> int:
+        return count(self.engine, table, *conditions)
+
+    def approvals_lost(self) -> int:
+        waiting = AGENT_STUDIES.c.state == "waiting-for-approval"
+        return self.count(AGENT_STUDIES, waiting, AGENT_STUDIES.c.digest.in_(self.approved))
+
+
+def count(engine: sa.Engine, table: sa.Table, *conditions: sa.ColumnElement[bool]) -> int:
+    query = sa.select(sa.func.count()).select_from(table).where(*conditions)
+    return int(run_transaction(engine, lambda c: c.execute(query).scalar_one(), read_only=True))
+
+
+@contextmanager
+def stopped_agent(folder: Path, *planted: str) -> Iterator[StoppedAgent]:
+    """Stop an agent while its steward approves one study after the other; its tester lives on."""
+    world, tester, url = World(folder), FakeTester(), f"http://127.0.0.1:{free_port()}"
     names = [
         world.ask(
             tester, world.study(title=f"study {index}", budget=Budget(epsilon_micro=10_000, delta_pico=1))
@@ -174,41 +224,61 @@ def test_an_agent_under_load_stops_within_five_seconds_and_keeps_every_decision(
             if answer.status_code == 200:
                 approved.append(name)
 
-    engine = create_engine(f"sqlite:///{tmp_path / 'agent.sqlite3'}")
-
-    def count(table: sa.Table, *conditions: sa.ColumnElement[bool]) -> int:
-        query = sa.select(sa.func.count()).select_from(table).where(*conditions)
-        return int(run_transaction(engine, lambda c: c.execute(query).scalar_one(), read_only=True))
-
+    engine, log = create_engine(f"sqlite:///{folder / 'agent.sqlite3'}"), folder / "log"
     with tester.serving() as address:
         config = world.write(address, policy='approval = "by-hand"')
         config.write_text(config.read_text().replace("port = 0", f"port = {url.rpartition(':')[2]}"))
         command = (str(Path(agent_process.__file__)), str(config))
-        with process_of(tmp_path / "log", *command) as process:
+        with process_of(log, *command, *planted) as process:
             wait_until(lambda: is_ready(url), "the agent does not serve")
-            wait_until(lambda: count(AGENT_STUDIES) == STUDIES_ASKED, "the agent takes nothing in")
+            wait_until(lambda: count(engine, AGENT_STUDIES) == STUDIES_ASKED, "the agent takes nothing in")
             steward = threading.Thread(target=approve)
             steward.start()
-            wait_until(lambda: count(OUTBOX) >= 1, (tmp_path / "log").read_text())
+            wait_until(lambda: len(approved) >= APPROVED_MIN, "nothing is approved")
             code, stopped_s = stop(process)
             steward.join(PATIENCE_S)
-        assert (code, stopped_s <= STOP_S_MAX) == (0, True), (stopped_s, (tmp_path / "log").read_text())
-        waiting = AGENT_STUDIES.c.state == "waiting-for-approval"
-        assert count(AGENT_STUDIES, waiting, AGENT_STUDIES.c.digest.in_(approved)) == 0
-        with process_of(tmp_path / "log", *command):
-            wait_until(
-                lambda: (
-                    count(OUTBOX, OUTBOX.c.closed_at.is_not(None), OUTBOX.c.study.in_(approved))
-                    == len(approved)
-                ),
-                (tmp_path / "log").read_text(),
-            )
-    run_transaction(engine, verify, read_only=True)
-    debits = [entry["study"] for entry in run_transaction(engine, export, read_only=True) if entry["study"]]
+        yield StoppedAgent(code, stopped_s, approved, tester, command, log, engine)
+    engine.dispose()
+
+
+APPROVED_MIN = 3
+"""Approvals that are acknowledged before the agent is asked to stop; the steward goes on meanwhile."""
+
+
+def test_an_agent_under_load_stops_within_five_seconds_and_keeps_every_decision(tmp_path: Path) -> None:
+    took_s = []
+    for folder in attempts(tmp_path):
+        with stopped_agent(folder) as agent:
+            assert agent.code == 0, agent.log.read_text()
+            assert agent.approvals_lost() == 0
+            require_every_approval_answered_once(agent)
+        took_s.append(agent.stopped_s)
+        if agent.stopped_s <= STOP_S_MAX:
+            return
+    pytest.fail(f"stopping took {took_s} seconds")
+
+
+def require_every_approval_answered_once(agent: StoppedAgent) -> None:
+    """Start the agent again: every acknowledged approval gets its release, debited and sent once."""
+    closed = (OUTBOX.c.closed_at.is_not(None), OUTBOX.c.study.in_(agent.approved))
+    with process_of(agent.log, *agent.command):
+        wait_until(lambda: agent.count(OUTBOX, *closed) == len(agent.approved), agent.log.read_text())
+    run_transaction(agent.engine, verify, read_only=True)
+    entries = run_transaction(agent.engine, export, read_only=True)
+    debits = [entry["study"] for entry in entries if entry["study"]]
     assert len(set(debits)) == len(debits)
     bodies: dict[str, set[bytes]] = {}
-    for study, _, body in tester.received:
+    for study, _, body in agent.tester.received:
         bodies.setdefault(study, set()).add(body)
     assert all(len(different) == 1 for different in bodies.values())
     assert set(bodies) <= set(debits)
-    engine.dispose()
+
+
+def test_an_agent_that_acknowledges_before_it_stores_would_be_caught(tmp_path: Path) -> None:
+    with stopped_agent(tmp_path, "approve-first") as agent:
+        assert agent.approvals_lost() > 0
+
+
+def test_an_agent_that_takes_longer_to_stop_would_be_caught(tmp_path: Path) -> None:
+    with stopped_agent(tmp_path, "slow-stop") as agent:
+        assert agent.stopped_s > STOP_S_MAX

@@ -4,10 +4,12 @@ import os
 import resource
 import signal
 import sqlite3
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import agent_process
 import httpx
@@ -26,8 +28,9 @@ from tacit_services.agent.releases import Releaser
 from tacit_services.agent.schema import OUTBOX, State
 from tacit_services.agent.studies import StudyRow, insert_study
 from tacit_services.agent.tester_client import TesterClient
+from tacit_services.ledger import accounts
 from tacit_services.ledger.accounts import debit, debits_of, set_caps
-from tacit_services.ledger.errors import LedgerConflictError
+from tacit_services.ledger.errors import LedgerConflictError, LedgerDamagedError
 from tacit_services.ledger.verification import verify
 from tacit_services.shared import database
 from tacit_services.shared.database import (
@@ -230,7 +233,7 @@ def studies_debited(engine: sa.Engine) -> list[str | None]:
 
 
 def faults_after_tearing(folder: Path, tear: Callable[[bytes, int], bytes]) -> int:
-    """Tear the log of a ledger of eight debits at many places; return how often no prefix was left."""
+    """Tear the log of a ledger of eight debits at many places; return how often no sound prefix was left."""
     engine = a_ledger(f"sqlite:///{folder / 'whole.sqlite3'}", 8)
     debited = studies_debited(engine)
     main, wal = (Path(f"{folder / 'whole.sqlite3'}{suffix}") for suffix in ("", "-wal"))
@@ -245,6 +248,8 @@ def faults_after_tearing(folder: Path, tear: Callable[[bytes, int], bytes]) -> i
             left = studies_debited(again)
             run_transaction(again, lambda c: verify(c, add_up), read_only=True)
             found += left != debited[: len(left)]
+        except LedgerDamagedError:
+            found += 1
         except (sa.exc.DatabaseError, DatabaseUnavailableError):
             assert at < 8 * 4096 * 8, "only a log torn before the tables were written may hold no ledger"
         finally:
@@ -272,18 +277,86 @@ def test_a_torn_log_loses_whole_debits_from_its_end(
     assert faults_after_tearing(tmp_path, tear) == 0
 
 
-def test_a_damaged_database_file_is_unavailable_and_not_written(tmp_path: Path) -> None:
-    engine = a_ledger(f"sqlite:///{tmp_path / 'ledger.sqlite3'}", 8)
+def test_a_debit_in_two_transactions_would_be_caught(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The account in one, the entry in the next: torn between them, the account is ahead of its entries."""
+    genuine = accounts._append
+
+    class Halving:
+        """A connection that commits after each statement."""
+
+        def __init__(self, connection: sa.Connection) -> None:
+            self._connection = connection
+
+        def execute(self, statement: sa.Executable) -> Any:
+            done = self._connection.execute(statement)
+            self._connection.exec_driver_sql("COMMIT")
+            self._connection.exec_driver_sql("BEGIN IMMEDIATE")
+            return done
+
+    monkeypatch.setattr(accounts, "_append", lambda connection, *rest: genuine(Halving(connection), *rest))
+    engine = a_ledger(f"sqlite:///{tmp_path / 'other.sqlite3'}", 0)
     engine.dispose()
-    file = tmp_path / "ledger.sqlite3"
-    torn = file.read_bytes()[: file.stat().st_size // 2]
-    file.write_bytes(torn)
-    with pytest.raises(DatabaseUnavailableError):
-        add_debit(engine, 100)
-    file.write_bytes(b"this is no database" * 1000)
-    with pytest.raises(DatabaseUnavailableError):
-        add_debit(engine, 100)
+    assert faults_after_tearing(tmp_path, lambda log, at: log[:at]) > 0
+
+
+DAMAGES: dict[str, Callable[[bytes], bytes]] = {
+    "cut in half": lambda content: content[: len(content) // 2],
+    "no database": lambda _: b"this is no database" * 1000,
+    "its header zeroed": lambda content: bytes(100) + content[100:],
+}
+
+
+def faults_of_damage(file: Path, damage: Callable[[bytes], bytes]) -> list[str]:
+    """Damage a ledger's file, debit, and say what is wrong with the outcome."""
+    engine = a_ledger(f"sqlite:///{file}", 8)
     engine.dispose()
+    damaged = damage(file.read_bytes())
+    file.write_bytes(damaged)
+    found = []
+    try:
+        add_debit(engine, 100)
+        found.append("a damaged ledger was debited")
+    except DatabaseUnavailableError:
+        pass
+    except sa.exc.DatabaseError:
+        found.append("the damage was not named")
+    engine.dispose()
+    if file.read_bytes() != damaged:
+        found.append("the damaged file was written to")
+    return found
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_database_file_is_unavailable_and_not_written(tmp_path: Path, damage: str) -> None:
+    assert faults_of_damage(tmp_path / "ledger.sqlite3", DAMAGES[damage]) == []
+
+
+def test_damage_that_nobody_names_would_be_caught(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(database, "_is_damaged", lambda _: False)
+    found = faults_of_damage(tmp_path / "ledger.sqlite3", DAMAGES["no database"])
+    assert found == ["the damage was not named"]
+
+
+def test_a_ledger_begun_anew_in_place_of_a_damaged_one_would_be_caught(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    genuine = run_transaction
+
+    def helpful(engine: sa.Engine, work: Callable[[sa.Connection], object]) -> object:
+        try:
+            return genuine(engine, work)
+        except DatabaseUnavailableError:
+            file = Path(str(engine.url.database))
+            for one in (file, Path(f"{file}-wal"), Path(f"{file}-shm")):
+                one.unlink(missing_ok=True)
+            return genuine(a_ledger(f"sqlite:///{file}", 0), work)
+
+    def damage(content: bytes) -> bytes:
+        monkeypatch.setattr(sys.modules[__name__], "run_transaction", helpful)
+        return DAMAGES["cut in half"](content)
+
+    found = faults_of_damage(tmp_path / "ledger.sqlite3", damage)
+    assert found == ["a damaged ledger was debited", "the damaged file was written to"]
 
 
 def kill_server_of(connection: sa.Connection) -> None:

@@ -4,7 +4,10 @@
 catch it.
 """
 
+import atexit
 import sys
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +17,7 @@ from agent_fakes import FAKES
 from tacit_protocol.messages.encoding import encode
 from tacit_protocol.messages.release import ReleaseMessage
 from tacit_protocol.signing.envelope import RELEASE_TYPE, seal
+from tacit_services.agent.agent import Agent
 from tacit_services.agent.intake import Job, StudyRefusedError
 from tacit_services.agent.releases import Releaser
 from tacit_services.agent.service import run
@@ -57,8 +61,29 @@ def send_before_storing(self: Any, connection: sa.Connection, job: Job, summary:
 ORIGINAL_SPEND = Releaser._spend
 
 
+def approve_first() -> None:
+    """Plant: an approval is acknowledged at once, and stored later."""
+    genuine = Agent.approve
+
+    def approve(self: Agent, digest: str) -> None:
+        later = threading.Timer(LATER_S, genuine, (self, digest))
+        later.daemon = True
+        later.start()
+
+    Agent.approve = approve  # type: ignore[method-assign]
+
+
+LATER_S, STOP_S = 1.0, 6.0
+
+
 def plant(mistake: str) -> None:
     patched: Any = Releaser
+    if mistake == "approve-first":
+        approve_first()
+        return
+    if mistake == "slow-stop":
+        atexit.register(time.sleep, STOP_S)
+        return
     if mistake == "debit-outside":
         patched.release = debit_in_its_own_transaction(Releaser.release)
         patched._debit = entry_of_earlier_debit

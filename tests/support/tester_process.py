@@ -1,8 +1,10 @@
 """Runs a real tester with the stand-in procedure: ``python tester_process.py CONFIG [PLANTED]``.
 
-``answer-first`` plants a tester that answers an upload at once and stores it later.
+``answer-first`` plants a tester that answers an upload at once and stores it later, ``slow-stop`` one that
+takes six seconds to stop.
 """
 
+import atexit
 import sys
 import threading
 import time
@@ -14,7 +16,7 @@ from tacit_protocol.procedures import registry
 from tacit_services.tester import studies
 from tacit_services.tester.__main__ import main
 
-LATER_S = 1.0
+LATER_S, STOP_S = 1.0, 6.0
 
 
 def answer_first() -> None:
@@ -33,6 +35,8 @@ def answer_first() -> None:
 
 if __name__ == "__main__":
     registry.PROCEDURES["mean"] = MeanProcedure()
-    if len(sys.argv) > 2:
+    if sys.argv[2:] == ["answer-first"]:
         answer_first()
+    elif sys.argv[2:] == ["slow-stop"]:
+        atexit.register(time.sleep, STOP_S)
     sys.exit(main(["serve", "--config", sys.argv[1]]))
