@@ -39,9 +39,11 @@ check: $(DEVELOPMENT) ## ruff, mypy and the import contract
 	$(BIN)/lint-imports --no-cache
 
 .PHONY: bench
-bench: $(DEVELOPMENT) ## speed, levels and powers (hours), load: the tables in docs; BENCH_FLAGS="--runs 20" for a glance
+bench: $(DEVELOPMENT) ## speed, levels and powers (hours), load: the tables in docs; BENCH_FLAGS="--runs 20" CURATOR_FLAGS="--runs 0.02" for a glance
 	$(BIN)/python -m benchmarks.agent_summary
 	$(BIN)/python -m benchmarks.two_sample --runs 500 --out docs/benchmarks/two-sample.md $(BENCH_FLAGS)
+	$(BIN)/python -m benchmarks.curator $(CURATOR_FLAGS)
+	$(BIN)/python -m benchmarks.joint_independence $(CURATOR_FLAGS)
 	$(BIN)/python -m benchmarks.load
 
 .PHONY: audit

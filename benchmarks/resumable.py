@@ -1,0 +1,159 @@
+"""Monte-Carlo counts that survive an interruption: every batch of runs is appended to a file as it ends.
+
+A cell is one way of drawing data; a run of it draws once and answers several questions (methods, epsilons,
+levels), each by yes or no. Run number r of a cell always has the same seed, so that a continued table is the
+table that one go would have made, but for noise that cannot be seeded.
+"""
+
+import argparse
+import json
+import math
+import time
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from threadpoolctl import threadpool_limits
+
+ROUNDS = 20
+"""Rounds in which all cells advance together, so that a table that was cut short is even."""
+
+Answers = Mapping[str, bool]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """``run(number)`` draws data once and returns whether each of its questions was answered by yes."""
+
+    name: str
+    runs: int
+    run: Callable[[int], Answers]
+
+
+class Counts:
+    """How often each question of each cell was answered by yes, in how many runs."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.runs: dict[str, int] = defaultdict(int)
+        self.hits: dict[tuple[str, str], int] = defaultdict(int)
+        self.answered: dict[tuple[str, str], int] = defaultdict(int)
+        if path.exists():
+            for line in path.read_text().splitlines():
+                self._take(json.loads(line))
+
+    def add(self, cell: str, first: int, answers: Sequence[Answers]) -> None:
+        """Take the answers of runs ``first``, ``first`` + 1, ..., and append them to the file."""
+        hits: dict[str, list[int]] = {}
+        for run in answers:
+            for question, yes in run.items():
+                count = hits.setdefault(question, [0, 0])
+                count[0] += yes
+                count[1] += 1
+        batch = {"cell": cell, "first": first, "runs": len(answers), "hits": hits}
+        with self._path.open("a") as file:
+            file.write(json.dumps(batch) + "\n")
+        self._take(batch)
+
+    def _take(self, batch: dict) -> None:  # type: ignore[type-arg]
+        cell = batch["cell"]
+        if batch["first"] != self.runs[cell]:
+            raise ValueError(f"{self._path} lacks runs of {cell}, or has some twice: delete it")
+        self.runs[cell] += batch["runs"]
+        for question, (yes, runs) in batch["hits"].items():
+            self.hits[cell, question] += yes
+            self.answered[cell, question] += runs
+
+    def compact(self) -> None:
+        """Write one line for each cell in the place of all."""
+        lines = []
+        for cell, runs in self.runs.items():
+            asked = [question for name, question in self.answered if name == cell]
+            hits = {q: [self.hits[cell, q], self.answered[cell, q]] for q in asked}
+            lines.append(json.dumps({"cell": cell, "first": 0, "runs": runs, "hits": hits}) + "\n")
+        whole = self._path.with_suffix(".tmp")
+        whole.write_text("".join(lines))
+        whole.replace(self._path)
+
+    def rate(self, cell: str, question: str) -> float | None:
+        """Return the part of yes, or None where it was never asked."""
+        runs = self.answered.get((cell, question), 0)
+        return self.hits[cell, question] / runs if runs else None
+
+    def excess(self, cell: str, question: str, level: float) -> float:
+        """Return by how many standard errors of the level the rate is above it."""
+        runs = self.answered[cell, question]
+        return (self.hits[cell, question] - runs * level) / math.sqrt(runs * level * (1 - level))
+
+
+def advance(cells: Sequence[Cell], counts: Counts, after_round: Callable[[], None]) -> None:
+    """Run what is missing, round by round, and say what it took."""
+    started, spent = time.monotonic(), defaultdict(float)
+    for number in range(1, ROUNDS + 1):
+        ran = False
+        for cell in cells:
+            first, goal = counts.runs[cell.name], math.ceil(cell.runs * number / ROUNDS)
+            if first < goal:
+                begun = time.process_time()
+                counts.add(cell.name, first, [cell.run(run) for run in range(first, goal)])
+                spent[cell.name] += time.process_time() - begun
+                ran = True
+        if ran:
+            print(f"round {number} of {ROUNDS}, {time.monotonic() - started:.0f} s", flush=True)
+            after_round()
+    for name, seconds in sorted(spent.items(), key=lambda one: -one[1]):
+        print(f"{seconds:8.1f} s of processor time  {name}")
+
+
+def main(doc: str | None, name: str, cells: Sequence[Cell], text: Callable[[Counts], str]) -> None:
+    """Read the flags, run the cells, and write docs/benchmarks/NAME.md after every round."""
+    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--runs", type=float, default=1.0, help="part of every cell's runs, such as 0.02")
+    parser.add_argument("--cells", default="", help="only cells whose names hold this text")
+    parser.add_argument("--part", default="1/1", help="every n-th cell: 1/2 and 2/2 run side by side")
+    parser.add_argument("--folder", type=Path, default=Path("docs/benchmarks"))
+    parser.add_argument("--list", action="store_true", help="list the cells and run none")
+    arguments = parser.parse_args()
+    part, parts = (int(number) for number in arguments.part.split("/"))
+    chosen = [cell for cell in cells if arguments.cells in cell.name][part - 1 :: parts]
+    chosen = [Cell(cell.name, math.ceil(cell.runs * arguments.runs), cell.run) for cell in chosen]
+    if arguments.list:
+        for cell in chosen:
+            print(f"{cell.runs:6d} runs  {cell.name}")
+        return
+    arguments.folder.mkdir(parents=True, exist_ok=True)
+    suffix = "" if parts == 1 else f"-{part}"
+    counts = Counts(arguments.folder / f"{name}{suffix}.jsonl")
+
+    def write() -> None:
+        (arguments.folder / f"{name}.md").write_text(text(merged(arguments.folder, name)))
+
+    with threadpool_limits(limits=1, user_api="blas"):
+        advance(chosen, counts, write)
+        counts.compact()
+
+
+def merged(folder: Path, name: str) -> Counts:
+    """Read the counts of all parts."""
+    paths = sorted(folder.glob(f"{name}*.jsonl"))
+    total = Counts(paths[0])
+    for path in paths[1:]:
+        other = Counts(path)
+        for cell, runs in other.runs.items():
+            total.runs[cell] += runs
+        for key, runs in other.answered.items():
+            total.answered[key] += runs
+            total.hits[key] += other.hits[key]
+    return total
+
+
+def table(rows: Mapping[str, Mapping[str, str]], corner: str) -> str:
+    """Write a Markdown table: rows by name, each a cell by column; columns in their first order."""
+    columns = list(dict.fromkeys(column for row in rows.values() for column in row))
+    lines = [f"| {corner} | " + " | ".join(columns) + " |", "|---" * (len(columns) + 1) + "|"]
+    lines += [
+        f"| {name} | " + " | ".join(row.get(column, "") for column in columns) + " |"
+        for name, row in rows.items()
+    ]
+    return "\n".join(lines) + "\n"
