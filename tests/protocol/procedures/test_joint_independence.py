@@ -1,0 +1,368 @@
+"""The procedure: what it accepts, its decision's level and power, what leaves, and what never does."""
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from threadpoolctl import threadpool_limits
+from two_sample_cases import MemoryTable, NoNoise, domain_of
+
+from tacit_protocol.domain.table import PooledTable, Table
+from tacit_protocol.features.unit_gram import gather_units
+from tacit_protocol.messages.release import Release
+from tacit_protocol.messages.study import Owner, Party, Study
+from tacit_protocol.privacy.guarantee import Budget
+from tacit_protocol.privacy.noise import OpenDPNoise
+from tacit_protocol.privacy.permutation_test import permutation_decision
+from tacit_protocol.procedures import joint_independence
+from tacit_protocol.procedures.base import ReleaseError, StudyError
+from tacit_protocol.procedures.joint_independence import JointIndependence, PermutedStatistics
+from tacit_protocol.statistics.joint_independence import permuted_statistics
+
+Floats = np.typing.NDArray[np.float64]
+
+PROCEDURE = JointIndependence()
+
+
+class SimulatedNoise:
+    """Discrete Laplace noise with a seed, as the difference of two geometric variables: for tests alone."""
+
+    def __init__(self, seed: int) -> None:
+        self._rng = np.random.default_rng(seed)
+
+    def laplace(self, values: np.typing.NDArray[np.int64], scale: float) -> np.typing.NDArray[np.int64]:
+        drawn = self._rng.geometric(-math.expm1(-1 / scale), (2, len(values)))
+        return values + drawn[0] - drawn[1]
+
+    def gaussian(self, values: np.typing.NDArray[np.int64], scale: float) -> np.typing.NDArray[np.int64]:
+        raise AssertionError("a decision uses Laplace noise")
+
+
+def study_of(
+    numeric: int,
+    parameters: dict[str, Any] | None = None,
+    *,
+    categories: tuple[int, ...] = (),
+    owners: int = 1,
+    curated: bool = False,
+    level: float = 0.05,
+    epsilon: float = 1.0,
+    delta: float = 0.0,
+    seed: int = 0,
+    units: int | None = None,
+) -> Study:
+    keys = [f"{i:064x}" for i in range(owners + 3)]
+    return Study(
+        title="test",
+        procedure="joint_independence",
+        parameters=parameters or {},
+        domain=domain_of(numeric, categories),
+        owners=tuple(
+            Owner(name=f"owner-{i}", key=keys[i], data_set="data", units=units) for i in range(owners)
+        ),
+        curator=Party(name="curator", key=keys[-3]) if curated else None,
+        tester=Party(name="tester", key=keys[-2]),
+        analyst=Party(name="analyst", key=keys[-1]),
+        budget=Budget.of(epsilon, delta),
+        level=level,
+        created_at=0,
+        deadline=1,
+        seed=f"{seed:032x}",
+    )
+
+
+def table_of(study: Study, values: Floats, unit: Any = None, codes: Any = None) -> MemoryTable:
+    codes = np.zeros((len(values), 0), np.int32) if codes is None else codes
+    return MemoryTable(study.domain, np.clip(values, 0, 1), codes, unit)
+
+
+def decide(study: Study, table: Table, noise: Any) -> bool:
+    release = PROCEDURE.privatise(study, PROCEDURE.summarise(study, table), noise)
+    PROCEDURE.check_release(study, release)
+    assert release.decision is not None
+    return release.decision
+
+
+def dependent(kind: str, units: int, seed: int = 0) -> Floats:
+    z = np.random.default_rng(seed).standard_normal((units, 3))
+    if kind == "linear":
+        z[:, 1] = 0.6 * z[:, 0] + 0.8 * z[:, 1]
+    if kind == "quadratic":
+        z[:, 1] = (z[:, 0] ** 2 - 1 + z[:, 1]) / math.sqrt(3)
+    if kind == "three variables":
+        z[:, 2] = np.abs(z[:, 2]) * np.sign(z[:, 0] * z[:, 1])
+    return np.asarray(0.5 + 0.15 * z[:, : 3 if kind == "three variables" else 2])
+
+
+@pytest.mark.parametrize("kind", ["linear", "quadratic", "three variables"])
+def test_dependence_is_found(kind: str) -> None:
+    """By each of five private decisions: at 1500 units the statistic is many scales above the noise."""
+    values = dependent(kind, 1500)
+    study = study_of(values.shape[1], {"permutations": 199}, epsilon=4.0)
+    summary = PROCEDURE.summarise(study, table_of(study, values))
+    assert all(PROCEDURE.privatise(study, summary, SimulatedNoise(i)).decision for i in range(5))
+
+
+def test_pairwise_independence_is_not_mistaken_for_joint_independence() -> None:
+    values = dependent("three variables", 1500)
+    for pair in ([0, 1], [0, 2], [1, 2]):
+        study = study_of(2, {"permutations": 199}, epsilon=4.0)
+        summary = PROCEDURE.summarise(study, table_of(study, values[:, pair]))
+        assert (
+            sum(bool(PROCEDURE.privatise(study, summary, SimulatedNoise(i)).decision) for i in range(9)) < 9
+        )
+
+
+def independent(kind: str, rng: np.random.Generator, units: int, variables: int) -> Floats:
+    if kind == "ties":
+        return np.asarray(rng.integers(0, 2, (units, variables)).astype(np.float64))
+    if kind == "heavy tails":
+        return np.asarray(0.5 + 0.02 * rng.standard_cauchy((units, variables)))
+    return rng.random((units, variables))
+
+
+LEVEL_RUNS = 1000
+
+
+@pytest.mark.parametrize("variables", [2, 3])
+@pytest.mark.parametrize("kind", ["ties", "heavy tails", "uniform"])
+def test_independence_is_rejected_at_most_at_the_level(kind: str, variables: int) -> None:
+    """1000 tables of 12 units, 19 permutations each, level .1; each cell fails with probability below 1e-8.
+
+    At epsilon 1 the noise decides, at 50 the data.
+    """
+    rng, noise = np.random.default_rng(7), SimulatedNoise(8)
+    plan = joint_independence._plan(study_of(variables, {"bandwidth": 0.3}))
+    sensitivity, permuted = joint_independence._sensitivities(12, variables)
+    rejected = {1.0: 0, 50.0: 0}
+    with threadpool_limits(1):
+        for run in range(LEVEL_RUNS):
+            study = study_of(variables, {"bandwidth": 0.3})
+            table = table_of(study, independent(kind, rng, 12, variables))
+            rows = gather_units(list(table.chunks()))
+            grams = [joint_independence._gram(plan, study, names, rows) for names in plan.variables]
+            values = permuted_statistics(grams, 19, np.random.SeedSequence(run), workers=1)
+            for epsilon in rejected:
+                rejected[epsilon] += permutation_decision(
+                    values, sensitivity, 0.1, Budget.of(epsilon, 0), noise, permuted_sensitivity=permuted
+                )
+    # Bernstein: P(Bin(1000, .1) > 100 + 60) < 1e-8.
+    assert max(rejected.values()) <= 160
+    if kind != "ties":
+        assert min(rejected.values()) >= 50, "the level is exact where there are no ties"
+
+
+def test_one_bit_leaves_and_nothing_finer() -> None:
+    study = study_of(2, {"permutations": 99})
+    summary = PROCEDURE.summarise(study, table_of(study, dependent("linear", 40)))
+    release = PROCEDURE.privatise(study, summary, OpenDPNoise())
+    assert set(release.model_dump(exclude_defaults=True)) == {"units", "guarantee", "decision"}
+    verdict = PROCEDURE.assemble(study, {"owner-0": release})
+    assert set(verdict.model_dump()) == {
+        "method", "reject", "level", "units", "epsilon", "delta", "variables", "warnings",
+    }  # fmt: skip
+    assert verdict.reject is release.decision
+    assert verdict.units == {"owner-0": 40}
+    assert PROCEDURE.numbers_released(study) == 1
+
+
+def test_a_summary_does_not_show_its_statistics() -> None:
+    summary = PermutedStatistics(2, {}, np.array([0.123456]))
+    assert "0.123" not in repr(summary)
+
+
+def pooled(study: Study, sizes: tuple[int, ...], values: Floats) -> PooledTable:
+    parts = np.split(values, np.cumsum(sizes)[:-1])
+    return PooledTable(
+        study.domain,
+        {owner.name: table_of(study, part) for owner, part in zip(study.owners, parts, strict=True)},
+    )
+
+
+def test_a_curator_pools_the_units_of_its_owners() -> None:
+    study = study_of(2, {"permutations": 99}, owners=3, curated=True, epsilon=6.0)
+    values = dependent("linear", 900)
+    table = pooled(study, (100, 300, 500), values)
+    release = PROCEDURE.privatise(study, PROCEDURE.summarise(study, table), SimulatedNoise(0))
+    PROCEDURE.check_release(study, release)
+    assert release.decision is True
+    assert release.units_by_owner == {"owner-0": 100, "owner-1": 300, "owner-2": 500}
+    verdict = PROCEDURE.assemble(study, {"curator": release})
+    assert verdict.units == release.units_by_owner
+
+
+def exact(study: Study, table: Table) -> Floats:
+    return PROCEDURE.summarise(study, table, order=np.random.default_rng(0)).values
+
+
+def test_pooled_statistics_are_those_of_all_units_together() -> None:
+    study = study_of(2, {"permutations": 99}, owners=2, curated=True)
+    values = dependent("linear", 60)
+    assert np.array_equal(
+        exact(study, pooled(study, (20, 40), values)), exact(study, table_of(study, values))
+    )
+
+
+def test_the_order_of_units_is_secret_so_that_the_tables_order_says_nothing() -> None:
+    """The permutations are public: without a secret order, units that trade places would change them."""
+    study = study_of(2, {"permutations": 99})
+    table = table_of(study, dependent("linear", 30))
+    one, other = (PROCEDURE.summarise(study, table).values for _ in range(2))
+    assert one[0] == pytest.approx(other[0], abs=1e-12)
+    assert not np.allclose(one[1:], other[1:])
+
+
+def test_units_of_several_rows_count_once() -> None:
+    study = study_of(2, {"permutations": 99})
+    values = dependent("linear", 30)
+    repeated = np.repeat(values, np.arange(1, 31), axis=0)
+    unit = np.repeat(np.arange(30), np.arange(1, 31))
+    one, other = exact(study, table_of(study, values)), exact(study, table_of(study, repeated, unit))
+    assert np.allclose(one, other, atol=1e-9)
+
+
+def test_groups_are_variables_of_several_columns() -> None:
+    """The dependence inside a group is none of the test's business."""
+    values = np.concatenate([dependent("linear", 300), dependent("linear", 300, seed=1)], axis=1)
+    groups = {"permutations": 199, "groups": [["n0", "n1"], ["n2", "n3"]]}
+    study, apart = study_of(4, groups, epsilon=20.0), study_of(4, {"permutations": 199}, epsilon=20.0)
+    within, all_four = exact(study, table_of(study, values)), exact(apart, table_of(apart, values))
+    assert np.mean(within[1:] >= within[0]) > 0.05
+    assert all_four[0] > all_four[1:].max()
+
+
+def test_categories_and_numbers_are_tested_together() -> None:
+    rng = np.random.default_rng(0)
+    codes = rng.integers(0, 3, (800, 1)).astype(np.int32)
+    values = 0.3 + 0.15 * codes + 0.1 * rng.standard_normal((800, 1))
+    study = study_of(1, {"permutations": 199}, categories=(3,), epsilon=4.0)
+    assert decide(study, table_of(study, values, codes=codes), SimulatedNoise(1))
+
+
+@pytest.mark.parametrize("bandwidth", [0.3, [0.1, 0.5]])
+@pytest.mark.parametrize("kernel", ["gaussian", "laplacian"])
+def test_kernels_and_bandwidths_can_be_chosen(kernel: str, bandwidth: Any) -> None:
+    study = study_of(2, {"permutations": 99, "kernel": kernel, "bandwidth": bandwidth}, epsilon=8.0)
+    assert decide(study, table_of(study, dependent("linear", 600)), SimulatedNoise(2))
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"groups": [["n0", "n1"]]}, "parameter groups"),
+        ({"groups": [["n0"], ["n0", "n1"], ["n2"]]}, "one group only"),
+        ({"groups": [["n0"], ["n1"]]}, "all of them"),
+        ({"groups": [["n0"], ["n1"], ["n2"], ["secret"]]}, "all of them"),
+        ({"groups": [["n0"], []]}, "parameter groups"),
+        ({"permutations": 98}, "parameter permutations"),
+        ({"permutations": 10_000}, "parameter permutations"),
+        ({"bandwidth": 0.0}, "parameter bandwidth"),
+        ({"bandwidth": []}, "parameter bandwidth"),
+        ({"category_similarity": 1.0}, "parameter category_similarity"),
+        ({"kernel": "secret"}, "parameter kernel"),
+    ],
+)
+def test_wrong_parameters_are_refused(parameters: dict[str, Any], message: str) -> None:
+    with pytest.raises(StudyError, match=message) as refused:
+        PROCEDURE.check(study_of(3, parameters))
+    assert "secret" not in str(refused.value)
+
+
+def test_the_level_must_be_within_reach_of_the_permutations() -> None:
+    PROCEDURE.check(study_of(2, {"permutations": 99}, level=0.01))
+    with pytest.raises(StudyError, match="more permutations"):
+        PROCEDURE.check(study_of(2, {"permutations": 99}, level=0.009))
+
+
+def test_all_columns_must_be_in_one_place() -> None:
+    PROCEDURE.check(study_of(2))
+    PROCEDURE.check(study_of(2, owners=2, curated=True))
+    PROCEDURE.check(study_of(2, owners=1, curated=True))
+    with pytest.raises(StudyError, match="one place"):
+        PROCEDURE.check(study_of(2, owners=2))
+    with pytest.raises(StudyError, match="2 to 32 variables"):
+        PROCEDURE.check(study_of(1))
+    with pytest.raises(StudyError, match="2 to 32 variables"):
+        PROCEDURE.check(study_of(33))
+
+
+def test_too_many_units_are_refused_before_any_row_is_read() -> None:
+    class Unread:
+        domain = domain_of(2)
+        units = 20_000
+
+        def chunks(self) -> Any:
+            raise AssertionError("rows were read")
+
+    with pytest.raises(StudyError, match="too many units"):
+        PROCEDURE.summarise(study_of(2), Unread())
+    with pytest.raises(StudyError, match="too many units"):
+        PROCEDURE.check(study_of(2, owners=2, curated=True, units=10_000))
+    with pytest.raises(StudyError, match="at least two units"):
+        PROCEDURE.summarise(study_of(2), table_of(study_of(2), np.zeros((1, 2))))
+
+
+def test_hopeless_studies_are_named_and_rightly_so() -> None:
+    """Two clusters that go together, half of the units each: nothing has a larger statistic."""
+    study = study_of(2, {"permutations": 99, "bandwidth": 0.02})
+    assert PROCEDURE.warnings(study, {"owner-0": 2})[0].startswith("Hopeless")
+    assert PROCEDURE.warnings(study, {"owner-0": 1})[0].startswith("Hopeless")
+    limit = next(n for n in range(2, 1000) if not PROCEDURE.warnings(study, {"owner-0": n}))
+    assert 20 < limit < 60
+    for units, hopeless in ((limit - 1, True), (2 * limit, False)):
+        clusters = np.repeat(np.arange(units) % 2, 2).reshape(units, 2).astype(np.float64)
+        summary = PROCEDURE.summarise(study, table_of(study, clusters))
+        noise = SimulatedNoise(3)
+        rejected = sum(bool(PROCEDURE.privatise(study, summary, noise).decision) for _ in range(2000))
+        # False alarm below 1e-9: seven standard deviations.
+        assert (rejected / 2000 < 0.5 + 0.08) is hopeless
+
+
+def test_releases_of_another_shape_are_refused() -> None:
+    study = study_of(2, {"permutations": 99}, owners=2, curated=True)
+    guarantee = PROCEDURE.cost(study)
+    right: dict[str, Any] = {
+        "units": 5, "units_by_owner": {"owner-0": 2, "owner-1": 3}, "guarantee": guarantee, "decision": True,
+    }  # fmt: skip
+    PROCEDURE.check_release(study, Release(**right))
+    other = PROCEDURE.cost(study_of(2, epsilon=2.0))
+    vector = {"values": (1,), "exponent": 0, "noise": "laplace", "scale": 1.0}
+    wrongs: list[dict[str, Any]] = [
+        {"guarantee": other},
+        {"decision": None, "vectors": {"statistic": vector}},
+        {"vectors": {"statistic": vector}},
+        {"units_by_owner": {}},
+        {"units_by_owner": {"owner-0": 2, "owner-2": 3}},
+        {"units": 1, "units_by_owner": {}},
+        {"units": 2**30, "units_by_owner": {"owner-0": 2**29, "owner-1": 2**29}},
+    ]
+    for wrong in wrongs:
+        with pytest.raises(ReleaseError):
+            PROCEDURE.check_release(study, Release(**(right | wrong)))
+
+
+def test_the_whole_budget_is_spent_and_delta_may_be_zero() -> None:
+    study = study_of(2, epsilon=0.7)
+    guarantee = PROCEDURE.cost(study)
+    assert guarantee.budget == study.budget
+    assert [
+        (event.epsilon, event.delta) for event in guarantee.events if event.mechanism == "approximate"
+    ] == [(0.7, 0.0)]
+
+
+def test_progress_is_reported() -> None:
+    study = study_of(2, {"permutations": 99})
+    seen: list[tuple[float, str]] = []
+    table = table_of(study, dependent("linear", 20))
+    summary = PROCEDURE.summarise(study, table, progress=lambda part, step: seen.append((part, step)))
+    release = PROCEDURE.privatise(study, summary, NoNoise())
+    assert seen[-1] == (1.0, "permuting")
+    PROCEDURE.assemble(study, {"owner-0": release}, lambda part, step: seen.append((part, step)))
+    assert seen[-1][0] == 1.0
+
+
+def test_the_default_bandwidth_grows_with_the_columns_of_a_variable() -> None:
+    parameters = joint_independence.JointIndependenceParameters()
+    one, four = (joint_independence._kernel(parameters, count).kernels[0].bandwidth for count in (1, 4))
+    assert (one, four) == (0.12, 0.24)
