@@ -191,6 +191,7 @@ def _pieces(request: Request) -> NextPiece:
     async def next_piece() -> bytes | None:
         nonlocal more
         while more:
+            more = False  # after a failure there is nothing more to ask for
             message = await request.receive()
             if message["type"] == "http.disconnect":
                 raise ClientDisconnect

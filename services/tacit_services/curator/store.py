@@ -74,10 +74,11 @@ class RowStore:
             self._folder.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
             self._lock = (self._folder / LOCK_FILE).open("ab")
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise SettingsError("storage_folder: another curator is using this folder") from None
         except OSError as error:
-            raise SettingsError(f"storage_folder: {error.strerror}") from None
+            self.release()
+            taken = isinstance(error, BlockingIOError)
+            reason = "another curator is using this folder" if taken else error.strerror
+            raise SettingsError(f"storage_folder: {reason}") from None
 
     def release(self) -> None:
         """Give the folder back."""

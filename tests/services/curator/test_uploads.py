@@ -1,0 +1,442 @@
+"""Uploads: what is taken, what is refused, and that a refused one leaves nothing behind."""
+
+import asyncio
+import errno
+import io
+import resource
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import sqlalchemy as sa
+from curator_world import COLUMNS, ROWS, CuratorWorld, problem
+
+from tacit_protocol.domain.columns import Domain
+from tacit_protocol.signing.keys import PrivateKey
+from tacit_services.agent.data.csv_source import CsvSource
+from tacit_services.agent.data.source import Columns
+from tacit_services.agent.data.table import SourceTable
+from tacit_services.curator import incoming
+from tacit_services.curator.store import RowWriter
+from tacit_services.curator.uploads import CSV, PARQUET
+from tacit_services.shared.database import DatabaseUnavailableError
+
+CANARY = "Xc4nary7"
+
+
+def parquet(table: pa.Table, **options: Any) -> bytes:
+    stream = io.BytesIO()
+    pq.write_table(table, stream, **options)
+    return stream.getvalue()
+
+
+def stored_rows(world: CuratorWorld) -> list[dict[str, Any]]:
+    wanted = Columns(("age",), ("sex", "patient"))
+    rows: list[dict[str, Any]] = []
+    for batch in world.held().source().batches(wanted, 1000):
+        rows += batch.to_pylist()
+    return rows
+
+
+def random_csv(rows: int, seed: int = 0) -> bytes:
+    draw = np.random.default_rng(seed)
+    lines = [
+        f"{unit},{age:.3f},{'fmx'[sex]}"
+        for unit, age, sex in zip(
+            draw.integers(0, rows // 2, rows),
+            draw.normal(50, 30, rows),
+            draw.integers(0, 3, rows),
+            strict=True,
+        )
+    ]
+    return ("patient,age,sex\n" + "\n".join(lines) + "\n").encode()
+
+
+# What is taken.
+
+
+def test_a_csv_upload_is_held_and_replaced_as_a_whole(curator: CuratorWorld) -> None:
+    curator.register()
+    answer = curator.upload()
+    assert answer.status_code == 201
+    assert (answer.json()["rows"], answer.json()["units"], answer.json()["ready"]) == (4, 3, True)
+    (first,) = curator.files()
+    rows = stored_rows(curator)
+    assert [row["age"] for row in rows if row["age"] == row["age"]] == [40.0, 41.0, 77.0]
+    assert [row["sex"] for row in rows] == ["f", "f", "m", ""]
+    version = curator.held().version
+    again = curator.upload(ROWS + b"p4,50,f,Dee\n")
+    assert (again.status_code, again.json()["rows"]) == (200, 5)
+    (second,) = curator.files()
+    assert first != second
+    assert curator.held().version > version
+
+
+def test_parquet_and_csv_of_the_same_rows_are_held_alike(lone_curator: CuratorWorld) -> None:
+    world = lone_curator
+    world.register()
+    ages = [40.0, None, 1e400, 3.5]
+    table = pa.table(
+        {"age": ages, "sex": ["f", None, "zz", "m"], "patient": [1, 1, 2, None], "name": ["a"] * 4}
+    )
+    assert world.upload(parquet(table), PARQUET).json()["units"] == 3
+    from_parquet = [(row["age"], row["sex"]) for row in stored_rows(world)]
+    csv = b"name,age,sex,patient\na,40.0,f,1\na,,NA,1\na,inf,zz,2\na,3.5,m,\n"
+    assert world.upload(csv).json()["units"] == 3
+    from_csv = [(row["age"], row["sex"]) for row in stored_rows(world)]
+    assert str(from_parquet) == str(from_csv)
+
+
+def test_a_study_reads_the_same_numbers_as_from_the_owners_own_file(
+    lone_curator: CuratorWorld, tmp_path: Path
+) -> None:
+    world, data = lone_curator, random_csv(20_000)
+    world.register()
+    answer = world.upload(data).json()
+    (tmp_path / "own.csv").write_bytes(data)
+    domain = Domain(columns=world.held().columns)
+    tables = [
+        SourceTable(source, domain, "patient")
+        for source in (world.held().source(), CsvSource(tmp_path / "own.csv"))
+    ]
+    assert [table.units for table in tables] == [answer["units"]] * 2
+    for column in ("numeric", "categorical"):
+        ours, theirs = (
+            np.sort(np.concatenate([getattr(chunk, column) for chunk in table.chunks()]), axis=0)
+            for table in tables
+        )
+        assert np.array_equal(ours, theirs)
+
+
+def test_neither_units_nor_undeclared_text_are_stored(lone_curator: CuratorWorld) -> None:
+    world = lone_curator
+    world.register()
+    world.upload(f"patient,age,sex,name\n{CANARY}1,4,{CANARY}2,{CANARY}3\n".encode())
+    (row,) = stored_rows(world)
+    assert CANARY not in str(row)
+    assert row["sex"] == ""
+    first = row["patient"]
+    world.upload(f"patient,age,sex\n{CANARY}1,4,f\n".encode())
+    assert stored_rows(world)[0]["patient"] != first, "another upload, another key"
+
+
+def test_units_are_counted_exactly_in_several_passes(
+    lone_curator: CuratorWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(incoming, "UNITS_AT_ONCE", 700)
+    data = random_csv(10_000)
+    units = len({line.split(b",")[0] for line in data.splitlines()[1:]})
+    lone_curator.register()
+    assert lone_curator.upload(data).json()["units"] == units
+
+
+def test_without_a_unit_column_every_row_is_a_unit(lone_curator: CuratorWorld) -> None:
+    lone_curator.register(unit_column=None)
+    answer = lone_curator.upload(b"age,sex\n1,f\n1,f\n").json()
+    assert (answer["rows"], answer["units"]) == (2, 2)
+
+
+def test_a_thousand_columns_and_quoted_names(lone_curator: CuratorWorld) -> None:
+    names = [f'column "{i}", of many' for i in range(1000)]
+    columns = [{"kind": "numeric", "name": name, "lower": 0.0, "upper": 1.0} for name in names]
+    assert lone_curator.register(columns=columns, unit_column=None).status_code == 201
+    quoted = ['"' + name.replace('"', '""') + '"' for name in names]
+    row = ",".join(["0.5"] * 1000)
+    data = "\ufeff" + ",".join(quoted) + "\r\n" + (row + "\r\n") * 500
+    assert lone_curator.upload(data.encode()).json()["rows"] == 500
+
+
+# What is refused.
+
+REFUSED: dict[str, tuple[bytes, str]] = {
+    "nothing": (b"", CSV),
+    "a header alone": (b"patient,age,sex\n", CSV),
+    "no unit column": (b"age,sex\n1,f\n", CSV),
+    "a missing column": (b"patient,sex\n1,f\n", CSV),
+    "a column twice": (b"patient,age,age,sex\n1,2,3,f\n", CSV),
+    "no number at all": (b"patient,age,sex\n1,old,f\n", CSV),
+    "a short row at the end": (b"patient,age,sex\n" + b"1,2,f\n" * 300_000 + b"1\n", CSV),
+    "no UTF-8 at the end": (
+        b"patient,age,sex\n" + b"1,2,f\n" * 300_000 + CANARY.encode() + b"\xff,2,f\n",
+        CSV,
+    ),
+    "no UTF-8 in the header": (b"patient,age,sex,\xff\n1,2,f,x\n", CSV),
+    "UTF-16": ("patient,age,sex\n1,2,f\n".encode("utf-16"), CSV),
+    "a line without end": (b"patient,age,sex\n" + b"1" * 6_000_000, CSV),
+    "a header without end": (b"p" * 6_000_000, CSV),
+    "an open quote": (b'patient,age,sex\n"1,2,f\n' + b"1,2,f\n" * 1_000_000, CSV),
+    "Parquet as CSV": (parquet(pa.table({"patient": [1], "age": [1], "sex": ["f"]})), CSV),
+    "CSV as Parquet": (ROWS, PARQUET),
+    "Parquet without a column": (parquet(pa.table({"patient": [1], "age": [1]})), PARQUET),
+    "Parquet without rows": (
+        parquet(
+            pa.table(
+                {
+                    "patient": pa.array([], pa.int64()),
+                    "age": pa.array([], pa.float64()),
+                    "sex": pa.array([], pa.string()),
+                }
+            )
+        ),
+        PARQUET,
+    ),
+    "Parquet of lists": (parquet(pa.table({"patient": [1], "age": [[1]], "sex": ["f"]})), PARQUET),
+    "Parquet of dates": (
+        parquet(pa.table({"patient": [1], "age": pa.array([1], pa.date32()), "sex": ["f"]})),
+        PARQUET,
+    ),
+    "Parquet cut short": (parquet(pa.table({"patient": [1], "age": [1], "sex": ["f"]}))[:-9], PARQUET),
+    "an empty Parquet": (b"", PARQUET),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_refused_upload_leaves_what_was_held(lone_curator: CuratorWorld, name: str) -> None:
+    world = lone_curator
+    world.register()
+    world.upload()
+    before, files = world.show().json(), world.files()
+    content, media_type = REFUSED[name]
+    answer = world.upload(content, media_type)
+    assert (answer.status_code, problem(answer)) == (422, "upload-refused")
+    assert CANARY not in answer.text
+    assert world.show().json() == before
+    assert world.files() == files
+    assert world.surroundings.uploads.under_way == 0
+    assert world.upload().status_code == 200
+
+
+def test_a_refusal_says_which_declared_column(lone_curator: CuratorWorld) -> None:
+    lone_curator.register()
+    answer = lone_curator.upload(b"patient,age\n1,2\n").json()
+    assert (answer["path"], answer["detail"]) == ("$.columns[1]", "the file lacks a declared column")
+    assert lone_curator.upload(b"sex,age\nf,2\n").json()["path"] == "$.unit_column"
+    answer = lone_curator.upload(b"patient,age,sex\n1,old,f\n").json()
+    assert (answer["path"], answer["detail"]) == ("$.columns[0]", "a column declared numeric holds no number")
+
+
+@pytest.mark.parametrize("media_type", ["application/json", "text/plain", "application/gzip", ""])
+def test_other_media_types_are_refused(lone_curator: CuratorWorld, media_type: str) -> None:
+    lone_curator.register()
+    assert problem(lone_curator.upload(media_type=media_type)) == "unsupported-media-type"
+
+
+def test_compressed_bodies_are_refused(lone_curator: CuratorWorld) -> None:
+    lone_curator.register()
+    answer = lone_curator.upload(headers={"content-encoding": "gzip"})
+    assert problem(answer) == "unsupported-media-type"
+
+
+@pytest.mark.parametrize("media_type", [CSV, PARQUET])
+@pytest.mark.parametrize("announced", [True, False])
+def test_an_upload_past_the_limit_is_refused(tmp_path: Path, media_type: str, announced: bool) -> None:
+    world = CuratorWorld(tmp_path, f"sqlite:///{tmp_path / 'c.sqlite3'}", upload_bytes_max=100_000)
+    world.register()
+    content = b"patient,age,sex\n" + b"1,2,f\n" * 20_000
+    answer = world.upload(content if announced else iter([content]), media_type)
+    assert (answer.status_code, problem(answer)) == (413, "upload-too-large")
+    assert world.files() == set()
+    assert world.upload(content[:60_000] + b"\n").status_code in {201, 422}
+    world.close()
+
+
+# Several at once.
+
+
+async def paced(pieces: list[bytes], gate: asyncio.Event, reached: asyncio.Event) -> AsyncIterator[bytes]:
+    yield pieces[0]
+    reached.set()
+    await gate.wait()
+    for piece in pieces[1:]:
+        yield piece
+
+
+HALVES = [b"patient,age,sex\n", b"1,2,f\n" * 10]
+
+
+def put_rows(name: str, content: Any) -> tuple[str, str, dict[str, Any]]:
+    path = f"/v1/data-sets/north/{name}/rows"
+    return "PUT", path, {"content": content, "headers": {"content-type": CSV}}
+
+
+def test_one_upload_at_a_time_for_each_data_set_and_so_many_in_all(tmp_path: Path) -> None:
+    world = CuratorWorld(tmp_path, f"sqlite:///{tmp_path / 'c.sqlite3'}", uploads_max=2)
+    for name in ("a", "b", "c"):
+        world.register(name=name)
+    key = world.owners["north"]
+
+    async def run() -> None:
+        gate = asyncio.Event()
+        under_way = []
+        for name in ("a", "b"):
+            reached = asyncio.Event()
+            method, path, options = put_rows(name, paced(HALVES, gate, reached))
+            under_way.append(asyncio.create_task(world.send(method, path, key, **options)))
+            await reached.wait()
+            again = await world.send(method, path, key, content=ROWS, headers={"content-type": CSV})
+            assert problem(again) == "rate-limited"
+            assert int(again.headers["retry-after"]) > 0
+        method, path, options = put_rows("c", ROWS)
+        assert problem(await world.send(method, path, key, **options)) == "rate-limited"
+        gate.set()
+        answers = await asyncio.gather(*under_way)
+        assert [answer.json()["rows"] for answer in answers] == [10, 10]
+        assert (await world.send(method, path, key, **options)).status_code == 201
+
+    asyncio.run(run())
+    assert len(world.files()) == 3
+    world.close()
+
+
+@pytest.mark.parametrize("change", ["delete", "register", "delete and register"])
+def test_a_data_set_that_changes_meanwhile_keeps_out_the_rows(curator: CuratorWorld, change: str) -> None:
+    curator.register()
+    key, path = curator.owners["north"], "/v1/data-sets/north/patients"
+
+    async def run() -> Any:
+        gate, reached = asyncio.Event(), asyncio.Event()
+        method, rows_path, options = put_rows("patients", paced(HALVES, gate, reached))
+        upload = asyncio.create_task(curator.send(method, rows_path, key, **options))
+        await reached.wait()
+        if "delete" in change:
+            assert (await curator.send("DELETE", path, key)).status_code == 204
+        if "register" in change:
+            body = {"columns": COLUMNS, "epsilon": 1.0, "delta": 0.0, "policy": curator_policy()}
+            assert (await curator.send("PUT", path, key, json=body)).is_success
+        gate.set()
+        return await upload
+
+    assert problem(asyncio.run(run())) == "conflicting-upload"
+    assert curator.files() == set()
+
+
+def curator_policy() -> dict[str, Any]:
+    return {"epsilon_per_study_max": 1.0, "delta_per_study_max": 0.0, "analysts": ["*"]}
+
+
+# What breaks underneath.
+
+
+@contextmanager
+def file_size_limit(size_bytes: int) -> Iterator[None]:
+    """Let no file of this process grow further: what a full disk does, from within."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size_bytes, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@pytest.mark.parametrize("media_type", [CSV, PARQUET])
+def test_a_full_disk_is_said_and_leaves_nothing(lone_curator: CuratorWorld, media_type: str) -> None:
+    world = lone_curator
+    world.register()
+    world.upload()
+    files = world.files()
+    draw = np.random.default_rng(0)
+    content = _wide(draw, media_type)
+    with file_size_limit(1_000_000):
+        answer = world.upload(content, media_type)
+    assert (answer.status_code, problem(answer)) == (507, "storage-full")
+    assert answer.headers["retry-after"]
+    assert world.files() == files
+    assert world.show().json()["rows"] == 4
+    assert world.upload(content, media_type).status_code == 200
+
+
+def _wide(draw: np.random.Generator, media_type: str) -> bytes:
+    ages = draw.random(200_000)
+    if media_type == PARQUET:
+        return parquet(pa.table({"patient": np.arange(len(ages)), "age": ages, "sex": ["f"] * len(ages)}))
+    lines = [f"{index},{age!r},f\n" for index, age in enumerate(ages.tolist())]
+    return ("patient,age,sex\n" + "".join(lines)).encode()
+
+
+@pytest.mark.parametrize("moment", ["create", "write", "finish"])
+def test_a_disk_that_fails_at_any_step_leaves_nothing(
+    lone_curator: CuratorWorld, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    world = lone_curator
+    world.register()
+
+    def fail(*_: Any, **__: Any) -> None:
+        raise OSError(errno.ENOSPC, "no room")
+
+    with monkeypatch.context() as broken:
+        if moment == "create":
+            broken.setattr(pq.ParquetWriter, "__init__", fail)
+            broken.setattr(pq.ParquetWriter, "__del__", lambda _: None)
+        else:
+            broken.setattr(RowWriter, {"write": "write", "finish": "finish"}[moment], fail)
+        assert problem(world.upload()) == "storage-full"
+    assert world.files() == set()
+    assert world.upload().status_code == 201
+
+
+def test_a_database_that_refuses_leaves_nothing_and_one_that_does_not_answer_leaves_it_to_the_next_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = f"sqlite:///{tmp_path / 'c.sqlite3'}"
+    world = CuratorWorld(tmp_path, url)
+    world.register()
+    genuine = world.data_sets.swap_rows
+
+    def refuse(*arguments: Any, **named: Any) -> None:
+        genuine(*arguments, **named)
+        raise sa.exc.IntegrityError("x", None, Exception())
+
+    def vanish(*arguments: Any, **named: Any) -> None:
+        genuine(*arguments, **named)
+        raise DatabaseUnavailableError("gone")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(world.data_sets, "swap_rows", refuse)
+        assert world.upload().status_code == 500
+        assert world.files() == set()
+        broken.setattr(world.data_sets, "swap_rows", vanish)
+        assert problem(world.upload()) == "database-unavailable"
+    assert len(world.files()) == 1
+    world.close()
+    world = CuratorWorld(tmp_path, url, owners=world.owners, operator=world.operator)
+    assert world.files() == set()
+    assert world.show().json()["ready"] is False
+    world.close()
+
+
+def test_a_service_that_stops_lets_go_of_an_upload(lone_curator: CuratorWorld) -> None:
+    world = lone_curator
+    world.register()
+
+    async def run() -> Any:
+        gate, reached = asyncio.Event(), asyncio.Event()
+        method, path, options = put_rows("patients", paced(HALVES, gate, reached))
+        upload = asyncio.create_task(world.send(method, path, world.owners["north"], **options))
+        await reached.wait()
+        world.stopping.requested = True
+        answer = await upload
+        gate.set()
+        return answer
+
+    assert problem(asyncio.run(run())) == "not-ready"
+    assert world.files() == set()
+
+
+def test_the_key_of_an_upload_is_checked_before_its_body(lone_curator: CuratorWorld) -> None:
+    world = lone_curator
+    world.register()
+    pulled = []
+
+    async def pieces() -> AsyncIterator[bytes]:
+        pulled.append(1)
+        yield ROWS
+
+    method, path, options = put_rows("patients", pieces())
+    assert problem(world.call(method, path, PrivateKey.generate(), **options)) == "unknown-party"
+    assert problem(world.call(method, path, world.owners["south"], **options)) == "forbidden"
+    assert pulled == []
