@@ -1,0 +1,94 @@
+"""Kill the curator and the tester at every step, and at pairs of steps, and start them again.
+
+As test_kill_sweep.py, with a curator that holds two owners' data (support/curator_sweep_process.py).
+Afterwards: one debit for each owner, one release whose bytes alone were ever sent, the verdict reached, and a
+transcript that verifies.
+"""
+
+from collections.abc import Iterator
+from itertools import combinations_with_replacement, product
+
+import curator_sweep_process
+import pytest
+from long_runs import LONG
+from sweeps import Sweep, on_postgresql, on_sqlite
+
+from tacit_services.agent.steps import Step as AgentStep
+from tacit_services.curator.steps import Step as CuratorStep
+from tacit_services.tester.steps import Step as TesterStep
+
+OWN = [step.value for step in AgentStep]
+OWN[2:2] = [step.value for step in CuratorStep]
+"""The curator's steps in the order of a study."""
+OWN.insert(OWN.index(AgentStep.DEBITED) + 1, f"{AgentStep.DEBITED}@2")
+"""Once the first owner's account has been debited, and once the second's has."""
+
+ALL = [*OWN, *(step.value for step in TesterStep)]
+
+STEPS = {"sqlite": ALL, "postgresql": ALL if LONG else OWN}
+"""The tester's own steps are tried on both engines with agents, for which it does the same."""
+
+SAMPLED = {"sqlite": 6, "postgresql": 12}
+"""One in so many pairs of the curator's own steps. The long run takes every ordered pair of all steps."""
+
+
+def pairs_of(engine: str) -> list[tuple[str, str]]:
+    if LONG:
+        return list(product(ALL, ALL))
+    pairs = [pair for pair in combinations_with_replacement(OWN, 2) if "@" not in pair[1]]
+    return pairs[:: SAMPLED[engine]]
+
+
+@pytest.fixture(scope="module")
+def sqlite_sweep(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sweep]:
+    with on_sqlite(curator_sweep_process, tmp_path_factory.mktemp("sweep")) as sweep:
+        yield sweep
+
+
+@pytest.fixture(scope="module")
+def postgresql_sweep(tmp_path_factory: pytest.TempPathFactory, postgres_server: str) -> Iterator[Sweep]:
+    folder = tmp_path_factory.mktemp("sweep")
+    with on_postgresql(curator_sweep_process, folder, postgres_server) as sweep:
+        yield sweep
+
+
+@pytest.fixture
+def sweep(request: pytest.FixtureRequest, engine: str) -> Sweep:
+    found: Sweep = request.getfixturevalue(f"{engine}_sweep")
+    return found
+
+
+ENGINES = pytest.mark.parametrize("engine", ["sqlite", "postgresql"])
+
+
+@ENGINES
+def test_killed_at_every_step(sweep: Sweep, engine: str) -> None:
+    once = {"kills": 1, "faults": []}
+    wrong = {step: outcome for step in STEPS[engine] if (outcome := sweep.run(step)) != once}
+    assert wrong == {}, sweep.log.read_text()
+
+
+@ENGINES
+@pytest.mark.slow
+@pytest.mark.timeout(7200)
+def test_killed_at_pairs_of_steps(sweep: Sweep, engine: str) -> None:
+    wrong = {}
+    for first, second in pairs_of(engine):
+        outcome = sweep.run(first, second)
+        must_both = first in OWN and second in OWN and OWN.index(first) < OWN.index(second)
+        if outcome["faults"] or outcome["kills"] < 1 + must_both:
+            wrong[first, second] = outcome
+    assert wrong == {}, sweep.log.read_text()
+
+
+PLANTED = {
+    "debit-outside": (AgentStep.NOISE_DRAWN.value, "the outbox does not hold exactly one delivered release"),
+    "send-before-storing": (AgentStep.DEBITED.value, "other releases than the stored one were sent"),
+    "one-owner-pays": (AgentStep.DEBITED.value, "1 debits"),
+}
+
+
+@pytest.mark.parametrize("mistake", PLANTED)
+def test_a_planted_mistake_is_caught(sqlite_sweep: Sweep, mistake: str) -> None:
+    step, fault = PLANTED[mistake]
+    assert fault in sqlite_sweep.run(step, planted=mistake)["faults"]
