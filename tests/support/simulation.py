@@ -26,7 +26,6 @@ from fastapi import FastAPI
 from fault_world import (
     CAP,
     NOW,
-    PROCEDURE,
     URL,
     SeededNoise,
     compose,
@@ -42,10 +41,11 @@ from tacit_protocol.messages.cancellation import CancellationMessage
 from tacit_protocol.messages.encoding import encode
 from tacit_protocol.messages.study import Study
 from tacit_protocol.privacy.guarantee import Budget
+from tacit_protocol.procedures.registry import procedure_named
 from tacit_protocol.signing.envelope import CANCELLATION_TYPE, seal
 from tacit_protocol.signing.tokens import issue_token
 from tacit_protocol.verification import VerificationError, verify_transcript
-from tacit_services.agent.agent import Agent, AlreadyDecidedError
+from tacit_services.agent.agent import AlreadyDecidedError
 from tacit_services.agent.schema import OUTBOX, State
 from tacit_services.agent.schema import STUDIES as AGENT_STUDIES
 from tacit_services.agent.tester_client import TesterClient, TesterError
@@ -118,33 +118,46 @@ class Network:
 
 
 class Simulation:
-    """One history: parties, their clocks, and what is known of what they did."""
+    """One history: parties, their clocks, and what is known of what they did.
+
+    ``parties`` are those who answer studies; their databases begin as copies of the one for ``component``.
+    """
+
+    parties: tuple[str, ...] = OWNERS
+    component = "agent"
 
     def __init__(self, folder: Path, templates: Path, seed: int = 0) -> None:
         self.folder, self.seed, self.starts = folder, seed, 0
-        self.now, self.skews = float(NOW), dict.fromkeys([*OWNERS, "tester", "ada"], 0.0)
-        self.network, self.agents = Network(), dict[str, Agent]()
+        self.now, self.skews = float(NOW), dict.fromkeys([*self.parties, "tester", "ada"], 0.0)
+        self.network, self.agents = Network(), dict[str, Any]()
         self.studies: dict[str, Study] = {}
-        self.touched: set[str] = set(OWNERS)
+        self.touched: set[str] = set(self.parties)
         self.verdicts: dict[str, bytes] = {}
         """Every study's verdict when it was first seen: it must never change."""
-        for name in (*OWNERS, "tester"):
-            source = templates / ("tester" if name == "tester" else "agent")
+        for name in (*self.parties, "tester"):
+            source = templates / ("tester" if name == "tester" else self.component)
             shutil.copy(source, folder / f"{name}.sqlite3")
-        self.engines = {name: self._engine(name) for name in (*OWNERS, "tester")}
+        self.engines = {name: self._engine(name) for name in (*self.parties, "tester")}
         self.restart_tester()
-        for owner in OWNERS:
-            self.restart_agent(owner)
+        for party in self.parties:
+            self.restart_agent(party)
 
-    @staticmethod
-    def make_templates(folder: Path) -> None:
+    @classmethod
+    def make_templates(cls, folder: Path) -> None:
         """Write the databases that every history begins with."""
-        for component in ("agent", "tester"):
+        for component, fill in ((cls.component, cls.fill_party), ("tester", cls.fill_tester)):
             engine = create_engine(f"sqlite:///{folder / component}")
             upgrade(engine, component)
-            if component == "tester":
-                run_transaction(engine, lambda connection: enrol(connection, OWNERS))
+            run_transaction(engine, fill)
             engine.dispose()
+
+    @staticmethod
+    def fill_party(connection: sa.Connection) -> None:
+        """Write what a party's database holds at the beginning."""
+
+    @staticmethod
+    def fill_tester(connection: sa.Connection) -> None:
+        enrol(connection, OWNERS)
 
     def close(self) -> None:
         for engine in self.engines.values():
@@ -193,7 +206,7 @@ class Simulation:
         )
 
     def create(self, owners: Sequence[str], epsilon: str, deadline_in_s: int) -> str:
-        study = study_of(
+        study = self.study_of(
             owners,
             title=f"study {len(self.studies)}",
             budget=Budget.of(epsilon, "1e-6"),
@@ -203,6 +216,9 @@ class Simulation:
         self.studies[name] = study
         self.put_as_analyst(f"/v1/studies/{name}", envelope)
         return name
+
+    def study_of(self, owners: Sequence[str], **fields: Any) -> Study:
+        return study_of(owners, **fields)
 
     def create_again(self, name: str) -> None:
         self.put_as_analyst(f"/v1/studies/{name}", sealed(self.studies[name])[1])
@@ -290,7 +306,7 @@ class Simulation:
             self.now += 2 * 24 * 3600  # past every deadline and every lease
             self._round()
             self._round()
-        self.touched = set(OWNERS)
+        self.touched = set(self.parties)
         self.check()
         self._check_ends()
 
@@ -298,15 +314,12 @@ class Simulation:
         return bool({"collecting", "computing"} & set(self._states().values()))
 
     def _round(self) -> None:
-        for owner in OWNERS:
-            self.act(owner, "poll")
-            if owner == BY_HAND:
-                waiting = sa.select(AGENT_STUDIES.c.digest).where(
-                    AGENT_STUDIES.c.state == State.WAITING.value
-                )
-                for name in self.read(owner, lambda c, q=waiting: list(c.execute(q).scalars())):  # type: ignore[misc]
-                    self.decide(name, approve=True)
-            self.act(owner, "work")
+        waiting = sa.select(AGENT_STUDIES.c.digest).where(AGENT_STUDIES.c.state == State.WAITING.value)
+        for party in self.parties:
+            self.act(party, "poll")
+            for name in self.read(party, lambda c: list(c.execute(waiting).scalars())):
+                self.decide(name, approve=True)
+            self.act(party, "work")
         self.work_at_tester()
         self.now += 31  # past a lease that a killed tester held, and past a retry's pause
 
@@ -326,4 +339,5 @@ class Simulation:
             assert verified.verdict.outcome == state
             if verified.result is not None:  # the same for every order of the releases
                 backwards = dict(reversed(list(verified.releases.items())))
-                assert PROCEDURE.assemble(verified.study, backwards) == verified.result
+                procedure = procedure_named(verified.study.procedure)
+                assert procedure.assemble(verified.study, backwards) == verified.result
