@@ -92,7 +92,7 @@ PERMUTATIONS_MIN, PERMUTATIONS_MAX = 99, 9999
 PAPER_REGULARISATION = 1e-3
 """P0's gamma, public."""
 
-STATISTIC_REGULARISATION = 0.1
+STATISTIC_REGULARISATION = 0.03
 """Default gamma of the private statistic: its noise falls with gamma, and so does the signal once gamma is
 above the features' variance where they differ (docs/mathematics/trusted-curator.md has the table)."""
 

@@ -47,7 +47,7 @@ def evaluation_error(bound: float, regularisation: float, units: int, dimension:
     """Bound the error of ``ridge_statistic`` in float64: of its inputs, two products and a solution."""
     condition = (bound**2 + regularisation) / regularisation
     products = (dimension + 10) * (bound / math.sqrt(regularisation) + condition)
-    solution = condition / 4 * (12 * dimension**2 * condition) ** 2 * UNIT_ROUNDOFF
+    solution = condition / 4 * (16 * dimension**2 * condition) ** 2 * UNIT_ROUNDOFF
     return units * UNIT_ROUNDOFF * (products + solution)
 
 
