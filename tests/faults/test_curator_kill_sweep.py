@@ -28,7 +28,7 @@ ALL = [*OWN, *(step.value for step in TesterStep)]
 STEPS = {"sqlite": ALL, "postgresql": ALL if LONG else OWN}
 """The tester's own steps are tried on both engines with agents, for which it does the same."""
 
-SAMPLED = {"sqlite": 6, "postgresql": 12}
+SAMPLED = {"sqlite": 8, "postgresql": 16}
 """One in so many pairs of the curator's own steps. The long run takes every ordered pair of all steps."""
 
 
