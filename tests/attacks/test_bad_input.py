@@ -1,4 +1,4 @@
-"""Bad input to both services: made from their OpenAPI documents, and raw bytes that none would make."""
+"""Bad input to every service: made from their OpenAPI documents, and raw bytes that none would make."""
 
 import asyncio
 import itertools
@@ -13,6 +13,8 @@ import httpx
 import pytest
 import schemathesis
 from attacked_agent import AttackedAgent
+from curator_world import URL as CURATOR_URL
+from curator_world import CuratorWorld
 from fastapi import FastAPI
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -68,7 +70,7 @@ class Service:
     def uploads(self) -> list[tuple[str, str]]:
         """Return method and path of everything that takes a body."""
         return [
-            (method.upper(), path.format(digest="a" * 64, owner="north"))
+            (method.upper(), path.format(digest="a" * 64, owner="north", name="patients"))
             for path, operations in self.document["paths"].items()
             for method, operation in operations.items()
             if "requestBody" in operation
@@ -77,7 +79,7 @@ class Service:
 
 @pytest.fixture(scope="module")
 def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Service]]:
-    """Both services, each asked by a party that may ask everything it can."""
+    """Every service, each asked by parties that together may ask everything it can."""
     folder = tmp_path_factory.mktemp("bad-input")
     parties = Parties(1_800_000_000)
     federation = Federation(folder, f"sqlite:///{folder / 'tester.sqlite3'}", parties)
@@ -86,12 +88,19 @@ def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Ser
     (folder / "agent").mkdir()
     attacked = AttackedAgent(folder / "agent")
     app = create_agent_app(attacked.agent, Surroundings("0", lambda: True, lambda: None))
+    (folder / "curator").mkdir()
+    curator = CuratorWorld(folder / "curator", f"sqlite:///{folder / 'curator.sqlite3'}")
+    curator.register()
     yield {
         "tester": Service(
             federation.app, [parties.tester, parties.analyst, parties.owners["north"]], URL, parties.now
         ),
         "agent": Service(app, [attacked.world.agent], "agent:north", int(attacked.clock())),
+        "curator": Service(
+            curator.app, [curator.operator, curator.owners["north"]], CURATOR_URL, int(curator.now)
+        ),
     }
+    curator.close()
     federation.engine.dispose()
     attacked.agent.engine.dispose()
 
@@ -164,7 +173,7 @@ def fuzz(service: Service, examples: int) -> int:
     return len(sent)
 
 
-@pytest.mark.parametrize("name", ["tester", "agent"])
+@pytest.mark.parametrize("name", ["tester", "agent", "curator"])
 def test_requests_made_from_the_openapi_document_get_problems_that_echo_nothing(
     services: dict[str, Service], name: str
 ) -> None:
@@ -218,7 +227,7 @@ RAW_BODIES: dict[str, bytes] = {
 }
 
 
-@pytest.mark.parametrize("name", ["tester", "agent"])
+@pytest.mark.parametrize("name", ["tester", "agent", "curator"])
 def test_raw_bodies_get_problems_that_echo_nothing_and_log_nothing(
     services: dict[str, Service], name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -239,7 +248,7 @@ def test_raw_bodies_get_problems_that_echo_nothing_and_log_nothing(
     assert "Traceback" not in logged
 
 
-@pytest.mark.parametrize("name", ["tester", "agent"])
+@pytest.mark.parametrize("name", ["tester", "agent", "curator"])
 def test_tokens_paths_queries_and_headers_are_not_echoed(
     services: dict[str, Service], name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -263,7 +272,7 @@ def test_tokens_paths_queries_and_headers_are_not_echoed(
     assert CANARY not in asyncio.run(send("/metrics", {})).text
 
 
-@pytest.mark.parametrize("name", ["tester", "agent"])
+@pytest.mark.parametrize("name", ["tester", "agent", "curator"])
 def test_three_hundred_megabytes_are_refused_after_a_few(services: dict[str, Service], name: str) -> None:
     pulled = 0
 
