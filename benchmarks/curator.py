@@ -8,6 +8,7 @@ noise is drawn afresh for every epsilon and level. Noise is simulated, as in ben
 """
 
 import functools
+import math
 import zlib
 
 import numpy as np
@@ -187,7 +188,7 @@ def _verdict_on_levels(counts: Counts) -> str:
 def _verdict_on_trust(counts: Counts) -> str:
     """Say where the curator's default sees less than the owners' default."""
     pairs = [(MEANS.name, OWNERS.name), (OPTIMISED[1].name, OPTIMISED[0].name)]
-    compared, below = 0, []
+    compared, slightly, below = 0, 0, []
     for problem, n, _ in POWER_PLAN:
         cell = f"power {problem} n={n}"
         for epsilon in POWER_EPSILONS:
@@ -196,14 +197,18 @@ def _verdict_on_trust(counts: Counts) -> str:
                 if first is None or second is None:
                     continue
                 compared += 1
-                if first < second:
+                error = math.sqrt((first * (1 - first) + second * (1 - second)) / counts.runs[cell])
+                if first < second - 2 * error:
                     below.append(f"{problem}, n = {n}, ε = {epsilon:g}: {first:.3f} against {second:.3f}")
+                elif first < second:
+                    slightly += 1
     if not compared:
         return ""
-    named = "nowhere below" if not below else "below in " + "; ".join(below)
+    named = "nowhere" if not below else "in " + "; ".join(below)
     return (
         f"**Trust.** `means` against `no trusted entity` with the same features, {compared} pairs of powers\n"
-        f"at the same ε on the same data: {named}.\n\n"
+        "at the same ε on the same data. Lower by more than two standard errors of the difference: "
+        f"{named}.\nLower by less: {slightly}.\n\n"
     )
 
 

@@ -17,23 +17,22 @@ from tacit.errors import InputError
 from tacit.frames import Sample, read_samples
 from tacit.planning import Effect, with_effect
 from tacit_protocol.domain.columns import Domain
+from tacit_protocol.features.curated_release import MOMENT_CENTRE_SHARE, balance
 from tacit_protocol.features.optimise import NoDifferenceError, Optimum, PublicPair, optimise
 from tacit_protocol.features.optimised_choices import FrequencyChoices, LocationChoices
-from tacit_protocol.features.power_criterion import Form, PlannedTest
+from tacit_protocol.features.power_criterion import CRITERIA, Form, PlannedTest
 from tacit_protocol.features.public_choices import decode_locations
 from tacit_protocol.features.public_rows import PublicRows, pool, split_rows
 from tacit_protocol.privacy.events import GaussianEvent
 from tacit_protocol.privacy.gaussian_sums import SensitivityError, gaussian_guarantee
 from tacit_protocol.privacy.guarantee import Budget
+from tacit_protocol.procedures import curated_two_sample, kernel_two_sample
 
 NUMBERS_TRIED: Mapping[str, tuple[int, ...]] = {"me": (1, 3, 10), "scf": (2, 6, 20)}
 """Numbers of features tried where none is given: noise grows with their number, as what they see does."""
 
 STARTS: Mapping[str, int] = {"me": 8, "scf": 32}
 """Starts of the ascent; a frequency's gradient does not lead from one peak of the spectrum to another."""
-
-MEAN_SHARE = 0.8
-"""Part of mu^2 that the procedures give to the mean by default."""
 
 CATEGORY_SIMILARITY = 0.5
 """The procedures' default."""
@@ -130,6 +129,8 @@ def optimise_locations(
     Raises:
         InputError: the inputs do not fit together; the message says what to change.
     """
+    if setting not in ("owners", "curator") or statistic not in CRITERIA:
+        raise InputError('setting must be "owners" or "curator", and statistic "mmd" or "noise-aware"')
     if features not in NUMBERS_TRIED or not 0 < training_share < 1 or not 0 < alpha < 0.5:
         raise InputError('features must be "me" or "scf", training_share in (0, 1) and alpha in (0, 0.5)')
     rng = np.random.default_rng(seed)
@@ -246,11 +247,13 @@ def _planned_test(
     except (SensitivityError, ValueError, ArithmeticError) as error:
         raise InputError(f"epsilon and delta: {error}") from error
     multiplier = next(e.noise_multiplier for e in guarantee.events if isinstance(e, GaussianEvent))
-    mean, moment = multiplier / math.sqrt(MEAN_SHARE), multiplier / math.sqrt(1 - MEAN_SHARE)
     x, y = sizes
+    share = curated_two_sample.MEAN_SHARE if setting == "curator" else kernel_two_sample.MEAN_SHARE
+    mean, moment = multiplier / math.sqrt(share), multiplier / math.sqrt(1 - share)
     if setting == "curator":
-        # One draw on the difference, which moves by at most diameter / min(n); moments of both together.
-        return PlannedTest(form, sizes, mean / min(x, y), moment / (x + y))
+        # One draw on the difference, and one on the second moment of both samples together.
+        difference = balance(sizes, MOMENT_CENTRE_SHARE).difference
+        return PlannedTest(form, sizes, mean * difference, moment / (x + y))
     # Weighted by units, the owners' second moments carry sqrt(2) / (n_x + n_y) of the noise.
     return PlannedTest(form, sizes, mean * math.hypot(1 / x, 1 / y), moment * math.sqrt(2) / (x + y))
 

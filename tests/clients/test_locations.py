@@ -1,6 +1,7 @@
 """Optimised test locations from Python and from the command line: public rows in, parameters out."""
 
 import json
+import math
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
@@ -11,12 +12,20 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
+from tacit.array_table import ArrayTable
 from tacit.bounds import domain_of
 from tacit.command.app import app
 from tacit.command.plan_locations import _toml
 from tacit.errors import InputError
+from tacit.frames import read_samples
+from tacit.in_process import local_study
 from tacit.local import kernel_two_sample, optimise_locations
+from tacit.locations import _planned_test
+from tacit_protocol.domain.table import PooledTable, Table
+from tacit_protocol.features.kernels import ProductKernel
+from tacit_protocol.privacy.noise import OpenDPNoise
 from tacit_protocol.procedures.kernel_two_sample import KernelTwoSampleParameters
+from tacit_protocol.procedures.registry import procedure_named
 
 PLAN: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-5, "n": 400, "seed": 1, "starts": 2}
 BOUNDS = {"age": (0, 120), "sex": ["F", "M"]}
@@ -95,6 +104,43 @@ def test_a_curator_adds_less_noise() -> None:
     assert powers[0] + 0.02 < powers[1]
 
 
+@pytest.mark.parametrize("n", [(400, 400), (300, 900)])
+@pytest.mark.parametrize("setting", ["owners", "curator"])
+def test_the_planned_noise_is_that_of_the_procedure(setting: Any, n: tuple[int, int]) -> None:
+    parameters = {"features": "me", "n_features": 3, "bandwidth": 0.3}
+    domain = domain_of({"age": (0, 120)}, ["age"])
+    name = "curated_two_sample" if setting == "curator" else "kernel_two_sample"
+    study = local_study(
+        name,
+        domain,
+        ["x", "y"],
+        parameters,
+        epsilon=1.0,
+        delta=1e-5,
+        alpha=0.05,
+        seed="0" * 32,
+        curated=setting == "curator",
+    )
+    samples = [read_samples([people(i, size)[["age"]]], None)[0] for i, size in enumerate(n)]
+    tables = [ArrayTable.of(sample, domain) for sample in samples]
+    procedure = procedure_named(name)
+    held: dict[str, Table] = {"local.curator": PooledTable(domain, dict(zip("xy", tables, strict=True)))}
+    if setting == "owners":
+        held = dict(zip("xy", tables, strict=True))
+    releases = [
+        procedure.privatise(study, procedure.summarise(study, table), OpenDPNoise())
+        for table in held.values()
+    ]
+    planned = _planned_test(1.0, 1e-5, n, "mmd", setting)
+    diameter, moment_diameter = ProductKernel("gaussian", 0.3).distance_max(1, 0), math.sqrt(2.0)
+    means = [r.vectors["mean" if setting == "owners" else "mean_difference"].scale for r in releases]
+    moments = [r.vectors["second_moment_diagonal"].scale / sum(n) for r in releases]
+    if setting == "owners":
+        means = [scale / size for scale, size in zip(means, n, strict=True)]
+    assert planned.mean_noise * diameter == pytest.approx(math.hypot(*means), rel=1e-3)
+    assert planned.moment_noise * moment_diameter == pytest.approx(math.hypot(*moments), rel=2e-3)
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -102,6 +148,8 @@ def test_a_curator_adds_less_noise() -> None:
         ({"public_y": np.zeros((9, 1))}, "not both"),
         ({"effect": {"weight": 1.0}}, "no numeric column"),
         ({"features": "columns"}, "features must be"),
+        ({"setting": "nobody"}, "setting must be"),
+        ({"statistic": "max"}, "statistic"),
         ({"training_share": 1.0}, "training_share"),
         ({"n": [1, 2, 3]}, "n must be"),
         ({"n_features": 0}, "n_features"),
