@@ -115,7 +115,7 @@ Rates of rejection at δ = {DELTA:g}, two samples of n units each, from a curato
 
     python -m benchmarks.curator
 
-with {LEVEL_RUNS} runs a cell for levels and {POWER_RUNS} for powers, simulated noise, and 199 permutations.
+with LEVEL_RUNS runs a cell for levels and POWER_RUNS for powers, simulated noise, and 199 permutations.
 All methods of a column see the same data; ε = none is the same permutation test without privacy.
 
 Releases: `means` (mean-covariance: the private difference of mean features and what its null needs),
@@ -136,7 +136,8 @@ variance doubled; Blobs, a 4 × 4 grid of normals at distance 5, on one side wit
 
 def text(counts: Counts) -> str:
     """Write the page."""
-    parts = [HEAD, _verdict_on_levels(counts), _verdict_on_trust(counts)]
+    head = HEAD.replace("LEVEL_RUNS", counts.runs_of("level")).replace("POWER_RUNS", counts.runs_of("power"))
+    parts = [head, _verdict_on_levels(counts), _verdict_on_trust(counts)]
     for level in LEVELS:
         parts.append(f"## Level {level:g}\n\n")
         for problem in dict.fromkeys(problem for problem, _, _ in LEVEL_PLAN):

@@ -214,7 +214,7 @@ Rates of rejection of `joint_independence` and of its peers, δ = {DELTA:g}, n u
 
     python -m benchmarks.joint_independence
 
-with {LEVEL_RUNS} runs a cell for levels ({LEVEL_PERMUTATIONS} permutations) and {POWER_RUNS} for powers
+with LEVEL_RUNS runs a cell for levels ({LEVEL_PERMUTATIONS} permutations) and POWER_RUNS for powers
 ({POWER_PERMUTATIONS} permutations), simulated noise, default bandwidth, bounds −4 and 4. All methods of a
 column see the same data.
 
@@ -236,7 +236,8 @@ and no part of Tacit.
 
 def text(counts: Counts) -> str:
     """Write the page."""
-    parts = [HEAD, _verdict(counts)]
+    head = HEAD.replace("LEVEL_RUNS", counts.runs_of("level")).replace("POWER_RUNS", counts.runs_of("power"))
+    parts = [head, _verdict(counts)]
     for level in LEVELS:
         parts += [f"## Level {level:g}\n\n", _levels(counts, level), "\n"]
     parts.append(f"## Power at level {POWER_LEVEL:g}\n\n")

@@ -81,6 +81,13 @@ class Counts:
         runs = self.answered.get((cell, question), 0)
         return self.hits[cell, question] / runs if runs else None
 
+    def runs_of(self, kind: str) -> str:
+        """Say how many runs the cells of a kind had, as a number or a range."""
+        runs = sorted(count for cell, count in self.runs.items() if cell.startswith(kind))
+        if not runs:
+            return "no"
+        return f"{runs[0]}" if runs[0] == runs[-1] else f"{runs[0]} to {runs[-1]}"
+
     def excess(self, cell: str, question: str, level: float) -> float:
         """Return by how many standard errors of the level the rate is above it."""
         runs = self.answered[cell, question]

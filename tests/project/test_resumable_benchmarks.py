@@ -1,0 +1,61 @@
+"""Benchmarks that were interrupted go on where they stopped, and count nothing twice."""
+
+from pathlib import Path
+
+import pytest
+from benchmarks.resumable import Cell, Counts, advance, merged, table
+
+
+def counted(calls: list[int], runs: int, stop_after: int | None = None) -> Cell:
+    """A cell whose run r answers yes to "even" where r is even; it is interrupted after so many runs."""
+
+    def run(number: int) -> dict[str, bool]:
+        if stop_after is not None and len(calls) >= stop_after:
+            raise KeyboardInterrupt
+        calls.append(number)
+        return {"even": number % 2 == 0}
+
+    return Cell("parity", runs, run)
+
+
+def test_an_interrupted_table_is_continued(tmp_path: Path) -> None:
+    path, calls = tmp_path / "counts.jsonl", list[int]()
+    with pytest.raises(KeyboardInterrupt):
+        advance([counted(calls, 100, stop_after=33)], Counts(path), lambda: None)
+    kept = Counts(path).runs["parity"]
+    assert 0 < kept <= 33
+    again: list[int] = []
+    advance([counted(again, 100)], Counts(path), lambda: None)
+    assert again == list(range(kept, 100))
+    whole = Counts(path)
+    assert (whole.runs["parity"], whole.rate("parity", "even")) == (100, 0.5)
+    # More runs are added; none is repeated.
+    more: list[int] = []
+    advance([counted(more, 120)], whole, lambda: None)
+    assert more == list(range(100, 120))
+    whole.compact()
+    assert len(path.read_text().splitlines()) == 1
+    assert Counts(path).answered == whole.answered
+
+
+def test_a_file_that_lacks_runs_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "counts.jsonl"
+    advance([counted([], 40)], Counts(path), lambda: None)
+    lines = path.read_text().splitlines(keepends=True)
+    path.write_text("".join(lines[:3] + lines[4:]))
+    with pytest.raises(ValueError, match="lacks runs"):
+        Counts(path)
+
+
+def test_parts_are_put_together(tmp_path: Path) -> None:
+    for part, name in enumerate(("one", "two"), start=1):
+        cell = Cell(name, 10, lambda number: {"even": number % 2 == 0})
+        advance([cell], Counts(tmp_path / f"levels-{part}.jsonl"), lambda: None)
+    both = merged(tmp_path, "levels")
+    assert (both.rate("one", "even"), both.rate("two", "even"), both.rate("one", "odd")) == (0.5, 0.5, None)
+    assert both.excess("one", "even", 0.5) == 0
+
+
+def test_tables_hold_every_row_and_column() -> None:
+    text = table({"a": {"x": "1"}, "b": {"y": "2"}}, "row")
+    assert text == "| row | x | y |\n|---|---|---|\n| a | 1 |  |\n| b |  | 2 |\n"
