@@ -38,8 +38,8 @@ SPLIT_VARIABLES_MAX = 12
 TENSOR_BLOCK_ENTRIES = 2**17
 """Entries of a side of the tensor's product worked on at once: 1 MiB, for the processor's cache."""
 
-MATRIX_BLOCK_ENTRIES = 2**17
-"""Kernel values multiplied at once: 1 MiB."""
+MATRIX_BLOCK_ENTRIES = 2**15
+"""Kernel values multiplied at once: 256 KiB, for the processor's cache."""
 
 GRAM_BYTES_MAX = 2**32
 """Memory for the kernel matrices of all variables."""
@@ -216,16 +216,18 @@ class _ByMatrices:
         step = max(1, MATRIX_BLOCK_ENTRIES // units)
         for start in range(0, units, step):
             stop = min(start + step, units)
-            product = np.ones((stop - start, units - start))
-            for matrix, permutation in zip(self._matrices, permutations, strict=True):
-                if permutation is None:
-                    product *= matrix[start:stop, start:]
-                else:
-                    product *= np.take(
-                        matrix[permutation[start:stop]], permutation[start:], axis=1, mode="clip"
-                    )
+            product = _block(self._matrices[-1], permutations[-1], start, stop).copy()
+            for matrix, permutation in zip(self._matrices[-2::-1], permutations[-2::-1], strict=True):
+                product *= _block(matrix, permutation, start, stop)
             square = stop - start
             yield from (product[:, :square].sum(axis=1) + 2 * product[:, square:].sum(axis=1)).tolist()
+
+
+def _block(matrix: Floats, permutation: Integers | None, start: int, stop: int) -> Floats:
+    """Return rows [start, stop) of a permuted matrix, from column ``start`` on."""
+    if permutation is None:
+        return matrix[start:stop, start:]
+    return np.take(matrix[permutation[start:stop]], permutation[start:], axis=1, mode="clip")
 
 
 def _matrix(gram: GramMatrix) -> Floats:
