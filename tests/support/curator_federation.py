@@ -104,9 +104,11 @@ class CuratorFederation:
             "authorization": f"Bearer {issue_token(key_of(party), TESTER_URL, NOW)}",
             "content-type": "application/json",
         }
-        return self.network.deliver(
+        response = self.network.deliver(
             httpx.Request(method, TESTER_URL + path, headers=headers, content=content)
         )
+        response.read()
+        return response
 
     def add_owner(
         self, name: str, approval: str, registered: dict[str, Any] | None = None, rows: bytes = CSV
