@@ -7,8 +7,7 @@ which rows belong together can be told, and to whom they belong cannot. Columns 
 dropped.
 """
 
-import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -17,15 +16,11 @@ import pyarrow as pa
 from tacit_protocol.domain.columns import CategoricalColumn, Column, NumericColumn
 from tacit_protocol.domain.encode import encode_categorical
 from tacit_services.agent.data.arrow_columns import numbers, text
-from tacit_services.agent.data.source import Columns, DataError, Source
-from tacit_services.agent.data.units import DistinctHashes, UnitHasher, UnitHashes
+from tacit_services.agent.data.source import Columns, DataError
+from tacit_services.agent.data.units import UnitHasher, UnitHashes
 
 OTHER = ""
 """Stands in the store for every value that is no declared level; no level is empty."""
-
-UNITS_AT_ONCE = 2_000_000
-"""Distinct units that are counted in one pass: tens of megabytes of hashes."""
-
 
 LACKING = "the file lacks a declared column"
 TWICE = "the file has two columns of a declared name"
@@ -98,6 +93,11 @@ class RowShape:
             arrays.append(pa.array(hashes.view(np.int64)))
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
+    def unit_hashes(self, batch: pa.RecordBatch) -> UnitHashes:
+        """Return the units of rows as they are stored, (rows,) uint64; there must be a unit column."""
+        column = batch.column(self._unit_column)
+        return np.asarray(column.to_numpy(zero_copy_only=False).view(np.uint64))
+
     def _array(self, column: Column, values: pa.Array) -> pa.Array:
         if isinstance(column, NumericColumn):
             read = numbers(column.name, values)
@@ -122,25 +122,3 @@ def _levels(column: CategoricalColumn, codes: npt.NDArray[np.int32]) -> pa.Array
     is_missing = codes == len(column.levels) + 1
     indices = pa.array(np.where(is_missing, 0, codes).astype(np.int32), mask=is_missing)
     return pa.DictionaryArray.from_arrays(indices, pa.array([*column.levels, OTHER], pa.string()))
-
-
-def count_units(hashes: Callable[[], Iterator[UnitHashes]], rows: int) -> int:
-    """Count the distinct units of (rows,) hashes, in as many passes over them as keep the memory constant."""
-    passes = max(1, math.ceil(rows / UNITS_AT_ONCE))
-    units = 0
-    for part in range(passes):
-        distinct = DistinctHashes()
-        for some in hashes():
-            distinct.add(some if passes == 1 else some[some % np.uint64(passes) == part])
-        units += distinct.count()
-    return units
-
-
-def stored_hashes(source: Source, unit_column: str, rows_at_once: int) -> Iterator[UnitHashes]:
-    """Yield the hashes of stored rows.
-
-    Raises:
-        DataError: they cannot be read back.
-    """
-    for batch in source.batches(Columns(text=(unit_column,)), rows_at_once):
-        yield batch.column(unit_column).to_numpy(zero_copy_only=False).view(np.uint64)

@@ -23,6 +23,7 @@ from pyarrow.parquet import encryption
 
 from tacit_services.agent.data.parquet_source import ParquetSource
 from tacit_services.agent.data.source import DataError
+from tacit_services.curator.spool import Spool
 from tacit_services.curator.storage_keys import KEY_BYTES, StorageKeyError, StorageKeys
 from tacit_services.shared.settings import SettingsError
 
@@ -126,6 +127,14 @@ class RowStore:
             data_key, aad_prefix=context, store_aad_prefix=False
         )
         return RowWriter(stored, self._path(file), schema, properties, self._sync_folder)
+
+    def spool(self) -> Spool:
+        """Return a new spool on the folder's disk.
+
+        Raises:
+            OSError: it cannot be created.
+        """
+        return Spool(self._folder)
 
     def source(self, stored: StoredRows) -> "StoredRowsSource":
         """Return the source that reads an account's rows.

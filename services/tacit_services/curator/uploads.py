@@ -5,7 +5,7 @@ before. A file that was begun is removed at once, or, after a crash, when the cu
 """
 
 import errno
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -20,11 +20,11 @@ from starlette.requests import ClientDisconnect
 from tacit_services.agent.data.csv_source import HEADER_BYTES_MAX, csv_batches, header_names
 from tacit_services.agent.data.source import DataError
 from tacit_services.curator.data_sets import DataSets, HeldDataSet, view
-from tacit_services.curator.incoming import RowShape, UploadRefusedError, count_units, stored_hashes
+from tacit_services.curator.incoming import RowShape, UploadRefusedError
 from tacit_services.curator.incoming_body import PIECE_BYTES, IncomingBody, NextPiece, StoppedError
 from tacit_services.curator.parquet_upload import parquet_batches, require_modest
-from tacit_services.curator.spool import Spool
 from tacit_services.curator.store import RowStore, RowWriter
+from tacit_services.curator.unit_count import UnitCounter
 from tacit_services.shared.clock import Clock
 from tacit_services.shared.database import DatabaseUnavailableError, forget_deleted, run_transaction
 from tacit_services.shared.http_server import Stopping
@@ -140,31 +140,23 @@ class Uploads:
         read = _csv_rows if media_type == CSV else partial(_parquet_rows, self._store)
         batches = read(body, shape, batch_rows)
         try:
-            for batch in batches:
-                self._go_on()
-                writer.write(shape.stored(batch))
-            if writer.rows == 0:
-                raise UploadRefusedError("the file has no rows")
-            shape.require_numbers()
-            size_bytes = writer.finish()
-            return _Taken(writer, size_bytes, self._count(seen, writer, batch_rows))
+            with UnitCounter(self._store.spool) as counter:
+                for batch in batches:
+                    self._go_on()
+                    rows = shape.stored(batch)
+                    writer.write(rows)
+                    if seen.unit_column is not None:
+                        counter.add(shape.unit_hashes(rows))
+                if writer.rows == 0:
+                    raise UploadRefusedError("the file has no rows")
+                shape.require_numbers()
+                size_bytes = writer.finish()
+                return _Taken(writer, size_bytes, counter.count() if seen.unit_column else writer.rows)
         except BaseException:
             body.abandon()
             batches.close()
             writer.discard()
             raise
-
-    def _count(self, seen: HeldDataSet, writer: RowWriter, batch_rows: int) -> int:
-        unit_column, source = seen.unit_column, self._store.source(writer.stored)
-        if unit_column is None:
-            return writer.rows
-
-        def hashes() -> Iterator[Any]:
-            for some in stored_hashes(source, unit_column, batch_rows):
-                self._go_on()
-                yield some
-
-        return count_units(hashes, writer.rows)
 
     def _go_on(self) -> None:
         if self._stopping.requested:
@@ -209,7 +201,7 @@ def _csv_rows(body: IncomingBody, shape: RowShape, batch_rows: int) -> Batches:
 
 
 def _parquet_rows(store: RowStore, body: IncomingBody, shape: RowShape, batch_rows: int) -> Batches:
-    with Spool(store.folder) as spool:
+    with store.spool() as spool:
         while piece := body.read(PIECE_BYTES):
             spool.append(piece)
         spool.seal()

@@ -21,7 +21,7 @@ from tacit_protocol.signing.keys import PrivateKey
 from tacit_services.agent.data.csv_source import CsvSource
 from tacit_services.agent.data.source import Columns
 from tacit_services.agent.data.table import SourceTable
-from tacit_services.curator import incoming
+from tacit_services.curator import unit_count, uploads
 from tacit_services.curator.store import RowWriter
 from tacit_services.curator.uploads import CSV, PARQUET
 from tacit_services.shared.database import DatabaseUnavailableError
@@ -125,10 +125,12 @@ def test_neither_units_nor_undeclared_text_are_stored(lone_curator: CuratorWorld
     assert stored_rows(world)[0]["patient"] != first, "another upload, another key"
 
 
-def test_units_are_counted_exactly_in_several_passes(
-    lone_curator: CuratorWorld, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("in_memory", [10, 700, 10_000])
+def test_units_are_counted_exactly_however_many_fit_in_memory(
+    lone_curator: CuratorWorld, monkeypatch: pytest.MonkeyPatch, in_memory: int
 ) -> None:
-    monkeypatch.setattr(incoming, "UNITS_AT_ONCE", 700)
+    monkeypatch.setattr(unit_count, "HASHES_IN_MEMORY", in_memory)
+    monkeypatch.setattr(uploads, "BATCH_ROWS_MAX", 300)
     data = random_csv(10_000)
     units = len({line.split(b",")[0] for line in data.splitlines()[1:]})
     lone_curator.register()
