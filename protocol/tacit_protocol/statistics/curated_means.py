@@ -65,16 +65,20 @@ def curated_covariance(means: CuratedMeans, second_moment: FloatMatrix, noise: f
     """Return the covariance within the samples, from both samples' noisy second moment, (J, J).
 
     ``noise`` is the standard deviation on its diagonal. The outer products of the means are corrected for
-    their noise in expectation. What that noise adds to trace and energy, through q e' + e q', is that of a
-    second moment whose variance is larger by 4 V_q |q|^2 / J + 2 V_q^2.
+    their noise in expectation. What that noise adds to trace and energy is what a second moment of larger
+    variance would: its noise is stated so (docs/mathematics/trusted-curator.md).
     """
     shares = means.units / means.units.sum()
     outer = np.einsum("g,gi,gj->ij", shares, means.means, means.means)
     outer -= float(shares @ means.mean_variances) * np.eye(means.dimension)
     matrix = second_moment - outer
-    variance = means.centre_noise**2
-    length = max(0.0, float(means.centre @ means.centre) - means.dimension * variance)
-    added = 4 * variance * length / means.dimension + 2 * variance**2
+    centre, difference = means.centre_noise**2, means.difference_variance
+    (x, y), (w_x, w_y) = shares, means.weights
+    # sum_g (n_g / N) m_g m_g' = qq' + mixed (qd' + dq') + square dd'
+    mixed, square = x * w_y - y * w_x, x * w_y**2 + y * w_x**2
+    length = max(0.0, float(means.centre @ means.centre) - means.dimension * centre)
+    added = 4 * (centre + mixed**2 * difference) * length / means.dimension
+    added += 2 * centre**2 + 2 * (square * difference) ** 2 + 4 * mixed**2 * centre * difference
     return PrivateCovariance(
         np.asarray((matrix + matrix.T) / 2), float(np.sqrt(noise**2 + added)), float(means.units.sum())
     )
