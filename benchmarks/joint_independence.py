@@ -15,7 +15,7 @@ import zlib
 import numpy as np
 import numpy.typing as npt
 
-from benchmarks.resumable import Answers, Cell, Counts, main, table
+from benchmarks.resumable import Answers, Cell, Counts, level_statement, main, table
 from benchmarks.two_sample import SimulatedNoise
 from tacit_protocol.features.kernels import ProductKernel
 from tacit_protocol.features.unit_gram import UnitGram, UnitRows
@@ -237,7 +237,7 @@ and no part of Tacit.
 def text(counts: Counts) -> str:
     """Write the page."""
     head = HEAD.replace("LEVEL_RUNS", counts.runs_of("level")).replace("POWER_RUNS", counts.runs_of("power"))
-    parts = [head, _verdict(counts)]
+    parts = [head, level_statement(counts)]
     for level in LEVELS:
         parts += [f"## Level {level:g}\n\n", _levels(counts, level), "\n"]
     parts.append(f"## Power at level {POWER_LEVEL:g}\n\n")
@@ -266,24 +266,6 @@ def _powers(counts: Counts, name: str) -> str:
                 rate = counts.rate(f"power {name} n={n}", asked)
                 row[f"ε={epsilon:g}, n={n}"] = "" if rate is None else f"{rate:.2f}"
     return table(rows, "method")
-
-
-def _verdict(counts: Counts) -> str:
-    excesses = []
-    for cell, asked in counts.answered:
-        if cell.startswith("level") and counts.answered[cell, asked] >= 20:
-            _, epsilon, level = asked.split(" | ")
-            named = f"{cell}, ε = {epsilon}, level {level}"
-            excesses.append((counts.excess(cell, asked, float(level)), named))
-    if not excesses:
-        return ""
-    excesses.sort(reverse=True)
-    above = sum(excess > 3 for excess, _ in excesses)
-    return (
-        f"**Level.** {len(excesses)} rates under the null hypothesis, where the level is met exactly up to\n"
-        f"ties. The largest lies {excesses[0][0]:.1f} standard errors above its level ({excesses[0][1]});\n"
-        f"{above} lie more than 3 above, of which chance explains about {0.00135 * len(excesses):.1f}.\n\n"
-    )
 
 
 if __name__ == "__main__":

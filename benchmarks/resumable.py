@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from scipy.special import bdtrc
 from threadpoolctl import threadpool_limits
 
 ROUNDS = 20
@@ -88,10 +89,31 @@ class Counts:
             return "no"
         return f"{runs[0]}" if runs[0] == runs[-1] else f"{runs[0]} to {runs[-1]}"
 
-    def excess(self, cell: str, question: str, level: float) -> float:
-        """Return by how many standard errors of the level the rate is above it."""
-        runs = self.answered[cell, question]
-        return (self.hits[cell, question] - runs * level) / math.sqrt(runs * level * (1 - level))
+    def tail(self, cell: str, question: str, level: float) -> float:
+        """Return how likely at least as many yeses are where their probability is ``level``."""
+        hits = self.hits[cell, question]
+        return float(bdtrc(hits - 1, self.answered[cell, question], level)) if hits else 1.0
+
+
+def level_statement(counts: Counts, kind: str = "level") -> str:
+    """Say how the rates of that kind of cell compare with their levels, which end the questions' names."""
+    tails = []
+    for cell, asked in counts.answered:
+        if cell.startswith(kind):
+            method, epsilon, level = asked.split(" | ")
+            named = f"{cell}, {method}, ε = {epsilon}, level {level}"
+            tails.append((counts.tail(cell, asked, float(level)), named))
+    if not tails:
+        return ""
+    smallest, named = min(tails)
+    number, low = len(tails), sum(tail < 0.01 for tail, _ in tails)
+    return (
+        f"**Level.** {number} rates under the null hypothesis. Were each level met exactly, the rate that is\n"
+        f"furthest above its own ({named}) would be as large\n"
+        f"with probability {smallest:.2g}; times {number}, for the choice of the furthest: "
+        f"{min(1.0, number * smallest):.2g}.\n"
+        f"One-sided tails below .01: {low}, where chance alone would give {number / 100:.1f} at most.\n\n"
+    )
 
 
 def advance(cells: Sequence[Cell], counts: Counts, after_round: Callable[[], None]) -> None:

@@ -29,6 +29,9 @@ LEVELS = (0.05, 0.01)
 PUBLIC_ROWS = 2000
 """Rows of each public sample on which frequencies are optimised; none of them is tested."""
 
+NARROW = ("SG5", "Unequal")
+"""Problems of 5 standard normal columns."""
+
 FloatMatrix = npt.NDArray[np.float64]
 NO_PRIVACY = "none"
 """In the place of an epsilon."""
@@ -59,21 +62,23 @@ def domain_of(problem: str) -> Domain:
         columns = [NumericColumn(name=f"c{i}", lower=0.0, upper=4.0) for i in range(3)]
         columns += [CategoricalColumn(name=f"l{i}", levels=("a", "b", "c")) for i in range(2)]
     else:
-        kind = PROBLEMS["SG" if problem == "SG5" else problem]
-        count = 5 if problem == "SG5" else kind.columns
+        kind = PROBLEMS["SG" if problem in NARROW else problem]
+        count = 5 if problem in NARROW else kind.columns
         low, high = kind.bounds
         columns = [NumericColumn(name=f"c{i}", lower=low, upper=high) for i in range(count)]
     return Domain(columns=tuple(columns))
 
 
 def draw(problem: str, n: int, second: bool, rng: np.random.Generator) -> MemoryTable:
-    """Draw n rows of one side of a problem."""
+    """Draw n rows of one side of a problem; of the second side of Unequal, ten times as many."""
     domain = domain_of(problem)
+    if problem == "Unequal" and second:
+        n = 10 * n
     if problem == "Ties":
         counts = np.minimum(rng.poisson(1.0, (n, 3)), 4) / 4
         return MemoryTable(domain, counts, rng.choice(3, (n, 2), p=(0.7, 0.2, 0.1)).astype(np.int32))
-    kind = PROBLEMS["SG" if problem == "SG5" else problem]
-    values = rng.standard_normal((n, 5)) if problem == "SG5" else kind.draw(n, second, rng)
+    kind = PROBLEMS["SG" if problem in NARROW else problem]
+    values = rng.standard_normal((n, 5)) if problem in NARROW else kind.draw(n, second, rng)
     low, high = kind.bounds
     scaled = np.clip((values - low) / (high - low), 0.0, 1.0)
     return MemoryTable(domain, scaled, np.zeros((n, 0), dtype=np.int32))
