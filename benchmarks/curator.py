@@ -131,8 +131,8 @@ false, so that it is *not private*, and it runs on synthetic data in this benchm
 
 Problems: SG, 50 standard normal columns (SG5: 5); Unequal, SG5 with 10 n units in the second sample; Heavy,
 5 columns of Student's t with 2 degrees, clipped at ±5; Ties, 3 Poisson counts and 2 categorical columns; GMD,
-SG with the first column shifted by 1; GVD, its variance doubled; Blobs, a 4 × 4 grid of normals at distance 5,
-on one side with an eigenvalue 2 at 45°.
+SG with the first column shifted by 1; GVD, its variance doubled; Blobs, a 4 × 4 grid of normals at distance
+5, on one side with an eigenvalue 2 at 45°.
 
 """
 

@@ -108,7 +108,7 @@ def level_statement(counts: Counts, kind: str = "level") -> str:
     smallest, named = min(tails)
     number, low = len(tails), sum(tail < 0.01 for tail, _ in tails)
     return (
-        f"**Level.** {number} rates under the null hypothesis. Were each level met exactly, the rate that is\n"
+        f"**Level.** {number} rates under the null hypothesis. Were each level met exactly, the rate\n"
         f"furthest above its own ({named}) would be as large\n"
         f"with probability {smallest:.2g}; times {number}, for the choice of the furthest: "
         f"{min(1.0, number * smallest):.2g}.\n"
