@@ -531,7 +531,7 @@ def _finding(plan: _Plan, study: Study, release: Release, report: Progress) -> C
         np.random.SeedSequence(int(study.seed, 16), spawn_key=(NULL_STREAM,)),
     )
     moment = plan.release.read_moment(release.vectors, units)
-    return test.run(means, moment, confidence, lambda part: report(part, "simulating the null"))
+    return test.run(means, moment, confidence, lambda part: report(0.05 + 0.9 * part, "simulating the null"))
 
 
 def _means(
