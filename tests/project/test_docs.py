@@ -15,6 +15,8 @@ from tacit_protocol.messages.problems import PROBLEMS
 from tacit_protocol.procedures.registry import PROCEDURES
 from tacit_services.agent.policy import DataSetPolicy, Policy
 from tacit_services.agent.settings import AgentSettings, DataSetSettings
+from tacit_services.curator.data_sets import ConfiguredDataSet
+from tacit_services.curator.settings import CuratorSettings
 from tacit_services.tester.settings import TesterSettings
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -228,6 +230,11 @@ def test_every_problem_has_a_reference(slug: str) -> None:
 @pytest.mark.parametrize(
     ("page", "name"),
     [("tester-configuration.md", name) for name in fields_of(TesterSettings)]
+    + [
+        ("curator-configuration.md", name)
+        for model in (CuratorSettings, ConfiguredDataSet)
+        for name in fields_of(model)
+    ]
     + [
         ("agent-configuration.md", name)
         for model in (AgentSettings, DataSetSettings, Policy, DataSetPolicy)
