@@ -1,4 +1,4 @@
-"""Kill an agent at every step of its work and start it again: one debit, one release, the same bytes.
+"""Kill an agent at steps of its work and start it again: one debit, one release, the same bytes.
 
 The agent is a real process on a real database, killed with SIGKILL; the tester is reached over HTTP and
 remembers every body it was ever sent. The kill is asked for by the environment variable, as an operator's own
@@ -20,6 +20,7 @@ import agent_process
 import pytest
 import sqlalchemy as sa
 from agent_fakes import FakeTester, World
+from long_runs import choose
 
 from tacit_services.agent.schema import OUTBOX, STUDIES
 from tacit_services.agent.steps import Step
@@ -31,6 +32,10 @@ Result = TypeVar("Result")
 
 PATIENCE_S = 60.0
 """How long an agent may take for one study; it takes about two seconds on an idle machine."""
+
+STEPS = choose(list(Step)[::3], list(Step))
+"""Where a whole process is killed, one after the other: each start takes it seconds of imports. Forked ones
+are killed at every step, in test_kill_sweep.py."""
 
 SCRIPT = str(Path(agent_process.__file__))
 
@@ -118,9 +123,9 @@ def case(folder: Path, database_url: str | None = None) -> Iterator[Case]:
 
 
 @pytest.mark.slow
-def test_killed_at_every_step_in_turn(tmp_path: Path) -> None:
+def test_killed_at_one_step_after_the_other(tmp_path: Path) -> None:
     with case(tmp_path) as agent:
-        for step in Step:
+        for step in STEPS:
             agent.die_at(step.value)
         agent.finish()
         assert agent.faults() == []

@@ -19,7 +19,7 @@ AGENT, TESTER = [step.value for step in AgentStep], [step.value for step in Test
 STEPS = [*TESTER[:7], *AGENT, *TESTER[7:]]
 """In the order of a study, as nearly as two parties have one."""
 
-SAMPLED = 4
+SAMPLED = 5
 """One in so many of the pairs that are sampled in the usual run. The long run takes every ordered pair."""
 
 
