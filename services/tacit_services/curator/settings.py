@@ -1,9 +1,9 @@
 """The curator's settings. docs/reference/curator-configuration.md."""
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 from pydantic_settings import SettingsConfigDict
 
 from tacit_protocol.messages.study import RESPOND_AFTER_S, PartyName, PublicKeyHex, RespondAfter
@@ -63,6 +63,12 @@ class CuratorSettings(ServiceSettings):
         if len({(data_set.owner, data_set.name) for data_set in value}) != len(value):
             raise ValueError("an owner's data sets must have distinct names")
         return value
+
+    @model_validator(mode="after")
+    def _certificate_and_key_go_together(self) -> Self:
+        if (self.tls_certificate_file is None) != (self.tls_key_file is None):
+            raise ValueError("tls_certificate_file and tls_key_file need each other")
+        return self
 
     @classmethod
     def _resolved(cls, values: dict[str, Any], directory: Path) -> dict[str, Any]:

@@ -137,6 +137,16 @@ def test_a_study_is_released_once_and_sent(make: Make) -> None:
     assert setup.agent.units == {"patients": 60}
 
 
+def test_a_study_for_a_curator_is_not_answered_by_an_owners_agent(make: Make) -> None:
+    setup = make()
+    curator = Party(name="clearinghouse", key="6" * 64)
+    asked = setup.world.ask(setup.tester, setup.world.study(curator=curator))
+    setup.turn()
+    assert (setup.row(asked).state, setup.row(asked).problem) == (State.REFUSED, "forbidden")
+    assert setup.opened == []
+    assert [kind for _, kind, _ in setup.tester.received] == ["declines"]
+
+
 def test_the_tester_asking_again_gets_the_same_bytes(make: Make) -> None:
     setup = make()
     asked = setup.world.ask(setup.tester, setup.world.study())
