@@ -84,7 +84,10 @@ class AsyncCuratorClient(AsyncDriver):
         return await self._run(curator_operations.data_set(self._session, name))
 
     async def delete(self, name: str) -> None:
-        """Delete a data set's rows for good. Its account and what was spent stay."""
+        """Delete a data set's rows for good. Its account and what was spent stay.
+
+        An owner gives the data set's name, the operator the account, ``owner/data-set``.
+        """
         await self._run(curator_operations.delete(self._session, name))
 
     async def studies(self, state: str | None = None) -> list[dict[str, Any]]:

@@ -125,7 +125,10 @@ class CuratorClient(Driver):
         return self._run(curator_operations.data_set(self._session, name))
 
     def delete(self, name: str) -> None:
-        """Delete a data set's rows for good. Its account and what was spent stay."""
+        """Delete a data set's rows for good. Its account and what was spent stay.
+
+        An owner gives the data set's name, the operator the account, ``owner/data-set``.
+        """
         self._run(curator_operations.delete(self._session, name))
 
     def studies(self, state: str | None = None) -> list[dict[str, Any]]:

@@ -1,7 +1,7 @@
 """What an owner, or the operator, does with a curator, as operations (:mod:`tacit.asking`)."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -81,7 +81,13 @@ def data_set(session: CuratorSession, name: str) -> Operation[HeldDataSet]:
 
 
 def delete(session: CuratorSession, name: str) -> Operation[None]:
-    """Delete a data set's rows, and the key that opens them. Its account stays."""
+    """Delete a data set's rows, and the key that opens them. Its account stays.
+
+    The operator names the account, ``owner/data-set``.
+    """
+    owner, slash, own_name = name.partition("/")
+    if session.owner is None and slash:
+        session, name = replace(session, owner=owner), own_name
     yield from ask(HttpRequest("DELETE", _data_set_path(session, name)))
 
 

@@ -6,7 +6,7 @@ Everything goes through the procedure itself, as in the services.
 import hashlib
 import secrets
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import ValidationError
 
@@ -22,6 +22,25 @@ from tacit_protocol.procedures.base import Procedure, Progress, StudyError, chec
 
 CURATOR = "local.curator"
 """Name of the curator of a study in this process."""
+
+Setting = Literal["owners", "curator"]
+
+TWO_SAMPLE_PROCEDURES: Mapping[Setting, str] = {
+    "owners": "kernel_two_sample",
+    "curator": "curated_two_sample",
+}
+"""Which procedure asks whether samples differ, by who adds the noise."""
+
+
+def two_sample_procedure(setting: Setting) -> str:
+    """Return the two-sample procedure of a setting.
+
+    Raises:
+        InputError: there is no such setting.
+    """
+    if setting not in TWO_SAMPLE_PROCEDURES:
+        raise InputError('setting must be "owners" or "curator"')
+    return TWO_SAMPLE_PROCEDURES[setting]
 
 
 def run(

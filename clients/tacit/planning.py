@@ -12,7 +12,7 @@ from tacit.array_table import ArrayTable
 from tacit.bounds import domain_of
 from tacit.errors import InputError
 from tacit.frames import Sample, read_samples
-from tacit.in_process import local_study, run, seed_text
+from tacit.in_process import Setting, local_study, run, seed_text, two_sample_procedure
 from tacit_protocol.domain.columns import Domain
 from tacit_protocol.privacy.noise import OpenDPNoise
 from tacit_protocol.procedures.base import Progress
@@ -66,9 +66,10 @@ def plan_power(
     runs: int = RUNS,
     seed: int | None = None,
     progress: Progress | None = None,
+    setting: Setting = "owners",
     **parameters: Any,
 ) -> PowerPlan:
-    """Estimate the power of ``kernel_two_sample`` for an effect, by running whole simulated studies.
+    """Estimate the power of a two-sample test for an effect, by running whole simulated studies.
 
     Samples are drawn from the public sample with replacement, or, without one, from independent columns:
     normal within the bounds, levels equally often. The last owner's numeric columns get the effect
@@ -87,7 +88,8 @@ def plan_power(
         runs: simulated studies, at least 1.
         seed: fixes the simulated samples; the noise stays random.
         progress: called with the part done, in [0, 1], and the step.
-        parameters: the procedure's, such as ``n_features``.
+        setting: "owners", who trust no one, or "curator", who holds both samples.
+        parameters: the procedure's, such as ``n_features``, or a curator's ``release``.
 
     Raises:
         InputError: the inputs do not fit together; the message says what to change.
@@ -100,7 +102,7 @@ def plan_power(
     names = _column_names(sample, bounds, columns)
     domain = domain_of(bounds, names)
     shifts, scales = _by_column(shift, domain, 0.0), _by_column(scale, domain, 1.0)
-    procedure = procedure_named("kernel_two_sample")
+    procedure = procedure_named(two_sample_procedure(setting))
     owners = [f"owner-{index}" for index in range(1, len(sizes) + 1)]
     rejections = 0
     warnings: tuple[str, ...] = ()
@@ -115,6 +117,7 @@ def plan_power(
             delta=delta,
             alpha=alpha,
             seed=study_seed,
+            curated=setting == "curator",
         )
         rng = np.random.default_rng(child)
         drawn = [_draw(sample, domain, size, rng) for size in sizes]

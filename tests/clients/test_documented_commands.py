@@ -18,6 +18,8 @@ OFFLINE = (
     "tester init",
     "agent init",
     "party init",
+    "curator init",
+    "curator owner-init",
     "plan two-sample",
 )
 """Commands that need nothing but this machine, in any folder."""
@@ -73,8 +75,11 @@ def test_every_verb_is_documented() -> None:
     assert not missing
 
 
+TUTORIALS = [ROOT / "docs" / "tutorial.md", ROOT / "docs" / "tutorial-curator.md"]
+
+
 @pytest.mark.parametrize(
-    "page", [ROOT / "docs" / "reference" / "command.md", ROOT / "docs" / "tutorial.md"], ids=lambda p: p.stem
+    "page", [ROOT / "docs" / "reference" / "command.md", *TUTORIALS], ids=lambda p: p.stem
 )
 def test_documented_commands_that_need_no_service_run(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -85,16 +90,15 @@ def test_documented_commands_that_need_no_service_run(
     ran = 0
     for arguments in commands_of(page):
         if any(" ".join(arguments).startswith(verb) for verb in OFFLINE):
-            with_key = [a.replace("TESTER_KEY", "0" * 64) for a in arguments]
+            with_key = [re.sub("(TESTER|CURATOR)_KEY", "0" * 64, a) for a in arguments]
             assert run(with_key) == 0, capsys.readouterr().err
             ran += 1
-    assert ran >= 5
-    assert (tmp_path / "north" / "agent.toml").is_file()
+    assert ran >= 5 - (page.stem == "tutorial-curator")
+    for file in ("north/agent.toml",) if page.stem != "tutorial-curator" else ("registry/curator.toml",):
+        assert (tmp_path / file).is_file()
 
 
-@pytest.mark.parametrize(
-    "page", [ROOT / "docs" / "reference" / "sdk.md", ROOT / "docs" / "tutorial.md"], ids=lambda p: p.stem
-)
+@pytest.mark.parametrize("page", [ROOT / "docs" / "reference" / "sdk.md", *TUTORIALS], ids=lambda p: p.stem)
 def test_documented_snippets_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     snippets = re.findall(

@@ -1,4 +1,4 @@
-"""The tutorial, run line by line as a reader would, on free ports."""
+"""The tutorials, run line by line as a reader would, on free ports."""
 
 import re
 import shlex
@@ -14,8 +14,8 @@ import pytest
 
 from tacit.processes import free_ports
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "tutorial.md"
-PORTS = ("8400", "8711", "8712")
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+PORTS = ("8400", "8711", "8712", "8720")
 COMMAND = (sys.executable, "-c", "from tacit.command import main; main()")
 
 Process = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -39,7 +39,8 @@ class Reader:
     def do(self, language: str, block: str) -> None:
         text = self.fill_in(block)
         if language == "toml":
-            (self.folder / "study.toml").write_text(text)
+            named = re.match(r"# (\S+\.toml)\n", text)
+            (self.folder / (named[1] if named else "study.toml")).write_text(text)
         elif language.startswith("python"):
             script = [sys.executable, "-c", text]
             done = subprocess.run(script, cwd=self.folder, capture_output=True, text=True, check=False)
@@ -52,7 +53,7 @@ class Reader:
         if arguments[1:2] == ["serve"]:
             self.serve(arguments)
             return
-        if arguments[:2] == ["agent", "approve"]:
+        if arguments[:2] in (["agent", "approve"], ["curator", "approve"]):
             self.wait_for_study(arguments)
         done = self.tacit(*arguments, cwd=self.folder)
         assert done.returncode == 0, f"tacit {shlex.join(arguments)}\n{done.stdout}{done.stderr}"
@@ -69,13 +70,17 @@ class Reader:
         self.eventually(lambda: answers(f"http://127.0.0.1:{port.group(1)}/healthz"))
 
     def wait_for_study(self, arguments: list[str]) -> None:
-        inbox = ["agent", "inbox", "--json", *arguments[-2:]]
-        self.eventually(lambda: "digest" in self.tacit(*inbox, cwd=self.folder).stdout)
+        verb = ["agent", "inbox"] if arguments[0] == "agent" else ["curator", "studies"]
+        inbox = [*verb, "--json", *arguments[-2:]]
+        self.eventually(lambda: self.words["DIGEST"] in self.tacit(*inbox, cwd=self.folder).stdout)
 
     def remember(self, arguments: list[str], printed: str) -> None:
-        if arguments[:2] == ["tester", "init"]:
-            self.words["TESTER_KEY"] = re.findall(r"\b[0-9a-f]{64}\b", printed)[0]
-        if arguments[:2] == ["party", "invite"]:
+        keys = {"tester init": "TESTER_KEY", "curator init": "CURATOR_KEY"}
+        if "".join(arguments[1:2]).endswith("init"):
+            name = arguments[arguments.index("--name") + 1].upper() if "--name" in arguments else ""
+            word = keys.get(" ".join(arguments[:2]), f"KEY_{name}")
+            self.words[word] = re.findall(r"\b[0-9a-f]{64}\b", printed)[0]
+        if arguments[1:2] == ["invite"]:
             name = arguments[arguments.index("--name") + 1].upper()
             self.words[f"INVITATION_{name}"] = printed.splitlines()[1].strip()
         if arguments[:2] == ["study", "create"] and "--dry-run" not in arguments:
@@ -103,10 +108,12 @@ def reader(tmp_path: Path, tacit_process: Process, eventually: Eventually) -> It
     reader.stop()
 
 
-def test_the_tutorial_works_line_by_line(reader: Reader) -> None:
-    blocks = re.findall(r"^```([a-z ]+)\n(.*?)^```", PAGE.read_text("utf-8"), re.DOTALL | re.MULTILINE)
+@pytest.mark.parametrize(("page", "services"), [("tutorial.md", 3), ("tutorial-curator.md", 2)])
+def test_the_tutorial_works_line_by_line(reader: Reader, page: str, services: int) -> None:
+    text = (DOCS / page).read_text("utf-8")
+    blocks = re.findall(r"^```([a-z ]+)\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
     assert {language for language, _ in blocks} == {"console", "python", "python client", "toml"}
     for language, block in blocks:
         reader.do(language, block)
     assert reader.verified
-    assert len(reader.services) == 3
+    assert len(reader.services) == services

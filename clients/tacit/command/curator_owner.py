@@ -135,16 +135,16 @@ def delete(
     data_set: DataSet,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
     owner: OwnerFile = OWNER_FILE,
+    config: AsOperator = None,
     as_json: Json = False,
 ) -> None:
     """Delete a data set's rows at the curator for good. What was spent on it stays in the ledger."""
-    from tacit.command.connect import owner_client
     from tacit.command.output import lines, print_json
     from tacit.errors import InputError
 
     if not yes and (as_json or not typer.confirm(f"Delete the rows of {data_set} at the curator?")):
         raise InputError("nothing was deleted: say --yes")
-    with owner_client(owner) as client:
+    with client_of(owner, config) as client:
         client.delete(data_set)
     if as_json:
         print_json({"data_set": data_set, "deleted": True})

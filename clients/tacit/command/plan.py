@@ -38,6 +38,7 @@ def two_sample(
     runs: Annotated[int, typer.Option(help="Simulated studies.", min=1)] = 100,
     parameter: Annotated[list[str] | None, typer.Option(help="name=value, for the procedure.")] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of the simulated samples.")] = None,
+    curator: Annotated[bool, typer.Option("--curator", help="A curator holds both samples.")] = False,
     as_json: Json = False,
 ) -> None:
     """Estimate the power of a two-sample test: how often it would find a given effect."""
@@ -66,6 +67,7 @@ def two_sample(
             runs=runs,
             seed=seed,
             progress=report,
+            setting="curator" if curator else "owners",
             **dict(parse_parameter(text) for text in parameter or []),
         )
     if as_json:

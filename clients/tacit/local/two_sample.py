@@ -10,7 +10,7 @@ from tacit.array_table import ArrayTable
 from tacit.bounds import domain_of
 from tacit.errors import InputError
 from tacit.frames import read_samples
-from tacit.in_process import local_study, run, seed_text
+from tacit.in_process import Setting, local_study, run, seed_text, two_sample_procedure
 from tacit.local.samples import owner_names, read_with_units
 from tacit.public_choices import public_parameters
 from tacit.results import DecisionResult, ProcedureResult, TwoSampleResult
@@ -21,11 +21,7 @@ Features = Literal["auto", "columns", "me", "scf", "kernel"]
 Calibration = Literal["tight", "paper"]
 Null = Literal["auto", "noise-aware", "weighted", "asymptotic"]
 Statistic = Literal["auto", "noise-aware", "mmd", "max"]
-Setting = Literal["owners", "curator"]
 Release = Literal["mean-covariance", "statistic", "permutation"]
-
-PROCEDURES: dict[Setting, str] = {"owners": "kernel_two_sample", "curator": "curated_two_sample"}
-"""Which procedure answers in which setting."""
 
 DEFAULTS = {"features": "auto", "statistic": "auto", "null": "auto", "calibration": "tight"}
 
@@ -135,8 +131,7 @@ def kernel_two_sample(
     """
     if len(samples) < 2:
         raise InputError("pass at least two samples")
-    if setting not in PROCEDURES:
-        raise InputError('setting must be "owners" or "curator"')
+    procedure = procedure_named(two_sample_procedure(setting))
     if release is not None and setting != "curator":
         raise InputError('release= is a choice of the curator: pass setting="curator" with it')
     read, unit_values = read_with_units(samples, columns, units)
@@ -154,7 +149,7 @@ def kernel_two_sample(
         rng = np.random.default_rng(seed)
         chosen |= public_parameters(sample, domain, features, n_features, rng)
     study = local_study(
-        PROCEDURES[setting],
+        procedure.name,
         domain,
         owner_names(names, len(read)),
         chosen | parameters,
@@ -165,7 +160,7 @@ def kernel_two_sample(
         curated=setting == "curator",
     )
     tables = [ArrayTable.of(sample, domain, unit) for sample, unit in zip(read, unit_values, strict=True)]
-    result = run(procedure_named(study.procedure), study, tables, OpenDPNoise())
+    result = run(procedure, study, tables, OpenDPNoise())
     if isinstance(result, ProcedureResult):
         raise TypeError(f"{study.procedure} has no result of its own")
     return result

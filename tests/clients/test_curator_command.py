@@ -1,0 +1,231 @@
+"""`tacit curator`: files that keep secrets, what an owner is shown before it decides, and no accident."""
+
+import json
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tacit import CuratorClient
+from tacit.command import connect
+from tacit.command.app import run
+from tacit.configuration import read_party, read_toml
+from tacit.curator_configuration import read_own_curator, read_owner
+from tacit.http import HttpRequest, HttpResponse
+from tacit_protocol.signing.keys import PrivateKey
+
+Run = Callable[..., tuple[int, str, str]]
+DIGEST = "ab" * 32
+HELD = {
+    "owner": "north",
+    "name": "patients",
+    "account": "north/patients",
+    "columns": [{"kind": "numeric", "name": "age", "lower": 0, "upper": 120}],
+    "unit_column": None,
+    "epsilon_cap_micro": 3_000_000,
+    "delta_cap_pico": 30_000_000,
+    "epsilon_spent_micro": 1_000_000,
+    "epsilon_left_micro": 2_000_000,
+    "policy": {"approval": "by-hand"},
+    "ready": False,
+    "rows": 3,
+    "units": 2,
+}
+STUDY = {
+    "digest": DIGEST,
+    "title": "Alike? \x1b[2J",
+    "state": "waiting-for-approval",
+    "epsilon_micro": 1_000_000,
+    "deadline": 5,
+    "plain_words": "They ask whether patients are alike.",
+    "warnings": ["few units"],
+    "accounts": [{"account": "north/patients", "epsilon_spent_micro": 0, "epsilon_left_micro": 3_000_000}],
+    "owners": [
+        {"owner": "north", "decision": "waiting", "decided_by": None},
+        {"owner": "south", "decision": "approved", "decided_by": "policy"},
+    ],
+}
+ENTRY = {
+    "sequence": 1,
+    "at": 5,
+    "data_set": "north/patients",
+    "study": DIGEST,
+    "epsilon_micro": 1_000_000,
+    "delta_pico": 0,
+    "spent_after_micro": 1_000_000,
+}
+ACCOUNT = {"head_hash": "cd" * 32, "data_set": "north/patients", "entries": 1, "spent_micro": 1_000_000}
+REPORT = {"ok": True, "accounts": [ACCOUNT], "faults": []}
+ANSWERS: dict[str, Any] = {
+    "GET /v1/identity": {"name": "registry", "key": "00" * 32, "audience": "a", "software": "tacit 9"},
+    "POST /v1/invitations": {"invitation": "secret", "expires_at": 5},
+    "POST /v1/enrolments": {"name": "north", "key": "00" * 32},
+    "GET /v1/owners": {"items": [{"name": "north", "key": "00" * 32}], "next": None},
+    "GET /v1/data-sets": {"items": [HELD], "next": None},
+    "PUT /v1/data-sets/north/patients": HELD,
+    "PUT /v1/data-sets/north/patients/rows": HELD | {"ready": True},
+    "DELETE /v1/data-sets/north/patients": {},
+    "GET /v1/studies": {"items": [STUDY], "next": None},
+    f"GET /v1/studies/{DIGEST}": STUDY,
+    f"POST /v1/studies/{DIGEST}/approval": STUDY,
+    f"POST /v1/studies/{DIGEST}/decline": STUDY,
+    "GET /v1/ledger": {"entries": [ENTRY], "next": None},
+    "GET /v1/ledger/verification": REPORT,
+}
+
+
+class Curator:
+    """Answers from a list, and keeps what was asked."""
+
+    def __init__(self) -> None:
+        self.answers = dict(ANSWERS)
+        self.asked: list[str] = []
+
+    def send(self, request: HttpRequest) -> HttpResponse:
+        self.asked.append(f"{request.method} {request.path}")
+        return HttpResponse(200, {}, json.dumps(self.answers[self.asked[-1]]).encode())
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.fixture
+def curator(monkeypatch: pytest.MonkeyPatch) -> Curator:
+    """Make `--owner` and `--config` lead to a curator in memory."""
+    there, key = Curator(), PrivateKey.generate()
+
+    def client(owner: str | None) -> Callable[[Path], Any]:
+        @contextmanager
+        def connected(_: Path) -> Iterator[CuratorClient]:
+            yield CuratorClient("https://c.example", key, owner=owner, transport=there)
+
+        return connected
+
+    monkeypatch.setenv("COLUMNS", "200")  # so that no cell of a table is folded
+    monkeypatch.setattr(connect, "owner_client", client("north"))
+    monkeypatch.setattr(connect, "operator_client", client(None))
+    return there
+
+
+@pytest.fixture
+def tacit(capsys: pytest.CaptureFixture[str]) -> Run:
+    def run_it(*arguments: str) -> tuple[int, str, str]:
+        capsys.readouterr()
+        code = run(arguments)
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return run_it
+
+
+def test_init_writes_secrets_that_only_their_owner_reads_and_never_overwrites(
+    tacit: Run, tmp_path: Path
+) -> None:
+    folder, key = tmp_path / "registry", "ab" * 32
+    arguments = ("curator", "init", "--folder", str(folder), "--name", "registry")
+    tester = ("--tester-url", "https://tester.example/", "--tester-key", key)
+    code, out, err = tacit(*arguments, *tester, "--json")
+    assert code == 0, err
+    for name in ("curator.pem", "storage.key"):
+        assert stat.S_IMODE((folder / name).stat().st_mode) == 0o600
+    assert len(bytes.fromhex((folder / "storage.key").read_text())) == 32
+    before = (folder / "storage.key").read_bytes()
+    assert tacit(*arguments, *tester)[0] == 1
+    assert (folder / "storage.key").read_bytes() == before
+    own = read_own_curator(folder / "curator.toml")
+    assert json.loads(out)["key"] == own.key.public_hex
+    assert (own.name, own.url) == ("registry", "http://127.0.0.1:8720")
+    party = read_party(folder / "curator.toml")
+    assert (party.tester.url, party.tester.key) == ("https://tester.example", key)
+    assert read_toml(folder / "curator.toml")["storage_keys_file"] == "storage.key"
+
+
+def test_an_owners_files_pin_the_curator(tacit: Run, tmp_path: Path) -> None:
+    folder, key = tmp_path / "north", "ab" * 32
+    code, out, err = tacit(
+        *("curator", "owner-init", "--folder", str(folder), "--name", "north"),
+        *("--curator-url", "https://c.example/", "--curator-key", key, "--json"),
+    )
+    assert code == 0, err
+    assert stat.S_IMODE((folder / "owner.pem").stat().st_mode) == 0o600
+    owner = read_owner(folder / "owner.toml")
+    assert (owner.name, owner.curator.url, owner.curator.key) == ("north", "https://c.example", key)
+    assert json.loads(out)["key"] == PrivateKey.from_pem(owner.key_file.read_bytes()).public_hex
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ("curator invite --name north", "secret"),
+        ("curator owners", "00" * 32),
+        ("curator status", "1 waiting-for-approval"),
+        ("curator enrol --invitation x", "north is enrolled"),
+        ("curator data-sets", "north/patients"),
+        ("curator data-sets --config curator.toml", "north/patients"),
+        ("curator studies", "south"),
+        ("curator study abab", "alike"),
+        ("curator approve abab", "Approved abab"),
+        ("curator decline abab --reason no", "Nothing was spent"),
+        ("curator ledger --data-set patients", "north/patients"),
+        ("curator verify-ledger", "The ledger is whole"),
+        ("curator delete --data-set patients --yes", "deleted the rows"),
+        ("curator delete --data-set north/patients --yes --config c.toml", "deleted the rows"),
+    ],
+)
+def test_every_verb_speaks_to_people_and_to_programs(
+    tacit: Run, curator: Curator, arguments: str, words: str
+) -> None:
+    code, out, err = tacit(*arguments.split())
+    assert code == 0, err
+    assert words in out
+    assert "\x1b[2J" not in out
+    code, out, _ = tacit(*arguments.split(), "--json")
+    assert code == 0
+    json.loads(out)
+
+
+def test_before_it_approves_an_owner_sees_what_is_asked_and_what_remains(
+    tacit: Run, curator: Curator
+) -> None:
+    out = tacit("curator", "approve", "abab")[1]
+    assert "They ask whether patients are alike." in out
+    assert "Warning: few units" in out
+    assert "north/patients: epsilon 0 spent, 3 left" in out
+    assert "south: approved by its policy" in out
+
+
+def test_registering_and_uploading(tacit: Run, curator: Curator, tmp_path: Path) -> None:
+    description, rows = tmp_path / "data-set.toml", tmp_path / "rows.csv"
+    description.write_text(
+        'name = "patients"\nepsilon = 3\ndelta = 3e-5\n'
+        '[policy]\nepsilon_per_study_max = 1\ndelta_per_study_max = 1e-5\nanalysts = ["*"]\n'
+        '[[columns]]\nkind = "numeric"\nname = "age"\nlower = 0\nupper = 120\n'
+    )
+    rows.write_text("age\n60\n61\n62\n")
+    code, out, err = tacit("curator", "register", "--file", str(description))
+    assert code == 0, err
+    assert "Registered north/patients: 1 columns; studies may spend epsilon 3, delta 3e-05 in all." in out
+    code, out, err = tacit("curator", "upload", str(rows), "--data-set", "patients")
+    assert code == 0, err
+    assert "north/patients holds rows.csv now: 3 rows, 2 units." in out
+    assert tacit("curator", "upload", str(tmp_path / "none.csv"), "--data-set", "patients")[0] == 2
+
+
+def test_nothing_is_deleted_unless_said_so(
+    tacit: Run, curator: Curator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("typer.confirm", lambda _: False)
+    assert tacit("curator", "delete", "--data-set", "patients")[0] == 2
+    assert tacit("curator", "delete", "--data-set", "patients", "--json")[0] == 2
+    assert curator.asked == []
+
+
+def test_a_damaged_ledger_exits_with_1(tacit: Run, curator: Curator) -> None:
+    curator.answers["GET /v1/ledger/verification"] = REPORT | {"ok": False, "faults": ["entry 1 was changed"]}
+    code, out, _ = tacit("curator", "verify-ledger")
+    assert code == 1
+    assert "Damaged: entry 1 was changed" in out
+    assert tacit("curator", "verify-ledger", "--kept", "none")[0] == 2
