@@ -9,8 +9,9 @@ from tacit_services.agent.data.parquet_source import ParquetSource
 from tacit_services.curator.incoming import RowShape, UploadRefusedError
 from tacit_services.curator.spool import Spool
 
-FOOTER_BYTES_MAX = 32 * 2**20
-"""Largest footer, which is read whole: a thousand columns in hundreds of row groups take less."""
+FOOTER_BYTES_MAX = 8 * 2**20
+"""Largest footer, which is read whole and takes thirty times its size in memory. A thousand columns in tens
+of row groups take less."""
 
 CHUNK_BYTES_MAX = 256 * 2**20
 """Largest column of one row group once it is decompressed: its values may all lie in one page, which is

@@ -1,114 +1,24 @@
 """Uploads to a real process: long ones, broken ones, and a process that is killed or stopped under them."""
 
-import json
 import signal
-import socket
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
 
-import httpx
 import numpy as np
 import pytest
 from curator_process import load, prepare
-from curator_world import ROWS, URL, CuratorWorld, problem
+from curator_server import CuratorProcess
+from curator_world import ROWS, CuratorWorld, problem
 from long_runs import choose
 
-from tacit_protocol.signing.tokens import issue_token
 from tacit_services.agent.data.source import Columns
-
-CHILD = Path(__file__).parents[2] / "support" / "curator_process.py"
-START_S_MAX = 60.0
 
 LONG_BYTES = choose(100 * 10**6, 2 * 10**9)
 """How long the long upload is."""
 
 GROWTH_BYTES_MAX = 200 * 10**6
 """Memory that an upload of any length may take."""
-
-PATH = "/v1/data-sets/north/patients/rows"
-
-
-class CuratorProcess:
-    """The process, and requests to it by the owner ``north``."""
-
-    def __init__(self, folder: Path, world: CuratorWorld, *planted: str) -> None:
-        self._key, self._folder, self._planted = world.owners["north"], folder, planted
-        with socket.create_server(("127.0.0.1", 0)) as probe:
-            self.port: int = probe.getsockname()[1]
-
-    def __enter__(self) -> Self:
-        self._log = (self._folder / "log").open("ab")
-        self.child = subprocess.Popen(
-            [sys.executable, str(CHILD), str(self._folder), str(self.port), *self._planted],
-            stdout=subprocess.PIPE,
-            stderr=self._log,
-        )
-        assert self.child.stdout is not None
-        line = self.child.stdout.readline()
-        assert line, (self._folder / "log").read_text()
-        self.files_at_start: list[str] = json.loads(line)["files"]
-        self._wait_until_it_answers()
-        return self
-
-    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
-        self.child.kill()
-        self.child.wait()
-        assert self.child.stdout is not None
-        self.child.stdout.close()
-        self._log.close()
-
-    def _wait_until_it_answers(self) -> None:
-        deadline = time.monotonic() + START_S_MAX
-        while time.monotonic() < deadline:
-            try:
-                with socket.create_connection(("127.0.0.1", self.port), 1):
-                    return
-            except OSError:
-                time.sleep(0.02)
-        raise AssertionError("the curator does not answer")
-
-    def headers(self, media_type: str = "text/csv") -> dict[str, str]:
-        token = issue_token(self._key, URL, int(time.time()))
-        return {"authorization": f"Bearer {token}", "content-type": media_type}
-
-    def upload(self, content: bytes | Iterator[bytes], media_type: str = "text/csv") -> httpx.Response:
-        url = f"http://127.0.0.1:{self.port}{PATH}"
-        return httpx.put(url, content=content, headers=self.headers(media_type), timeout=600)
-
-    def show(self) -> dict[str, Any]:
-        url = f"http://127.0.0.1:{self.port}{PATH.removesuffix('/rows')}"
-        shown: dict[str, Any] = httpx.get(url, headers=self.headers()).json()
-        return shown
-
-    def begin(self, size_bytes: int, sent: bytes) -> socket.socket:
-        """Begin an upload of that size; returns its connection once the curator has begun a file."""
-        lines = [f"PUT {PATH} HTTP/1.1", "host: curator", f"content-length: {size_bytes}"]
-        lines += [f"{name}: {value}" for name, value in self.headers().items()]
-        connection = socket.create_connection(("127.0.0.1", self.port), timeout=30)
-        connection.sendall(("\r\n".join(lines) + "\r\n\r\n").encode() + sent)
-        before = set(self.files_at_start)
-        self.wait_for(lambda: bool(set(self.files()) - before))
-        return connection
-
-    def files(self) -> list[str]:
-        return sorted(path.name for path in (self._folder / "rows").glob("*.rows"))
-
-    def wait_for(self, holds: Any) -> None:
-        deadline = time.monotonic() + 30
-        while not holds():
-            assert time.monotonic() < deadline, (self._folder / "log").read_text()[-3000:]
-            time.sleep(0.01)
-
-    def peak_bytes(self) -> int:
-        for line in Path(f"/proc/{self.child.pid}/status").read_text().splitlines():
-            if line.startswith("VmHWM"):
-                return int(line.split()[1]) * 1024
-        raise AssertionError("the kernel does not tell the peak of memory")
 
 
 def long_csv(size_bytes: int) -> Iterator[bytes]:
