@@ -7,37 +7,22 @@ test (dpMMD of Kim and Schrab). P0 is Raj, Law, Sejdinovic and Park, *A differen
 two-sample test*. Replacing one individual replaces one unit of one sample.
 """
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any, ClassVar, Literal, cast
+from typing import Annotated, Any, ClassVar, cast
 
 import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, Field, SerializerFunctionWrapHandler, model_serializer
-from scipy.special import ndtri
 
 from tacit_protocol.domain.table import PooledTable, Table
-from tacit_protocol.features.additive_release import AdditiveRelease
-from tacit_protocol.features.base import FeatureMap
-from tacit_protocol.features.choice import (
-    FeatureParameters,
-    acting_parameters,
-    additive_features,
-    idle_parameter,
-    kernel_features,
-)
 from tacit_protocol.features.curated_release import (
-    MOMENT_CENTRE_SHARE,
     CuratedAdditiveRelease,
     CuratedMomentRelease,
     CuratedSums,
-    centre_share,
 )
-from tacit_protocol.features.kernels import ProductKernel
-from tacit_protocol.features.moment_release import MEAN, MomentRelease, MomentShares, read_second_moment
+from tacit_protocol.features.moment_release import MEAN, read_second_moment
 from tacit_protocol.features.paired_release import PairedRelease, UnequalSamplesError
-from tacit_protocol.features.public_choices import BANDWIDTH_POINTS, draw_locations, median_distance
 from tacit_protocol.features.sums import FeatureSums
 from tacit_protocol.messages.release import Release
 from tacit_protocol.messages.study import PartyName, Study
@@ -62,43 +47,28 @@ from tacit_protocol.privacy.permutation_test import (
 )
 from tacit_protocol.privacy.vector import COORDINATES_MAX
 from tacit_protocol.procedures.base import Progress, ReleaseError, StudyError, parse_parameters
+from tacit_protocol.statistics.curated_choice import (
+    PAPER_REGULARISATION,
+    ChoiceError,
+    CuratedChoice,
+    Form,
+    Permuted,
+    Vectors,
+    form_of,
+    method_of,
+    permuted_of,
+    vectors_of,
+)
 from tacit_protocol.statistics.curated_means import CuratedMeans
+from tacit_protocol.statistics.curated_power import decision_hopes, vectors_hope
 from tacit_protocol.statistics.curated_test import CuratedFinding, MomentTest, additive_finding
 from tacit_protocol.statistics.named_groups import GroupComparison, named_groups
 from tacit_protocol.statistics.paired import paired_test
-from tacit_protocol.statistics.permuted_means import (
-    PermutationSizeError,
-    PermutedFeatures,
-    PermutedKernel,
-    draw_choices,
-)
-from tacit_protocol.statistics.power import DETECTABLE_MAX, detectable_difference, detectable_squared_mmd
+from tacit_protocol.statistics.permuted_means import PermutationSizeError, draw_choices
 from tacit_protocol.statistics.private_statistic import STATISTIC, ExactStatistic, RidgeRelease
 from tacit_protocol.statistics.ridge import ridge_pvalue
 from tacit_protocol.statistics.witness import LocationDifference, MeanEmbedding, location_differences
 from tacit_protocol.strict import StrictModel
-
-MEAN_SHARE = 0.9
-"""Part of mu^2 for the means where a second moment is released too: half of what two owners spend on theirs
-gives one pooled second moment the same noise."""
-
-REPLICATES_DEFAULT = 1999
-"""Simulated null statistics of the noise-aware form: p-values down to 5e-4."""
-
-PERMUTATIONS_DEFAULT = 999
-PERMUTATIONS_MIN, PERMUTATIONS_MAX = 99, 9999
-"""Fewer than 99 cannot reject at level .01; more than some thousands gain nothing under the noise."""
-
-PAPER_REGULARISATION = 1e-3
-"""P0's gamma, public."""
-
-STATISTIC_REGULARISATION = 0.03
-"""Default gamma of the private statistic: its noise falls with gamma, and so does the signal once gamma is
-above the features' variance where they differ (docs/mathematics/trusted-curator.md has the table)."""
-
-STATISTIC_FEATURES_MAX = 1000
-"""Most coordinates behind the private statistic, which needs their second moment; default features leave out
-pairs of columns above it."""
 
 HOPELESS = "Hopeless: "
 """What a warning starts with where the study should not be run as planned."""
@@ -109,23 +79,13 @@ LOCATIONS_STREAM, NULL_STREAM = 1, 2
 SampleOwners = Annotated[tuple[PartyName, ...], Field(min_length=1)]
 
 
-class CuratedTwoSampleParameters(FeatureParameters):
-    """What a study of this procedure may choose; every choice is public.
+class CuratedTwoSampleParameters(CuratedChoice):
+    """What a study of this procedure may choose.
 
-    ``samples``: two lists that share out the study's owners; default two owners, one in each. ``release``:
-    what leaves the curator. ``features`` as in ``kernel_two_sample``, and for ``permutation`` also
-    ``kernel``, the full product kernel. ``calibration`` ``paper`` is P0's release of paired differences.
+    ``samples``: two lists that share out the study's owners; default two owners, one in each.
     """
 
-    release: Literal["mean-covariance", "statistic", "permutation"] = "mean-covariance"
     samples: Annotated[tuple[SampleOwners, ...], Field(min_length=2, max_length=2)] | None = None
-    features: Literal["auto", "columns", "me", "scf", "kernel"] = "auto"
-    calibration: Literal["tight", "paper"] = "tight"
-    statistic: Literal["auto", "noise-aware", "mmd", "max"] = "auto"
-    mean_share: Annotated[float, Field(gt=0, lt=1)] = MEAN_SHARE
-    regularisation: Annotated[float, Field(ge=1e-4, le=1e3)] | None = None
-    replicates: Annotated[int, Field(ge=99, le=100_000)] = REPLICATES_DEFAULT
-    permutations: Annotated[int, Field(ge=PERMUTATIONS_MIN, le=PERMUTATIONS_MAX)] = PERMUTATIONS_DEFAULT
 
 
 class CuratedTwoSampleVerdict(StrictModel):
@@ -156,9 +116,6 @@ class CuratedTwoSampleVerdict(StrictModel):
         return {name: value for name, value in fields.items() if value is not None}
 
 
-Form = Literal["max", "mmd", "noise-aware", "paired", "ridge", "permutation"]
-Vectors = CuratedAdditiveRelease | CuratedMomentRelease | PairedRelease | RidgeRelease
-Permuted = PermutedFeatures | PermutedKernel
 Exact = CuratedSums | FeatureSums | ExactStatistic | npt.NDArray[np.float64]
 
 
@@ -308,7 +265,7 @@ class CuratedTwoSample:
         found = _verdict_fields(plan, study, release, report)
         report(1.0, "testing the samples")
         return CuratedTwoSampleVerdict(
-            method=_method(plan),
+            method=method_of(plan.parameters, plan.form),
             level=study.level,
             units={owner.name: release.units_by_owner[owner.name] for owner in study.owners},
             epsilon=study.budget.epsilon,
@@ -321,19 +278,19 @@ class CuratedTwoSample:
 def _plan(study: Study) -> _Plan:
     parameters = parse_parameters(CuratedTwoSampleParameters, study)
     samples = _samples(study, parameters)
-    form = _form(parameters)
-    _refuse_idle_parameters(parameters, form)
-    if form == "permutation":
-        if rank_max(study.level, parameters.permutations + 1) < 1:
-            raise StudyError("the level is below 1 / (permutations + 1): ask for more permutations")
-        return _Plan(
-            parameters, samples, form, _permuted(study, parameters), decision_guarantee(study.budget)
-        )
+    seed = np.random.SeedSequence(int(study.seed, 16), spawn_key=(LOCATIONS_STREAM,))
+    rng = np.random.default_rng(seed)
     try:
+        form = form_of(parameters)
+        if form == "permutation":
+            if rank_max(study.level, parameters.permutations + 1) < 1:
+                raise StudyError("the level is below 1 / (permutations + 1): ask for more permutations")
+            permuted = permuted_of(study.domain, parameters, rng)
+            return _Plan(parameters, samples, form, permuted, decision_guarantee(study.budget))
         guarantee = (halved_guarantee if form == "paired" else gaussian_guarantee)(study.budget)
-    except SensitivityError as error:
+        release = vectors_of(study.domain, parameters, form, _mu(guarantee), rng)
+    except (ChoiceError, SensitivityError) as error:
         raise StudyError(str(error)) from None
-    release = _release(study, parameters, form, guarantee)
     if release.numbers > COORDINATES_MAX:
         raise StudyError("the study asks for too many numbers; use fewer columns, levels or features")
     return _Plan(parameters, samples, form, release, guarantee)
@@ -349,103 +306,6 @@ def _samples(study: Study, parameters: CuratedTwoSampleParameters) -> tuple[tupl
     if sorted((*first, *second)) != sorted(names):
         raise StudyError("parameter samples: every owner of the study must be in exactly one sample")
     return first, second
-
-
-def _form(parameters: CuratedTwoSampleParameters) -> Form:
-    features, statistic = parameters.features, parameters.statistic
-    additive = features in ("auto", "columns")
-    if parameters.release == "permutation":
-        return "permutation"
-    if features == "kernel":
-        raise StudyError("features 'kernel' need release 'permutation'; use 'me' for features of the kernel")
-    if parameters.release == "statistic":
-        if parameters.calibration == "paper":
-            raise StudyError(
-                "P0's bound for its private statistic is false, so that there is no calibration to claim: "
-                "see docs/errata.md; leave calibration at 'tight'"
-            )
-        return "ridge"
-    if parameters.calibration == "paper":
-        if additive:
-            raise StudyError("calibration 'paper' needs features 'me' or 'scf'")
-        return "paired"
-    if additive:
-        if statistic not in ("auto", "max"):
-            raise StudyError("features 'auto' and 'columns' have the max form alone; use 'me' or 'scf'")
-        return "max"
-    if statistic == "max":
-        raise StudyError("the max form needs features 'auto' or 'columns'")
-    return "noise-aware" if statistic == "noise-aware" else "mmd"
-
-
-def _refuse_idle_parameters(parameters: CuratedTwoSampleParameters, form: Form) -> None:
-    acting = acting_parameters(parameters.features, parameters)
-    if parameters.features == "kernel":
-        acting |= {"kernel": True, "bandwidth": True, "category_similarity": True}
-    acting |= {
-        "calibration": parameters.release == "mean-covariance",
-        "statistic": parameters.release == "mean-covariance" and form != "paired",
-        "mean_share": form in ("mmd", "noise-aware"),
-        "regularisation": form in ("ridge", "paired"),
-        "replicates": form == "noise-aware",
-        "permutations": form == "permutation",
-    }
-    name = idle_parameter(parameters, acting)
-    if name is not None:
-        raise StudyError(f"parameter {name} has no effect with the other choices; leave it out")
-
-
-def _public(study: Study) -> np.random.Generator:
-    seed = np.random.SeedSequence(int(study.seed, 16), spawn_key=(LOCATIONS_STREAM,))
-    return np.random.default_rng(seed)
-
-
-def _features(study: Study, parameters: CuratedTwoSampleParameters, *, raw: bool = False) -> FeatureMap:
-    if parameters.features in ("auto", "columns"):
-        return additive_features(study.domain, parameters, pairs=parameters.features == "auto")
-    name: Literal["me", "scf"] = "me" if parameters.features == "me" else "scf"
-    try:
-        return kernel_features(study.domain, parameters, name, _public(study), raw=raw)
-    except ValueError as error:
-        raise StudyError(str(error)) from None
-
-
-def _permuted(study: Study, parameters: CuratedTwoSampleParameters) -> Permuted:
-    if parameters.features != "kernel":
-        return PermutedFeatures(_features(study, parameters))
-    points = draw_locations(study.domain, BANDWIDTH_POINTS, _public(study)).numeric
-    bandwidth = parameters.bandwidth or median_distance(points)
-    kernel = ProductKernel(parameters.kernel, bandwidth, parameters.category_similarity)
-    return PermutedKernel(kernel, (len(study.domain.numeric), len(study.domain.categorical)))
-
-
-def _release(
-    study: Study, parameters: CuratedTwoSampleParameters, form: Form, guarantee: Guarantee
-) -> Vectors:
-    if form == "max":
-        features = additive_features(study.domain, parameters, pairs=parameters.features == "auto")
-        weight = max(c.scale for c in features.column_wise.coordinates)
-        weight *= math.sqrt(1 - features.choice.pair_share)
-        share = centre_share(weight, features.diameter, _mu(guarantee))
-        return CuratedAdditiveRelease(AdditiveRelease(features), share)
-    if form == "ridge":
-        return RidgeRelease(
-            _ridge_features(study, parameters), parameters.regularisation or STATISTIC_REGULARISATION
-        )
-    features_map = _features(study, parameters, raw=form == "paired")
-    if form == "paired":
-        return PairedRelease(features_map)
-    shares = MomentShares(parameters.mean_share, 1 - parameters.mean_share)
-    return CuratedMomentRelease(MomentRelease(features_map, shares), MOMENT_CENTRE_SHARE)
-
-
-def _ridge_features(study: Study, parameters: CuratedTwoSampleParameters) -> FeatureMap:
-    features = _features(study, parameters)
-    if features.dimension > STATISTIC_FEATURES_MAX and parameters.features == "auto":
-        features = additive_features(study.domain, parameters, pairs=False)
-    if features.dimension > STATISTIC_FEATURES_MAX:
-        raise StudyError("the private statistic takes fewer columns, levels or features")
-    return features
 
 
 def _mu(guarantee: Guarantee) -> float:
@@ -543,53 +403,14 @@ def _means(
 
 
 def _hopes(plan: _Plan, study: Study, units: tuple[int, int]) -> bool:
-    """Say whether a difference as large as half of a sample's units moving across could be seen."""
-    release, total = plan.release, sum(units)
-    if isinstance(release, Permuted):
-        # Raising the observed statistic by M changes the density of its noise by exp(M / scale) at most.
-        scale = 2 * release.sensitivity(units) / decision_xi(study.budget)
-        return math.log(2 * study.level) + release.norm / scale >= 0
+    if isinstance(plan.release, Permuted):
+        return decision_hopes(plan.release, units, decision_xi(study.budget), study.level)
     try:
         scales = noise_scales(plan.layout(units), plan.guarantee)
     except ReleaseError:
+        # Samples of two sizes, planned to be paired: the curator refuses them, whatever could be seen.
         return True
-    noise = next(iter(scales.values()))
-    features = release.features
-    if isinstance(release, RidgeRelease):
-        eigenvalue = features.norm**2 / features.dimension
-        null = features.dimension * eigenvalue / (eigenvalue + release.regularisation)
-        seen = null + noise * float(ndtri(0.8) - ndtri(study.level))
-        largest = features.norm**2 / (features.norm**2 / 2 + release.regularisation)
-        return units[0] * units[1] / total * largest >= seen
-    if isinstance(release, PairedRelease):
-        noise /= units[0]
-    split = noise / math.sqrt(2), noise / math.sqrt(2)
-    if isinstance(release, CuratedAdditiveRelease):
-        block = release.features.column_wise
-        weight = max(coordinate.scale for coordinate in block.coordinates)
-        level = study.level * (1.0 - release.features.choice.pair_share) / block.dimension
-        return detectable_difference(split, units, weight, level) < DETECTABLE_MAX
-    return detectable_squared_mmd(split, features.dimension, study.level) < features.norm**2
-
-
-def _method(plan: _Plan) -> str:
-    forms = {
-        "max": "private means, max form",
-        "mmd": "private means and covariance, MMD form",
-        "noise-aware": "private means and covariance, noise-aware form, simulated null",
-        "paired": "private mean and covariance of paired differences, P0's statistic and null",
-        "ridge": "private ridge statistic",
-        "permutation": f"private decision of {plan.parameters.permutations} permutations",
-    }
-    features = {
-        "auto": "column-wise and pairwise features",
-        "columns": "column-wise features",
-        "me": "mean-embedding features",
-        "scf": "smooth characteristic features",
-        "kernel": f"{plan.parameters.kernel} product kernel",
-    }
-    raw = ", P0's calibration" if plan.form == "paired" else ""
-    return f"two-sample test at a curator: {forms[plan.form]}, {features[plan.parameters.features]}{raw}"
+    return vectors_hope(plan.release, units, next(iter(scales.values())), study.level)
 
 
 def _caveats(plan: _Plan) -> tuple[str, ...]:
