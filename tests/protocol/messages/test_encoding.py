@@ -6,13 +6,17 @@ from typing import Annotated, Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationError, model_validator
 
 from tacit_protocol.messages.cancellation import CancellationMessage
 from tacit_protocol.messages.decline import DeclineMessage
 from tacit_protocol.messages.encoding import (
+    CONTAINERS_MAX,
     DEPTH_MAX,
+    KEYS_MAX,
     MESSAGE_BYTES_MAX,
+    OBJECT_KEYS_MAX,
+    VALUES_MAX,
     MessageError,
     MessageTooLargeError,
     decode,
@@ -173,3 +177,50 @@ def test_a_decline_has_one_reason_only() -> None:
 def test_a_cancellation_is_not_a_decline() -> None:
     with pytest.raises(MessageError):
         decode(DeclineMessage, encode(CancellationMessage(study="0" * 64)))
+
+
+# Messages that are refused cost little memory.
+
+
+class Required(StrictModel):
+    wanted: int
+    items: tuple[int, ...] = ()
+
+
+@pytest.mark.parametrize("field", ["items", "nested"])
+def test_every_list_ends_at_its_first_wrong_item(field: str) -> None:
+    class Nested(StrictModel):
+        items: tuple[Inner, ...] = ()
+        nested: tuple[tuple[int, ...], ...] = ()
+
+    with pytest.raises(ValidationError) as wrong:
+        Nested.model_validate_json(f'{{"{field}":[{"[true,true]," * 1000}0]}}')
+    assert wrong.value.error_count() == 1
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (b"[" + b"0," * (VALUES_MAX - 1) + b"0]", None),
+        (b"[" + b"0," * VALUES_MAX + b"0]", "the message holds too many values"),
+        (b"[" + b"[]," * CONTAINERS_MAX + b"0]", "the message holds too many values"),
+        (
+            b"[" + b'{"a":0,"b":0,"c":0,"d":0,"e":0},' * (KEYS_MAX // 5 + 1) + b"0]",
+            "the message holds too many values",
+        ),
+        (
+            b"{" + b",".join(b'"%d":0' % i for i in range(OBJECT_KEYS_MAX + 1)) + b"}",
+            "an object has too many keys",
+        ),
+        (b'["' + b'\\",[{:' * 100_000 + b'"]', None),
+    ],
+    ids=["values", "too many values", "containers", "keys", "keys of one object", "all of it text"],
+)
+def test_what_a_message_holds_is_counted_before_it_is_read(data: bytes, reason: str | None) -> None:
+    assert refused(data).reason == (reason or "the value is not valid (model_type)")
+
+
+def test_a_missing_field_is_reported_before_any_other_fault() -> None:
+    with pytest.raises(MessageError, match=r"a required field is missing \(at \$\.wanted\)"):
+        decode(Required, b'{"items":["x"],"surplus":0}')
+    assert decode(Required, b'{"wanted":1}') == Required(wanted=1)
