@@ -2,6 +2,7 @@
 
 import email.utils
 import json
+import re
 import sqlite3
 import subprocess
 import time
@@ -25,6 +26,8 @@ CHECK_TIMEOUT_S = 600.0
 
 DATABASE_WAIT_S = 2.0
 """How long a running service may hold the database before it counts as not writable."""
+
+STORAGE_KEY = re.compile("[0-9a-fA-F]{64}")
 
 State = Literal["ok", "failed", "skipped"]
 
@@ -53,7 +56,10 @@ def examine(
     clock: Callable[[], float] = time.time,
     transport: Callable[[str], Transport] = HttpTransport,
 ) -> Iterator[Finding]:
-    """Look at everything that an agent.toml, tester.toml or party.toml names, one check after the other."""
+    """Look at everything that a party's configuration file names, one check after the other.
+
+    ``configuration`` is an agent.toml, tester.toml, curator.toml, party.toml or owner.toml.
+    """
     try:
         fields = read_toml(configuration)
     except ConfigurationError as error:
@@ -61,11 +67,15 @@ def examine(
         return
     yield Finding("configuration", "ok", f"{configuration} can be read")
     yield _key(configuration, fields)
+    if "storage_keys_file" in fields:
+        yield _storage_key(configuration.parent / str(fields["storage_keys_file"]))
     if "database_url" in fields:
         yield _database(configuration, str(fields["database_url"]))
-    if "tester_url" in fields:
-        yield from _tester(str(fields["tester_url"]), fields.get("tester_key"), clock, transport)
-    if "data_sets" in fields:
+    for peer in ("tester", "curator"):
+        if f"{peer}_url" in fields:
+            url, key = str(fields[f"{peer}_url"]), fields.get(f"{peer}_key")
+            yield from _peer(peer, url, key, clock, transport)
+    if "policy_file" in fields:
         yield _data(configuration)
 
 
@@ -98,6 +108,18 @@ def _key(configuration: Path, fields: dict[str, Any]) -> Finding:
     if readable_by_others(path):
         return Finding("key", "failed", f"others may read {path}: run chmod 600 {path}")
     return Finding("key", "ok", f"{path} can be read by its owner alone")
+
+
+def _storage_key(path: Path) -> Finding:
+    try:
+        words = path.read_text("ascii").split()
+    except (OSError, UnicodeDecodeError):
+        return Finding("storage key", "failed", f"cannot read {path}: restore it, or the rows are lost")
+    if not words or not all(STORAGE_KEY.fullmatch(word) for word in words):
+        return Finding("storage key", "failed", f"{path} must hold 64 hexadecimal digits to a line")
+    if readable_by_others(path):
+        return Finding("storage key", "failed", f"others may read {path}: run chmod 600 {path}")
+    return Finding("storage key", "ok", f"{path} can be read by its owner alone")
 
 
 def _database(configuration: Path, url: str) -> Finding:
@@ -134,41 +156,45 @@ def _database_server(url: str) -> Finding:
     return Finding("database", "ok", "the database answers")
 
 
-def _tester(
-    url: str, pinned_key: Any, clock: Callable[[], float], transport: Callable[[str], Transport]
+def _peer(
+    peer: str,
+    url: str,
+    pinned_key: Any,
+    clock: Callable[[], float],
+    transport: Callable[[str], Transport],
 ) -> Iterator[Finding]:
     sender = transport(url)
     try:
         answer = sender.send(HttpRequest("GET", "/v1/identity", signed=False))
         key = json.loads(answer.body)["key"]
     except TransportError as error:
-        yield Finding("tester", "failed", str(error))
-        yield Finding("clock", "skipped", "needs the tester's time to compare with")
+        yield Finding(peer, "failed", str(error))
+        yield Finding("clock", "skipped", f"needs the {peer}'s time to compare with")
         return
     except (ResponseError, ValueError, KeyError, TypeError):
-        yield Finding("tester", "failed", f"what answers at {url} is not a tester: check tester_url")
-        yield Finding("clock", "skipped", "needs the tester's time to compare with")
+        yield Finding(peer, "failed", f"what answers at {url} is not a {peer}: check {peer}_url")
+        yield Finding("clock", "skipped", f"needs the {peer}'s time to compare with")
         return
     finally:
         sender.close()
     if key != pinned_key:
-        yield Finding("tester", "failed", "the tester has another key than tester_key: ask its operator")
+        yield Finding(peer, "failed", f"the {peer} has another key than {peer}_key: ask its operator")
     else:
-        yield Finding("tester", "ok", f"{url} answers, with the key that you pinned")
-    yield _clock(answer, clock())
+        yield Finding(peer, "ok", f"{url} answers, with the key that you pinned")
+    yield _clock(peer, answer, clock())
 
 
-def _clock(answer: HttpResponse, now: float) -> Finding:
+def _clock(peer: str, answer: HttpResponse, now: float) -> Finding:
     try:
         theirs = email.utils.parsedate_to_datetime(answer.headers.get("date", "")).timestamp()
     except ValueError:
-        return Finding("clock", "skipped", "the tester does not tell the time")
+        return Finding("clock", "skipped", f"the {peer} does not tell the time")
     skew_s = now - theirs
     if abs(skew_s) > CLOCK_SKEW_MAX_S:
         return Finding(
-            "clock", "failed", f"this clock differs from the tester's by {skew_s:.0f} s: set it by NTP"
+            "clock", "failed", f"this clock differs from the {peer}'s by {skew_s:.0f} s: set it by NTP"
         )
-    return Finding("clock", "ok", f"within {CLOCK_SKEW_MAX_S:g} s of the tester's")
+    return Finding("clock", "ok", f"within {CLOCK_SKEW_MAX_S:g} s of the {peer}'s")
 
 
 def _data(configuration: Path) -> Finding:

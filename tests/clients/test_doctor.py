@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tacit.configuration import TesterAddress, init_party, init_tester
+from tacit.curator_configuration import CuratorAddress, init_curator, init_owner
 from tacit.doctor import Finding, examine
 from tacit.errors import TransportError
 from tacit.http import HttpRequest, HttpResponse
@@ -95,6 +96,29 @@ def test_a_database_that_cannot_be_written_is_found(tmp_path: Path) -> None:
     assert not (tmp_path / "tester" / "tester.sqlite3").exists()
     file.write_text(file.read_text().replace("sqlite:///tester", "sqlite:///nowhere/tester"))
     assert look(file, Tester())["database"].state == "failed"
+
+
+def test_a_curators_storage_key_is_looked_at(tmp_path: Path) -> None:
+    tester = TesterAddress("https://tester.example", KEY)
+    file = init_curator(tmp_path / "registry", "registry", tester, host="127.0.0.1", port=8720)
+    wanted = ("configuration", "key", "storage key", "database", "tester", "clock")
+    assert states(look(file, Tester())) == dict.fromkeys(wanted, "ok")
+    storage_key = file.parent / "storage.key"
+    storage_key.chmod(0o644)
+    assert "chmod 600" in look(file, Tester())["storage key"].text
+    storage_key.chmod(0o600)
+    storage_key.write_text("too short")
+    assert "64 hexadecimal" in look(file, Tester())["storage key"].text
+    storage_key.unlink()
+    assert look(file, Tester())["storage key"].state == "failed"
+
+
+def test_an_owner_is_told_of_another_curator_behind_the_address(tmp_path: Path) -> None:
+    file = init_owner(tmp_path / "north", "north", CuratorAddress("https://c.example", KEY))
+    wanted = ("configuration", "key", "curator", "clock")
+    assert states(look(file, Tester())) == dict.fromkeys(wanted, "ok")
+    found = look(file, Tester(key="cd" * 32))
+    assert found["curator"].text == "the curator has another key than curator_key: ask its operator"
 
 
 def test_a_missing_configuration_is_found(tmp_path: Path) -> None:

@@ -8,12 +8,12 @@ import typer
 
 from tacit.command.output import Json
 
-CANDIDATES = ("agent.toml", "tester.toml", "party.toml")
+CANDIDATES = ("agent.toml", "tester.toml", "curator.toml", "party.toml", "owner.toml")
 
 
 def doctor(
     config: Annotated[
-        Path | None, typer.Option(help="agent.toml, tester.toml or party.toml; by default the one here.")
+        Path | None, typer.Option(help="agent.toml, curator.toml, party.toml, ...; by default the one here.")
     ] = None,
     as_json: Json = False,
 ) -> None:
