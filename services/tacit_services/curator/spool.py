@@ -21,13 +21,16 @@ BLOCK_BYTES = 2**16
 
 TAG_BYTES = 16
 
+PREFIX = "spool-"
+"""Begins the name that a spool has for a moment, on file systems that know no nameless files."""
+
 
 class Spool(io.RawIOBase):
     """Written once from its start, then sealed, then read from anywhere."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__()
-        self._file = tempfile.TemporaryFile(dir=folder, buffering=0)  # noqa: SIM115 (closed with the spool)
+        self._file = tempfile.TemporaryFile(dir=folder, prefix=PREFIX, buffering=0)  # noqa: SIM115 (closed with the spool)
         self._cipher = AESGCM(secrets.token_bytes(KEY_BYTES))
         self._pending = bytearray()
         self._blocks = 0

@@ -23,7 +23,7 @@ from pyarrow.parquet import encryption
 
 from tacit_services.agent.data.parquet_source import ParquetSource
 from tacit_services.agent.data.source import DataError
-from tacit_services.curator.spool import Spool
+from tacit_services.curator.spool import PREFIX, Spool
 from tacit_services.curator.storage_keys import KEY_BYTES, StorageKeyError, StorageKeys
 from tacit_services.shared.settings import SettingsError
 
@@ -104,9 +104,10 @@ class RowStore:
         self._sync_folder()
 
     def sweep(self, kept: Iterable[str]) -> int:
-        """Remove every file that is not named; returns how many."""
+        """Remove every file of rows that is not named, and every spool; returns how many."""
         wanted = set(kept)
         debris = [path for path in self._files() if path.stem not in wanted]
+        debris += self._folder.glob(f"{PREFIX}*")
         for path in debris:
             path.unlink()
         return len(debris)

@@ -1,6 +1,7 @@
 """Uploads to a real process: long ones, broken ones, and a process that is killed or stopped under them."""
 
 import signal
+import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from curator_process import load, prepare
-from curator_server import CuratorProcess
+from curator_server import PATH, CuratorProcess
 from curator_world import ROWS, CuratorWorld, problem
 from long_runs import choose
 
@@ -124,6 +125,26 @@ def test_a_refusal_in_mid_upload_reaches_its_sender(tmp_path: Path, prepared: Cu
         answer = curator.upload(broken)
         assert (answer.status_code, problem(answer)) == (422, "upload-refused")
         assert curator.files() == curator.files_at_start
+
+
+def test_who_waits_to_be_asked_for_its_rows_is_refused_without_sending_them(
+    tmp_path: Path, prepared: CuratorWorld
+) -> None:
+    def answer_to(path: str, expected: bytes) -> None:
+        lines = [
+            f"PUT {path} HTTP/1.1",
+            "host: curator",
+            f"content-length: {len(ROWS)}",
+            "expect: 100-continue",
+        ]
+        lines += [f"{name}: {value}" for name, value in curator.headers().items()]
+        with socket.create_connection(("127.0.0.1", curator.port), timeout=30) as connection:
+            connection.sendall(("\r\n".join(lines) + "\r\n\r\n").encode())
+            assert connection.recv(2**16).startswith(b"HTTP/1.1 " + expected)
+
+    with CuratorProcess(tmp_path, prepared) as curator:
+        answer_to(PATH, b"100")
+        answer_to(PATH.replace("north", "south"), b"403")
 
 
 def test_nothing_that_was_uploaded_is_in_any_file_or_log(tmp_path: Path) -> None:
