@@ -48,6 +48,19 @@ analysts = ["*"]
 columns = [{columns}]
 """
 
+CURATOR = """\
+name = "curator"
+url = "http://curator:8720"
+host = "0.0.0.0"
+port = 8720
+key_file = "/run/secrets/curator_key"
+storage_keys_file = "/run/secrets/curator_storage_keys"
+database_url = "sqlite:////var/lib/tacit/curator.sqlite3"
+storage_folder = "/var/lib/tacit/rows"
+tester_url = "http://tester:8400"
+tester_key = "{tester_key}"
+"""
+
 TESTER = """\
 # What `tacit party invite` needs on this machine; the service itself is set up by its environment.
 name = "tester"
@@ -103,7 +116,16 @@ def make_federation(folder: Path) -> str:
         columns = ", ".join(f'"{column}"' for column in COLUMNS)
         write(settings / "policy.toml", POLICY.format(columns=columns))
         write(make_folder(folder / owner / "data") / "heart.csv", data.joinpath(f"{owner}.csv").read_bytes())
+    make_curator(folder, hidden, tester_key)
     return tester_key
+
+
+def make_curator(folder: Path, hidden: Path, tester_key: str) -> None:
+    """Write what the profile ``curator`` needs: a key, a key for stored rows, and settings."""
+    write_key(hidden / "curator_key")
+    write(hidden / "curator_storage_keys", secrets.token_hex(32) + "\n")
+    settings = make_folder(folder / "curator" / "settings")
+    write(settings / "curator.toml", CURATOR.format(tester_key=tester_key))
 
 
 def main() -> None:

@@ -5,6 +5,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import pytest
 from compose_processes import ComposeProcesses
 
@@ -83,6 +84,13 @@ def test_the_composed_services_run_a_study_to_a_verdict_that_verifies(services: 
     secrets = [path.read_text() for path in (services.federation / "secrets").iterdir()]
     logs = "".join(services.log(name) for name in services.processes)
     assert not any(secret.strip() in logs for secret in secrets)
+    assert set(services.stop().values()) == {0}
+
+
+def test_the_profile_of_the_curator_starts_one_that_is_healthy(services: ComposeProcesses) -> None:
+    services.start_all("tester", "curator")
+    identity = httpx.get(services.url("curator", 8720) + "/v1/identity", trust_env=False).json()
+    assert identity["name"] == "curator"
     assert set(services.stop().values()) == {0}
 
 

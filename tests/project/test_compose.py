@@ -94,7 +94,7 @@ def faults_between_agents(compose: Compose) -> Iterator[str]:
             yield f"{name}: its data is not mounted read-only"
         if not set(agent["networks"]) & set(services["tester"]["networks"]):
             yield f"{name}: it cannot reach the tester"
-    for first, second in combinations([*agents, "postgres"], 2):
+    for first, second in combinations([*agents, "postgres", "curator"], 2):
         if set(services[first]["networks"]) & set(services[second]["networks"]):
             yield f"{first} and {second} can reach each other"
     for first, second in combinations(agents, 2):
@@ -147,6 +147,7 @@ def plant(*path: str, value: Any) -> Callable[[Compose], None]:
         (plant("agent-cleveland", "secrets", value=["tester_key"]), "not among its secrets"),
         (plant("agent-cleveland", "networks", value=["tester-budapest"]), "can reach each other"),
         (plant("agent-cleveland", "networks", value=["analysts"]), "leads out"),
+        (plant("curator", "networks", value=["tester-budapest"]), "curator can reach each other"),
         (plant("agent-cleveland", "networks", value=["tester-database"]), "postgres can reach each other"),
         (plant("agent-cleveland", "ports", value=["8710:8710"]), "inbound port"),
         (
@@ -170,8 +171,8 @@ def test_a_planted_fault_is_seen(compose: Compose, change: Callable[[Compose], N
 def test_services_start_after_what_they_need_is_healthy(compose: Compose) -> None:
     services = compose["services"]
     assert services["tester"]["depends_on"] == {"postgres": {"condition": "service_healthy"}}
-    for agent in agents_of(compose):
-        assert services[agent]["depends_on"] == {"tester": {"condition": "service_healthy"}}
+    for name in [*agents_of(compose), "curator"]:
+        assert services[name]["depends_on"] == {"tester": {"condition": "service_healthy"}}
 
 
 def test_every_volume_secret_and_network_is_used(compose: Compose) -> None:
@@ -185,12 +186,18 @@ def test_every_volume_secret_and_network_is_used(compose: Compose) -> None:
     assert set(compose["networks"]) == {network for service in services for network in service["networks"]}
 
 
-def test_the_tester_is_published_on_this_machine_alone(compose: Compose) -> None:
+def test_tester_and_curator_are_published_on_this_machine_alone(compose: Compose) -> None:
     published = {
         name: service["ports"] for name, service in compose["services"].items() if "ports" in service
     }
-    assert list(published) == ["tester"]
-    assert all(port.startswith("127.0.0.1:") for port in published["tester"])
+    assert list(published) == ["tester", "curator"]
+    assert all(port.startswith("127.0.0.1:") for ports in published.values() for port in ports)
+
+
+def test_a_curator_is_started_by_its_profile_alone(compose: Compose) -> None:
+    profiles = {name: service.get("profiles") for name, service in compose["services"].items()}
+    assert {name for name, named in profiles.items() if named} == {"curator"}
+    assert profiles["curator"] == ["curator"]
 
 
 def test_secrets_and_data_are_ignored_by_git_and_by_the_image_build() -> None:

@@ -8,12 +8,13 @@ import pytest
 
 from tacit_services.agent.policy import Policy
 from tacit_services.agent.settings import AgentSettings
+from tacit_services.curator.settings import CuratorSettings
 from tacit_services.tester.settings import TesterSettings
 
 ROOT = Path(__file__).resolve().parents[2]
 SETTINGS = ROOT / "deploy" / "settings"
 UNITS = sorted((ROOT / "deploy" / "systemd").glob("*.service"))
-SETTINGS_OF = {"tester": TesterSettings, "agent": AgentSettings}
+SETTINGS_OF = {"tester": TesterSettings, "agent": AgentSettings, "curator": CuratorSettings}
 
 
 @pytest.fixture(autouse=True)
@@ -34,6 +35,12 @@ def test_the_agent_takes_its_example_and_its_policy() -> None:
     for data_set in settings.data_sets:
         assert policy.maximum.epsilon_micro <= data_set.caps.epsilon_micro
         assert policy.maximum.delta_pico <= data_set.caps.delta_pico
+
+
+def test_the_curator_takes_its_example() -> None:
+    settings = CuratorSettings.load(SETTINGS / "curator.toml")
+    assert settings.storage_folder == SETTINGS / "rows"
+    assert settings.storage_keys_file == SETTINGS / "storage.key"
 
 
 def unit(path: Path) -> dict[str, list[str]]:
@@ -62,7 +69,7 @@ def test_a_unit_runs_its_service_confined(path: Path) -> None:
 
 
 def test_there_is_a_unit_for_each_service() -> None:
-    assert [path.stem for path in UNITS] == ["tacit-agent", "tacit-tester"]
+    assert [path.stem for path in UNITS] == ["tacit-agent", "tacit-curator", "tacit-tester"]
     for path in UNITS:
         parser = configparser.ConfigParser(strict=False, interpolation=None)
         parser.read_string(path.read_text())
@@ -70,5 +77,5 @@ def test_there_is_a_unit_for_each_service() -> None:
 
 
 def test_the_examples_hold_no_key() -> None:
-    agent = tomllib.loads((SETTINGS / "agent.toml").read_text())
-    assert set(agent["tester_key"]) == {"0"}
+    for name in ("agent.toml", "curator.toml"):
+        assert set(tomllib.loads((SETTINGS / name).read_text())["tester_key"]) == {"0"}

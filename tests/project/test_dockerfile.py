@@ -71,7 +71,7 @@ def test_every_install_is_constrained() -> None:
     assert all(re.search(r" -c \S*constraints\.txt ", command) for command in installs)
 
 
-@pytest.mark.parametrize("target", ["tester", "agent"])
+@pytest.mark.parametrize("target", ["tester", "agent", "curator"])
 def test_a_target_runs_its_own_module_without_root_and_says_when_it_is_ready(target: str) -> None:
     parts = stages(DOCKERFILE.read_text())
     block = dict(parts["base"]) | dict(parts[target])
@@ -92,7 +92,7 @@ def test_compose_builds_these_targets_and_runs_the_same_commands_as_the_same_use
     parts = stages(DOCKERFILE.read_text())
     services = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]
     built = {name: service for name, service in services.items() if "build" in service}
-    assert len(built) == 4
+    assert len(built) == 5
     for service in built.values():
         target = service["build"]["target"]
         assert ROOT / service["build"]["dockerfile"] == DOCKERFILE
