@@ -26,9 +26,6 @@ Integers = npt.NDArray[np.int64]
 Permutations = Sequence[Integers | None]
 """For every variable the order of its units, (units,); None leaves it."""
 
-RANK_MAX = 512
-"""Highest rank tried: factorising costs units * rank^2 once."""
-
 TENSOR_ENTRIES_MAX = 2**22
 """Largest tensor: 32 MiB for each worker."""
 
@@ -119,7 +116,7 @@ def _factors(grams: Sequence[GramMatrix]) -> list[Floats] | None:
         return None
     factors: list[Floats] = []
     for gram in grams:
-        factor = factorise(gram, RANK_MAX)
+        factor = factorise(gram)
         if factor is None:
             return None
         factors.append(factor)

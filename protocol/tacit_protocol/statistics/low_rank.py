@@ -15,8 +15,11 @@ RESIDUAL_MAX = 1e-14
 """Diagonal residual at which factorising stops: entries are then as good as their evaluation."""
 
 MISMATCH_MAX = 5e-14
-"""Largest difference between an entry and its factors' product; the rest of ENTRY_ERROR (1e-13) is for the
-kernel's own evaluation and for the rounding of the product that is compared."""
+"""Largest difference between an entry and its factors' product, as computed; the product's own rounding adds
+(rank + 1) 2**-53, below 3e-14 up to RANK_MAX."""
+
+RANK_MAX = 256
+"""Highest rank: beyond, sums over pairs of units take less time."""
 
 CHECK_ROWS = 512
 """Rows compared at once: bounds the memory of the check."""
@@ -36,12 +39,12 @@ class GramMatrix(Protocol):
         """Return rows ``start`` to ``stop`` - 1, (stop - start, size)."""
 
 
-def factorise(gram: GramMatrix, rank_max: int) -> Floats | None:
+def factorise(gram: GramMatrix, rank_max: int = RANK_MAX) -> Floats | None:
     """Return L, (rank, size), with every entry of L'L within MISMATCH_MAX of the matrix.
 
-    None where that takes more than ``rank_max`` rows, or more accuracy than double precision has.
+    None where that takes more than ``rank_max`` rows (at most RANK_MAX), or more accuracy than there is.
     """
-    factor = _pivoted_cholesky(gram, rank_max)
+    factor = _pivoted_cholesky(gram, min(rank_max, RANK_MAX))
     return factor if factor is not None and _matches(gram, factor) else None
 
 

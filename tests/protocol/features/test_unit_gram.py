@@ -1,5 +1,7 @@
 """Kernel matrices between units: averages over pairs of rows, whatever the order and the block sizes."""
 
+from typing import Literal
+
 import numpy as np
 import pytest
 
@@ -66,6 +68,25 @@ def test_a_unit_of_very_many_rows_keeps_its_accuracy() -> None:
     kernel = ProductKernel("laplacian", 0.37)
     value = UnitGram(kernel, rows).rows(1, 2)[0, 0]
     assert value == pytest.approx(float(np.exp(-abs(numeric[-1, 0] - 0.3) / 0.37)), rel=4e-16)
+
+
+@pytest.mark.parametrize("columns", [1, 7, 200])
+@pytest.mark.parametrize("shape", ["gaussian", "laplacian"])
+def test_kernel_values_are_three_times_as_accurate_as_the_sensitivities_allow(
+    shape: Literal["gaussian", "laplacian"], columns: int
+) -> None:
+    """Of rows far apart and near, at bandwidths on both sides of the one where kernels are expanded."""
+    rng = np.random.default_rng(4)
+    x = rng.integers(0, 2, (60, columns)).astype(np.float64)
+    x[30:] = np.clip(x[:30] + 0.01 * rng.standard_normal((30, columns)), 0, 1)
+    rows = UnitRows(x, np.zeros((60, 0), np.int32), np.arange(61))
+    exact = x.astype(np.longdouble)
+    apart = np.abs(exact[:, None, :] - exact[None, :, :])
+    for bandwidth in (0.02, 0.999 * np.sqrt(columns / 64), 1.001 * np.sqrt(columns / 64), 1000.0):
+        values = ProductKernel(shape, float(bandwidth)).gram(rows, rows)
+        width = np.longdouble(float(bandwidth))
+        exponent = (apart**2).sum(2) / (2 * width**2) if shape == "gaussian" else apart.sum(2) / width
+        assert float(np.abs(values - np.exp(-exponent)).max()) < 3e-14
 
 
 def test_units_can_be_reordered() -> None:
