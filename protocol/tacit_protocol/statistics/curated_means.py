@@ -97,22 +97,19 @@ def estimate_moments(
 ) -> MmdEstimate:
     """Estimate the squared MMD from a pooled covariance.
 
-    The estimate takes both samples' covariances to have the same trace. The interval does not: between
-    unequal samples it holds for every split of the pooled trace.
+    The estimate takes both samples' covariances to be equal. The interval does so for samples of one size,
+    whose sum the pooled one is; between others it holds for every split of the pooled trace, and for any
+    covariances of those traces.
     """
     bounds = covariance_moments(covariance, trace_max)
     trace = float(np.clip(np.trace(covariance.matrix), 0.0, trace_max))
     middle = estimate_mmd(means, Moments(trace, bounds.energy, bounds.largest), confidence)
     x, y = means.units
-    shares = means.units / means.units.sum()
-    ends = []
-    for first in (
-        max(0.0, (trace - shares[1] * trace_max) / shares[0]),
-        min(trace_max, trace / shares[0]),
-    ):
-        second = (trace - shares[0] * first) / shares[1]
-        weighted = float((first / x + second / y) / (1 / x + 1 / y))
-        ends.append(estimate_mmd(means, Moments(weighted, bounds.energy, bounds.largest), confidence))
     if x == y:
         return middle
+    ends = []
+    for first in (max(0.0, (trace * (x + y) - trace_max * y) / x), min(trace_max, trace * (x + y) / x)):
+        second = (trace * (x + y) - first * x) / y
+        weighted = float((first / x + second / y) / (1 / x + 1 / y))
+        ends.append(estimate_mmd(means, Moments(weighted, weighted**2, weighted), confidence))
     return MmdEstimate(middle.squared_mmd, min(end.lower for end in ends), max(end.upper for end in ends))
