@@ -147,8 +147,10 @@ class JointIndependence:
         With noise of scale c on all statistics and T at most M, the probability to reject is at most level *
         exp(M / c): raising the observed statistic by M changes the density of its noise by no more.
         """
-        total = sum(units.values())
         variables = len(_plan(study).variables)
+        if any(owner.name not in units for owner in study.owners):
+            return ()
+        total = sum(units.values())
         if total < 2:
             return (f"{HOPELESS}a test needs at least two units",)
         scale = sum(_sensitivities(total, variables)) / decision_xi(study.budget)
