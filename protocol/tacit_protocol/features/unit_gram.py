@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from tacit_protocol.domain.table import EncodedChunk
 from tacit_protocol.features.base import CodeMatrix, FloatMatrix, Rows
-from tacit_protocol.features.kernels import ProductKernel
+from tacit_protocol.features.kernels import EXPANSION_MAX, ProductKernel
 
 Integers = npt.NDArray[np.int64]
 
@@ -18,6 +18,10 @@ BLOCK_ENTRIES = 2**22
 
 HIGH_BITS = 26
 """Kernel values are summed as multiples of 2**-26, exactly for 2**27 rows, and a remainder below 2**-27."""
+
+
+ROUNDINGS = 32
+"""Roundings of a kernel value besides its sum over columns: scaling, exp, weights, averages over rows."""
 
 
 class Kernel(Protocol):
@@ -46,6 +50,20 @@ class KernelMixture:
         for kernel, weight in zip(self.kernels[1:], self.weights[1:], strict=True):
             total += weight * kernel.gram(rows, locations)
         return total
+
+    def error(self, numeric_columns: int) -> float:
+        """Bound |computed k - k| over the domain, for so many numeric columns, by the rules of rounding.
+
+        A sum over m columns has a relative error of m units of 2^-53. Exponents t that are summed directly
+        move exp(-t) by at most t exp(-t) of that; expanded ones consist of terms that add up to m /
+        (2 bandwidth^2) and cancel.
+        """
+        largest = 0.0
+        for kernel in self.kernels:
+            expanded = numeric_columns / kernel.bandwidth**2
+            terms = expanded / 2 if kernel.shape == "gaussian" and expanded <= EXPANSION_MAX else 0.0
+            largest = max(largest, 1 + terms)
+        return (numeric_columns + ROUNDINGS) * 2.0**-53 * largest
 
 
 @dataclass(frozen=True, repr=False)

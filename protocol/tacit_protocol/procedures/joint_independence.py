@@ -153,7 +153,7 @@ class JointIndependence:
         total = sum(units.values())
         if total < 2:
             return (f"{HOPELESS}a test needs at least two units",)
-        scale = sum(_sensitivities(total, variables)) / decision_xi(study.budget)
+        scale = sum(_sensitivities(_plan(study), study, total)) / decision_xi(study.budget)
         if math.log(2 * study.level) + statistic_max(variables) / scale >= 0:
             return ()
         return (
@@ -189,7 +189,7 @@ class JointIndependence:
 
     def privatise(self, study: Study, summary: PermutedStatistics, noise: NoiseSource) -> Release:
         """Decide with the noise that ``cost`` states; the decision alone is released."""
-        observed, permuted = _sensitivities(summary.units, len(_plan(study).variables))
+        observed, permuted = _sensitivities(_plan(study), study, summary.units)
         reject = permutation_decision(
             summary.values, observed, study.level, study.budget, noise, permuted_sensitivity=permuted
         )
@@ -253,9 +253,13 @@ def _plan(study: Study) -> _Plan:
     return _Plan(parameters, groups)
 
 
-def _sensitivities(units: int, variables: int) -> tuple[float, float]:
+def _sensitivities(plan: _Plan, study: Study, units: int) -> tuple[float, float]:
     """Return what one unit moves the computed observed statistic by, and the computed permuted ones."""
-    error = 2 * evaluation_error(units, variables)
+    variables = len(plan.variables)
+    numeric = {column.name for column in study.domain.numeric}
+    counts = [len(numeric.intersection(names)) for names in plan.variables]
+    kernel_error = max(_kernel(plan.parameters, count).error(count) for count in counts)
+    error = 2 * evaluation_error(units, variables, kernel_error)
     return (
         observed_sensitivity(units, variables) + error,
         permuted_sensitivity(units, variables) + error,

@@ -8,10 +8,8 @@ in different rows, of permuted data: the two have different bounds.
 
 import math
 
-ENTRY_ERROR = 2e-13
-"""Bound on the error of every entry of a variable's kernel matrix, as it enters the statistic: evaluation in
-double precision (1e-13: the tests find less than 3e-14 for 200 columns), and what a low-rank factor leaves out (8e-14,
-checked in every entry by low_rank.py)."""
+FACTOR_ERROR = 8e-14
+"""Bound on what a low-rank factor leaves out of a kernel value; low_rank.py checks every entry."""
 
 SUMMATION_ERROR = 1e-14
 """Bound on the rounding of an average of products of kernel values, which are summed pairwise."""
@@ -51,14 +49,15 @@ def permuted_sensitivity(units: int, variables: int) -> float:
     return 2 * variables / units * (1 - math.pow(units, 1 - variables)) * (1 + ROUNDING)
 
 
-def evaluation_error(units: int, variables: int) -> float:
-    """Bound |computed T - T| for any data.
+def evaluation_error(units: int, variables: int, kernel_error: float) -> float:
+    """Bound |computed T - T| for any data, where kernel values are within ``kernel_error`` of exact ones.
 
-    The square root of the error of T^2, at most 4 ((1 + ENTRY_ERROR)^d - 1) and the summation's: a T of 0 may
-    be computed as that. The rounding of an explicit tensor adds less than 4 (n + 16 d) units of 2^-53.
+    The square root of the error of T^2, at most 4 ((1 + E)^d - 1) and the summation's, E an entry's: a T of 0
+    may be computed as that. The rounding of an explicit tensor adds less than 4 (n + 16 d) units of 2^-53.
     """
     _require(units, variables)
-    squared = 4 * variables * ENTRY_ERROR * 1.01 + SUMMATION_ERROR
+    entry = kernel_error + FACTOR_ERROR
+    squared = 4 * math.expm1(variables * math.log1p(entry)) + SUMMATION_ERROR
     return math.sqrt(squared) + 4 * (units + 16 * variables) * 2.0**-53
 
 

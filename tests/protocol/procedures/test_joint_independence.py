@@ -133,15 +133,15 @@ def test_independence_is_rejected_at_most_at_the_level(kind: str, variables: int
     At epsilon 1 the noise decides, at 50 the data.
     """
     rng, noise = np.random.default_rng(7), SimulatedNoise(8)
-    plan = joint_independence._plan(study_of(variables, {"bandwidth": 0.3}))
-    sensitivity, permuted = joint_independence._sensitivities(12, variables)
+    planned = study_of(variables, {"bandwidth": 0.3})
+    plan = joint_independence._plan(planned)
+    sensitivity, permuted = joint_independence._sensitivities(plan, planned, 12)
     rejected = {1.0: 0, 50.0: 0}
     with threadpool_limits(1):
         for run in range(LEVEL_RUNS):
-            study = study_of(variables, {"bandwidth": 0.3})
-            table = table_of(study, independent(kind, rng, 12, variables))
+            table = table_of(planned, independent(kind, rng, 12, variables))
             rows = gather_units(list(table.chunks()))
-            grams = [joint_independence._gram(plan, study, names, rows) for names in plan.variables]
+            grams = [joint_independence._gram(plan, planned, names, rows) for names in plan.variables]
             values = permuted_statistics(grams, 19, np.random.SeedSequence(run), workers=1)
             for epsilon in rejected:
                 rejected[epsilon] += permutation_decision(

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tacit_protocol.features.kernels import ProductKernel
-from tacit_protocol.features.unit_gram import UnitGram, UnitRows
+from tacit_protocol.features.unit_gram import KernelMixture, UnitGram, UnitRows
 from tacit_protocol.statistics import joint_independence, low_rank
 from tacit_protocol.statistics.joint_independence import (
     _ByMatrices,
@@ -75,6 +75,10 @@ def test_statistics_are_those_of_the_definition(
     assert found[0] != found[1]
 
 
+def kernel_error(bandwidth: float) -> float:
+    return KernelMixture((ProductKernel("gaussian", bandwidth),), (1.0,)).error(1)
+
+
 def near_zero() -> dict[str, Floats]:
     """Data whose T is 0 or nearly: where an error in T^2 counts most."""
     grid = np.array(np.meshgrid(np.linspace(0, 1, 12), np.linspace(0, 1, 12))).reshape(2, -1).T
@@ -102,7 +106,7 @@ def test_the_evaluation_error_holds_near_zero(name: str, bandwidth: float) -> No
         orders = orders_of(index, 2, units)
         exact = definition(values, bandwidth, orders)
         for path in paths:
-            assert abs(path([None, orders[1]]) - exact) < evaluation_error(units, 2)
+            assert abs(path([None, orders[1]]) - exact) < evaluation_error(units, 2, kernel_error(bandwidth))
 
 
 def test_a_kernel_less_accurate_than_stated_passes_the_evaluation_error() -> None:
@@ -115,9 +119,9 @@ def test_a_kernel_less_accurate_than_stated_passes_the_evaluation_error() -> Non
 
     values = np.stack([np.arange(200) % 2, np.full(200, 0.3)], axis=1)
     clusters, constant = grams_of(values, ProductKernel("gaussian", 0.02))
-    assert _ByMatrices([clusters, constant])([None, None]) < evaluation_error(200, 2)
+    assert _ByMatrices([clusters, constant])([None, None]) < evaluation_error(200, 2, kernel_error(0.02))
     inaccurate = Inaccurate(constant._kernel, constant._rows)
-    assert _ByMatrices([clusters, inaccurate])([None, None]) > evaluation_error(200, 2)
+    assert _ByMatrices([clusters, inaccurate])([None, None]) > evaluation_error(200, 2, kernel_error(0.02))
 
 
 @pytest.mark.parametrize("kernel", [ProductKernel("gaussian", 0.15), ProductKernel("laplacian", 0.15)])

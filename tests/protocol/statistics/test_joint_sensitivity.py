@@ -187,7 +187,7 @@ def test_the_bounds_of_few_units() -> None:
         with pytest.raises(ValueError, match="at least two"):
             observed_sensitivity(*arguments)
         with pytest.raises(ValueError, match="at least two"):
-            evaluation_error(*arguments)
+            evaluation_error(*arguments, 1e-14)
 
 
 @pytest.mark.parametrize("variables", [2, 3, 4, 5])
