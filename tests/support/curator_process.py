@@ -8,7 +8,6 @@ import json
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 from curator_world import CuratorWorld
 
@@ -22,10 +21,11 @@ def database_url(folder: Path) -> str:
     return f"sqlite:///{folder / 'curator.sqlite3'}"
 
 
-def prepare(folder: Path, **registration: Any) -> CuratorWorld:
-    """Enrol the owners, register a data set of north's, leave what the process needs; returns it closed."""
+def prepare(folder: Path, rows: bytes | None = None) -> CuratorWorld:
+    """Enrol the owners, register ``north``'s data set, with these rows if any, and close."""
     world = CuratorWorld(folder, database_url(folder))
-    assert world.register(**registration).status_code == 201
+    assert world.register().status_code == 201
+    assert rows is None or world.upload(rows).status_code == 201
     for name, key in {"operator": world.operator, **world.owners}.items():
         (folder / f"{name}.pem").write_bytes(key.to_pem())
     world.close()

@@ -1,6 +1,7 @@
 """A curator in a process of its own, as ``curator_process.py`` serves it, and uploads to it."""
 
 import json
+import os
 import socket
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import httpx
 from curator_world import URL, CuratorWorld
 
 from tacit_protocol.signing.tokens import issue_token
+from tacit_services.shared.failpoints import VARIABLE
 
 CHILD = Path(__file__).parent / "curator_process.py"
 START_S_MAX = 60.0
@@ -24,7 +26,8 @@ PATH = "/v1/data-sets/north/patients/rows"
 class CuratorProcess:
     """The process, and requests to it by the owner ``north``."""
 
-    def __init__(self, folder: Path, world: CuratorWorld, *planted: str) -> None:
+    def __init__(self, folder: Path, world: CuratorWorld, *planted: str, failpoint: str = "") -> None:
+        self._environment = os.environ | {VARIABLE: failpoint}
         self._key, self._folder, self._planted = world.owners["north"], folder, planted
         with socket.create_server(("127.0.0.1", 0)) as probe:
             self.port: int = probe.getsockname()[1]
@@ -33,6 +36,7 @@ class CuratorProcess:
         self._log = (self._folder / "log").open("ab")
         self.child = subprocess.Popen(
             [sys.executable, str(CHILD), str(self._folder), str(self.port), *self._planted],
+            env=self._environment,
             stdout=subprocess.PIPE,
             stderr=self._log,
         )
@@ -72,6 +76,10 @@ class CuratorProcess:
         url = f"http://127.0.0.1:{self.port}{PATH.removesuffix('/rows')}"
         shown: dict[str, Any] = httpx.get(url, headers=self.headers()).json()
         return shown
+
+    def delete(self) -> httpx.Response:
+        url = f"http://127.0.0.1:{self.port}{PATH.removesuffix('/rows')}"
+        return httpx.delete(url, headers=self.headers())
 
     def begin(self, size_bytes: int, sent: bytes) -> socket.socket:
         """Begin an upload of that size; returns its connection once the curator has begun a file."""

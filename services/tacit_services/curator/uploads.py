@@ -23,6 +23,7 @@ from tacit_services.curator.data_sets import DataSets, HeldDataSet, view
 from tacit_services.curator.incoming import RowShape, UploadRefusedError
 from tacit_services.curator.incoming_body import PIECE_BYTES, IncomingBody, NextPiece, StoppedError
 from tacit_services.curator.parquet_upload import parquet_batches, require_modest
+from tacit_services.curator.storage_steps import StorageStep, reached
 from tacit_services.curator.store import RowStore, RowWriter
 from tacit_services.curator.unit_count import UnitCounter
 from tacit_services.shared.clock import Clock
@@ -122,6 +123,7 @@ class Uploads:
         """
         now = int(self._clock())
         file = run_transaction(self._engine, lambda c: self._data_sets.delete(c, owner, name, now))
+        reached(StorageStep.KEY_DELETED)
         if file is not None:
             self._store.remove(file)
         forget_deleted(self._engine)
@@ -145,6 +147,7 @@ class Uploads:
                     self._go_on()
                     rows = shape.stored(batch)
                     writer.write(rows)
+                    reached(StorageStep.FILE_BEGUN)
                     if seen.unit_column is not None:
                         counter.add(shape.unit_hashes(rows))
                 if writer.rows == 0:
@@ -164,6 +167,7 @@ class Uploads:
 
     def _commit(self, seen: HeldDataSet, taken: _Taken) -> tuple[dict[str, Any], bool]:
         writer, now = taken.writer, int(self._clock())
+        reached(StorageStep.FILE_WRITTEN)
 
         def swap(connection: Connection) -> tuple[str | None, dict[str, Any]]:
             old = self._data_sets.swap_rows(
@@ -188,8 +192,10 @@ class Uploads:
         except BaseException:
             writer.discard()
             raise
+        reached(StorageStep.ROWS_SWAPPED)
         if old is not None:
             self._store.remove(old)
+        reached(StorageStep.ROWS_HELD)
         return shown, old is None
 
 

@@ -4,8 +4,10 @@ import signal
 import socket
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
+import httpx
 import numpy as np
 import pytest
 from curator_process import load, prepare
@@ -14,6 +16,7 @@ from curator_world import ROWS, CuratorWorld, problem
 from long_runs import choose
 
 from tacit_services.agent.data.source import Columns
+from tacit_services.curator.storage_steps import StorageStep
 
 LONG_BYTES = choose(100 * 10**6, 2 * 10**9)
 """How long the long upload is."""
@@ -66,10 +69,7 @@ HALF = b"patient,age,sex\n" + b"1,2,f\n" * 100_000
 @pytest.fixture
 def prepared(tmp_path: Path) -> CuratorWorld:
     """A curator that holds four rows, and is not running."""
-    world = prepare(tmp_path)
-    with CuratorProcess(tmp_path, world) as curator:
-        assert curator.upload(ROWS).status_code == 201
-    return world
+    return prepare(tmp_path, ROWS)
 
 
 def require_first_rows(folder: Path) -> None:
@@ -104,9 +104,36 @@ def test_killed_in_mid_upload_it_starts_with_what_it_held(tmp_path: Path, prepar
     require_first_rows(tmp_path)
 
 
-@pytest.mark.parametrize("media_type", ["text/csv"])
+HELD_AFTER = {
+    StorageStep.FILE_BEGUN: 4,
+    StorageStep.FILE_WRITTEN: 4,
+    StorageStep.ROWS_SWAPPED: 5,
+    StorageStep.ROWS_HELD: 5,
+    StorageStep.KEY_DELETED: None,
+}
+
+
+@pytest.mark.parametrize("step", StorageStep)
+def test_killed_at_any_step_it_holds_the_rows_of_before_or_after(
+    tmp_path: Path, prepared: CuratorWorld, step: StorageStep
+) -> None:
+    with CuratorProcess(tmp_path, prepared, failpoint=step) as curator:
+        upload = partial(curator.upload, ROWS + b"p4,50,f,Dee\n")
+        request = curator.delete if step is StorageStep.KEY_DELETED else upload
+        with pytest.raises(httpx.TransportError):
+            request()
+        assert curator.child.wait(10) == -signal.SIGKILL
+    with CuratorProcess(tmp_path, prepared) as curator:
+        held = HELD_AFTER[step]
+        assert curator.files() == curator.files_at_start
+        assert len(curator.files()) == (0 if held is None else 1)
+        assert curator.show().get("rows") == held
+        if held is not None:
+            assert curator.upload(ROWS).status_code == 200
+
+
 def test_asked_to_stop_in_mid_upload_it_stops_and_leaves_nothing(
-    tmp_path: Path, prepared: CuratorWorld, media_type: str
+    tmp_path: Path, prepared: CuratorWorld
 ) -> None:
     with CuratorProcess(tmp_path, prepared) as curator:
         with curator.begin(10 * len(HALF), HALF) as connection:
