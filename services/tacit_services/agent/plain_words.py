@@ -2,6 +2,7 @@
 
 from tacit_protocol.domain.columns import CategoricalColumn, Column
 from tacit_protocol.messages.study import Study
+from tacit_protocol.privacy.events import ApproximateEvent
 from tacit_protocol.privacy.guarantee import DELTA_UNITS, EPSILON_UNITS, Guarantee
 
 COLUMNS_LISTED_MAX = 30
@@ -22,7 +23,7 @@ def plain_words(study: Study, data_set: str, cost: Guarantee, numbers_released: 
         if others
         else "and of nobody else.",
         unit,
-        f"What would leave: {_what_leaves(numbers_released)}, and the number of units.",
+        f"What would leave: {_what_leaves(numbers_released, cost)}, and the number of units.",
         f"The curator {study.curator.name} computes it from all owners' rows together."
         if study.curator is not None
         else "",
@@ -35,8 +36,10 @@ def plain_words(study: Study, data_set: str, cost: Guarantee, numbers_released: 
     return " ".join(sentence for sentence in sentences if sentence)
 
 
-def _what_leaves(numbers_released: int) -> str:
-    if numbers_released == 0:
+def _what_leaves(numbers_released: int, cost: Guarantee) -> str:
+    # One bit counts as one number; its mechanism is known only to be private, where a number's noise is known.
+    decides = numbers_released == 1 and all(isinstance(event, ApproximateEvent) for event in cost.events)
+    if decides or numbers_released == 0:
         return "one decision, yes or no, drawn with random noise"
     return f"{numbers_released} numbers, each with random noise"
 
