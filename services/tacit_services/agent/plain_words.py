@@ -37,7 +37,7 @@ def plain_words(study: Study, data_set: str, cost: Guarantee, numbers_released: 
 
 
 def _what_leaves(numbers_released: int, cost: Guarantee) -> str:
-    # One bit counts as one number; its mechanism is known only to be private, where a number's noise is known.
+    # A decision counts as one number; it has no noise of its own, only a guarantee.
     decides = numbers_released == 1 and all(isinstance(event, ApproximateEvent) for event in cost.events)
     if decides or numbers_released == 0:
         return "one decision, yes or no, drawn with random noise"
