@@ -59,7 +59,7 @@ def run(
         procedure.check(study)
         releases = {
             sender: _release(procedure, study, table, noise)
-            for sender, table in _held_by_senders(study, tables).items()
+            for sender, table in held_by_senders(study, tables).items()
         }
         verdict = procedure.assemble(study, releases, progress)
     except StudyError as error:
@@ -67,7 +67,8 @@ def run(
     return result_of(study, verdict.model_dump(mode="json"))
 
 
-def _held_by_senders(study: Study, tables: Sequence[Table]) -> dict[str, Table]:
+def held_by_senders(study: Study, tables: Sequence[Table]) -> dict[str, Table]:
+    """Return what each sender of the study summarises: an owner its own table, a curator all of them."""
     parts = {owner.name: table for owner, table in zip(study.owners, tables, strict=True)}
     return parts if study.curator is None else {study.curator.name: PooledTable(study.domain, parts)}
 

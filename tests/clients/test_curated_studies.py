@@ -108,7 +108,17 @@ def test_the_cost_names_who_sends(tacit: Run, curated: dict[str, Any], tmp_path:
     code, out, err = tacit("study", "create", str(file))
     assert code == 0, err
     assert "every owner spends epsilon 1, delta 1e-05" in out
-    assert "the curator registry sends 7 noisy numbers for all of them" in out
+    assert "the curator registry sends 7 noisy numbers, for all of them" in out
+
+
+def test_the_cost_of_a_decision_names_no_number(tacit: Run, curated: dict[str, Any], tmp_path: Path) -> None:
+    file = tmp_path / "study.toml"
+    file.write_text(toml_text(curated | {"procedure": "joint_independence", "delta": 0.0}))
+    code, out, err = tacit("study", "create", str(file), "--dry-run")
+    assert code == 0, err
+    assert "the curator registry sends one private decision, and no number, for all of them" in out
+    fields = json.loads(tacit("study", "create", str(file), "--dry-run", "--json")[1])
+    assert fields["decision_only"]
 
 
 def test_a_curated_study_can_be_written_in_flags(tacit: Run, memory_tester: Any, curator_key: str) -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tacit.errors import InputError, StudyRefusedError
-from tacit.local import DecisionResult, TwoSampleResult, kernel_two_sample
+from tacit.local import DecisionResult, TwoSampleResult, kernel_two_sample, plan_power
 
 # A shift of two standard deviations at n = 2000 is hundreds of noise scales: missing it has a chance far
 # below 1e-6 with every release here.
@@ -89,3 +89,17 @@ def test_more_than_two_samples_must_be_pooled() -> None:
     x, y = samples()
     with pytest.raises(StudyRefusedError):
         kernel_two_sample(x, y, x, **CURATED)
+
+
+@pytest.mark.parametrize("release", [{}, {"release": "permutation", "permutations": 99}])
+def test_power_at_a_curator_is_planned(release: dict[str, Any]) -> None:
+    planned = {"bounds": {"a": (0, 1)}, "epsilon": 4.0, "delta": 1e-5, "setting": "curator", "seed": 3}
+    # A shift of 1.8 standard deviations at n = 1500 is far beyond the noise: all four runs see it.
+    plan = plan_power(1500, shift=0.3, runs=4, **planned, **release)
+    assert plan.power == 1.0
+    assert plan.n == (1500, 1500)
+
+
+def test_a_plan_needs_a_setting_that_exists() -> None:
+    with pytest.raises(InputError, match="setting must be"):
+        plan_power(100, bounds={"a": (0, 1)}, epsilon=1, delta=1e-5, setting="cloud")  # type: ignore[arg-type]

@@ -1,5 +1,6 @@
 """How studies, their costs and their verdicts are shown."""
 
+import json
 from typing import TYPE_CHECKING, Any
 
 from tacit.answers import StudySummary
@@ -21,6 +22,9 @@ from tacit_protocol.messages.study import Study
 if TYPE_CHECKING:
     from tacit_protocol.verification import VerifiedTranscript
 
+PARAMETER_LENGTH_MAX = 200
+"""Characters of one parameter that are shown: a list of locations may have thousands."""
+
 
 def prepared_fields(prepared: PreparedStudy) -> dict[str, Any]:
     """Return what a study would cost, as plain values."""
@@ -28,6 +32,7 @@ def prepared_fields(prepared: PreparedStudy) -> dict[str, Any]:
         "digest": prepared.digest,
         "cost": prepared.guarantee.model_dump(mode="json"),
         "numbers_released": prepared.numbers_released,
+        "decision_only": decides_only(prepared.study),
         "warnings": list(prepared.warnings),
         "units_declared": prepared.units_declared,
     }
@@ -42,7 +47,7 @@ def print_prepared(prepared: PreparedStudy) -> None:
         f"{study.title}",
         f"  every owner spends {spent}, and sends {what}"
         if study.curator is None
-        else f"  every owner spends {spent}; the curator {study.curator.name} sends {what} for all of them",
+        else f"  every owner spends {spent}; the curator {study.curator.name} sends {what}, for all of them",
         f"  {len(study.owners)} owners, {len(study.domain.columns)} columns, level {study.level:g}, "
         f"open until {time_text(study.deadline)}",
     )
@@ -59,6 +64,7 @@ def print_study(summary: StudySummary, study: Study) -> None:
         f"  study {summary.digest}",
         f"  {summary.state}; {progress_text(summary)}",
         f"  procedure {study.procedure}, level {study.level:g}",
+        *(f"    {name} = {_short(value)}" for name, value in study.parameters.items()),
         f"  every owner spends epsilon {study.budget.epsilon:g}, delta {study.budget.delta:g}",
         f"  created {time_text(study.created_at)}, open until {time_text(study.deadline)}",
     )
@@ -167,6 +173,12 @@ def _print_parties(summary: StudySummary, study: Study) -> None:
         [(owner.name, owner.data_set, owner.units or "") for owner in study.owners],
     )
     lines(f"The curator's release: {word(study.curator.name)}")
+
+
+def _short(value: Any) -> str:
+    """Write a parameter; a long one (a list of test locations) is cut."""
+    text = json.dumps(value)
+    return text if len(text) <= PARAMETER_LENGTH_MAX else text[:PARAMETER_LENGTH_MAX] + " ..."
 
 
 def _column_row(column: Column) -> tuple[str, str, str]:
