@@ -25,7 +25,7 @@ from starlette.responses import Response
 from study_parties import Parties
 from tester_federation import URL, Federation
 
-from tacit_protocol.messages.problems import MEDIA_TYPE, PROBLEMS
+from tacit_protocol.messages.problems import MEDIA_TYPE, PROBLEMS, URN_PREFIX
 from tacit_protocol.signing.keys import PrivateKey
 from tacit_protocol.signing.tokens import issue_token
 from tacit_services.agent.api import Surroundings, create_agent_app
@@ -52,9 +52,8 @@ class Service:
     def __init__(self, app: FastAPI, keys: list[PrivateKey], audience: str, now: int) -> None:
         self.app, self.keys, self._audience, self._now = app, keys, audience, now
         self.document: dict[str, Any] = app.openapi()
-        self.public_text = json.dumps(self.document) + json.dumps(
-            [(p.slug, p.title, p.advice, p.status) for p in PROBLEMS.values()]
-        )
+        texts = [(p.slug, p.title, p.advice, p.status) for p in PROBLEMS.values()]
+        self.public_text = json.dumps([self.document, texts, URN_PREFIX, "urn:tacit:request:"])
 
     async def send(self, method: str, url: str, **sent: Any) -> httpx.Response:
         headers = dict(sent.pop("headers", None) or {})
@@ -283,12 +282,18 @@ def test_three_hundred_megabytes_are_refused_after_a_few(services: dict[str, Ser
             pulled += 2**16
             yield b" " * 2**16
 
-    service = services[name]
+    service, statuses = services[name], set()
     method, path = service.uploads()[0]
-    response = service.call(method, path, content=endless(), headers={"content-type": "application/json"})
-    assert response.status_code == 413
-    assert response.json()["type"] == "urn:tacit:problem:message-too-large"
-    assert pulled <= DRAINED_BYTES_MAX + 2**21
+    for key in service.keys:
+        pulled = 0
+        response = service.call(
+            method, path, content=endless(), headers={"content-type": "application/json"}, key=key
+        )
+        statuses.add(response.status_code)
+        too_large = response.json()["type"] == "urn:tacit:problem:message-too-large"
+        assert too_large == (response.status_code == 413)
+        assert pulled <= DRAINED_BYTES_MAX + 2**21
+    assert {413} <= statuses <= {413, 403}, "whoever may not upload is told so first"
 
 
 # Slow and idle connections, on a real socket.

@@ -210,7 +210,7 @@ def test_a_second_study_is_noticed_and_declined_while_the_first_is_computed(make
     procedure.compute = compute
     first = attacked.world.ask(attacked.tester, attacked.world.study())
     stop = threading.Event()
-    loops = Loops(attacked.agent, stop)
+    loops = Loops(attacked.agent, stop, poll_wait_s=0)
     loops.start()
     try:
         assert computing.wait(60)
