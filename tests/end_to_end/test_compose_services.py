@@ -91,6 +91,10 @@ def test_the_profile_of_the_curator_starts_one_that_is_healthy(services: Compose
     services.start_all("tester", "curator")
     identity = httpx.get(services.url("curator", 8720) + "/v1/identity", trust_env=False).json()
     assert identity["name"] == "curator"
+    tester_file = str(services.settings_for_this_machine("tester.toml"))
+    invite = ["tacit", "party", "invite", "--config", tester_file, "--json", "--role", "curator"]
+    made = json.loads(services.run_in("tester", *invite, "--name", "curator"))
+    services.run_in("curator", "tacit", "curator", "join", "--invitation", made["invitation"])
     assert set(services.stop().values()) == {0}
 
 

@@ -38,6 +38,9 @@ class CuratedSum(FakeSum):
     name: ClassVar[str] = "curated_sum"
     Verdict: ClassVar[type[BaseModel]] = PooledVerdict
 
+    def warnings(self, study: Study, units: Mapping[str, int]) -> tuple[str, ...]:
+        return (f"there are {sum(units.values())} units",)
+
     def summarise(self, study: Study, table: Table) -> Any:
         assert isinstance(table, PooledTable)
         return table.units_by_owner, super().summarise(study, table)

@@ -15,6 +15,7 @@ import structlog
 
 from tacit_protocol.messages.decline import DeclineMessage
 from tacit_protocol.messages.encoding import MessageError, decode, encode
+from tacit_protocol.messages.study import Study
 from tacit_protocol.messages.verdict import VerdictMessage
 from tacit_protocol.privacy.noise import NoiseSource
 from tacit_protocol.signing.envelope import DECLINE_TYPE, VERDICT_TYPE, EnvelopeError, open_envelope, seal
@@ -103,6 +104,15 @@ class Participant:
         """Studies of which the tester held no release of ours when it was asked in this process's life."""
         self._releaser = Releaser(engine, identity.key, intake, noise=noise, clock=clock, stopping=stopping)
         self._outbox = Outbox(engine, identity.name, client, clock)
+
+    def units_of(self, study: Study) -> dict[str, int]:
+        """Return the number of units of each owner of a study as far as it is known: read, or expected."""
+        known = {owner.name: owner.units for owner in study.owners if owner.units is not None}
+        for owner in study.owners:
+            account = self.intake.account_of(owner)
+            if account in self.units:
+                known[owner.name] = self.units[account]
+        return known
 
     def _now(self) -> int:
         return int(self.clock())

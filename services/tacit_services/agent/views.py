@@ -89,7 +89,7 @@ def detail(agent: Participant, row: StudyRow, data_set: str | None = None) -> di
         procedure, cost = priced
         name = data_set or row.data_set or "no data set"
         words = plain_words(study, name, cost, procedure.numbers_released(study))
-        warnings = procedure.warnings(study, _units(agent, study))
+        warnings = procedure.warnings(study, agent.units_of(study))
     return {
         **summary(agent, row),
         "plain_words": words,
@@ -113,15 +113,6 @@ def _priced(agent: Participant, study: Study) -> tuple[Procedure, Guarantee] | N
         return agent.intake.price(study)
     except StudyRefusedError:
         return None  # the row's own reason says why
-
-
-def _units(agent: Participant, study: Study) -> dict[str, int]:
-    known = {owner.name: owner.units for owner in study.owners if owner.units is not None}
-    for owner in study.owners:
-        account = agent.intake.account_of(owner)
-        if account in agent.units:
-            known[owner.name] = agent.units[account]
-    return known
 
 
 def _verdict(agent: Participant, row: StudyRow) -> dict[str, Any] | None:

@@ -3,6 +3,7 @@
 import sqlalchemy as sa
 import structlog
 
+from tacit_protocol.messages.study import Study
 from tacit_services.agent.intake import Job, StudyRefusedError
 from tacit_services.agent.participant import AlreadyDecidedError, Participant
 from tacit_services.agent.schema import State
@@ -22,6 +23,11 @@ class Curator(Participant):
     """
 
     intake: CuratorIntake
+
+    def units_of(self, study: Study) -> dict[str, int]:
+        """Return the number of units of each owner, as counted when its rows were uploaded."""
+        counted = run_transaction(self.engine, lambda c: self.intake.units_held(c, study), read_only=True)
+        return super().units_of(study) | counted
 
     def _record_job(self, connection: sa.Connection, job: Job, now: int) -> None:
         record_parts(connection, job, now)

@@ -100,6 +100,11 @@ class CuratorIntake(StudyIntake):
         if not all(data_set.ready for data_set in self._held(connection, study)):
             refuse("data-unreadable", NOT_HELD)
 
+    def units_held(self, connection: sa.Connection, study: Study) -> dict[str, int]:
+        """Return the number of units of each owner whose rows were uploaded."""
+        found = (self._data_sets.held_data_set(connection, o.name, o.data_set) for o in study.owners)
+        return {held.owner: held.units for held in found if held is not None and held.units is not None}
+
     @property
     def respond_after_s_min(self) -> int:
         """The setting's."""

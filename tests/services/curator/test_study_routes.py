@@ -40,6 +40,7 @@ def test_a_study_from_upload_to_verdict(world: CuratorFederation) -> None:
     assert [item["account"] for item in shown["accounts"]] == ["west/patients"]
     assert "of west/patients" in shown["plain_words"]
     assert f"The curator {CURATOR} computes it" in shown["plain_words"]
+    assert shown["warnings"] == ["there are 180 units"]
     assert world.call("POST", path + "/approval", "west", json={}).json()["state"] == "waiting-for-approval"
     assert world.call("POST", path + "/approval", "north", json={}).json()["state"] == "approved"
     world.turn()
