@@ -113,19 +113,21 @@ def make(tmp_path: Path, database_url: str, monkeypatch: pytest.MonkeyPatch) -> 
     for name, procedure in PROCEDURES.items():
         monkeypatch.setitem(registry.PROCEDURES, name, procedure)
 
-    def build(by_hand: tuple[str, ...] = ()) -> Setup:
+    def build(by_hand: tuple[str, ...] = (), folder: Path | None = None) -> Setup:
         clock = {"now": float(NOW)}
-        engine = create_engine(database_url)
-        tester_engine = create_engine(f"sqlite:///{tmp_path / 'tester.sqlite3'}")
+        url = database_url if folder is None else f"sqlite:///{folder / 'curator.sqlite3'}"
+        folder = folder or tmp_path
+        engine = create_engine(url)
+        tester_engine = create_engine(f"sqlite:///{folder / 'tester.sqlite3'}")
         engines.extend((engine, tester_engine))
         upgrade(engine, "curator")
         upgrade(tester_engine, "tester")
         run_transaction(tester_engine, enrol_at_tester)
-        data_sets = make_data_sets(tmp_path, OWNERS)
+        data_sets = make_data_sets(folder, OWNERS)
         run_transaction(engine, lambda c: register_owners(c, data_sets, OWNERS, by_hand))
         network = Network()
         networks.append(network)
-        network.app = make_tester(tmp_path, URL, tester_engine, lambda: clock["now"])
+        network.app = make_tester(folder, URL, tester_engine, lambda: clock["now"])
         client = TesterClient(
             URL,
             URL,
@@ -366,6 +368,67 @@ def test_the_tester_asking_again_gets_the_same_bytes(make: Make) -> None:
 
 def test_a_study_past_one_studys_budget_is_refused(make: Make) -> None:
     refused_for(make(), curated_study_of(OWNERS, budget=Budget.of("1.5", "1e-6")), "policy-refused")
+
+
+# What the tester sees of a study that is not answered.
+
+
+def refuse_by_analyst(setup: Setup, folder: Path) -> None:
+    registration = registration_of(False).model_copy(
+        update={"policy": policy_of(False, analysts=("9" * 64,))}
+    )
+    setup.write(lambda c: setup.data_sets.register(c, "west", "patients", registration, NOW))
+
+
+def refuse_by_deletion(setup: Setup, folder: Path) -> None:
+    setup.write(lambda c: setup.data_sets.delete(c, "west", "patients", NOW))
+
+
+def refuse_by_budget(setup: Setup, folder: Path) -> None:
+    setup.write(lambda c: set_caps(c, "west/patients", 1, 1, at=NOW))
+
+
+def refuse_by_units(setup: Setup, folder: Path) -> None:
+    (folder / "west.csv").write_text("x\n1\n2\n")
+
+
+def refuse_by_data(setup: Setup, folder: Path) -> None:
+    (folder / "west.csv").write_text("y\n1\n2\n")
+
+
+REFUSALS = (refuse_by_analyst, refuse_by_deletion, refuse_by_budget, refuse_by_units, refuse_by_data)
+
+
+def watched(
+    setup: Setup, folder: Path, refuse: Callable[[Setup, Path], None]
+) -> list[tuple[int, str, str, int]]:
+    """Return when which requests of what length reach the tester, second by second."""
+    seen: list[tuple[int, str, str, int]] = []
+    genuine = setup.network.carry
+
+    def noted(request: httpx.Request) -> httpx.Response:
+        body = request.read()
+        seen.append((int(setup.clock["now"]) - NOW, request.method, request.url.path, len(body)))
+        return genuine(request)
+
+    setup.curator._client._http._transport = httpx.MockTransport(noted)
+    refuse(setup, folder)
+    setup.ask(curated_study_of(OWNERS, respond_after_s=3))
+    for _ in range(6):
+        setup.turn()
+        setup.clock["now"] += 1
+    return seen
+
+
+def test_refusals_look_alike_to_the_tester(make: Make, tmp_path: Path) -> None:
+    seen = {}
+    for refuse in REFUSALS:
+        folder = tmp_path / refuse.__name__
+        folder.mkdir()
+        seen[refuse.__name__] = watched(make(folder=folder), folder, refuse)
+    first, *others = seen.values()
+    assert [item[:2] for item in first if item[1] == "PUT"] == [(3, "PUT")]
+    assert all(other == first for other in others), seen
 
 
 # What the tester and every verifier check.
