@@ -82,11 +82,13 @@ def curated(folder: Path) -> list[CuratedOwnerSetup]:
 
 def pooled_owners(folder: Path) -> list[OwnerSetup]:
     """Owners with agents, each holding what a sample of the curator's holds."""
-    policy = PolicySetup("automatic", EPSILON, DELTA, columns=[column["name"] for column in COLUMNS])
+    procedures = ["kernel_two_sample", "joint_independence"]
+    columns = [column["name"] for column in COLUMNS]
+    policy = PolicySetup("automatic", 4.0, DELTA, procedures=procedures, columns=columns)
     described_owners = []
     for name, hospitals in SAMPLES.items():
         file = write(folder / f"{name}.csv", [row for one in hospitals for row in hospital(one)])
-        described_owners.append(OwnerSetup(name, DataSetSetup("patients", str(file), EPSILON, DELTA), policy))
+        described_owners.append(OwnerSetup(name, DataSetSetup("patients", str(file), 10.0, DELTA), policy))
     return described_owners
 
 
@@ -187,6 +189,9 @@ def test_a_permutation_test_of_two_hospitals_leaves_a_decision_alone(
     names = ["budapest", "long-beach"]
     parameters = {"release": "permutation", "permutations": 499}
     digest = analyst.create_study(asked(curator, names, parameters=parameters, delta=0.0))
+    wait_until_asked(curator, eventually, "budapest", digest)
+    with curator.owner_client("budapest") as client:
+        assert "What would leave: one decision, yes or no" in client.study(digest)["plain_words"]
     approve(curator, eventually, names, digest)
     result = analyst.wait_for_verdict(digest, PATIENCE_S).result
     assert isinstance(result, DecisionResult)
@@ -221,6 +226,30 @@ def test_columns_of_the_health_insurance_experiment_are_not_jointly_independent(
         assert debits(curator, site) == [(digest, 8_000_000)]
     transcript = json.loads(analyst.transcript(digest))
     assert set(transcript["releases"]) == {"curator"}
+
+
+# 32 noise scales lie between the statistic and every permuted one.
+def test_an_owner_that_holds_all_columns_tests_independence_at_its_own_agent(
+    federation: LocalFederation, analyst: Client
+) -> None:
+    digest = analyst.create_study(
+        {
+            "title": "Are chest pain, electrocardiogram and disease jointly independent?",
+            "procedure": "joint_independence",
+            "columns": [column for column in COLUMNS if column["name"] in {"cp", "restecg", "num"}],
+            "owners": [{"name": "older", "data_set": "patients"}],
+            "epsilon": 4.0,
+            "delta": 0.0,
+            "open_for_hours": 1.0,
+        }
+    )
+    verdict = analyst.wait_for_verdict(digest, PATIENCE_S)
+    assert isinstance(verdict.result, DecisionResult)
+    assert verdict.result.reject
+    assert (list(verdict.message.releases), dict(verdict.result.n)) == (["older"], {"older": 597})
+    analyst.verify(digest)
+    with federation.agent_client("older") as agent:
+        assert (digest, 4_000_000) in {(e["study"], e["epsilon_micro"]) for e in agent.ledger()}
 
 
 def test_one_owner_that_declines_ends_the_study_for_all_and_nobody_spends(
