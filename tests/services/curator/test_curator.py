@@ -399,11 +399,13 @@ def refuse_by_data(setup: Setup, folder: Path) -> None:
 REFUSALS = (refuse_by_analyst, refuse_by_deletion, refuse_by_budget, refuse_by_units, refuse_by_data)
 
 
-def watched(
-    setup: Setup, folder: Path, refuse: Callable[[Setup, Path], None]
-) -> list[tuple[int, str, str, int]]:
+Requests = list[tuple[int, str, str, int]]
+"""Of each: seconds since the study came, method, path, and length of the body."""
+
+
+def watched(setup: Setup, folder: Path, refuse: Callable[[Setup, Path], None]) -> Requests:
     """Return when which requests of what length reach the tester, second by second."""
-    seen: list[tuple[int, str, str, int]] = []
+    seen: Requests = []
     genuine = setup.network.carry
 
     def noted(request: httpx.Request) -> httpx.Response:
