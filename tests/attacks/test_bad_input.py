@@ -13,9 +13,11 @@ import httpx
 import pytest
 import schemathesis
 from attacked_agent import AttackedAgent
+from curated_world import make_curator
 from curator_world import URL as CURATOR_URL
 from curator_world import CuratorWorld
 from fastapi import FastAPI
+from fault_world import SeededNoise
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from long_runs import choose
@@ -29,6 +31,8 @@ from tacit_protocol.messages.problems import MEDIA_TYPE, PROBLEMS, URN_PREFIX
 from tacit_protocol.signing.keys import PrivateKey
 from tacit_protocol.signing.tokens import issue_token
 from tacit_services.agent.api import Surroundings, create_agent_app
+from tacit_services.agent.tester_client import TesterClient
+from tacit_services.curator.study_routes import add_study_routes
 from tacit_services.shared import http_server
 from tacit_services.shared.http_app import create_app, json_bytes, json_response
 from tacit_services.shared.http_server import Stopping, make_server
@@ -90,6 +94,7 @@ def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Ser
     (folder / "curator").mkdir()
     curator = CuratorWorld(folder / "curator", f"sqlite:///{folder / 'curator.sqlite3'}")
     curator.register()
+    add_studies(curator)
     yield {
         "tester": Service(
             federation.app, [parties.tester, parties.analyst, parties.owners["north"]], URL, parties.now
@@ -102,6 +107,15 @@ def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Ser
     curator.close()
     federation.engine.dispose()
     attacked.agent.engine.dispose()
+
+
+def add_studies(curator: CuratorWorld) -> None:
+    """Give the curator's app its routes of studies and ledger."""
+    client = TesterClient(URL, URL, curator.operator, lambda: curator.now, lambda _: None)
+    answering = make_curator(
+        curator.data_sets, engine=curator.engine, client=client, noise=SeededNoise(1), clock=lambda: curator.now
+    )
+    add_study_routes(curator.app, answering, curator.surroundings.access, lambda: None)
 
 
 def strings_in(value: Any) -> Iterator[str]:
