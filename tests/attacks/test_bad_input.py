@@ -113,7 +113,11 @@ def add_studies(curator: CuratorWorld) -> None:
     """Give the curator's app its routes of studies and ledger."""
     client = TesterClient(URL, URL, curator.operator, lambda: curator.now, lambda _: None)
     answering = make_curator(
-        curator.data_sets, engine=curator.engine, client=client, noise=SeededNoise(1), clock=lambda: curator.now
+        curator.data_sets,
+        engine=curator.engine,
+        client=client,
+        noise=SeededNoise(1),
+        clock=lambda: curator.now,
     )
     add_study_routes(curator.app, answering, curator.surroundings.access, lambda: None)
 
