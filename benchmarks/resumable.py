@@ -136,7 +136,7 @@ def advance(cells: Sequence[Cell], counts: Counts, after_round: Callable[[], Non
 
 
 def main(doc: str | None, name: str, cells: Sequence[Cell], text: Callable[[Counts], str]) -> None:
-    """Read the flags, run the cells, and write docs/benchmarks/NAME.md after every round."""
+    """Read the flags, run the cells, and write the page after every round."""
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=float, default=1.0, help="part of every cell's runs, such as 0.02")
     parser.add_argument("--cells", default="", help="only cells whose names hold this text")
