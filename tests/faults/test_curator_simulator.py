@@ -36,7 +36,7 @@ from tacit_services.agent.steps import Step as AgentStep
 from tacit_services.curator import curator as curator_module
 from tacit_services.curator.steps import Step as CuratorStep
 
-HISTORIES = choose(40, 5_000)
+HISTORIES = choose(40, 1_000)
 STEPS_MAX = choose(8, 30)
 
 FAULTS = st.lists(st.sampled_from(["ok", "ok", "request lost", "answer lost", "twice", "late"]), max_size=6)
