@@ -6,11 +6,13 @@ from typing import Any
 import pytest
 
 from tacit.command.result_view import print_result, result_fields
+from tacit.draft import HOPELESS
 from tacit.errors import VerificationFailedError
 from tacit.in_process import local_study, seed_text
 from tacit.results import DecisionResult, ProcedureResult, Result, TwoSampleResult, result_of
 from tacit_protocol.domain.columns import Domain, NumericColumn
 from tacit_protocol.messages.study import Study
+from tacit_protocol.procedures.registry import procedure_named
 
 DECISION: dict[str, Any] = {
     "method": "a method",
@@ -129,6 +131,24 @@ def test_every_kind_of_result_is_printed_decision_first(
     assert printed.startswith("Verdict")
     assert "every owner spent epsilon 2, delta 0" in printed
     assert "Note: few units" in printed
+
+
+@pytest.mark.parametrize("procedure", ["kernel_two_sample", "curated_two_sample", "joint_independence"])
+def test_every_procedure_says_hopeless_with_the_word_that_stops_a_study(procedure: str) -> None:
+    domain = Domain(columns=tuple(NumericColumn(name=name, lower=0, upper=1) for name in ("a", "b")))
+    study = local_study(
+        procedure,
+        domain,
+        ["north", "south"],
+        {},
+        epsilon=0.01,
+        delta=1e-9,
+        alpha=0.01,
+        seed=seed_text(1),
+        curated=procedure != "kernel_two_sample",
+    )
+    warnings = procedure_named(procedure).warnings(study, {"north": 5, "south": 5})
+    assert [warning for warning in warnings if warning.startswith(HOPELESS)]
 
 
 def test_a_decision_has_no_figure_as_json() -> None:
