@@ -37,8 +37,8 @@ HEADER = """# Speed of the joint independence test
     python -m benchmarks.joint_independence_speed --write --large
 
 Permuted statistics of n units, d variables (normal, standard deviation .15 of the range; bandwidth .12), B
-permutations, all in one run on one machine (2 cores, other work on it; absolute times say little about
-another). *Plain NumPy* gathers every kernel matrix by `K[p][:, p]` and sums their product, for {peer}
+permutations, all in one run on one machine. The run on this page had 2 cores shared with some ten busy
+processes: times are several times those of an idle machine, and ratios are what counts. *Plain NumPy* gathers every kernel matrix by `K[p][:, p]` and sums their product, for {peer}
 replicates, scaled up to B. *hyppo* is `hyppo.independence.Hsic().test` with a permutation test, one worker,
 for {hyppo} replicates, scaled up. Our times include kernels, factors and their check, and all B replicates.
 
