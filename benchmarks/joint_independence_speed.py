@@ -9,6 +9,7 @@ replicates and scaled up, which is stated. hyppo is optional: where it is not in
 
 import argparse
 import importlib.util
+import os
 import resource
 import time
 from collections.abc import Callable, Sequence
@@ -37,11 +38,16 @@ HEADER = """# Speed of the joint independence test
     python -m benchmarks.joint_independence_speed --write --large
 
 Permuted statistics of n units, d variables (normal, standard deviation .15 of the range; bandwidth .12), B
-permutations, all in one run on one machine. The run on this page had 2 cores shared with some ten busy
-processes: times are several times those of an idle machine, and ratios are what counts. *Plain NumPy* gathers every kernel matrix by `K[p][:, p]` and sums their product, for {peer}
-replicates, scaled up to B. *hyppo* is `hyppo.independence.Hsic().test` with a permutation test, one worker,
-for {hyppo} replicates, scaled up. Our times include kernels, factors and their check, and all B replicates.
+permutations, all in one run. *Plain NumPy* gathers every kernel matrix by `K[p][:, p]` and sums their
+product, for {peer} replicates, scaled up to B. *hyppo* is `hyppo.independence.Hsic().test` with a permutation
+test, one worker, for {hyppo} replicates, scaled up. Our times include kernels, factors and their check, and
+all B replicates.
 
+"""
+
+LOAD = """
+Load average at the end: {2:.0f} on {3} cores. Where it is above the number of cores, times are longer than the
+machine's own, and ratios, whose parts are timed minutes apart, uncertain by a factor of two or so.
 """
 
 COLUMNS = ("kernel", "n", "d", "B", "1 worker, s", "2 workers, s", "plain, s", "hyppo, s", "plain / ours",
@@ -156,7 +162,9 @@ def main() -> None:
         lines.append(row(case))
         print(lines[-1], flush=True)
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-    ending = f"\nPeak memory of the whole run: {memory:.1f} GB.\n"
+    ending = f"\nPeak memory of the whole run: {memory:.1f} GB.\n" + LOAD.format(
+        *os.getloadavg(), os.cpu_count()
+    )
     if importlib.util.find_spec("hyppo") is None:
         ending += "hyppo was not installed in this run.\n"
     print(ending)
