@@ -46,8 +46,8 @@ all B replicates.
 """
 
 LOAD = """
-Load average at the end: {2:.0f} on {3} cores. Where it is above the number of cores, times are longer than the
-machine's own, and ratios, whose parts are timed minutes apart, uncertain by a factor of two or so.
+Load average at the end: {2:.0f} on {3} cores. Where it is above the number of cores, times are longer than
+the machine's own, and ratios, whose parts are timed minutes apart, uncertain by a factor of two or so.
 """
 
 COLUMNS = ("kernel", "n", "d", "B", "1 worker, s", "2 workers, s", "plain, s", "hyppo, s", "plain / ours",
