@@ -50,7 +50,7 @@ class Hoarder(incoming_body.IncomingBody):
 def main(folder: Path, port: int, planted: bool) -> None:
     configure_logging("INFO")
     world = load(folder)
-    world.now = time.time()
+    world.clock = time.time
     if planted:
         from tacit_services.curator import uploads  # noqa: PLC0415 (planted)
 

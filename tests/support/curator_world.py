@@ -19,6 +19,7 @@ from tacit_services.curator.storage_keys import StorageKeys
 from tacit_services.curator.store import RowStore
 from tacit_services.curator.surroundings import CuratorIdentity, CuratorSurroundings
 from tacit_services.curator.uploads import CSV, UPLOAD_BYTES_MAX, UPLOADS_MAX, Uploads
+from tacit_services.shared.clock import Clock
 from tacit_services.shared.database import create_engine, run_transaction, upgrade
 from tacit_services.shared.http_app import BearerToken
 from tacit_services.shared.http_server import Stopping
@@ -58,6 +59,7 @@ class CuratorWorld:
         operator: PrivateKey | None = None,
     ) -> None:
         self.now: float = NOW
+        self.clock: Clock = lambda: self.now
         self.operator = operator or PrivateKey.generate()
         self.owners = owners or {name: PrivateKey.generate() for name in ("north", "south")}
         self.folder = folder / "rows"
@@ -75,7 +77,7 @@ class CuratorWorld:
 
     def _surroundings(self, uploads_max: int) -> CuratorSurroundings:
         def clock() -> float:
-            return self.now
+            return self.clock()
 
         uploads = Uploads(
             self.engine,

@@ -27,11 +27,12 @@ from tacit_services.curator.spool import PREFIX, Spool
 from tacit_services.curator.storage_keys import KEY_BYTES, StorageKeyError, StorageKeys
 from tacit_services.shared.settings import SettingsError
 
-GROUP_BYTES = 16 * 2**20
+GROUP_BYTES = 8 * 2**20
 """Size of a row group in memory: what is held while a file is written."""
 
-GROUP_ROWS_MAX = 2**20
-"""Most rows of a row group, where rows are narrow."""
+GROUP_ROWS_MIN = 2**13
+"""Fewest rows of a row group, where rows are wide: the footer lists every column of every group. A thousand
+columns in groups of a thousand rows would make it larger than memory should be."""
 
 SUFFIX = ".rows"
 LOCK_FILE, ID_FILE = "lock", "id"
@@ -197,13 +198,17 @@ class RowWriter:
         self._sync_folder = sync_folder
         self._pending: list[pa.RecordBatch] = []
         self._pending_rows = 0
-        self._group_rows = max(1, min(GROUP_ROWS_MAX, GROUP_BYTES // (8 * len(schema))))
+        self._group_rows = max(GROUP_ROWS_MIN, GROUP_BYTES // (8 * len(schema)))
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, FILE_MODE)
         self._file = os.fdopen(descriptor, "wb")
         self._writer: Any = None
         try:
             self._writer = pq.ParquetWriter(
-                self._file, schema, compression="zstd", encryption_properties=properties
+                self._file,
+                schema,
+                compression="zstd",
+                write_statistics=False,  # nothing reads them, and they lengthen the footer
+                encryption_properties=properties,
             )
         except BaseException:
             self.discard()

@@ -14,8 +14,8 @@ import numpy as np
 from tacit_services.agent.data.units import UnitHashes
 from tacit_services.curator.spool import Spool
 
-HASHES_IN_MEMORY = 2_000_000
-"""Distinct hashes kept before they are dealt out; merging takes a few times their 16 MB."""
+HASHES_IN_MEMORY = 500_000
+"""Distinct hashes kept before they are dealt out; merging takes a few times their 4 MB."""
 
 BUCKETS = 64
 """A bucket of a billion units takes 125 MB when it is counted; each is an open file."""
