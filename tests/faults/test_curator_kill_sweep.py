@@ -27,11 +27,11 @@ TESTER = [step.value for step in TesterStep]
 ALL = [*OWN, *TESTER]
 
 STEPS = {"sqlite": [*OWN, *TESTER[::3]], "postgresql": OWN[::2]}
-"""What the usual run kills at; the long run does at every step on both. The steps that a curator shares with an
-agent, and the tester's own, are all tried on both engines by test_kill_sweep.py."""
+"""What the usual run kills at; the long run does at every step on both. The steps that a curator shares with
+an agent, and the tester's own, are all tried on both engines by test_kill_sweep.py."""
 
 PAIRS_SAMPLED = 12
-"""One in so many pairs of the curator's own steps, on SQLite. The long run takes every ordered pair of all."""
+"""One in so many pairs of the curator's own steps, on SQLite; the long run takes every pair of all."""
 
 
 def steps_of(engine: str) -> list[str]:
