@@ -144,7 +144,7 @@ def test_a_planted_machine_path_or_host_is_seen(planted: str) -> None:
 
 def missing_pages(text: str) -> set[str]:
     """The Markdown pages that a source file names and that do not exist."""
-    named = re.findall(r"(?<![\w./])(?:[\w-]+/)*[\w-]+\.md\b", text)
+    named = re.findall(r"(?<![\w./-])(?:[\w-]+/)*[\w-]+\.md\b", text)
     bare = {page.name for page in PAGES}
     return {page for page in named if page not in bare and not (ROOT / page).exists()}
 

@@ -75,7 +75,7 @@ class CuratedDecision(CuratedSum):
     Verdict: ClassVar[type[BaseModel]] = DecisionVerdict
 
     def numbers_released(self, study: Study) -> int:
-        return 0
+        return 1
 
     def summarise(self, study: Study, table: Table) -> Any:
         units_by_owner, (units, _) = super().summarise(study, table)

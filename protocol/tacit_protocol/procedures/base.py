@@ -39,7 +39,7 @@ class Procedure(Protocol):
         """Return what one owner spends, from the study alone, before any data is touched."""
 
     def numbers_released(self, study: Study) -> int:
-        """Return how many noisy numbers one owner sends."""
+        """Return how many noisy numbers one sender sends; a decision counts as one."""
 
     def warnings(self, study: Study, units: Mapping[str, int]) -> tuple[str, ...]:
         """Say, before anything is spent, what makes the test hopeless at these numbers of units."""

@@ -38,8 +38,7 @@ def plain_words(study: Study, data_set: str, cost: Guarantee, numbers_released: 
 
 def _what_leaves(numbers_released: int, cost: Guarantee) -> str:
     # A decision counts as one number; it has no noise of its own, only a guarantee.
-    decides = numbers_released == 1 and all(isinstance(event, ApproximateEvent) for event in cost.events)
-    if decides or numbers_released == 0:
+    if numbers_released == 1 and all(isinstance(event, ApproximateEvent) for event in cost.events):
         return "one decision, yes or no, drawn with random noise"
     return f"{numbers_released} numbers, each with random noise"
 

@@ -31,7 +31,7 @@ def open_storage(engine: Engine, store: RowStore, data_sets: DataSets) -> None:
         log.info("storage_opened", files=len(files), removed=store.sweep(files), rewrapped=rewrapped)
     except StorageKeyError as error:
         store.release()
-        raise SettingsError(f"storage_keys: {error}") from None
+        raise SettingsError(f"storage_keys_file: {error}") from None
     except BaseException:
         store.release()
         raise
