@@ -9,19 +9,20 @@ from tacit_protocol.privacy.guarantee import Guarantee
 from tacit_protocol.privacy.vector import NoisyVector
 from tacit_protocol.strict import StrictModel
 
-
 UnitCount = Annotated[int, Field(ge=1, le=UNITS_MAX)]
 
 
 class Release(StrictModel):
-    """What a procedure privatised, before it is bound to a study and a party: noisy vectors, or a decision."""
+    """What a procedure privatised, not yet bound to a study and a party: noisy vectors, or a decision."""
 
     units: UnitCount
     """Number of privacy units n. Public."""
-    units_by_owner: Annotated[dict[PartyName, UnitCount], Field(max_length=OWNERS_MAX)] = {}
+    units_by_owner: Annotated[dict[PartyName, UnitCount], Field(max_length=OWNERS_MAX)] = Field(
+        default_factory=dict
+    )
     """Where a curator plays several owners' part: each one's units, which add up to ``units``. Public."""
     guarantee: Guarantee
-    vectors: Annotated[dict[str, NoisyVector], Field(max_length=64)] = {}
+    vectors: Annotated[dict[str, NoisyVector], Field(max_length=64)] = Field(default_factory=dict)
     decision: bool | None = None
     """A private decision, where nothing finer is private."""
 

@@ -130,7 +130,7 @@ def release_sums(
 def check_layout(
     vectors: Mapping[str, NoisyVector], stated: Guarantee, layout: tuple[SumPart, ...], fixed: Guarantee
 ) -> None:
-    """Raise LayoutError where ``vectors`` are not the layout's, or the stated guarantee is not the fixed one."""
+    """Raise LayoutError where ``vectors`` or the stated guarantee are not those that the study fixes."""
     if not _same_guarantee(stated, fixed):
         raise LayoutError("the release states another guarantee than the study")
     parts = {part.name: part for part in layout}

@@ -68,6 +68,6 @@ def test_every_procedure_is_registered_under_its_own_name() -> None:
 
 
 def test_an_unknown_procedure_is_refused_without_quoting_it() -> None:
-    with pytest.raises(StudyError, match="known: .*kernel_two_sample") as refused:
+    with pytest.raises(StudyError, match=r"known: .*kernel_two_sample") as refused:
         procedure_named("secret")
     assert "secret" not in str(refused.value)
