@@ -11,6 +11,7 @@ from tacit_protocol.privacy.guarantee import Budget, Guarantee
 from tacit_protocol.signing.keys import PrivateKey
 from tacit_services.agent.data.source import Columns, DataError
 from tacit_services.curator.data_sets import ConfiguredDataSet
+from tacit_services.curator.decisions import DECISIONS
 from tacit_services.curator.tables import DATA_SETS, INVITATIONS, METADATA
 from tacit_services.ledger.accounts import account_of, debit, debits_of
 from tacit_services.ledger.verification import export, verify
@@ -323,5 +324,6 @@ def test_a_start_on_another_database_touches_nothing(tmp_path: Path) -> None:
 
 def test_every_table_has_its_line() -> None:
     text = PAGE.read_text("utf-8")
+    assert DECISIONS.name in METADATA.tables
     for table in METADATA.tables:
         assert f"| `{table}` |" in text
