@@ -14,6 +14,9 @@ PIP := $(BIN)/python -m pip
 export PIP_ROOT_USER_ACTION := ignore
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
+# Two processes share the tests: most of them wait for a database, a socket or another process.
+WORKERS := -n 2 --dist worksteal
+
 # The stamps change when what is to be installed changes, and only after an install that succeeded.
 LOCK := pyproject.toml constraints.txt
 RUNTIME := $(VENV)/.installed-runtime
@@ -29,7 +32,7 @@ demo: $(RUNTIME) ## four hospitals ask one question of their real data; DEMO_FLA
 
 .PHONY: test
 test: check ## every check, then every test; TEST_FLAGS="tests/protocol -x" narrows the tests
-	$(BIN)/python -m pytest $(TEST_FLAGS)
+	$(BIN)/python -m pytest $(WORKERS) $(TEST_FLAGS)
 
 .PHONY: check
 check: $(DEVELOPMENT) ## ruff, mypy and the import contract
@@ -44,11 +47,16 @@ bench: $(DEVELOPMENT) ## speed, levels and powers (hours), load: the tables in d
 	$(BIN)/python -m benchmarks.two_sample --runs 500 --out docs/benchmarks/two-sample.md $(BENCH_FLAGS)
 	$(BIN)/python -m benchmarks.curator $(CURATOR_FLAGS)
 	$(BIN)/python -m benchmarks.joint_independence $(CURATOR_FLAGS)
+	$(BIN)/python -m benchmarks.categorical_levels $(CURATOR_FLAGS)
+	$(BIN)/python -m benchmarks.identity $(IDENTITY_FLAGS)
+	$(BIN)/python -m benchmarks.distance_correlation $(CURATOR_FLAGS)
+	$(BIN)/python -m benchmarks.p4_data_sets $(CURATOR_FLAGS)
+	$(BIN)/python -m benchmarks.two_owners
 	$(BIN)/python -m benchmarks.load
 
 .PHONY: audit
 audit: $(DEVELOPMENT) ## the adversarial searches and attacks alone, slow ones included
-	TACIT_LONG=1 $(BIN)/python -m pytest $(wildcard tests/attacks tests/audits tests/faults) $(TEST_FLAGS)
+	TACIT_LONG=1 $(BIN)/python -m pytest $(wildcard tests/attacks tests/audits tests/faults) $(WORKERS) $(TEST_FLAGS)
 
 .PHONY: lock
 lock: ## resolve the newest versions afresh and write constraints.txt

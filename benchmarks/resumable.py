@@ -1,8 +1,8 @@
 """Monte-Carlo counts that survive an interruption: every batch of runs is appended to a file as it ends.
 
 A cell is one way of drawing data; a run of it draws once and answers several questions (methods, epsilons,
-levels), each by yes or no. Run number r of a cell always has the same seed, so that a continued table is the
-table that one go would have made, but for noise that cannot be seeded.
+levels), each by yes or no, or by a number that is added up. Run number r of a cell always has the same seed,
+so that a continued table is the table that one go would have made, but for noise that cannot be seeded.
 """
 
 import argparse
@@ -20,12 +20,13 @@ from threadpoolctl import threadpool_limits
 ROUNDS = 20
 """Rounds in which all cells advance together, so that a table that was cut short is even."""
 
-Answers = Mapping[str, bool]
+Answers = Mapping[str, float]
+"""Yes or no, or a number, to every question."""
 
 
 @dataclass(frozen=True)
 class Cell:
-    """``run(number)`` draws data once and returns whether each of its questions was answered by yes."""
+    """``run(number)`` draws data once and returns the answer to each of its questions."""
 
     name: str
     runs: int
@@ -33,12 +34,12 @@ class Cell:
 
 
 class Counts:
-    """How often each question of each cell was answered by yes, in how many runs."""
+    """How often each question of each cell was answered by yes, or its numbers' sum; in how many runs."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self.runs: dict[str, int] = defaultdict(int)
-        self.hits: dict[tuple[str, str], int] = defaultdict(int)
+        self.hits: dict[tuple[str, str], float] = defaultdict(float)
         self.answered: dict[tuple[str, str], int] = defaultdict(int)
         if path.exists():
             for line in path.read_text().splitlines():
@@ -46,7 +47,7 @@ class Counts:
 
     def add(self, cell: str, first: int, answers: Sequence[Answers]) -> None:
         """Take the answers of runs ``first``, ``first`` + 1, ..., and append them to the file."""
-        hits: dict[str, list[int]] = {}
+        hits: dict[str, list[float]] = {}
         for run in answers:
             for question, yes in run.items():
                 count = hits.setdefault(question, [0, 0])
@@ -78,7 +79,7 @@ class Counts:
         whole.replace(self._path)
 
     def rate(self, cell: str, question: str) -> float | None:
-        """Return the part of yes, or None where it was never asked."""
+        """Return the part of yes or the mean of the numbers, or None where it was never asked."""
         runs = self.answered.get((cell, question), 0)
         return self.hits[cell, question] / runs if runs else None
 
@@ -135,8 +136,14 @@ def advance(cells: Sequence[Cell], counts: Counts, after_round: Callable[[], Non
         print(f"{seconds:8.1f} s of processor time  {name}")
 
 
-def main(doc: str | None, name: str, cells: Sequence[Cell], text: Callable[[Counts], str]) -> None:
-    """Read the flags, run the cells, and write the page after every round."""
+def main(
+    doc: str | None,
+    name: str,
+    cells: Sequence[Cell],
+    text: Callable[[Counts], str],
+    draw: Callable[[Counts, Path], None] | None = None,
+) -> None:
+    """Read the flags, run the cells, and write the page after every round; ``draw`` its pictures beside."""
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=float, default=1.0, help="part of every cell's runs, such as 0.02")
     parser.add_argument("--cells", default="", help="only cells whose names hold this text")
@@ -156,7 +163,10 @@ def main(doc: str | None, name: str, cells: Sequence[Cell], text: Callable[[Coun
     counts = Counts(arguments.folder / f"{name}{suffix}.jsonl")
 
     def write() -> None:
-        (arguments.folder / f"{name}.md").write_text(text(merged(arguments.folder, name)))
+        counts = merged(arguments.folder, name)
+        (arguments.folder / f"{name}.md").write_text(text(counts))
+        if draw is not None:
+            draw(counts, arguments.folder)
 
     with threadpool_limits(limits=1, user_api="blas"):
         advance(chosen, counts, write)

@@ -11,8 +11,10 @@ from tacit.configuration import AGENT_PORT, read_toml, text_field
 from tacit.errors import ResponseError
 from tacit.http import HttpRequest, check, json_object, segment
 from tacit.keys import load_key
+from tacit.results import Result, result_of
 from tacit.transport import HttpTransport, Transport
 from tacit_protocol.messages.encoding import encode_json
+from tacit_protocol.messages.study import Study
 from tacit_protocol.signing.keys import PrivateKey
 
 PAGES_MAX = 10_000
@@ -56,6 +58,22 @@ class AgentClient:
     def study(self, digest: str) -> dict[str, Any]:
         """Read one study: in plain words, its warnings, and the verdict if it is known."""
         return self._object(HttpRequest("GET", f"/v1/studies/{segment(digest)}"))
+
+    def reused_by(self, digest: str) -> list[str] | None:
+        """List the later studies that read this owner's release again, at no cost.
+
+        The agent asks the tester, whose word this is; None where it could not be asked.
+        """
+        answer = self._object(HttpRequest("GET", f"/v1/studies/{segment(digest)}/reuses"))
+        later = answer.get("reused_by")
+        return None if later is None else [str(study) for study in later]
+
+    def finding(self, digest: str) -> dict[str, Any]:
+        """Read what this agent found with another owner's release: ``study``, ``finding`` and ``found_at``.
+
+        Exact in this owner's own data: it stays here.
+        """
+        return self._object(HttpRequest("GET", f"/v1/studies/{segment(digest)}/finding"))
 
     def approve(self, digest: str) -> dict[str, Any]:
         """Approve a study: the agent spends its budget and sends the release."""
@@ -110,3 +128,16 @@ class AgentClient:
                 return items
             cursor = str(page["next"])
         raise ResponseError("the agent's list does not end")
+
+
+def finding_result(found: dict[str, Any]) -> Result:
+    """Build the typed result of a finding, as :meth:`AgentClient.finding` returns it.
+
+    Raises:
+        ResponseError: the agent's answer has not that form.
+    """
+    try:
+        study = Study.model_validate_json(encode_json(found["study"]))
+        return result_of(study, found["finding"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise ResponseError("the agent's answer is no finding") from error

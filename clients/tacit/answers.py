@@ -74,6 +74,13 @@ class OwnerState(ServiceAnswer):
     declined: bool
 
 
+class SharedRelease(ServiceAnswer):
+    """A release that two studies share: its owner's name, and the digest of the other study."""
+
+    owner: str
+    study: str
+
+
 class StudyProgress(ServiceAnswer):
     """How far the verdict's computation is: ``fraction`` in [0, 1] and what is being done."""
 
@@ -93,6 +100,10 @@ class StudySummary(ServiceAnswer):
     owners: tuple[OwnerState, ...]
     progress: StudyProgress | None = None
     warnings: tuple[str, ...] = ()
+    reuses: tuple[SharedRelease, ...] = ()
+    """Releases of earlier studies that this one reads again. The tester says so of a single study alone."""
+    reused_by: tuple[SharedRelease, ...] = ()
+    """Later studies that read a release of this one again, the newest hundred."""
 
     @property
     def running(self) -> bool:

@@ -20,12 +20,15 @@ from tacit_protocol.messages.study import (
     RESPOND_AFTER_S,
     UNITS_MAX,
     DataSetName,
+    Digest,
     Level,
     Owner,
     Party,
     PartyName,
     PublicKeyHex,
     RespondAfter,
+    SealingCertificate,
+    Seed,
     Study,
 )
 from tacit_protocol.privacy.guarantee import Budget, Guarantee
@@ -54,18 +57,26 @@ class DraftOwner(_DraftModel):
     """An owner as the analyst names it. ``key`` pins its key; otherwise the tester's list is believed.
 
     In a curated study ``data_set`` is one that the curator holds, and ``key`` the owner's key at the curator.
+    ``reuses`` is the digest of an earlier study: its release by this owner is read again, and nothing asked.
+    ``sealing`` is the certificate of an owner that receives another's release: its agent's status shows it.
     """
 
     name: PartyName
     data_set: DataSetName
     units: Annotated[int, Field(ge=1, le=UNITS_MAX)] | None = None
     key: PublicKeyHex | None = None
+    columns: tuple[ColumnName, ...] | None = None
+    reuses: Digest | None = None
+    sealing: SealingCertificate | None = None
 
 
 class StudyDraft(_DraftModel):
     """A study as an analyst writes it.
 
     ``curator`` names who holds the owners' data and answers for them all; ``curator_key`` pins its key.
+    ``alignment`` is the digest that two owners of different columns found by `tacit data align`.
+    ``seed`` fixes public choices. Left out it is fresh, or that of the first study that an owner reuses, so
+    that features drawn from it are the same.
     """
 
     title: Annotated[str, Field(min_length=1, max_length=200)]
@@ -76,11 +87,18 @@ class StudyDraft(_DraftModel):
     curator: PartyName | None = None
     curator_key: PublicKeyHex | None = None
     unit_column: ColumnName | None = None
+    alignment: Digest | None = None
     epsilon: Annotated[float, Field(gt=0)]
     delta: Annotated[float, Field(ge=0, lt=1)]
     level: Level = 0.05
     open_for_hours: Annotated[float, Field(gt=0, le=HOURS_MAX)] = 168.0
     respond_after_s: RespondAfter = RESPOND_AFTER_S
+    seed: Seed | None = None
+
+    @property
+    def reuses(self) -> str | None:
+        """The first earlier study that an owner reuses, or None."""
+        return next((owner.reuses for owner in self.owners if owner.reuses is not None), None)
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> Self:
@@ -125,6 +143,7 @@ class StudyDraft(_DraftModel):
                 parameters=self.parameters,
                 domain=Domain(columns=self.columns),
                 unit_column=self.unit_column,
+                alignment=self.alignment,
                 owners=tuple(self._owner(owner, enrolled) for owner in self.owners),
                 curator=self._curator(enrolled),
                 tester=tester,
@@ -134,7 +153,7 @@ class StudyDraft(_DraftModel):
                 created_at=now,
                 deadline=now + max(1, round(self.open_for_hours * 3600)),
                 respond_after_s=self.respond_after_s,
-                seed=secrets.token_hex(16),
+                seed=self.seed or secrets.token_hex(16),
             )
         except ValidationError as error:
             reason = error.errors(include_url=False)[0]["msg"].removeprefix("Value error, ")
@@ -147,7 +166,15 @@ class StudyDraft(_DraftModel):
             key = owner.key
         else:
             key = _key(owner.name, owner.key, enrolled.owners, "owner")
-        return Owner(name=owner.name, key=key, data_set=owner.data_set, units=owner.units)
+        return Owner(
+            name=owner.name,
+            key=key,
+            data_set=owner.data_set,
+            units=owner.units,
+            columns=owner.columns,
+            reuses=owner.reuses,
+            sealing=owner.sealing,
+        )
 
     def _curator(self, enrolled: EnrolledKeys) -> Party | None:
         if self.curator is None:
@@ -186,14 +213,14 @@ def prepare(study: Study) -> PreparedStudy:
     Raises:
         StudyRefusedError: the procedure does not take the study as written.
     """
-    from tacit_protocol.procedures.base import StudyError  # noqa: PLC0415 (statistics load when needed)
+    from tacit_protocol.procedures.base import StudyError, check_study  # noqa: PLC0415 (statistics load when needed)
     from tacit_protocol.procedures.registry import procedure_named  # noqa: PLC0415
 
     units = {owner.name: owner.units for owner in study.owners if owner.units is not None}
     declared = len(units) == len(study.owners)
     try:
         procedure = procedure_named(study.procedure)
-        procedure.check(study)
+        check_study(procedure, study)
         payload = encode(study)
         return PreparedStudy(
             study=study,

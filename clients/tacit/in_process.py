@@ -90,6 +90,7 @@ def local_study(
     alpha: float,
     seed: str,
     curated: bool = False,
+    columns: Sequence[tuple[str, ...] | None] | None = None,
 ) -> Study:
     """Build a study for this process alone: its parties' keys sign nothing.
 
@@ -103,6 +104,7 @@ def local_study(
         alpha: level of the test.
         seed: public randomness, 32 hexadecimal digits.
         curated: whether a curator holds the owners' data.
+        columns: each owner's columns; by default every owner holds all of them.
 
     Raises:
         InputError: the parts do not make a study; the message says what to change.
@@ -113,7 +115,10 @@ def local_study(
             procedure=procedure,
             parameters={key: value for key, value in parameters.items() if value is not None},
             domain=domain,
-            owners=tuple(Owner(name=name, key=_no_key(name), data_set="local") for name in names),
+            owners=tuple(
+                Owner(name=name, key=_no_key(name), data_set="local", columns=held)
+                for name, held in zip(names, columns or [None] * len(names), strict=True)
+            ),
             curator=_party(CURATOR) if curated else None,
             tester=_party("local.tester"),
             analyst=_party("local.analyst"),

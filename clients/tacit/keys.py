@@ -14,6 +14,9 @@ KEY_MODE = 0o600
 STORAGE_KEY_BYTES = 32
 """AES-256."""
 
+UNIT_KEY_BYTES = 32
+"""HMAC-SHA256's own size."""
+
 
 def load_key(path: Path) -> PrivateKey:
     """Read a private key (PEM).
@@ -48,6 +51,15 @@ def create_storage_key(path: Path) -> None:
         ConfigurationError: the file exists already (a key is never overwritten) or cannot be written.
     """
     _write_secret(path, secrets.token_hex(STORAGE_KEY_BYTES).encode() + b"\n")
+
+
+def create_unit_key(path: Path) -> None:
+    """Draw a key for two owners to align their units by; to a new file of mode 0600, in hexadecimal.
+
+    Raises:
+        ConfigurationError: the file exists already (a key is never overwritten) or cannot be written.
+    """
+    _write_secret(path, secrets.token_hex(UNIT_KEY_BYTES).encode() + b"\n")
 
 
 def readable_by_others(path: Path) -> bool:

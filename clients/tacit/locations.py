@@ -26,7 +26,7 @@ from tacit_protocol.features.public_rows import PublicRows, pool, split_rows
 from tacit_protocol.privacy.events import GaussianEvent
 from tacit_protocol.privacy.gaussian_sums import SensitivityError, gaussian_guarantee
 from tacit_protocol.privacy.guarantee import Budget
-from tacit_protocol.procedures import kernel_two_sample
+from tacit_protocol.procedures import kernel_two_sample_plan
 from tacit_protocol.statistics import curated_choice
 
 NUMBERS_TRIED: Mapping[str, tuple[int, ...]] = {"me": (1, 3, 10), "scf": (2, 6, 20)}
@@ -249,7 +249,7 @@ def _planned_test(
         raise InputError(f"epsilon and delta: {error}") from error
     multiplier = next(e.noise_multiplier for e in guarantee.events if isinstance(e, GaussianEvent))
     x, y = sizes
-    share = curated_choice.MEAN_SHARE if setting == "curator" else kernel_two_sample.MEAN_SHARE
+    share = curated_choice.MEAN_SHARE if setting == "curator" else kernel_two_sample_plan.MEAN_SHARE
     mean, moment = multiplier / math.sqrt(share), multiplier / math.sqrt(1 - share)
     if setting == "curator":
         # One draw on the difference, and one on the second moment of both samples together.

@@ -139,6 +139,9 @@ def prepare_study(session: Session, draft: StudyDraft) -> Operation[PreparedStud
     analyst = next((p for p in enrolled if p.key == own_key and p.role == "analyst"), None)
     if analyst is None:
         raise InputError("your key is not enrolled as an analyst: enrol it with an invitation first")
+    if draft.seed is None and draft.reuses is not None:
+        earlier = yield from study(session, draft.reuses)
+        draft = draft.model_copy(update={"seed": earlier.seed})
     owners, curators = (
         {party.name: party.key for party in enrolled if party.role == role} for role in ("owner", "curator")
     )

@@ -1,8 +1,9 @@
 """Verifies a transcript: recomputes everything that a verdict rests on, trusting nobody.
 
 The steps, each with its own failure: read the transcript; the study and its analyst's signature; each
-release, its owner's signature and its fit; the verdict and the tester's signature; that the verdict lists
-exactly these releases; and, for a completed study, the result itself.
+release, its owner's signature and its fit; each release that is read again, with the study that it was made
+for; the verdict and the tester's signature; that the verdict lists exactly these releases; and, for a
+completed study, the result itself.
 """
 
 import json
@@ -14,11 +15,28 @@ from pydantic import BaseModel
 
 from tacit_protocol.messages.encoding import MessageError, decode, encode
 from tacit_protocol.messages.release import Release, ReleaseMessage
-from tacit_protocol.messages.study import Study
+from tacit_protocol.messages.study import Owner, Study
 from tacit_protocol.messages.transcript import TRANSCRIPT_BYTES_MAX, Transcript
 from tacit_protocol.messages.verdict import VerdictMessage
-from tacit_protocol.procedures.base import Procedure, Progress, ReleaseError, StudyError, check_release
+from tacit_protocol.procedures.base import (
+    Procedure,
+    Progress,
+    ReleaseError,
+    StudyError,
+    check_release,
+    check_study,
+    reread,
+)
 from tacit_protocol.procedures.registry import procedure_named
+from tacit_protocol.procedures.relay import (
+    OwnAnswer,
+    Relay,
+    check_answer,
+    conclude,
+    read_answer,
+    relay_of,
+    require_received,
+)
 from tacit_protocol.signing.envelope import (
     RELEASE_TYPE,
     STUDY_TYPE,
@@ -33,7 +51,7 @@ TOLERANCE = 1e-9
 """Relative difference allowed between a result's number and its recomputation: another machine's linear
 algebra differs in the last bits."""
 
-Step = Literal["transcript", "study", "release", "verdict", "roster", "result"]
+Step = Literal["transcript", "study", "release", "reuse", "verdict", "roster", "result"]
 
 Message = TypeVar("Message", bound=BaseModel)
 
@@ -56,7 +74,9 @@ class VerifiedTranscript:
     study: Study
     study_digest: str
     releases: dict[str, Release]
+    """By owner, as this study reads them: reused ones among them, sealed ones not."""
     release_digests: dict[str, str]
+    """Of what each owner signed; of a reused release, what it signed for the earlier study."""
     verdict: VerdictMessage
     result: BaseModel | None
     """The verdict as recomputed here; None where the study ended without a result."""
@@ -81,58 +101,128 @@ def verify_transcript(
     except MessageError as error:
         raise VerificationError("transcript", str(error)) from None
     study, study_digest = _verify_study(transcript, tester_key)
-    releases, digests = _verify_releases(transcript, study, study_digest)
+    releases, digests, units = _verify_releases(transcript, study, study_digest)
+    _verify_reused(transcript, study, releases, digests)
     verdict = _verify_verdict(transcript, study, study_digest)
     _verify_roster(study, verdict, digests)
     result = None
     if verdict.outcome == "completed":
-        result = _verify_result(study, releases, verdict, progress)
+        result = _verify_result(study, releases, units, verdict, progress)
     return VerifiedTranscript(study, study_digest, releases, digests, verdict, result)
 
 
 def _verify_study(transcript: Transcript, tester_key: str | None) -> tuple[Study, str]:
-    envelope = transcript.study.encode("utf-8")
+    study, study_digest = _open_study("study", transcript.study)
+    if tester_key is not None and study.tester.key != tester_key:
+        raise VerificationError("study", "it names another tester than the one expected")
+    _check_study("study", study)
+    return study, study_digest
+
+
+def _open_study(step: Step, text: str) -> tuple[Study, str]:
+    """Read a study that its analyst signed; returns it and its digest."""
+    envelope = text.encode("utf-8")
     try:
         # The analyst's key stands in the study itself, so the envelope says which key to begin with.
         payload = open_envelope(envelope, STUDY_TYPE, peek_key_id(envelope))
     except EnvelopeError as error:
-        raise VerificationError("study", str(error)) from None
-    study = _read("study", Study, payload)
+        raise VerificationError(step, str(error)) from None
+    study = _read(step, Study, payload)
     if study.analyst.key != peek_key_id(envelope):
-        raise VerificationError("study", "it is signed by another key than its analyst's")
-    if tester_key is not None and study.tester.key != tester_key:
-        raise VerificationError("study", "it names another tester than the one expected")
-    try:
-        procedure_named(study.procedure).check(study)
-    except StudyError as error:
-        raise VerificationError("study", str(error)) from None
+        raise VerificationError(step, "the study is signed by another key than its analyst's")
     return study, digest(payload)
+
+
+def _check_study(step: Step, study: Study) -> Procedure:
+    try:
+        procedure = procedure_named(study.procedure)
+        check_study(procedure, study)
+    except StudyError as error:
+        raise VerificationError(step, str(error)) from None
+    return procedure
 
 
 def _verify_releases(
     transcript: Transcript, study: Study, study_digest: str
-) -> tuple[dict[str, Release], dict[str, str]]:
+) -> tuple[dict[str, Release], dict[str, str], dict[str, int]]:
+    """Return the releases, and the digest and the units of every answer, by owner."""
     keys = {party.name: party.key for party in study.senders}
     strangers = sorted(set(transcript.releases) - set(keys))
     if strangers:
         raise VerificationError("release", "the study's roster does not name this owner", strangers[0])
     procedure = procedure_named(study.procedure)
-    releases, digests = {}, {}
+    relay = relay_of(procedure, study)
+    answers = {}
     for name, text in transcript.releases.items():
-        payload = _open("release", text, RELEASE_TYPE, keys[name], name)
-        message = _read("release", ReleaseMessage, payload, name)
-        if (message.study, message.party) != (study_digest, name):
-            raise VerificationError("release", "it was made for another study or owner", name)
-        _check_release(procedure, study, message.release, name)
-        releases[name], digests[name] = message.release, digest(payload)
-    return releases, digests
+        answers[name] = _read_answer(relay, text, study_digest, name, keys[name])
+    digests = {name: answer.digest for name, answer in answers.items()}
+    sent = None if relay is None else digests.get(relay.sender.name)
+    for name, answer in answers.items():
+        try:
+            check_answer(procedure, study, answer)
+            require_received(relay, sent, answer)
+        except ReleaseError as error:
+            raise VerificationError("release", str(error), name) from None
+    releases = {name: a.release for name, a in answers.items() if a.release is not None}
+    return releases, digests, {name: answer.units for name, answer in answers.items()}
 
 
-def _check_release(procedure: Procedure, study: Study, release: Release, name: str) -> None:
+def _read_answer(relay: Relay | None, text: str, study_digest: str, name: str, key: str) -> OwnAnswer:
+    try:
+        answer = read_answer(relay, text.encode("utf-8"), name, key)
+    except (EnvelopeError, MessageError) as error:
+        raise VerificationError("release", str(error), name) from None
+    if (answer.study, answer.party) != (study_digest, name):
+        raise VerificationError("release", "it was made for another study or owner", name)
+    return answer
+
+
+def _verify_reused(
+    transcript: Transcript, study: Study, releases: dict[str, Release], digests: dict[str, str]
+) -> None:
+    """Check the releases that are read again, and add what this study reads in them, and their digests."""
+    if set(transcript.reused) != {owner.name for owner in study.reusing}:
+        raise VerificationError("reuse", "it holds other earlier releases than the study names")
+    if set(transcript.sources) != {owner.reuses for owner in study.reusing}:
+        raise VerificationError("reuse", "it holds other earlier studies than the study names")
+    sources = {named: _verify_source(named, text) for named, text in transcript.sources.items()}
+    procedure = procedure_named(study.procedure)
+    for owner in study.reusing:
+        source_digest, text = str(owner.reuses), transcript.reused[owner.name]
+        source, source_procedure = sources[source_digest]
+        release, digests[owner.name] = _open_release("reuse", text, source_digest, owner.name, owner.key)
+        _check_release("reuse", source_procedure, source, release, owner.name)
+        releases[owner.name] = _reread(procedure, study, owner, source, release)
+
+
+def _verify_source(named: str, text: str) -> tuple[Study, Procedure]:
+    source, source_digest = _open_study("reuse", text)
+    if source_digest != named:
+        raise VerificationError("reuse", "an earlier study is not the one that its digest names")
+    return source, _check_study("reuse", source)
+
+
+def _reread(procedure: Procedure, study: Study, owner: Owner, source: Study, release: Release) -> Release:
+    try:
+        return reread(procedure, study, owner, source, release)
+    except StudyError as error:
+        raise VerificationError("reuse", str(error), owner.name) from None
+
+
+def _open_release(step: Step, text: str, study_digest: str, name: str, key: str) -> tuple[Release, str]:
+    """Read what an owner signed for a study; returns the release and the digest of what was signed."""
+    payload = _open(step, text, RELEASE_TYPE, key, name)
+    message = _read(step, ReleaseMessage, payload, name)
+    if (message.study, message.party) != (study_digest, name):
+        raise VerificationError(step, "it was made for another study or owner", name)
+    return message.release, digest(payload)
+
+
+def _check_release(step: Step, procedure: Procedure, study: Study, release: Release, name: str) -> None:
     try:
         check_release(procedure, study, release)
     except ReleaseError as error:
-        raise VerificationError("release", str(error), name) from None
+        raise VerificationError(step, str(error), name) from None
 
 
 def _verify_verdict(transcript: Transcript, study: Study, study_digest: str) -> VerdictMessage:
@@ -159,10 +249,14 @@ def _verify_roster(study: Study, verdict: VerdictMessage, digests: dict[str, str
 
 
 def _verify_result(
-    study: Study, releases: dict[str, Release], verdict: VerdictMessage, progress: Progress | None
+    study: Study,
+    releases: dict[str, Release],
+    units: dict[str, int],
+    verdict: VerdictMessage,
+    progress: Progress | None,
 ) -> BaseModel:
     try:
-        recomputed = procedure_named(study.procedure).assemble(study, releases, progress)
+        recomputed = conclude(procedure_named(study.procedure), study, releases, units, progress)
         own = json.loads(encode(recomputed))
     except (ValueError, ArithmeticError):
         raise VerificationError("result", "it cannot be recomputed from these releases") from None

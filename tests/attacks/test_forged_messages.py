@@ -14,6 +14,7 @@ from tacit_protocol.domain.columns import CategoricalColumn, Domain, NumericColu
 from tacit_protocol.messages.encoding import encode, encode_json
 from tacit_protocol.messages.study import Party, Study
 from tacit_protocol.messages.verdict import VerdictMessage
+from tacit_protocol.procedures import relay as relay_module
 from tacit_protocol.signing import envelope as envelope_module
 from tacit_protocol.signing.envelope import (
     CANCELLATION_TYPE,
@@ -59,7 +60,7 @@ def payloads_are_not_parsed(monkeypatch: pytest.MonkeyPatch) -> Callable[[], Non
         raise AssertionError("a payload was parsed before its signature was checked")
 
     def forbid() -> None:
-        for module in (intake_module, agent_module, answers_module, studies_module):
+        for module in (intake_module, agent_module, answers_module, relay_module, studies_module):
             monkeypatch.setattr(module, "decode", parsed)
 
     return forbid
@@ -136,7 +137,11 @@ def test_an_agent_that_skipped_the_signature_would_be_caught(make_agent: MakeAge
         "payload = __import__('base64').b64decode(__import__('json').loads(envelope)['payload'])",
     )
     intake = mistaken.Intake(
-        attacked.agent.settings, attacked.agent.key.public_hex, attacked.agent.intake._policy, {}
+        attacked.agent.settings,
+        attacked.agent.key.public_hex,
+        attacked.agent.intake._policy,
+        {},
+        lambda *_: None,
     )
     wrong = _with(envelope, sig=bytes(64))
     assert intake.authenticate(named, wrong) == study  # let through: at_the_agent would fail
@@ -401,7 +406,8 @@ def test_an_envelope_reader_that_ignored_the_signature_would_be_caught(
     mistaken = with_mistake(
         envelope_module, "verify_signature(public_hex, signature, _encoding(payload, payload_type))", "pass"
     )
-    monkeypatch.setattr(answers_module, "open_envelope", mistaken.open_envelope)
+    for module in (answers_module, relay_module):
+        monkeypatch.setattr(module, "open_envelope", mistaken.open_envelope)
     with pytest.raises(pytest.fail.Exception, match="DID NOT RAISE"):
         refused_by_the_tester(federation, answers, study, flipped, take)
 
@@ -423,7 +429,8 @@ def test_a_tester_that_parsed_before_it_checked_would_be_caught(
         answers_module.decode(Study, envelope)
         return genuine(envelope, *rest)
 
-    monkeypatch.setattr(answers_module, "open_envelope", parsed_first)
+    for module in (answers_module, relay_module):
+        monkeypatch.setattr(module, "open_envelope", parsed_first)
     with pytest.raises(AssertionError, match="before its signature"):
         refused_by_the_tester(federation, answers, study, flipped, take)
 

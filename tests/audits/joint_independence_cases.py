@@ -92,6 +92,11 @@ CASES = {
     ),
     "2 variables, units of 4 rows": case(study(domain(2), {"bandwidth": NARROW}, 1.0), rows=4, reached=0.8),
     "3 variables": case(study(domain(3), {"bandwidth": NARROW}, 1.0), reached=0.5),
+    "2 variables, distances": case(study(domain(2), {"kernel": "distance"}, 1.0), reached=0.8),
+    "3 variables, distances": case(study(domain(3), {"kernel": "distance"}, 1.0), reached=0.5),
+    "2 categories, distances": case(
+        study(domain(2, categories=True), {"kernel": "distance"}, 1.0), reached=0.8
+    ),
     "2 groups of 2": case(
         study(domain(4), {"bandwidth": NARROW, "groups": [["x0", "x1"], ["x2", "x3"]]}, 1.0), reached=0.8
     ),

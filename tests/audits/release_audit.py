@@ -20,7 +20,7 @@ from tacit_protocol.domain.columns import Domain
 from tacit_protocol.domain.table import EncodedChunk
 from tacit_protocol.messages.release import Release
 from tacit_protocol.messages.study import Study
-from tacit_protocol.privacy.events import GaussianEvent, LaplaceEvent
+from tacit_protocol.privacy.events import ApproximateEvent, GaussianEvent, LaplaceEvent
 from tacit_protocol.privacy.noise import NoiseSource
 from tacit_protocol.privacy.permutation_test import decision_xi
 from tacit_protocol.procedures.registry import procedure_named
@@ -131,10 +131,13 @@ def promised(one: Release) -> Moved:
 
     Of a decision, the pure epsilon that it stands for.
     """
-    if one.decision is not None:
+    if one.decision is not None and not one.vectors:
         return Moved(0.0, decision_xi(one.guarantee.budget))
     events = one.guarantee.events
     gaussian = sum(e.noise_multiplier**-2 for e in events if isinstance(e, GaussianEvent))
+    if one.decision is not None:
+        # Numbers and a decision, each with its own part of epsilon; the decision is pure.
+        return Moved(math.sqrt(gaussian), sum(e.epsilon for e in events if isinstance(e, ApproximateEvent)))
     laplace = sum(1 / e.noise_multiplier for e in events if isinstance(e, LaplaceEvent))
     return Moved(math.sqrt(gaussian), laplace)
 
@@ -145,7 +148,9 @@ def largest_move(case: ReleaseCase) -> tuple[Moved, Moved]:
     allowed = Moved(0.0, 0.0)
     for index in range(case.tables):
         one, two = (release(case.study, table) for table in case.neighbours(index))
-        moved = moved_in_noise(one, two) if one.decision is None else moved_in_decision(case, index)
+        moved = moved_in_noise(one, two)
+        if one.decision is not None:
+            moved = Moved(moved.gaussian, moved_in_decision(case, index).laplace)
         gaussian, laplace = max(gaussian, moved.gaussian), max(laplace, moved.laplace)
         allowed = promised(one)
     return Moved(gaussian, laplace), allowed
@@ -153,7 +158,10 @@ def largest_move(case: ReleaseCase) -> tuple[Moved, Moved]:
 
 def moved_in_decision(case: ReleaseCase, index: int) -> Moved:
     """Distance of the integers behind two decisions, in Laplace scales."""
-    (one,), (two,) = (recorded(case.study, table) for table in case.neighbours(index))
+    (one,), (two,) = (
+        [call for call in recorded(case.study, table) if call.mechanism == "laplace"]
+        for table in case.neighbours(index)
+    )
     assert (one.mechanism, one.scale) == (two.mechanism, two.scale) == ("laplace", one.scale)
     return Moved(0.0, threshold_move(one.values, two.values, one.scale))
 

@@ -14,7 +14,7 @@ from release_audit import ReleaseCase, largest_move, moved_in_noise, promised, r
 
 from tacit_protocol.features.column_wise import ColumnWise
 from tacit_protocol.features.moment_release import MomentShares
-from tacit_protocol.procedures import kernel_two_sample
+from tacit_protocol.procedures import kernel_two_sample_plan
 from tacit_protocol.procedures.registry import PROCEDURES
 
 KERNEL = AUDITED["kernel_two_sample"]
@@ -76,7 +76,7 @@ def test_a_diameter_a_tenth_too_small_is_caught(monkeypatch: pytest.MonkeyPatch)
 def test_noise_on_second_moments_that_forgets_the_mean_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each part calibrated to the whole mu, as if the other were not released."""
     asked = ALL["ME, narrow"]
-    monkeypatch.setattr(kernel_two_sample, "MomentShares", lambda *_: MomentShares(1.0, 1.0))
+    monkeypatch.setattr(kernel_two_sample_plan, "MomentShares", lambda *_: MomentShares(1.0, 1.0))
     unit, other = worst_units("ME, narrow", 1)
     others = others_of(asked, 0, 10)
     one = release(asked, one_row_units(asked.domain, others, unit))

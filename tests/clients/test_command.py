@@ -198,6 +198,33 @@ def test_a_study_can_be_written_in_flags(tacit: Run, at_tester: Any) -> None:
     assert json.loads(out)["units_declared"] is False
 
 
+SCREENING = (
+    *("study", "create", "screening", "--epsilon", "4", "--delta", "1e-5"),
+    *("--column", "age:0:120", "--column", "dose:0:1", "--column", "sex=F,M", "--column", "score:0:10"),
+    *("--owner", "north/patients:30000=age,dose,sex", "--owner", "south/patients:30000=score"),
+)
+
+
+def test_a_screening_is_asked_for_by_name(tacit: Run, at_tester: Any) -> None:
+    code, out, err = tacit(*SCREENING, "--dry-run")
+    assert code == 0, err
+    assert "Which of one owner's columns depend on another's outcome?" in out
+    assert "3 columns of north against score of south; false discovery rate at most 0.05" in out
+    assert "Nothing was sent" in out
+    assert at_tester.envelopes == {}
+    assert tacit(*SCREENING, "--title", "Score?")[0] == 0
+    assert len(at_tester.envelopes) == 1
+    few = tacit(*(word.replace(":30000", ":100") for word in SCREENING))
+    assert few[0] == 1
+    assert "Hopeless" in few[1]
+
+
+def test_a_procedure_is_named_once(tacit: Run, at_tester: Any) -> None:
+    code, _, err = tacit(*SCREENING, "--procedure", "quick")
+    assert code == 2
+    assert "named twice" in err
+
+
 def test_a_file_and_flags_are_not_mixed(tacit: Run, at_tester: Any, draft_file: Path) -> None:
     assert tacit("study", "create", str(draft_file), "--epsilon", "2")[0] == 2
 
@@ -206,12 +233,13 @@ def test_flags_are_read_strictly() -> None:
     assert parse_column("a:b:0:1")["name"] == "a:b"
     assert parse_column("sex=F,M")["levels"] == ["F", "M"]
     assert parse_owner("north/patients:30") == {"name": "north", "data_set": "patients", "units": 30}
+    assert parse_owner("north/patients@ab=age,sex")["columns"] == ["age", "sex"]
     assert parse_parameter("features=me") == ("features", "me")
     assert parse_parameter("n_features=5") == ("n_features", 5)
     for wrong in ("age", "age:0", "age:a:b", "=F"):
         with pytest.raises(InputError, match="--column"):
             parse_column(wrong)
-    for wrong in ("north", "north/patients:many"):
+    for wrong in ("north", "north/patients:many", "north/patients="):
         with pytest.raises(InputError, match="--owner"):
             parse_owner(wrong)
 

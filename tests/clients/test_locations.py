@@ -24,7 +24,7 @@ from tacit.locations import _planned_test
 from tacit_protocol.domain.table import PooledTable, Table
 from tacit_protocol.features.kernels import ProductKernel
 from tacit_protocol.privacy.noise import OpenDPNoise
-from tacit_protocol.procedures.kernel_two_sample import KernelTwoSampleParameters
+from tacit_protocol.procedures.kernel_two_sample_plan import KernelTwoSampleParameters
 from tacit_protocol.procedures.registry import procedure_named
 
 PLAN: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-5, "n": 400, "seed": 1, "starts": 2}

@@ -16,7 +16,7 @@ from tacit.demo import COLUMNS, HOSPITALS
 from tacit.errors import ProblemError
 from tacit.federation import LocalFederation, OwnerSetup
 from tacit.local_curator import CuratedOwnerSetup, LocalCurator
-from tacit.results import DecisionResult, TwoSampleResult
+from tacit.results import CuratedDistanceCorrelationResult, DecisionResult, TwoSampleResult
 
 EPSILON, DELTA = 2.0, 1e-5
 INDEPENDENCE_EPSILON = 8.0
@@ -226,6 +226,37 @@ def test_columns_of_the_health_insurance_experiment_are_not_jointly_independent(
         assert debits(curator, site) == [(digest, 8_000_000)]
     transcript = json.loads(analyst.transcript(digest))
     assert set(transcript["releases"]) == {"curator"}
+
+
+# 19 noise scales lie between the statistic and every permuted one: the chance that noise makes up for what is
+# left after the permuted ones' own is below 1e-7. The covariance's root is 20 standard deviations from 0.
+def test_visits_depend_on_chronic_diseases_and_the_curator_says_how_strongly(
+    curator: LocalCurator, analyst: Client
+) -> None:
+    digest = analyst.create_study(
+        asked(curator, SITES)
+        | {
+            "title": "How strongly do visits depend on chronic diseases?",
+            "procedure": "curated_distance_correlation",
+            "columns": [column for column in HEALTH_COLUMNS if column["name"] != "lncoins"],
+            "epsilon": INDEPENDENCE_EPSILON,
+            "parameters": {"permutations": 499, "test_share": 0.6},
+        }
+    )
+    result = analyst.wait_for_verdict(digest, PATIENCE_S).result
+    assert isinstance(result, CuratedDistanceCorrelationResult)
+    assert result.reject
+    assert dict(result.n) == {"site-a": 1010, "site-b": 1009}
+    # The units' own value, without privacy, is .2213.
+    assert result.held_interval is not None
+    assert result.interval is not None
+    assert result.distance_correlation == pytest.approx(0.2213, abs=0.1)
+    release = analyst.verify(digest).releases["curator"]
+    assert (len(release.vectors), release.decision) == (3, True)
+    for site in SITES:
+        assert (digest, 8_000_000) in debits(curator, site)
+    with curator.owner_client("site-a") as client:
+        assert "3 numbers, each with random noise, and one decision" in client.study(digest)["plain_words"]
 
 
 # 32 noise scales lie between the statistic and every permuted one.

@@ -30,9 +30,9 @@ from hypothesis.stateful import (
 from long_runs import LONG, choose
 from simulation import OWNERS, Fault, SimulatedKillError, Simulation
 
-from tacit_protocol.messages.release import Release
 from tacit_protocol.messages.study import Study
 from tacit_protocol.procedures import registry
+from tacit_protocol.procedures.relay import OwnAnswer
 from tacit_services.agent import outbox
 from tacit_services.agent import participant as agent_module
 from tacit_services.agent import releases as releases_module
@@ -242,14 +242,19 @@ def encode_releases_again(patch: pytest.MonkeyPatch) -> None:
 
 
 def exchange_releases(patch: pytest.MonkeyPatch) -> None:
-    genuine = Worker._releases
+    genuine = Worker._answers
 
-    def exchanged(self: Worker, name: str, study: Study) -> dict[str, Release]:
-        releases = genuine(self, name, study)
-        order = sorted(releases, key=lambda owner: releases[owner].vectors["sum"].values)
-        return {owner.name: releases[other] for owner, other in zip(study.owners, order, strict=True)}
+    def exchanged(self: Worker, name: str, study: Study) -> dict[str, OwnAnswer]:
+        answers = genuine(self, name, study)
+        order = sorted(answers, key=lambda owner: _sum_in(answers[owner]))
+        return {owner.name: answers[other] for owner, other in zip(study.owners, order, strict=True)}
 
-    patch.setattr(Worker, "_releases", exchanged)
+    patch.setattr(Worker, "_answers", exchanged)
+
+
+def _sum_in(answer: OwnAnswer) -> int:
+    assert answer.release is not None
+    return answer.release.vectors["sum"].values[0]
 
 
 @pytest.mark.parametrize(

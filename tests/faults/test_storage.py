@@ -363,7 +363,22 @@ def kill_server_of(connection: sa.Connection) -> None:
     """Kill the server process of this connection: PostgreSQL then ends every other and recovers, as after a
     power cut."""
     pid = connection.exec_driver_sql("SELECT pg_backend_pid()").scalar_one()
-    os.kill(int(pid), signal.SIGKILL)
+    url = connection.engine.url.set(drivername="postgresql").render_as_string(hide_password=False)
+    # Until the server has noticed it takes connections still: another one tells when it has.
+    with psycopg.connect(url, autocommit=True) as witness:
+        os.kill(int(pid), signal.SIGKILL)
+        wait_for_the_end_of(witness)
+
+
+def wait_for_the_end_of(witness: psycopg.Connection) -> None:
+    until = time.monotonic() + RESTART_S_MAX
+    while True:
+        try:
+            witness.execute("SELECT 1")
+        except psycopg.OperationalError:
+            return
+        assert time.monotonic() < until, "PostgreSQL did not notice"
+        time.sleep(0.01)  # between two questions
 
 
 def wait_for_server(url: str) -> None:

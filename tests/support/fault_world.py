@@ -21,7 +21,7 @@ from tacit_protocol.messages.study import Owner, Party, Study
 from tacit_protocol.privacy.accounting import compose_epsilon_micro
 from tacit_protocol.privacy.events import MechanismEvent
 from tacit_protocol.privacy.guarantee import Budget
-from tacit_protocol.procedures.base import Progress
+from tacit_protocol.procedures.base import Progress, StudyError
 from tacit_protocol.signing.envelope import STUDY_TYPE, digest, seal
 from tacit_protocol.signing.keys import PrivateKey
 from tacit_protocol.strict import StrictModel
@@ -72,6 +72,11 @@ class PooledSum(FakeSum):
 
     name: ClassVar[str] = "pooled_sum"
     Verdict: ClassVar[type[BaseModel]] = PooledVerdict
+
+    def reread(self, study: Study, owner: Owner, source: Study, release: Release) -> Release:
+        if source.domain != study.domain:
+            raise StudyError("the reused release was made for other columns")
+        return release
 
     def assemble(
         self, study: Study, releases: Mapping[str, Release], progress: Progress | None = None

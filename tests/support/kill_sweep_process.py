@@ -297,8 +297,11 @@ class Sweep:
             engine = create_engine(url)
 
             def clear(connection: sa.Connection, metadata: list[sa.MetaData] = metadata) -> None:
+                # A curator's database has not all of the tables that an agent's has.
+                existing = sa.inspect(connection).get_table_names()
                 for table in (table for tables in metadata for table in reversed(tables.sorted_tables)):
-                    connection.execute(table.delete())
+                    if table.name in existing:
+                        connection.execute(table.delete())
                 (self.enrol if TESTER_TABLES in metadata else self.reset_party)(connection)
 
             run_transaction(engine, clear)

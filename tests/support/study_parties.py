@@ -72,6 +72,11 @@ class MeanProcedure:
         if set(release.vectors) != {"mean"} or len(release.vectors["mean"].values) != 1:
             raise ReleaseError("a release holds one number")
 
+    def reread(self, study: Study, owner: Owner, source: Study, release: Release) -> Release:
+        if source.domain != study.domain:
+            raise StudyError("the reused release was made for other columns")
+        return release
+
     def assemble(
         self, study: Study, releases: Mapping[str, Release], progress: Progress | None = None
     ) -> MeanVerdict:
@@ -113,6 +118,11 @@ class Parties:
             "seed": "0" * 32,
         }
         return Study(**(plain | changes))
+
+    def owner(self, name: str, /, **changes: Any) -> Owner:
+        """Return an owner as a study names it."""
+        plain = {"name": name, "key": self.owners[name].public_hex, "data_set": "patients"}
+        return Owner(**(plain | changes))
 
     def sealed_study(self, **changes: Any) -> tuple[str, bytes]:
         """Return a study's digest and its envelope."""

@@ -163,6 +163,63 @@ def inbox(
     )
 
 
+@app.command("reuses")
+def reuses(digest: Digest, config: AgentFile = AGENT_FILE, as_json: Json = False) -> None:
+    """Ask the tester which later studies read this owner's release again. They cost nothing."""
+    from tacit.command.connect import agent_client, whole_digest
+    from tacit.command.output import lines, print_json
+
+    with agent_client(config) as client:
+        whole = whole_digest(digest, [study["digest"] for study in client.studies()])
+        later = client.reused_by(whole)
+    if as_json:
+        print_json({"digest": whole, "reused_by": later})
+        return
+    if later is None:
+        lines("The tester could not be asked.")
+        return
+    lines(*(f"Read again by study {study}" for study in later))
+    lines(f"{len(later)} studies read the release for {whole[:12]} again, at no cost.")
+
+
+@app.command("certificate")
+def certificate(config: AgentFile = AGENT_FILE, as_json: Json = False) -> None:
+    """Print the certificate that a study needs in which this owner receives another's release."""
+    from tacit.command.output import lines, print_json
+    from tacit.configuration import read_toml, text_field
+    from tacit.keys import load_key
+    from tacit_protocol.signing.sealing import certify
+
+    found = certify(load_key(config.parent / text_field(read_toml(config), "key_file", config)))
+    if as_json:
+        print_json(found.model_dump(mode="json"))
+        return
+    lines(
+        "Give this to the analyst, for this owner's part of the draft:",
+        f'  sealing = {{ key = "{found.key}", signature = "{found.signature}" }}',
+    )
+
+
+@app.command("result")
+def result(digest: Digest, config: AgentFile = AGENT_FILE, as_json: Json = False) -> None:
+    """Show what this agent found with another owner's release. It is not private for this owner's data."""
+    from tacit.agent_client import finding_result
+    from tacit.command.connect import agent_client, whole_digest
+    from tacit.command.output import lines, print_json
+    from tacit.command.result_view import print_result
+
+    with agent_client(config) as client:
+        found = client.finding(whole_digest(digest, [study["digest"] for study in client.studies()]))
+    if as_json:
+        print_json(found["finding"])
+        return
+    print_result(finding_result(found))
+    lines(
+        "Keep this here: it is private for the other owner's data, and exact in this owner's. "
+        "What the receiver spent is in its ledger.",
+    )
+
+
 @app.command("approve")
 def approve(digest: Digest, config: AgentFile = AGENT_FILE, as_json: Json = False) -> None:
     """Approve a study: its budget is spent and the release is sent."""

@@ -3,9 +3,11 @@
 
 import typer
 
+from tacit.command import align
 from tacit.command.output import AGENT_FILE, AgentFile, Json
 
 app = typer.Typer(name="data", help="Check an agent's data, locally.", no_args_is_help=True)
+app.add_typer(align.app)
 
 
 @app.command("check")

@@ -7,6 +7,8 @@ from typing import Annotated
 import typer
 
 from tacit.command.output import Json
+from tacit.command.plan_counts import homogeneity, independence
+from tacit.command.plan_identity import identity
 from tacit.command.plan_locations import locations
 
 app = typer.Typer(name="plan", help="Plan a study on public inputs.", no_args_is_help=True)
@@ -18,6 +20,9 @@ def plan() -> None:
 
 
 app.command("locations")(locations)
+app.command("identity")(identity)
+app.command("homogeneity")(homogeneity)
+app.command("independence")(independence)
 
 
 @app.command("two-sample")

@@ -4,8 +4,47 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
+from tacit.command.counts_view import counts_fields, print_counts
 from tacit.command.output import lines, table
-from tacit.results import Comparison, DecisionResult, ProcedureResult, Result, TwoSampleResult
+from tacit.command.screening_view import print_screening, screening_fields
+from tacit.results import (
+    Comparison,
+    CuratedDistanceCorrelationResult,
+    DecisionResult,
+    DistanceCorrelationResult,
+    HomogeneityResult,
+    IdentityResult,
+    IndependenceTableResult,
+    NoisyCountsResult,
+    PeerResult,
+    ProcedureResult,
+    Result,
+    ScreeningResult,
+    TwoSampleResult,
+)
+
+PLAIN_FIELDS: Mapping[type[Result], tuple[str, ...]] = {
+    DistanceCorrelationResult: (
+        "statistic",
+        "pvalue",
+        "distance_covariance_sqr",
+        "distance_correlation",
+        "interval",
+        "truncation",
+        "attenuation",
+    ),
+    CuratedDistanceCorrelationResult: (
+        "distance_covariance_sqr",
+        "covariance_interval",
+        "distance_variances",
+        "distance_correlation",
+        "interval",
+        "held_interval",
+    ),
+    PeerResult: ("receiver", "spent", "distance_covariance_sqr", "interval"),
+    IdentityResult: ("statistic", "pvalue", "cells", "rho"),
+}
+"""What results have besides the common fields, where they are plain values."""
 
 
 def result_fields(result: Result) -> dict[str, Any]:
@@ -32,8 +71,14 @@ def result_fields(result: Result) -> dict[str, Any]:
             }
         case DecisionResult():
             return fields | {"finding": result.finding}
+        case ScreeningResult():
+            return fields | screening_fields(result)
+        case NoisyCountsResult() | HomogeneityResult() | IndependenceTableResult():
+            return fields | counts_fields(result)
         case ProcedureResult():
             return fields | {"verdict": dict(result.verdict)}
+        case _:
+            return fields | {name: getattr(result, name) for name in PLAIN_FIELDS[type(result)]}
 
 
 def print_result(result: Result) -> None:
@@ -48,17 +93,73 @@ def print_result(result: Result) -> None:
                 f"  {result.method}",
                 "  the decision alone is private: there is no statistic and no p-value to show",
             )
+        case DistanceCorrelationResult():
+            _print_distance_correlation(result)
+        case CuratedDistanceCorrelationResult():
+            _print_curated_distance(result)
+        case PeerResult():
+            _print_peer(result)
+        case ScreeningResult():
+            print_screening(result)
+        case NoisyCountsResult() | HomogeneityResult() | IndependenceTableResult():
+            print_counts(result)
+        case IdentityResult():
+            finding = "categories follow another distribution" if result.reject else "no difference shown"
+            lines(
+                f"Verdict: {finding} (p = {result.pvalue:.3g}, level {result.alpha:g})",
+                f"  {result.method}, {result.cells} cells",
+            )
         case ProcedureResult():
             decision = "rejected" if result.reject else "not rejected"
             lines(
                 f"Verdict of {result.procedure}: the hypothesis is {decision} (level {result.alpha:g})",
                 f"  {result.method}",
             )
-    lines(f"  every owner spent epsilon {result.epsilon:g}, delta {result.delta:g}")
+    if not isinstance(result, PeerResult):
+        lines(f"  every owner spent epsilon {result.epsilon:g}, delta {result.delta:g}")
     if isinstance(result, TwoSampleResult):
         _print_estimates(result)
     for warning in result.warnings:
         lines(f"Note: {warning}")
+
+
+def _print_distance_correlation(result: DistanceCorrelationResult) -> None:
+    finding = "the columns depend on each other" if result.reject else "no dependence of the columns shown"
+    shown = [
+        f"Verdict: {finding} (p = {result.pvalue:.3g}, level {result.alpha:g})",
+        f"  {result.method}",
+        f"  squared distance covariance {result.distance_covariance_sqr:.4g}",
+    ]
+    if result.distance_correlation is not None and result.interval is not None:
+        low, high = result.interval
+        shown.append(f"  distance correlation {result.distance_correlation:.3f}, [{low:.3f}, {high:.3f}]")
+    lines(*shown)
+
+
+def _print_curated_distance(result: CuratedDistanceCorrelationResult) -> None:
+    finding = "the columns depend on each other" if result.reject else "no dependence of the columns shown"
+    low, high = result.covariance_interval
+    shown = [
+        f"Verdict: {finding} (level {result.alpha:g}; the decision has no p-value)",
+        f"  {result.method}",
+        f"  squared distance covariance {result.distance_covariance_sqr:.4g}, [{low:.4g}, {high:.4g}]",
+    ]
+    if result.distance_correlation is not None and result.interval is not None:
+        low, high = result.interval
+        shown.append(f"  distance correlation {result.distance_correlation:.3f}, [{low:.3f}, {high:.3f}]")
+    lines(*shown)
+
+
+def _print_peer(result: PeerResult) -> None:
+    spent = ", ".join(f"{name} {epsilon:g}" for name, epsilon in result.spent.items())
+    shown = [f"Done: {result.method}", f"  epsilon spent: {spent}; delta {result.delta:g} where any"]
+    if result.distance_covariance_sqr is not None and result.interval is not None:
+        low, high = result.interval
+        value = result.distance_covariance_sqr
+        shown.append(
+            f"  squared distance covariance {value:.4g}, its noise's interval {low:.4g} to {high:.4g}"
+        )
+    lines(*shown)
 
 
 def _print_two_sample(result: TwoSampleResult) -> None:

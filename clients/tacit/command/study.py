@@ -19,11 +19,19 @@ Digest = Annotated[str, typer.Argument(help="The study's digest, or its beginnin
 
 @app.command("create")
 def create(
-    file: Annotated[Path | None, typer.Argument(help="A study's draft, in TOML.")] = None,
+    source: Annotated[
+        str | None,
+        typer.Argument(help="A study's draft, in TOML; or a procedure, such as screening, with flags."),
+    ] = None,
     *,
     title: Annotated[str | None, typer.Option(help="The question, in a line.")] = None,
     column: Annotated[list[str] | None, typer.Option(help="name:lower:upper or name=level,level.")] = None,
-    owner: Annotated[list[str] | None, typer.Option(help="owner/data-set[:units][@key].")] = None,
+    owner: Annotated[
+        list[str] | None, typer.Option(help="owner/data-set[:units][@key][=column,column].")
+    ] = None,
+    reuse: Annotated[
+        list[str] | None, typer.Option(help="owner=digest: read its release for that study again.")
+    ] = None,
     curator: Annotated[str | None, typer.Option(help="Who holds the owners' data, if somebody does.")] = None,
     epsilon: Annotated[float | None, typer.Option(help="What every owner spends.")] = None,
     delta: Annotated[float | None, typer.Option(help="What every owner spends.")] = None,
@@ -39,10 +47,16 @@ def create(
 ) -> None:
     """Create a study. What it costs and releases is shown before anything is sent."""
     from tacit.command.connect import party_client
-    from tacit.command.draft_flags import draft_from
+    from tacit.command.draft_flags import draft_from, procedure_or_file, title_of
     from tacit.command.output import lines, print_json
     from tacit.command.study_view import prepared_fields, print_prepared
+    from tacit.errors import InputError
 
+    named, file = procedure_or_file(source)
+    if named is not None:
+        if procedure not in {None, named}:
+            raise InputError("the procedure is named twice: leave --procedure out")
+        procedure, title = named, title or title_of(named)
     flags = {
         "title": title,
         "curator": curator,
@@ -53,7 +67,7 @@ def create(
         "procedure": procedure,
         "open_for_hours": open_for_hours,
     }
-    draft = draft_from(file, flags, column or [], owner or [], parameter or [])
+    draft = draft_from(file, flags, column or [], owner or [], parameter or [], reuses=reuse or [])
     with party_client(party) as client:
         prepared = client.prepare_study(draft)
         if not as_json:

@@ -13,6 +13,7 @@ from tacit.command.output import (
     time_text,
 )
 from tacit.command.result_view import print_result, result_fields
+from tacit.command.screening_view import screening_words
 from tacit.draft import PreparedStudy
 from tacit.errors import printable
 from tacit.results import StudyVerdict, decides_only, study_verdict
@@ -35,6 +36,8 @@ def prepared_fields(prepared: PreparedStudy) -> dict[str, Any]:
         "decision_only": decides_only(prepared.study),
         "warnings": list(prepared.warnings),
         "units_declared": prepared.units_declared,
+        "asked": [sender.name for sender in prepared.study.senders],
+        "reuses": _reuses(prepared.study),
     }
 
 
@@ -42,14 +45,13 @@ def print_prepared(prepared: PreparedStudy) -> None:
     """Print what a study would cost and release."""
     study, budget = prepared.study, prepared.guarantee.budget
     spent = f"epsilon {epsilon_text(budget.epsilon_micro)}, delta {delta_text(budget.delta_pico)}"
-    what = _what_leaves(prepared)
     lines(
         f"{study.title}",
-        f"  every owner spends {spent}, and sends {what}"
-        if study.curator is None
-        else f"  every owner spends {spent}; the curator {study.curator.name} sends {what}, for all of them",
+        f"  {_who_spends(study, spent)}{_who_sends(prepared)}",
+        *_reused_lines(study),
         f"  {len(study.owners)} owners, {len(study.domain.columns)} columns, level {study.level:g}, "
         f"open until {time_text(study.deadline)}",
+        *screening_words(study),
     )
     for warning in prepared.warnings:
         lines(f"Warning: {warning}")
@@ -65,15 +67,20 @@ def print_study(summary: StudySummary, study: Study) -> None:
         f"  {summary.state}; {progress_text(summary)}",
         f"  procedure {study.procedure}, level {study.level:g}",
         *(f"    {name} = {_short(value)}" for name, value in study.parameters.items()),
-        f"  every owner spends epsilon {study.budget.epsilon:g}, delta {study.budget.delta:g}",
+        f"  {_who_spends(study, f'epsilon {study.budget.epsilon:g}, delta {study.budget.delta:g}')}",
+        *_reused_lines(study),
         f"  created {time_text(study.created_at)}, open until {time_text(study.deadline)}",
     )
     if study.curator is not None:
         lines(f"  the curator {study.curator.name} holds the data and answers for the owners")
     if study.unit_column is not None:
         lines(f"  privacy unit: {printable(study.unit_column)}")
+    if study.alignment is not None:
+        lines(f"  aligned by {study.alignment}")
     table(("Column", "Kind", "Public bounds or levels"), [_column_row(c) for c in study.domain.columns])
     _print_parties(summary, study)
+    for later in summary.reused_by:
+        lines(f"Read again, at no cost: {printable(later.owner)}'s release, by study {later.study[:12]}")
     for warning in summary.warnings:
         lines(f"Warning: {printable(warning)}")
 
@@ -82,6 +89,8 @@ def progress_text(summary: StudySummary) -> str:
     """Say in a line how far a study is."""
     if summary.state == "computing" and summary.progress is not None:
         return f"computing: {summary.progress.fraction:.0%} {printable(summary.progress.step or '')}"
+    if not summary.owners:
+        return "asks nobody: every release is read again"
     sent = sum(owner.sent for owner in summary.owners)
     waiting = [owner.name for owner in summary.owners if not owner.sent and not owner.declined]
     words = f"{sent} of {len(summary.owners)} releases are in"
@@ -116,6 +125,7 @@ def verified_fields(verified: "VerifiedTranscript") -> dict[str, Any]:
         "analyst_key": verified.study.analyst.key,
         "owners": {owner.name: owner.key for owner in verified.study.owners},
         "senders": {sender.name: sender.key for sender in verified.study.senders},
+        "reuses": _reuses(verified.study),
         **verdict_fields(study_verdict(verified.study, verified.verdict)),
     }
 
@@ -128,6 +138,7 @@ def print_verified(verified: "VerifiedTranscript", tester_key: str | None) -> No
         f"Verified: {printable(study.title)}",
         f"  study {verified.study_digest}, {verdict.outcome}",
         f"  the signatures of the analyst, {_who_sent(study, len(verdict.releases))} and the tester hold",
+        *_reused_lines(study),
         *(
             ()
             if verdict.result is None
@@ -138,12 +149,39 @@ def print_verified(verified: "VerifiedTranscript", tester_key: str | None) -> No
         [
             (f"{study.tester.name} (tester)", study.tester.key),
             (f"{study.analyst.name} (analyst)", study.analyst.key),
-            *((f"{sender.name} ({role})", sender.key) for sender in study.senders),
+            *((f"{sender.name} ({role})", sender.key) for sender in (*study.senders, *study.reusing)),
         ]
     )
     print_verdict(study_verdict(study, verdict))
     if tester_key is None:
         lines("Check that these are the keys you know; --tester-key checks the tester's.")
+
+
+def _reuses(study: Study) -> dict[str, str]:
+    """Return the earlier study whose release is read again, by owner."""
+    return {owner.name: owner.reuses for owner in study.reusing if owner.reuses is not None}
+
+
+def _who_spends(study: Study, spent: str) -> str:
+    if not study.senders:
+        return "no owner is asked, and none spends anything"
+    if not study.reusing:
+        return f"every owner spends {spent}"
+    return f"each of {', '.join(sender.name for sender in study.senders)} spends {spent}"
+
+
+def _who_sends(prepared: PreparedStudy) -> str:
+    study, what = prepared.study, _what_leaves(prepared)
+    if study.curator is not None:
+        return f"; the curator {study.curator.name} sends {what}, for all of them"
+    return f", and sends {what}" if study.senders else ""
+
+
+def _reused_lines(study: Study) -> list[str]:
+    return [
+        f"  {name} spends nothing: its release for study {source[:12]} is read again"
+        for name, source in _reuses(study).items()
+    ]
 
 
 def _what_leaves(prepared: PreparedStudy) -> str:
@@ -159,8 +197,11 @@ def _who_sent(study: Study, releases: int) -> str:
 def _print_parties(summary: StudySummary, study: Study) -> None:
     """Print the owners and, beside whoever answers, how far its answer is."""
     states = {sender.name: sender for sender in summary.owners}
+    reuses = _reuses(study)
 
     def word(name: str) -> str:
+        if name in reuses:
+            return f"of study {reuses[name][:12]}"
         state = states.get(name)
         return "unknown" if state is None else _owner_word(state.sent, state.declined)
 

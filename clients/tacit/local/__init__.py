@@ -5,19 +5,49 @@ noise comes from the operating system's randomness, as in an agent. Nothing here
 real people need a federation.
 """
 
+from tacit.local.counts import homogeneity, independence_table, noisy_counts
+from tacit.local.distance import distance_correlation
+from tacit.local.identity import identity
 from tacit.local.independence import joint_independence
+from tacit.local.screening import screening
 from tacit.local.two_sample import kernel_two_sample
 from tacit.locations import OptimisedLocations, optimise_locations
 from tacit.planning import PowerPlan, plan_power
-from tacit.results import DecisionResult, TwoSampleResult
+from tacit.planning_identity import SampleSizePlan, plan_identity
+from tacit.results import (
+    CuratedDistanceCorrelationResult,
+    DecisionResult,
+    DistanceCorrelationResult,
+    HomogeneityResult,
+    IdentityResult,
+    IndependenceTableResult,
+    NoisyCountsResult,
+    ScreeningResult,
+    TwoSampleResult,
+)
 
 __all__ = [
+    "CuratedDistanceCorrelationResult",
     "DecisionResult",
+    "DistanceCorrelationResult",
+    "HomogeneityResult",
+    "IdentityResult",
+    "IndependenceTableResult",
+    "NoisyCountsResult",
     "OptimisedLocations",
     "PowerPlan",
+    "SampleSizePlan",
+    "ScreeningResult",
     "TwoSampleResult",
+    "distance_correlation",
+    "homogeneity",
+    "identity",
+    "independence_table",
     "joint_independence",
     "kernel_two_sample",
+    "noisy_counts",
     "optimise_locations",
+    "plan_identity",
     "plan_power",
+    "screening",
 ]

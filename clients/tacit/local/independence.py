@@ -35,7 +35,7 @@ def joint_independence(
     delta: float = 0.0,
     alpha: float = 0.05,
     n_permutations: int | None = None,
-    kernel: Literal["gaussian", "laplacian"] = "gaussian",
+    kernel: Literal["gaussian", "laplacian", "distance"] = "gaussian",
     bandwidth: float | Sequence[float] | None = None,
     bounds: Any = None,
     units: npt.ArrayLike | None = None,
@@ -57,7 +57,8 @@ def joint_independence(
         delta: budget to spend, in [0, 1).
         alpha: level of the test, in (0, 0.5); at least 1 / (n_permutations + 1).
         n_permutations: random permutations; chosen by the procedure by default.
-        kernel: kernel of numeric columns; categories are compared for equality.
+        kernel: kernel of numeric columns; categories are compared for equality. "distance" has no bandwidth,
+            and makes the test of two variables one of distance covariance.
         bandwidth: kernel bandwidth, in units of the scaled columns, where 1 is a column's whole range; or
             several, whose kernels are averaged; chosen by the procedure by default.
         bounds: what is publicly known: a list with each variable's bounds, a (lower, upper) pair or a list of

@@ -13,7 +13,7 @@ from tacit.frames import read_samples
 from tacit.in_process import Setting, local_study, run, seed_text, two_sample_procedure
 from tacit.local.samples import owner_names, read_with_units
 from tacit.public_choices import public_parameters
-from tacit.results import DecisionResult, ProcedureResult, TwoSampleResult
+from tacit.results import DecisionResult, TwoSampleResult
 from tacit_protocol.privacy.noise import OpenDPNoise
 from tacit_protocol.procedures.registry import procedure_named
 
@@ -161,6 +161,6 @@ def kernel_two_sample(
     )
     tables = [ArrayTable.of(sample, domain, unit) for sample, unit in zip(read, unit_values, strict=True)]
     result = run(procedure, study, tables, OpenDPNoise())
-    if isinstance(result, ProcedureResult):
+    if not isinstance(result, TwoSampleResult | DecisionResult):
         raise TypeError(f"{study.procedure} has no result of its own")
     return result

@@ -25,7 +25,11 @@ class Variables:
 
 
 def read_variables(
-    variables: Sequence[Any], bounds: Any, names: Sequence[str] | None, missing: Missing
+    variables: Sequence[Any],
+    bounds: Any,
+    names: Sequence[str] | None,
+    missing: Missing,
+    unnamed: Sequence[str] | None = None,
 ) -> Variables:
     """Read variables that have the same rows.
 
@@ -35,13 +39,15 @@ def read_variables(
             :func:`~tacit.bounds.domain_of` takes for all columns.
         names: the variables' names; by default x1, x2, ... for arrays, and a table's own for its columns.
         missing: whether a missing value is refused, or encoded as studies do.
+        unnamed: what to call arrays instead of x1, x2, ...
 
     Raises:
         InputError: the variables cannot be used as they are; the message says what to change.
     """
     if len(variables) < 2:
         raise InputError("pass at least two variables: independence is a question about several")
-    listed = [f"x{index}" for index in range(1, len(variables) + 1)] if names is None else list(names)
+    default = unnamed or [f"x{index}" for index in range(1, len(variables) + 1)]
+    listed = list(default if names is None else names)
     if len(listed) != len(variables):
         raise InputError(f"names holds {len(listed)} names for {len(variables)} variables: pass one for each")
     read = [

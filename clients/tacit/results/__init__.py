@@ -6,19 +6,36 @@ since nothing finer than it is private.
 """
 
 from tacit.results.comparison import Comparison, LocationComparison
+from tacit.results.counts import HomogeneityResult, IndependenceTableResult, NoisyCountsResult, NoisyTables
+from tacit.results.curated_distance import CuratedDistanceCorrelationResult
 from tacit.results.decision import DecisionResult
+from tacit.results.distance import DistanceCorrelationResult
 from tacit.results.generic import ProcedureResult
+from tacit.results.identity import IdentityResult
+from tacit.results.peer import PeerOutcome, PeerResult
 from tacit.results.registry import RESULTS, Result, decides_only, result_of
+from tacit.results.screening import ScreenedColumn, ScreeningResult
 from tacit.results.study_verdict import StudyVerdict, study_verdict
 from tacit.results.two_sample import TwoSampleResult
 
 __all__ = [
     "RESULTS",
     "Comparison",
+    "CuratedDistanceCorrelationResult",
     "DecisionResult",
+    "DistanceCorrelationResult",
+    "HomogeneityResult",
+    "IdentityResult",
+    "IndependenceTableResult",
     "LocationComparison",
+    "NoisyCountsResult",
+    "NoisyTables",
+    "PeerOutcome",
+    "PeerResult",
     "ProcedureResult",
     "Result",
+    "ScreenedColumn",
+    "ScreeningResult",
     "StudyVerdict",
     "TwoSampleResult",
     "decides_only",

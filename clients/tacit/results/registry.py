@@ -4,12 +4,33 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tacit.errors import VerificationFailedError
+from tacit.results.counts import (
+    CountsResult,
+    homogeneity_result,
+    independence_table_result,
+    noisy_counts_result,
+)
+from tacit.results.curated_distance import CuratedDistanceCorrelationResult, curated_distance_result
 from tacit.results.decision import FINER_FIELDS, DecisionResult, decision_result
+from tacit.results.distance import DistanceCorrelationResult, distance_correlation_result
 from tacit.results.generic import ProcedureResult, procedure_result
+from tacit.results.identity import DECISIONS, IdentityResult, identity_result
+from tacit.results.peer import PeerResult, peer_result
+from tacit.results.screening import ScreeningResult, screening_result
 from tacit.results.two_sample import TwoSampleResult, two_sample_result
 from tacit_protocol.messages.study import Study
 
-Result = TwoSampleResult | DecisionResult | ProcedureResult
+Result = (
+    TwoSampleResult
+    | DecisionResult
+    | DistanceCorrelationResult
+    | CuratedDistanceCorrelationResult
+    | PeerResult
+    | ScreeningResult
+    | IdentityResult
+    | CountsResult
+    | ProcedureResult
+)
 
 
 def result_of(study: Study, verdict: Mapping[str, Any]) -> Result:
@@ -45,8 +66,15 @@ def _curated_two_sample(study: Study, verdict: Mapping[str, Any]) -> TwoSampleRe
     )
 
 
+def _distance_correlation(study: Study, verdict: Mapping[str, Any]) -> DistanceCorrelationResult | PeerResult:
+    """Tell by the verdict: in peer mode it names the receiver, with whom the result stays."""
+    return (peer_result if "receiver" in verdict else distance_correlation_result)(study, verdict)
+
+
 def decides_only(study: Study) -> bool:
     """Whether the study's release is a decision, and no number leaves at all."""
+    if study.procedure == "identity":
+        return study.parameters.get("method") in DECISIONS
     return study.procedure == "joint_independence" or study.parameters.get("release") == "permutation"
 
 
@@ -54,5 +82,12 @@ RESULTS: dict[str, Callable[[Study, Mapping[str, Any]], Result]] = {
     "kernel_two_sample": two_sample_result,
     "curated_two_sample": _curated_two_sample,
     "joint_independence": _joint_independence,
+    "distance_correlation": _distance_correlation,
+    "curated_distance_correlation": curated_distance_result,
+    "screening": screening_result,
+    "identity": identity_result,
+    "noisy_counts": noisy_counts_result,
+    "homogeneity": homogeneity_result,
+    "independence_table": independence_table_result,
 }
 """Builders by procedure; a procedure without one gets a :class:`ProcedureResult`."""

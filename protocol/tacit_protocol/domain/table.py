@@ -16,13 +16,15 @@ class EncodedChunk:
 
     ``numeric`` is (rows, numeric columns) float64 in [0, 1]; ``categorical`` is (rows, categorical columns)
     int32 category codes. ``unit`` is None where every row is its own privacy unit; otherwise it is (rows,)
-    int64, numbering the chunk's units from 0 to ``units - 1``.
+    int64, numbering the chunk's units from 0 to ``units - 1``. ``positions`` (units,) int64 is the place of
+    each of the chunk's units among all n, which two owners share; None where that is the order of the rows.
     """
 
     numeric: npt.NDArray[np.float64]
     categorical: npt.NDArray[np.int32]
     unit: npt.NDArray[np.int64] | None
     units: int
+    positions: npt.NDArray[np.int64] | None = None
 
     @property
     def rows(self) -> int:

@@ -52,6 +52,10 @@ class ProductKernel:
             values *= self._categorical_gram(rows.categorical, locations.categorical)
         return values
 
+    def diagonal(self, rows: Rows) -> FloatMatrix:
+        """Return [k(x_i, x_i)], (rows,): all 1."""
+        return np.ones(len(rows.numeric))
+
     def minimum(self, numeric_columns: int, categorical_columns: int) -> float:
         """Smallest value over the domain: what two rows at opposite corners still share."""
         return math.exp(self._log_minimum(numeric_columns, categorical_columns))

@@ -1,6 +1,6 @@
 """Kernel matrices between privacy units: a unit's feature is the average of its rows' features."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tacit_protocol.domain.table import EncodedChunk
-from tacit_protocol.features.base import CodeMatrix, FloatMatrix, Rows
+from tacit_protocol.features.base import CodeMatrix, FeatureMap, FloatMatrix, Rows
 from tacit_protocol.features.kernels import EXPANSION_MAX, ProductKernel
 
 Integers = npt.NDArray[np.int64]
@@ -25,10 +25,20 @@ ROUNDINGS = 32
 
 
 class Kernel(Protocol):
-    """A kernel with values in [0, 1], and 1 at equal rows."""
+    """A kernel with values in [0, 1]."""
 
     def gram(self, rows: Rows, locations: Rows) -> FloatMatrix:
         """Return [k(x_i, t_j)], (rows, locations) float64."""
+
+    def diagonal(self, rows: Rows) -> FloatMatrix:
+        """Return [k(x_i, x_i)], (rows,)."""
+
+
+class EvaluatedKernel(Kernel, Protocol):
+    """A kernel that knows how well it is computed."""
+
+    def error(self, numeric_columns: int) -> float:
+        """Bound |computed k - k| over the domain, for so many numeric columns."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +60,10 @@ class KernelMixture:
         for kernel, weight in zip(self.kernels[1:], self.weights[1:], strict=True):
             total += weight * kernel.gram(rows, locations)
         return total
+
+    def diagonal(self, rows: Rows) -> FloatMatrix:
+        """Return [k(x_i, x_i)], (rows,): all 1."""
+        return np.ones(len(rows.numeric))
 
     def error(self, numeric_columns: int) -> float:
         """Bound |computed k - k| over the domain, for so many numeric columns, by the rules of rounding.
@@ -110,6 +124,27 @@ def gather_units(chunks: Sequence[EncodedChunk]) -> UnitRows:
     return UnitRows(numeric, categorical, _ends(counts))
 
 
+def unit_features(features: FeatureMap, rows: UnitRows) -> FloatMatrix:
+    """Return the average of every unit's rows' features, (units, dimension)."""
+    values = np.empty((rows.units, features.dimension))
+    step = max(1, BLOCK_ENTRIES // max(1, features.dimension))
+    for unit, following in _runs(rows.starts, step):
+        first, last = int(rows.starts[unit]), int(rows.starts[following])
+        sums = _sums(features(_slice(rows, first, last)), rows.starts[unit:following] - first, axis=0)
+        values[unit:following] = sums / np.diff(rows.starts[unit : following + 1])[:, None]
+    return values
+
+
+def _runs(starts: Integers, rows_max: int) -> Iterator[tuple[int, int]]:
+    """Yield runs of units that own ``rows_max`` rows together, or one unit with more."""
+    unit, units = 0, len(starts) - 1
+    while unit < units:
+        fitting = int(np.searchsorted(starts, starts[unit] + rows_max, side="right")) - 1
+        following = min(units, max(unit + 1, fitting))
+        yield unit, following
+        unit = following
+
+
 def _ends(counts: Integers) -> Integers:
     return np.concatenate([[0], np.cumsum(counts)])
 
@@ -128,8 +163,8 @@ class UnitGram:
         return self._rows.units
 
     def diagonal(self) -> FloatMatrix:
-        """Return the diagonal, (units,): 1 for units of one row, at most 1 for others."""
-        values = np.ones(self.size)
+        """Return the diagonal, (units,): the kernel's own for units of one row, at most 1 for all."""
+        values = self._kernel.diagonal(_slice(self._rows, 0, len(self._rows.numeric)))[self._rows.starts[:-1]]
         for unit in np.flatnonzero(self._counts > 1).tolist():
             values[unit] = self._averages(unit, unit + 1, unit, unit + 1)[0, 0]
         return values

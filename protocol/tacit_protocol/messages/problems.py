@@ -70,6 +70,12 @@ _ALL = (
         "Change the study as the detail says and create it again.",
     ),
     ProblemType(
+        "reuse-refused",
+        "An owner's earlier release cannot be read again",
+        422,
+        "Nothing was stored. Change what the detail names, or ask that owner for a new release.",
+    ),
+    ProblemType(
         "unknown-data-set",
         "There is no such data set",
         404,
@@ -162,6 +168,12 @@ _ALL = (
         "Ask again after Retry-After, or wait with wait_s.",
     ),
     ProblemType(
+        "release-pending",
+        "The other owner's release has not arrived yet",
+        404,
+        "Ask again after Retry-After.",
+    ),
+    ProblemType(
         "verdict-failed",
         "The verdict could not be computed",
         409,
@@ -184,6 +196,12 @@ _ALL = (
         "The owner's data cannot be read as the study needs",
         422,
         "Nothing was spent. Run the agent's check on the data set.",
+    ),
+    ProblemType(
+        "not-aligned",
+        "The owners' records are not aligned",
+        409,
+        "Nothing was spent. Align the data set with the other owner again; name that digest in a new study.",
     ),
     ProblemType(
         "already-decided",

@@ -4,12 +4,16 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from tacit_protocol.domain.columns import ColumnName, Domain
+from tacit_protocol.domain.columns import COLUMNS_MAX, ColumnName, Domain
 from tacit_protocol.privacy.guarantee import Budget
 from tacit_protocol.strict import StrictModel
 
 OWNERS_MAX = 1000
 """Most owners of one study."""
+
+REUSES_MAX = 100
+"""Most owners of one study whose earlier releases are read again: each, up to a mebibyte, is read and checked
+before the study is taken."""
 
 UNITS_MAX = 2**40
 """Most privacy units an owner may hold."""
@@ -27,6 +31,7 @@ PublicKeyHex = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 UnixTime = Annotated[int, Field(ge=0, le=2**40)]
 RespondAfter = Annotated[int, Field(ge=0, le=RESPOND_AFTER_S_MAX)]
+Seed = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
 Level = Annotated[float, Field(gt=0, lt=0.5)]
 
 
@@ -37,12 +42,27 @@ class Party(StrictModel):
     key: PublicKeyHex
 
 
+class SealingCertificate(StrictModel):
+    """An owner's X25519 key, to which messages for it alone are sealed, signed with its identity key."""
+
+    key: PublicKeyHex
+    signature: Annotated[str, Field(pattern=r"^[0-9a-f]{128}$")]
+    """Over what :func:`tacit_protocol.signing.sealing.certified_bytes` returns."""
+
+
 class Owner(Party):
     """A data owner's part in a study; in a curated study its data set is one that the curator holds."""
 
     data_set: DataSetName
     units: Annotated[int, Field(ge=1, le=UNITS_MAX)] | None = None
     """How many privacy units the analyst expects; public, used for planning alone."""
+    columns: Annotated[tuple[ColumnName, ...], Field(min_length=1, max_length=COLUMNS_MAX)] | None = None
+    """Which of the study's columns this owner holds; None where every owner holds all of them."""
+    sealing: SealingCertificate | None = None
+    """The key that another owner's release is sealed to, where this owner receives one."""
+    reuses: Digest | None = None
+    """An earlier study at the same tester, whose release by this very owner (name, key and data set) is read
+    again: the owner is not asked, and spends nothing. None asks the owner for a release of its own."""
 
 
 class Study(StrictModel):
@@ -56,6 +76,9 @@ class Study(StrictModel):
     domain: Domain
     unit_column: ColumnName | None = None
     """The column whose value names the privacy unit; None where every row is a unit."""
+    alignment: Digest | None = None
+    """Keyed digest of the units that two owners of different columns both hold: says nothing without the key.
+    See docs/how-to/align-two-owners.md."""
     owners: Annotated[tuple[Owner, ...], Field(min_length=1, max_length=OWNERS_MAX)]
     curator: Party | None = None
     """Who holds the owners' data and plays their part in one release; None where every owner has an agent."""
@@ -71,7 +94,7 @@ class Study(StrictModel):
 
     State more than the slowest owner needs. 0 asks for no schedule; policies refuse it unless they allow it.
     """
-    seed: Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
+    seed: Seed
     """Public randomness: of feature locations and of simulated null distributions, never of noise."""
 
     @model_validator(mode="after")
@@ -87,7 +110,54 @@ class Study(StrictModel):
             raise ValueError("the unit column cannot be a column of the test")
         return self
 
+    @model_validator(mode="after")
+    def _alignment_is_between_two(self) -> Self:
+        if self.alignment is None:
+            return self
+        if self.unit_column is None:
+            raise ValueError("an alignment needs the unit column that both owners share")
+        if len(self.owners) != 2 or self.curator is not None or None in [o.columns for o in self.owners]:
+            raise ValueError("an alignment is between two owners who hold different columns")
+        return self
+
+    @model_validator(mode="after")
+    def _columns_are_the_studys(self) -> Self:
+        known = {column.name for column in self.domain.columns}
+        for owner in self.owners:
+            names = owner.columns or ()
+            if len(set(names)) != len(names) or not known.issuperset(names):
+                raise ValueError("an owner's columns must be distinct columns of the study")
+        return self
+
+    @model_validator(mode="after")
+    def _reuse_is_the_owners_own(self) -> Self:
+        if self.reusing and self.curator is not None:
+            raise ValueError("where a curator answers for the owners, none of them can reuse a release")
+        if len(self.reusing) > REUSES_MAX:
+            raise ValueError(f"at most {REUSES_MAX} owners of a study can reuse a release")
+        return self
+
+    def owner_named(self, name: str) -> Owner:
+        """Return the owner of that name, who must be one of the study's."""
+        return next(owner for owner in self.owners if owner.name == name)
+
+    def domain_of(self, owner: Owner) -> Domain:
+        """Return the columns that one of the study's owners holds, in the study's order."""
+        if owner.columns is None:
+            return self.domain
+        return Domain(columns=tuple(c for c in self.domain.columns if c.name in owner.columns))
+
+    @property
+    def reusing(self) -> tuple[Owner, ...]:
+        """The owners whose earlier releases are read again."""
+        return tuple(owner for owner in self.owners if owner.reuses is not None)
+
     @property
     def senders(self) -> tuple[Party, ...]:
-        """Who sends a release: every owner, or the curator for all of them."""
-        return self.owners if self.curator is None else (self.curator,)
+        """Who sends a release: every owner that does not reuse one, or the curator for all of them.
+
+        Empty where every owner's earlier release is read again.
+        """
+        if self.curator is not None:
+            return (self.curator,)
+        return tuple(owner for owner in self.owners if owner.reuses is None)

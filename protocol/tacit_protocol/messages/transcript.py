@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from tacit_protocol.messages.study import OWNERS_MAX, PartyName
+from tacit_protocol.messages.study import OWNERS_MAX, REUSES_MAX, Digest, PartyName
 from tacit_protocol.strict import StrictModel
 
 TRANSCRIPT_BYTES_MAX = 2**28
@@ -20,4 +20,10 @@ class Transcript(StrictModel):
     format: Literal["tacit/transcript/1"] = "tacit/transcript/1"
     study: EnvelopeText
     releases: Annotated[dict[PartyName, EnvelopeText], Field(max_length=OWNERS_MAX)]
+    reused: Annotated[dict[PartyName, EnvelopeText], Field(max_length=REUSES_MAX)] = Field(
+        default_factory=dict
+    )
+    """The earlier release of each owner that reuses one."""
+    sources: Annotated[dict[Digest, EnvelopeText], Field(max_length=REUSES_MAX)] = Field(default_factory=dict)
+    """The studies for which those releases were made, by digest."""
     verdict: EnvelopeText

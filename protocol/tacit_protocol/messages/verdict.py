@@ -20,7 +20,7 @@ class VerdictMessage(StrictModel):
     study: Digest
     outcome: Literal["completed", "incomplete", "cancelled"]
     releases: Annotated[dict[PartyName, Digest], Field(max_length=1000)]
-    """Digest of each owner's release payload, by owner."""
+    """Digest of each owner's release payload, by owner; a reused one's too, which names its own study."""
     missing: Annotated[tuple[PartyName, ...], Field(max_length=1000)] = ()
     result: dict[str, Any] | None = None
     software: Annotated[str, Field(max_length=64)]

@@ -2,13 +2,13 @@
 
 import json
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import Any, ClassVar, Protocol, TypeVar, runtime_checkable
 
 from pydantic import BaseModel, ValidationError
 
 from tacit_protocol.domain.table import Table
 from tacit_protocol.messages.release import Release
-from tacit_protocol.messages.study import Study
+from tacit_protocol.messages.study import Owner, Study
 from tacit_protocol.privacy.guarantee import Guarantee
 from tacit_protocol.privacy.noise import NoiseSource
 
@@ -62,6 +62,92 @@ class Procedure(Protocol):
         """Compute the verdict from the releases by sender: post-processing alone, the same for everyone."""
 
 
+@runtime_checkable
+class Rereads(Protocol):
+    """A procedure that can read a release that was made for an earlier study.
+
+    Reading again is post-processing: it costs its owner nothing. It must be the same for everyone, and use
+    nothing but what is handed in.
+    """
+
+    def reread(self, study: Study, owner: Owner, source: Study, release: Release) -> Release:
+        """Return an owner's release for ``source`` as ``study`` expects it.
+
+        What is returned is checked with ``check_release``, or ``check_reread`` where there is one. ``source``
+        may be of another procedure; only its parties, privacy unit and alignment were looked at.
+
+        Raises:
+            StudyError: this release does not answer the study; says what to change.
+        """
+
+
+@runtime_checkable
+class ChecksRereads(Rereads, Protocol):
+    """A procedure that makes of an earlier release what no owner would send: sums of its cells."""
+
+    def check_reread(self, study: Study, release: Release) -> None:
+        """Raise ReleaseError where what was made of an earlier release cannot be read for the study."""
+
+
+def check_study(procedure: Procedure, study: Study) -> None:
+    """Check a study as its analyst, tester, owners and every verifier do.
+
+    Raises:
+        StudyError: the procedure does not take the study, or cannot read the releases that it reuses.
+    """
+    procedure.check(study)
+    if study.reusing and not isinstance(procedure, Rereads):
+        raise StudyError("this procedure reads no release of an earlier study; leave reuses out")
+
+
+def reread(procedure: Procedure, study: Study, owner: Owner, source: Study, release: Release) -> Release:
+    """Return the release that one of a study's owners made for an earlier study, as this study expects it.
+
+    The caller has checked the signatures and digests of ``source`` and ``release``.
+
+    Raises:
+        StudyError: the release cannot be read again for this study; says what to change, quoting no data.
+    """
+    if not isinstance(procedure, Rereads):
+        raise StudyError("this procedure reads no release of an earlier study; leave reuses out")
+    if source.tester.key != study.tester.key:
+        raise StudyError("the reused release was made for a study at another tester")
+    if source.curator is not None:
+        raise StudyError(
+            "a curator answered for the owners of the earlier study: none has a release of its own"
+        )
+    maker = next((found for found in source.owners if found.name == owner.name), None)
+    if maker is None or (maker.key, maker.data_set) != (owner.key, owner.data_set):
+        raise StudyError("the earlier study has no owner of that name with the same key and data set")
+    if maker.reuses is not None:
+        raise StudyError("the earlier study reuses that owner's release itself; name the one it was made for")
+    if source.unit_column != study.unit_column:
+        raise StudyError("the earlier study protects another privacy unit; use the same unit column")
+    if source.alignment != study.alignment:
+        raise StudyError("the earlier study's units were aligned otherwise; name the same alignment")
+    found = procedure.reread(study, owner, source, release)
+    try:
+        if isinstance(procedure, ChecksRereads):
+            _check_parts_played(study, found)
+            procedure.check_reread(study, found)
+        else:
+            check_release(procedure, study, found)
+    except ReleaseError as error:
+        raise StudyError(f"the reused release does not fit this study: {error}") from None
+    return found
+
+
+def reuse_warnings(study: Study) -> tuple[str, ...]:
+    """Say in a verdict what reading releases again does to its level."""
+    if not study.reusing:
+        return ()
+    names = ", ".join(owner.name for owner in study.reusing)
+    return (
+        f"earlier releases are read again ({names}): the level holds where this question was not chosen by "
+        "looking at them, and verdicts that share a release are not independent of one another",
+    )
+
+
 def check_release(procedure: Procedure, study: Study, release: Release) -> None:
     """Check a release of a study as its sender, the tester and every verifier do.
 
@@ -69,10 +155,20 @@ def check_release(procedure: Procedure, study: Study, release: Release) -> None:
         ReleaseError: it does not count the units of exactly the owners whose part its sender plays, or breaks
             a rule of the procedure.
     """
+    _check_parts_played(study, release)
+    procedure.check_release(study, release)
+
+
+def _check_parts_played(study: Study, release: Release) -> None:
     played = set() if study.curator is None else {owner.name for owner in study.owners}
     if set(release.units_by_owner) != played:
         raise ReleaseError("a curator's release counts each owner's units, and no other release does")
-    procedure.check_release(study, release)
+
+
+def require_shared_columns(study: Study) -> None:
+    """Raise StudyError where owners hold columns of their own: most procedures compare the same columns."""
+    if any(owner.columns is not None for owner in study.owners):
+        raise StudyError("every owner holds all columns here; leave the owners' columns out")
 
 
 ParametersT = TypeVar("ParametersT", bound=BaseModel)

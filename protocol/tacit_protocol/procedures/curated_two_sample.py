@@ -46,7 +46,13 @@ from tacit_protocol.privacy.permutation_test import (
     rank_max,
 )
 from tacit_protocol.privacy.vector import COORDINATES_MAX
-from tacit_protocol.procedures.base import Progress, ReleaseError, StudyError, parse_parameters
+from tacit_protocol.procedures.base import (
+    Progress,
+    ReleaseError,
+    StudyError,
+    parse_parameters,
+    require_shared_columns,
+)
 from tacit_protocol.statistics.curated_choice import (
     PAPER_REGULARISATION,
     ChoiceError,
@@ -170,6 +176,7 @@ class CuratedTwoSample:
 
     def check(self, study: Study) -> None:
         """Raise StudyError where the study cannot be run as written."""
+        require_shared_columns(study)
         if study.curator is None:
             raise StudyError("this procedure needs a curator; without one use kernel_two_sample")
         _plan(study)

@@ -18,8 +18,9 @@ from pydantic import BaseModel, Field
 
 from tacit_protocol.domain.columns import ColumnName
 from tacit_protocol.domain.table import PooledTable, Table
+from tacit_protocol.features.distance_kernel import DistanceKernel
 from tacit_protocol.features.kernels import BANDWIDTH_MAX, ProductKernel
-from tacit_protocol.features.unit_gram import KernelMixture, UnitGram, UnitRows, gather_units
+from tacit_protocol.features.unit_gram import EvaluatedKernel, KernelMixture, UnitGram, UnitRows, gather_units
 from tacit_protocol.messages.release import Release
 from tacit_protocol.messages.study import Study
 from tacit_protocol.privacy.guarantee import Guarantee
@@ -30,7 +31,13 @@ from tacit_protocol.privacy.permutation_test import (
     permutation_decision,
     rank_max,
 )
-from tacit_protocol.procedures.base import Progress, ReleaseError, StudyError, parse_parameters
+from tacit_protocol.procedures.base import (
+    Progress,
+    ReleaseError,
+    StudyError,
+    parse_parameters,
+    require_shared_columns,
+)
 from tacit_protocol.statistics.joint_independence import permuted_statistics, units_max
 from tacit_protocol.statistics.joint_sensitivity import (
     evaluation_error,
@@ -72,11 +79,12 @@ class JointIndependenceParameters(StrictModel):
     """What a study of this procedure may choose; every choice is public.
 
     ``groups``: the variables, each a list of columns; default every column by itself. ``bandwidth`` is in
-    units of the scaled columns, of one kernel, or several whose kernels are averaged.
+    units of the scaled columns, of one kernel, or several whose kernels are averaged. ``distance`` has no
+    bandwidth: its kernel is that of distances, and with two variables the test is one of distance covariance.
     """
 
     groups: Annotated[tuple[Group, ...], Field(min_length=2, max_length=VARIABLES_MAX)] | None = None
-    kernel: Literal["gaussian", "laplacian"] = "gaussian"
+    kernel: Literal["gaussian", "laplacian", "distance"] = "gaussian"
     bandwidth: (
         Bandwidth | Annotated[tuple[Bandwidth, ...], Field(min_length=1, max_length=BANDWIDTHS_MAX)] | None
     ) = None
@@ -124,6 +132,7 @@ class JointIndependence:
 
     def check(self, study: Study) -> None:
         """Raise StudyError where the study cannot be run as written."""
+        require_shared_columns(study)
         if study.curator is None and len(study.owners) != 1:
             raise StudyError("all columns must be in one place: name one owner, or a curator of several")
         plan = _plan(study)
@@ -241,6 +250,8 @@ def _plan(study: Study) -> _Plan:
     parameters = parse_parameters(JointIndependenceParameters, study)
     if rank_max(study.level, parameters.permutations + 1) < 1:
         raise StudyError("the level is below 1 / (permutations + 1): ask for more permutations")
+    if parameters.kernel == "distance" and (parameters.bandwidth or parameters.category_similarity):
+        raise StudyError("the distance kernel has neither bandwidth nor category_similarity; leave them out")
     names = [column.name for column in study.domain.columns]
     groups = parameters.groups if parameters.groups is not None else tuple((name,) for name in names)
     if not 2 <= len(groups) <= VARIABLES_MAX:
@@ -280,14 +291,15 @@ def _gram(plan: _Plan, study: Study, names: tuple[str, ...], rows: UnitRows) -> 
     return UnitGram(_kernel(plan.parameters, len(numeric)), rows.columns(numeric, categorical))
 
 
-def _kernel(parameters: JointIndependenceParameters, numeric_columns: int) -> KernelMixture:
+def _kernel(parameters: JointIndependenceParameters, numeric_columns: int) -> EvaluatedKernel:
+    if parameters.kernel == "distance":
+        return DistanceKernel()
     bandwidth = parameters.bandwidth
     if bandwidth is None:
         bandwidth = BANDWIDTH_PER_COLUMN * math.sqrt(max(1, numeric_columns))
     bandwidths = bandwidth if isinstance(bandwidth, tuple) else (bandwidth,)
-    kernels = tuple(
-        ProductKernel(parameters.kernel, value, parameters.category_similarity) for value in bandwidths
-    )
+    shape = parameters.kernel
+    kernels = tuple(ProductKernel(shape, value, parameters.category_similarity) for value in bandwidths)
     return KernelMixture(kernels, (1 / len(kernels),) * len(kernels))
 
 

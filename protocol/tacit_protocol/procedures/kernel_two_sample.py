@@ -8,78 +8,52 @@ noisy second moment) in one joint Gaussian release; the tester asks whether one 
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Annotated, ClassVar, Literal
+from typing import ClassVar
 
 import numpy as np
-from pydantic import BaseModel, Field
+from pydantic import BaseModel
 
 from tacit_protocol.domain.table import Table
 from tacit_protocol.features.additive import AdditiveFeatures
 from tacit_protocol.features.additive_release import AdditiveRelease, AdditiveSums
-from tacit_protocol.features.choice import (
-    FeatureParameters,
-    acting_parameters,
-    additive_features,
-    idle_parameter,
-    kernel_features,
-)
-from tacit_protocol.features.moment_release import DIAGONAL, MomentRelease, MomentShares, read_second_moment
+from tacit_protocol.features.moment_release import DIAGONAL, read_second_moment
 from tacit_protocol.features.sums import FeatureSums
 from tacit_protocol.messages.release import Release
-from tacit_protocol.messages.study import Study
+from tacit_protocol.messages.study import Owner, Study
 from tacit_protocol.privacy.gaussian_sums import (
     LayoutError,
     SensitivityError,
-    SumPart,
     check_layout,
-    gaussian_guarantee,
-    halved_guarantee,
     noise_scales,
     release_sums,
 )
 from tacit_protocol.privacy.guarantee import Guarantee
 from tacit_protocol.privacy.noise import NoiseSource
-from tacit_protocol.privacy.vector import COORDINATES_MAX
-from tacit_protocol.procedures.base import Progress, ReleaseError, StudyError, parse_parameters
+from tacit_protocol.procedures.base import (
+    Progress,
+    ReleaseError,
+    StudyError,
+    require_shared_columns,
+    reuse_warnings,
+)
+from tacit_protocol.procedures.kernel_two_sample_plan import (
+    KernelTwoSampleParameters,
+    Plan,
+    plan_of,
+    require_same_release,
+)
 from tacit_protocol.statistics.named_groups import GroupComparison, additive_families, named_groups
 from tacit_protocol.statistics.power import DETECTABLE_MAX, detectable_difference, detectable_squared_mmd
 from tacit_protocol.statistics.private_means import PrivateMeans
-from tacit_protocol.statistics.two_sample import Evidence, Form, TwoSampleTest
+from tacit_protocol.statistics.two_sample import Evidence, TwoSampleTest
 from tacit_protocol.statistics.witness import LocationDifference, MeanEmbedding, locations_of_owners
 from tacit_protocol.strict import StrictModel
-
-MEAN_SHARE = 0.8
-"""Part of mu^2 that the mean gets where a second moment is released too."""
-
-REPLICATES_DEFAULT = 1999
-"""Simulated null statistics of the noise-aware form: p-values down to 5e-4."""
-
-REGULARISATION_DEFAULT = 1e-3
-"""P0's gamma, public."""
 
 HOPELESS = "Hopeless: "
 """What a warning starts with where the study should not be run as planned."""
 
-LOCATIONS_STREAM, NULL_STREAM = 1, 2
-"""Spawn keys under the study's seed: one for public choices, one for simulated null distributions."""
-
-
-class KernelTwoSampleParameters(FeatureParameters):
-    """What a study of this procedure may choose; every choice is public.
-
-    ``features``: ``auto`` (columns and pairs of columns), ``columns``, ``me`` (mean embedding at locations),
-    ``scf`` (smooth characteristic, numeric columns alone). ``calibration`` ``paper`` uses P0's raw features
-    and its bounds. ``statistic`` and ``null`` choose the test's form.
-    """
-
-    features: Literal["auto", "columns", "me", "scf"] = "auto"
-    calibration: Literal["tight", "paper"] = "tight"
-    statistic: Literal["auto", "noise-aware", "mmd", "max"] = "auto"
-    null: Literal["auto", "noise-aware", "weighted", "asymptotic"] = "auto"
-    mean_share: Annotated[float, Field(gt=0, lt=1)] = MEAN_SHARE
-    regularisation: Annotated[float, Field(ge=1e-12, le=1e3)] = REGULARISATION_DEFAULT
-    replicates: Annotated[int, Field(ge=99, le=100_000)] = REPLICATES_DEFAULT
+NULL_STREAM = 2
+"""Spawn key under the study's seed of simulated null distributions; public choices have another."""
 
 
 class PairComparison(StrictModel):
@@ -119,31 +93,6 @@ class KernelTwoSampleVerdict(StrictModel):
     warnings: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class _Plan:
-    """What a study fixes before any data: the release of its features, the form and the guarantee."""
-
-    parameters: KernelTwoSampleParameters
-    release: AdditiveRelease | MomentRelease
-    form: Form
-    guarantee: Guarantee
-
-    def layout(self, units: int) -> tuple[SumPart, ...]:
-        """Lay out the release of so many units, without values."""
-        try:
-            return self.release.parts(units)
-        except ValueError as error:
-            raise ReleaseError(str(error)) from None
-
-    def parts(self, sums: FeatureSums | AdditiveSums) -> tuple[SumPart, ...]:
-        """Lay out the release of sums."""
-        if isinstance(self.release, AdditiveRelease) and isinstance(sums, AdditiveSums):
-            return self.release.parts(sums.units, sums)
-        if isinstance(self.release, MomentRelease) and isinstance(sums, FeatureSums):
-            return self.release.parts(sums.units, sums)
-        raise TypeError("the sums are not those of this study's features")
-
-
 class KernelTwoSample:
     """See the module. Registered as ``kernel_two_sample``."""
 
@@ -154,25 +103,26 @@ class KernelTwoSample:
 
     def check(self, study: Study) -> None:
         """Raise StudyError where the study cannot be run as written."""
+        require_shared_columns(study)
         if study.curator is not None:
             raise StudyError("owners send their own releases here; with a curator use curated_two_sample")
         if len(study.owners) < 2:
             raise StudyError("a two-sample test needs at least two owners")
-        _plan(study)
+        plan_of(study)
 
     def cost(self, study: Study) -> Guarantee:
         """Return what each owner spends: the study's whole budget, in one joint Gaussian release."""
-        return _plan(study).guarantee
+        return plan_of(study).guarantee
 
     def numbers_released(self, study: Study) -> int:
         """Return how many noisy numbers one owner sends."""
-        return _plan(study).release.numbers
+        return plan_of(study).release.numbers
 
     def warnings(self, study: Study, units: Mapping[str, int]) -> tuple[str, ...]:
         """Say what differences the study could not see at these numbers of units, by owner."""
         if len(units) < 2:
             return ()
-        plan = _plan(study)
+        plan = plan_of(study)
         owners = sorted(units, key=lambda owner: units[owner], reverse=True)
         detectable = [_detectable(plan, study, (units[owners[0]], units[owner])) for owner in owners[1:]]
         advice = "ask for more units, a larger epsilon, or fewer columns"
@@ -187,11 +137,11 @@ class KernelTwoSample:
 
     def summarise(self, study: Study, table: Table) -> FeatureSums | AdditiveSums:
         """Sum the units' features, exactly. The sums never leave the owner."""
-        return _plan(study).release.sum(table)
+        return plan_of(study).release.sum(table)
 
     def privatise(self, study: Study, summary: FeatureSums | AdditiveSums, noise: NoiseSource) -> Release:
         """Add the noise that ``cost`` states, jointly, to the sums."""
-        plan = _plan(study)
+        plan = plan_of(study)
         try:
             vectors = release_sums(plan.parts(summary), plan.guarantee, noise)
         except SensitivityError as error:
@@ -200,17 +150,28 @@ class KernelTwoSample:
 
     def check_release(self, study: Study, release: Release) -> None:
         """Raise ReleaseError where the release has not the shape and the noise that the study fixes."""
-        plan = _plan(study)
+        plan = plan_of(study)
         try:
             check_layout(release.vectors, release.guarantee, plan.layout(release.units), plan.guarantee)
         except LayoutError as error:
             raise ReleaseError(str(error)) from None
 
+    def reread(self, study: Study, owner: Owner, source: Study, release: Release) -> Release:  # noqa: ARG002
+        """Return a release as it is, where it was made for the same columns, features and noise.
+
+        Raises:
+            StudyError: it was not; says which of them to make the same.
+        """
+        if source.procedure != self.name:
+            raise StudyError(f"{self.name} reads releases of {self.name} again, and no others")
+        require_same_release(study, source)
+        return release
+
     def assemble(
         self, study: Study, releases: Mapping[str, Release], progress: Progress | None = None
     ) -> KernelTwoSampleVerdict:
         """Compute the verdict: post-processing alone, the same for everyone."""
-        plan = _plan(study)
+        plan = plan_of(study)
         report = progress if progress is not None else _silent
         names = [owner.name for owner in study.owners]
         evidence = _evidence(plan, [releases[name] for name in names])
@@ -252,81 +213,11 @@ class KernelTwoSample:
             pairs=pairs,
             columns=named_groups(study.domain, overall.groups, study.level),
             locations=_named_locations(plan, study, evidence),
-            warnings=self.warnings(study, units) + _caveats(plan),
+            warnings=self.warnings(study, units) + _caveats(plan) + reuse_warnings(study),
         )
 
 
-def _plan(study: Study) -> _Plan:
-    parameters = parse_parameters(KernelTwoSampleParameters, study)
-    form = _form(parameters, len(study.owners))
-    _refuse_idle_parameters(parameters, form)
-    release = _release(study, parameters)
-    if release.numbers > COORDINATES_MAX:
-        raise StudyError("the study asks for too many numbers; use fewer columns, levels or features")
-    try:
-        calibrate = halved_guarantee if parameters.calibration == "paper" else gaussian_guarantee
-        return _Plan(parameters, release, form, calibrate(study.budget))
-    except SensitivityError as error:
-        raise StudyError(str(error)) from None
-
-
-def _form(parameters: KernelTwoSampleParameters, owners: int) -> Form:
-    additive = parameters.features in ("auto", "columns")
-    statistic, null = parameters.statistic, parameters.null
-    if additive:
-        if parameters.calibration == "paper":
-            raise StudyError("calibration 'paper' needs features 'me' or 'scf'")
-        if statistic not in ("auto", "max") or null != "auto":
-            raise StudyError("features 'auto' and 'columns' have the max form alone; use 'me' or 'scf'")
-        return "max"
-    if statistic == "max":
-        raise StudyError("the max form needs features 'auto' or 'columns'")
-    if null in ("weighted", "asymptotic"):
-        if owners != 2 or statistic != "auto":
-            raise StudyError("P0's null distributions are for two owners and statistic 'auto'")
-        return null
-    if statistic == "mmd" and null == "noise-aware":
-        raise StudyError("the MMD form has an exact null distribution; leave null at 'auto'")
-    if statistic == "noise-aware" or null == "noise-aware":
-        return "noise-aware"
-    if parameters.calibration == "paper" and statistic == "auto":
-        return "weighted" if owners == 2 else "noise-aware"
-    return "mmd"
-
-
-def _refuse_idle_parameters(parameters: KernelTwoSampleParameters, form: Form) -> None:
-    """Refuse a parameter that the study's other choices ignore: whoever sets it expects it to act."""
-    kernel = parameters.features in ("me", "scf")
-    acting = acting_parameters(parameters.features, parameters) | {
-        "mean_share": kernel and parameters.calibration == "tight",
-        "regularisation": form in ("weighted", "asymptotic"),
-        "replicates": form == "noise-aware",
-    }
-    name = idle_parameter(parameters, acting)
-    if name is not None:
-        raise StudyError(f"parameter {name} has no effect with the other choices; leave it out")
-
-
-def _release(study: Study, parameters: KernelTwoSampleParameters) -> AdditiveRelease | MomentRelease:
-    if parameters.features == "auto" or parameters.features == "columns":  # noqa: PLR1714 (narrows the type)
-        pairs = parameters.features == "auto"
-        return AdditiveRelease(additive_features(study.domain, parameters, pairs=pairs))
-    seed = np.random.SeedSequence(int(study.seed, 16), spawn_key=(LOCATIONS_STREAM,))
-    paper = parameters.calibration == "paper"
-    shares = MomentShares(parameters.mean_share, 1 - parameters.mean_share)
-    if paper:
-        # Each of P0's two releases has an event, and a mu, of its own.
-        shares = MomentShares(1.0, 1.0)
-    try:
-        features = kernel_features(
-            study.domain, parameters, parameters.features, np.random.default_rng(seed), raw=paper
-        )
-    except ValueError as error:
-        raise StudyError(str(error)) from None
-    return MomentRelease(features, shares)
-
-
-def _test(plan: _Plan, study: Study) -> TwoSampleTest:
+def _test(plan: Plan, study: Study) -> TwoSampleTest:
     features = plan.release.features if isinstance(plan.release, AdditiveRelease) else None
     return TwoSampleTest(
         form=plan.form,
@@ -339,7 +230,7 @@ def _test(plan: _Plan, study: Study) -> TwoSampleTest:
     )
 
 
-def _named_locations(plan: _Plan, study: Study, evidence: Evidence) -> tuple[LocationDifference, ...]:
+def _named_locations(plan: Plan, study: Study, evidence: Evidence) -> tuple[LocationDifference, ...]:
     features = plan.release.features
     if not isinstance(features, MeanEmbedding):
         return ()
@@ -347,7 +238,7 @@ def _named_locations(plan: _Plan, study: Study, evidence: Evidence) -> tuple[Loc
     return locations_of_owners(study.domain, features, names, evidence, study.level)
 
 
-def _evidence(plan: _Plan, releases: list[Release]) -> Evidence:
+def _evidence(plan: Plan, releases: list[Release]) -> Evidence:
     units = np.array([release.units for release in releases], dtype=np.float64)
     read = [plan.release.read(release.vectors, release.units) for release in releases]
     means = PrivateMeans(np.stack([mean for mean, _ in read]), units, np.array([noise for _, noise in read]))
@@ -358,7 +249,7 @@ def _evidence(plan: _Plan, releases: list[Release]) -> Evidence:
     return Evidence(means, moments, scales / units)
 
 
-def _detectable(plan: _Plan, study: Study, units: tuple[int, int]) -> float:
+def _detectable(plan: Plan, study: Study, units: tuple[int, int]) -> float:
     """Return the detectable difference between two owners, relative to the one that is called hopeless."""
     # The mean comes first in every layout.
     scale = next(iter(noise_scales(plan.layout(max(units)), plan.guarantee).values()))
@@ -372,7 +263,7 @@ def _detectable(plan: _Plan, study: Study, units: tuple[int, int]) -> float:
     return detectable_difference(noise, units, weight, level) / DETECTABLE_MAX
 
 
-def _method(plan: _Plan) -> str:
+def _method(plan: Plan) -> str:
     forms = {
         "max": "max form",
         "mmd": "MMD form, exact weighted chi-squared null",
@@ -390,7 +281,7 @@ def _method(plan: _Plan) -> str:
     return f"kernel two-sample test: {forms[plan.form]}, {features[plan.parameters.features]}{raw}"
 
 
-def _caveats(plan: _Plan) -> tuple[str, ...]:
+def _caveats(plan: Plan) -> tuple[str, ...]:
     if plan.form not in ("weighted", "asymptotic"):
         return ()
     return (

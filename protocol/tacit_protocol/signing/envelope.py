@@ -21,6 +21,9 @@ RELEASE_TYPE = "application/vnd.tacit.release.v1+json"
 VERDICT_TYPE = "application/vnd.tacit.verdict.v1+json"
 DECLINE_TYPE = "application/vnd.tacit.decline.v1+json"
 CANCELLATION_TYPE = "application/vnd.tacit.cancellation.v1+json"
+SEALED_RELEASE_TYPE = "application/vnd.tacit.sealed-release.v1+json"
+RECEIPT_TYPE = "application/vnd.tacit.receipt.v1+json"
+ALIGNMENT_TYPE = "application/vnd.tacit.alignment.v1+json"
 
 ENVELOPE_BYTES_MAX = 2**20
 """Largest envelope: one request's body. Its payload has at most three quarters of that."""
@@ -43,6 +46,9 @@ class _Envelope(StrictModel):
         "application/vnd.tacit.verdict.v1+json",
         "application/vnd.tacit.decline.v1+json",
         "application/vnd.tacit.cancellation.v1+json",
+        "application/vnd.tacit.sealed-release.v1+json",
+        "application/vnd.tacit.receipt.v1+json",
+        "application/vnd.tacit.alignment.v1+json",
     ]
     signatures: Annotated[tuple[_Signature, ...], Field(min_length=1, max_length=1)]
 

@@ -13,6 +13,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Protocol
 
 import numpy as np
@@ -73,14 +74,53 @@ def permuted_statistics(
     units = grams[0].size
     if len(grams) < 2 or any(gram.size != units for gram in grams):
         raise ValueError("permuting needs two or more variables of the same units")
+    shape = (len(grams), units)
+    statistic = partial(_statistic, grams)
+    return _replicated(statistic, shape, permutations, seed, workers=workers, progress=progress)
+
+
+def permuted_feature_statistics(
+    factors: Sequence[Floats],
+    permutations: int,
+    seed: np.random.SeedSequence,
+    *,
+    workers: int | None = None,
+    progress: Callable[[float], None] | None = None,
+) -> Floats:
+    """Return T as :func:`permuted_statistics` does, of explicit features: (J, units) of every variable.
+
+    Raises ValueError where there are fewer than two variables, they have different numbers of units, or
+    their tensor has more than TENSOR_ENTRIES_MAX entries.
+    """
+    units = factors[0].shape[1]
+    ranks = [len(factor) for factor in factors]
+    if len(factors) < 2 or any(factor.shape[1] != units for factor in factors):
+        raise ValueError("permuting needs two or more variables of the same units")
+    if len(factors) > SPLIT_VARIABLES_MAX or math.prod(ranks) > TENSOR_ENTRIES_MAX:
+        raise ValueError("the variables' features have a tensor that is too large")
+    shape = (len(factors), units)
+    tensor = partial(_ByTensor, factors, _split(ranks))
+    return _replicated(tensor, shape, permutations, seed, workers=workers, progress=progress)
+
+
+def _replicated(
+    build: Callable[[], "_Statistic"],
+    shape: tuple[int, int],
+    permutations: int,
+    seed: np.random.SeedSequence,
+    *,
+    workers: int | None,
+    progress: Callable[[float], None] | None,
+) -> Floats:
+    """Compute T of the data and of permutations of ``shape``, (variables, units)."""
     report = progress if progress is not None else _silent
     values = np.empty(permutations + 1)
     # One thread in linear algebra: the workers are the threads, and its results may depend on its own.
     with threadpool_limits(limits=1, user_api="blas"), ThreadPoolExecutor(workers) as pool:
-        statistic = _statistic(grams)
+        statistic = build()
 
         def replicate(index: int) -> float:
-            return statistic(_permutations(seed, index, len(grams), units))
+            return statistic(_permutations(seed, index, *shape))
 
         for index, value in enumerate(pool.map(replicate, range(permutations + 1))):
             values[index] = value

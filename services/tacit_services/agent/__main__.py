@@ -1,4 +1,4 @@
-"""``python -m tacit_services.agent serve|check|verify --config FILE``."""
+"""``python -m tacit_services.agent serve|check|verify|align --config FILE``."""
 
 import argparse
 import json
@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tacit_protocol.procedures.registry import PROCEDURES
+from tacit_services.agent.align_command import add_arguments, align, text_of_alignment
 from tacit_services.agent.check import check, text_of_report
 from tacit_services.agent.service import run
 from tacit_services.agent.verify import text_of_verification, verify_offline
@@ -19,6 +20,7 @@ COMMANDS = {
     "serve": "run the agent",
     "check": "read configuration, policy and data",
     "verify": "check the ledger, without the agent",
+    "align": "compare units with another owner",
 }
 
 
@@ -31,12 +33,16 @@ def main(arguments: list[str] | None = None) -> int:
         command.add_argument("--config", type=Path, default=None, help="agent.toml")
         if name != "serve":
             command.add_argument("--json", action="store_true", help="print the report as JSON")
+        if name == "align":
+            add_arguments(command)
         if name == "verify":
             command.add_argument("--kept", action="append", default=[], help="a head hash kept elsewhere")
     chosen = parser.parse_args(arguments)
     if chosen.command == "check":
         return _report(check(chosen.config), text_of_report, chosen.json)
     try:
+        if chosen.command == "align":
+            return _report(align(chosen), text_of_alignment, chosen.json)
         if chosen.command == "verify":
             report = verify_offline(chosen.config, chosen.kept)
             return _report(report, text_of_verification, chosen.json)

@@ -5,8 +5,12 @@ from collections.abc import Callable
 import sqlalchemy as sa
 import structlog
 
+from tacit_protocol.alignment import UnitKey
+from tacit_protocol.messages.study import Owner, Study
 from tacit_protocol.privacy.noise import NoiseSource
 from tacit_protocol.signing.keys import PrivateKey
+from tacit_protocol.signing.sealing import certify
+from tacit_services.agent.alignments import unit_key_of
 from tacit_services.agent.intake import Intake, Procedures
 from tacit_services.agent.participant import AlreadyDecidedError, Identity, Participant
 from tacit_services.agent.policy import Policy
@@ -51,7 +55,14 @@ class Agent(Participant):
     ):
         super().__init__(
             Identity(settings.name, key, settings.tester_key),
-            Intake(settings, key.public_hex, policy, procedures),
+            Intake(
+                settings,
+                key.public_hex,
+                policy,
+                procedures,
+                self._unit_key,
+                sealing_key=certify(key).key,
+            ),
             engine=engine,
             client=client,
             noise=noise,
@@ -59,6 +70,9 @@ class Agent(Participant):
             stopping=stopping,
         )
         self.settings = settings
+
+    def _unit_key(self, study: Study, owner: Owner) -> UnitKey | None:
+        return run_transaction(self.engine, lambda c: unit_key_of(c, study, owner), read_only=True)
 
     def open_accounts(self) -> None:
         """Open an account for every data set, or change its caps to what the configuration says."""

@@ -12,9 +12,11 @@ from pydantic import Field
 from tacit_protocol.strict import StrictModel
 from tacit_services.agent import views
 from tacit_services.agent.agent import Agent
+from tacit_services.agent.findings import finding_of
 from tacit_services.agent.participant import AlreadyDecidedError
 from tacit_services.agent.schema import REASON_LENGTH, State
 from tacit_services.agent.studies import StudyRow, count_by_state, page_of_studies, study_row
+from tacit_services.agent.tester_client import TesterError
 from tacit_services.ledger.verification import export, inspect
 from tacit_services.shared.database import check_database, run_transaction
 from tacit_services.shared.http_app import BearerToken, body_schema, create_app, json_body, json_response
@@ -104,6 +106,25 @@ def _add_reading(app: FastAPI, agent: Agent, owner: list[Any]) -> None:
     def show_study(digest: DigestPath) -> Response:
         """Show one study: what it asks, what would leave, what it costs, and its verdict if known."""
         return json_response(views.detail(agent, _row(agent, digest)))
+
+    @app.get("/v1/studies/{digest}/reuses", dependencies=owner)
+    def show_reuses(digest: DigestPath) -> Response:
+        """Show which later studies read this owner's release again, as the tester says."""
+        _row(agent, digest)
+        try:
+            later: list[str] | None = list(agent.reused_by(digest))
+        except TesterError:
+            later = None
+        return json_response({"digest": digest, "reused_by": later})
+
+    @app.get("/v1/studies/{digest}/finding", dependencies=owner)
+    def show_finding(digest: DigestPath) -> Response:
+        """Show what was found with another owner's release: exact in this owner's data, it stays here."""
+        row = _row(agent, digest)
+        found = run_transaction(agent.engine, lambda c: finding_of(c, digest), read_only=True)
+        if found is None:
+            raise ProblemError("not-found", detail="nothing was found by this agent in that study")
+        return json_response(views.finding(agent, row, bytes(found.finding), int(found.found_at)))
 
     @app.get("/v1/ledger", dependencies=owner)
     def show_ledger(data_set: str | None = None) -> Response:

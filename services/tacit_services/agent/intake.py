@@ -11,18 +11,27 @@ from typing import NoReturn
 
 import sqlalchemy as sa
 
+from tacit_protocol.alignment import UnitKey
 from tacit_protocol.domain.table import PooledTable
 from tacit_protocol.messages.encoding import MessageError, decode
 from tacit_protocol.messages.study import Owner, Study
 from tacit_protocol.privacy.guarantee import Guarantee
-from tacit_protocol.procedures.base import Procedure, StudyError
+from tacit_protocol.procedures.base import Procedure, StudyError, check_study
+from tacit_protocol.procedures.relay import Relay, relay_of
 from tacit_protocol.signing.envelope import STUDY_TYPE, EnvelopeError, digest, open_envelope, peek_key_id
+from tacit_services.agent.data.aligned_units import AlignedUnits
 from tacit_services.agent.data.source import Source
 from tacit_services.agent.data.table import SourceTable
 from tacit_services.agent.policy import DeclaredDataSet, Policy, PolicyRefusedError, Rules
 from tacit_services.agent.settings import AgentSettings
 
 Procedures = Mapping[str, Procedure]
+
+UnitKeys = Callable[[Study, Owner], UnitKey | None]
+"""Returns the key that orders an owner's units for a study, None where they were never aligned as it says."""
+
+NEVER_ALIGNED = "no alignment of this data set is recorded with that digest and the study's other owner"
+ALIGNED_OTHERWISE = "the data set's ids have changed since it was aligned: align it again"
 
 
 class JobOutdatedError(Exception):
@@ -43,7 +52,8 @@ class Part:
     """One owner's data set as a study uses it here.
 
     ``account`` is the ledger's account that pays, and ``open`` returns the source without reading it.
-    ``version`` changes with the data set where a database says what is held.
+    ``version`` changes with the data set where a database says what is held. ``unit_key`` orders the units as
+    the study's other owner does, where the study names an alignment.
     """
 
     owner: str
@@ -51,6 +61,21 @@ class Part:
     open: Callable[[], Source]
     rules: Rules
     version: int = 0
+    unit_key: UnitKey | None = None
+
+    def table(self, study: Study) -> SourceTable:
+        """Open the source as the study reads it; raises DataError where a column of the study is missing."""
+        domain = study.domain_of(study.owner_named(self.owner))
+        if self.unit_key is None:
+            return SourceTable(self.open(), domain, study.unit_column)
+        return SourceTable(
+            self.open(), domain, study.unit_column, hasher=AlignedUnits(self.unit_key), ordered=True
+        )
+
+    def require_aligned(self, study: Study, table: SourceTable) -> None:
+        """Refuse a table of other units than the study's alignment is of."""
+        if self.unit_key is not None and self.unit_key.digest(table.order) != study.alignment:
+            refuse("not-aligned", ALIGNED_OTHERWISE)
 
 
 @dataclass(frozen=True)
@@ -66,6 +91,18 @@ class Job:
     parts: tuple[Part, ...]
     procedure: Procedure
     cost: Guarantee
+    relay: Relay | None = None
+    """Who sends to whom, where one owner's release goes to another."""
+
+    @property
+    def receives(self) -> bool:
+        """Whether another owner's release comes here."""
+        return self.relay is not None and self.sender == self.relay.receiver.name
+
+    @property
+    def spends(self) -> bool:
+        """Whether anything private is released, and so paid for."""
+        return self.relay is None or self.relay.spends(self.sender)
 
     @property
     def automatic(self) -> bool:
@@ -85,17 +122,17 @@ class Job:
 
         Raises:
             DataError: a source lacks a column of the study, or cannot be read.
-            StudyRefusedError: an owner's policy asks for more units than its data set has.
+            StudyRefusedError: an owner's policy asks for more units than its data set has, or these are not
+                the units that were aligned.
         """
         study = self.study
-        tables = {
-            part.owner: SourceTable(part.open(), study.domain, study.unit_column) for part in self.parts
-        }
+        tables = {part.owner: part.table(study) for part in self.parts}
         for part in self.parts:
             try:
                 part.rules.require_units(tables[part.owner].units)
             except PolicyRefusedError as error:
                 refuse("policy-refused", str(error))
+            part.require_aligned(study, tables[part.owner])
         return tables[self.sender] if study.curator is None else PooledTable(study.domain, tables)
 
     def units_by_account(self, table: SourceTable | PooledTable) -> dict[str, int]:
@@ -176,7 +213,7 @@ class StudyIntake(ABC):
         if procedure is None:
             refuse("study-refused", "there is no such procedure in this version")
         try:
-            procedure.check(study)
+            check_study(procedure, study)
             cost = procedure.cost(study)
         except StudyError as error:
             refuse("study-refused", str(error))
@@ -196,11 +233,24 @@ class Intake(StudyIntake):
         public_hex: the owner's public key.
         policy: what may be answered.
         procedures: the procedures by name.
+        unit_keys: which alignments are recorded.
+        sealing_key: the public key to which others may seal to this owner; None where nothing is received.
     """
 
-    def __init__(self, settings: AgentSettings, public_hex: str, policy: Policy, procedures: Procedures):
+    def __init__(
+        self,
+        settings: AgentSettings,
+        public_hex: str,
+        policy: Policy,
+        procedures: Procedures,
+        unit_keys: UnitKeys,
+        *,
+        sealing_key: str | None = None,
+    ):
         super().__init__(procedures)
+        self._sealing_key = sealing_key
         self._settings, self._public_hex, self._policy = settings, public_hex, policy
+        self._unit_keys = unit_keys
 
     def authenticate(self, study_digest: str, envelope: bytes) -> Study:
         """Look at the signer first: what an unknown analyst sends is read no further."""
@@ -213,16 +263,23 @@ class Intake(StudyIntake):
         return self.read(study_digest, envelope)
 
     def accept(self, study_digest: str, study: Study, now: int) -> Job:
-        """Check roster, deadline, data set, policy, procedure and cost."""
+        """Check roster, deadline, data set, policy, procedure, cost, alignment and sealing key."""
         owner = self._roster(study)
         if now >= study.deadline:
             refuse("study-expired", "the study's deadline has passed")
         data_set = self._settings.data_set(owner.data_set)
         if data_set is None:
             refuse("policy-refused", "the study asks for a data set that does not exist here")
-        procedure, cost = require_allowed(self._policy, self, study, data_set)
-        part = Part(owner.name, data_set.name, data_set.open, self._policy)
-        return Job(study_digest, study, owner.name, (part,), procedure, cost)
+        procedure, cost = require_allowed(self._policy, self, study, owner, data_set)
+        unit_key = None if study.alignment is None else self._unit_keys(study, owner)
+        if study.alignment is not None and unit_key is None:
+            refuse("not-aligned", NEVER_ALIGNED)
+        part = Part(owner.name, data_set.name, data_set.open, self._policy, unit_key=unit_key)
+        relay = relay_of(procedure, study)
+        job = Job(study_digest, study, owner.name, (part,), procedure, cost, relay)
+        if job.receives and (owner.sealing is None or owner.sealing.key != self._sealing_key):
+            refuse("forbidden", "the study seals to another key than this agent's")
+        return job
 
     def _roster(self, study: Study) -> Owner:
         if study.tester.key != self._settings.tester_key:
@@ -231,6 +288,8 @@ class Intake(StudyIntake):
             refuse("forbidden", "the study asks a curator for this owner's data, not this agent")
         for owner in study.owners:
             if (owner.name, owner.key) == (self._settings.name, self._public_hex):
+                if owner.reuses is not None:
+                    refuse("forbidden", "the study reads this owner's earlier release; it asks for no other")
                 return owner
         refuse("forbidden", "the study does not name this owner with its name and key")
 
@@ -248,7 +307,7 @@ class Intake(StudyIntake):
 
 
 def require_allowed(
-    rules: Rules, intake: StudyIntake, study: Study, data_set: DeclaredDataSet
+    rules: Rules, intake: StudyIntake, study: Study, owner: Owner, data_set: DeclaredDataSet
 ) -> tuple[Procedure, Guarantee]:
     """Return a study's procedure and cost where one owner's policy allows it of that data set.
 
@@ -256,10 +315,12 @@ def require_allowed(
         StudyRefusedError: the policy does not, or the study cannot be run.
     """
     try:
-        rules.require_study(study, data_set)
-        rules.require_budget(study.budget)
+        rules.require_study(study, owner, data_set)
         procedure, cost = intake.price(study)
-        rules.require_budget(cost.budget)
+        relay = relay_of(procedure, study)
+        if relay is None or relay.spends(owner.name):
+            rules.require_budget(study.budget)
+            rules.require_budget(cost.budget)
     except PolicyRefusedError as error:
         refuse("policy-refused", str(error))
     return procedure, cost

@@ -1,4 +1,4 @@
-"""The loops of an agent or a curator: one asks for studies, one runs them, one sends, one asks for verdicts.
+"""The loops of an agent or a curator: one asks for studies, one runs them, one sends, one fetches.
 
 Those that the tester sees never wait for the one that computes: when they speak says nothing about data.
 """
@@ -81,7 +81,11 @@ class Loops:
         self._stop.wait(SEND_PAUSE_S)
 
     def _fetch(self) -> None:
-        self._agent.fetch_verdicts()
+        try:
+            if self._agent.collect():
+                self.ring()
+        finally:  # verdicts do not wait for a release that the tester cannot be asked for
+            self._agent.fetch_verdicts()
         self._stop.wait(WORK_PAUSE_S)
 
     def _forever(self, step: Callable[[], None]) -> None:

@@ -42,7 +42,7 @@ class Outbox:
             raise unavailable
 
     def _deliver_one(self, row: OutboxRow) -> None:
-        put = self._client.put_release if row.kind == "release" else self._client.put_decline
+        put = self._client.put_decline if row.kind == "decline" else self._client.put_release
         reached(Step.BEFORE_SEND)
         try:
             put(row.study, self._party, row.envelope)
@@ -70,11 +70,12 @@ class Outbox:
         def close(connection: sa.Connection) -> None:
             now = int(self._clock())
             close_outbox(connection, row.study, now, outcome)
-            if row.kind != "release":
+            if row.kind == "decline":
                 return
+            spent = "the budget is spent" if row.kind == "release" else "nothing was spent"
             after = State.SENT if outcome == DELIVERED else State.EXPIRED
             problem = None if outcome == DELIVERED else outcome
-            reason = None if problem is None else "the tester did not take the release; the budget is spent"
+            reason = None if problem is None else f"the tester did not take the {row.kind}; {spent}"
             move(
                 connection,
                 row.study,

@@ -25,6 +25,7 @@ from tacit_services.agent.outbox import Outbox
 from tacit_services.agent.releases import Releaser
 from tacit_services.agent.schedule import send_time
 from tacit_services.agent.schema import State
+from tacit_services.agent.sealed import Mailbox
 from tacit_services.agent.steps import Step, reached
 from tacit_services.agent.studies import (
     StudyRow,
@@ -104,6 +105,7 @@ class Participant:
         """Studies of which the tester held no release of ours when it was asked in this process's life."""
         self._releaser = Releaser(engine, identity.key, intake, noise=noise, clock=clock, stopping=stopping)
         self._outbox = Outbox(engine, identity.name, client, clock)
+        self._mailbox = Mailbox(engine, identity.key, client, clock)
 
     def units_of(self, study: Study) -> dict[str, int]:
         """Return the number of units of each owner of a study as far as it is known: read, or expected."""
@@ -113,6 +115,16 @@ class Participant:
             if account in self.units:
                 known[owner.name] = self.units[account]
         return known
+
+    def reused_by(self, digest: str) -> tuple[str, ...]:
+        """Ask the tester which later studies read this party's release for a study again.
+
+        They spend nothing here, so the ledger does not know of them; the tester's word is all there is.
+
+        Raises:
+            TesterError: the tester could not be asked, or does not know the study.
+        """
+        return self._client.reused_by(digest, self.name)
 
     def _now(self) -> int:
         return int(self.clock())
@@ -222,6 +234,7 @@ class Participant:
         """
         try:
             self.confirm()
+            self.collect()
         finally:  # neither other studies nor the outbox wait for one that the tester cannot be asked about
             self.run_approved()
             self.deliver()
@@ -250,6 +263,29 @@ class Participant:
             raise unavailable
         return len(self._confirmed) > before
 
+    def collect(self) -> bool:
+        """Fetch what other owners sealed to this one for approved studies; returns whether anything came.
+
+        Raises:
+            TesterUnavailableError: the tester could not be asked about some; the others have been.
+        """
+        unavailable: TesterUnavailableError | None = None
+        came = False
+        for row in self._rows(State.APPROVED):
+            try:
+                job = self.job_of(row)
+                if job.relay is not None and job.receives:
+                    came |= self._mailbox.fetch(job, job.relay)
+            except StudyRefusedError as error:
+                self._refuse(row, error.problem, error.reason)
+            except TesterRefusedError as error:
+                self._refuse(row, error.slug, "the other owner's release will not come")
+            except TesterUnavailableError as error:
+                unavailable = error
+        if unavailable is not None:
+            raise unavailable
+        return came
+
     def run_approved(self) -> None:
         """Compute and store the release of every approved study. Nothing here reaches the tester."""
         run_transaction(self.engine, lambda connection: expire(connection, self._now()))
@@ -270,8 +306,12 @@ class Participant:
 
     def _run(self, row: StudyRow) -> None:
         try:
-            job = self.job_of(row)
-            units = self._releaser.release(job)
+            job, received = self.job_of(row), None
+            if job.relay is not None and job.receives:
+                received = self._mailbox.open(job, job.relay)
+                if received is None:
+                    return  # it has not come yet
+            units = self._releaser.release(job, received)
             if units is not None:
                 self.units.update(units)
         except StudyRefusedError as error:

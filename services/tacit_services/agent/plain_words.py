@@ -1,16 +1,57 @@
 """What a study would do with the owner's data, in words for a steward."""
 
-from tacit_protocol.domain.columns import CategoricalColumn, Column
+from dataclasses import dataclass
+
+from tacit_protocol.domain.columns import CategoricalColumn, Column, Domain
 from tacit_protocol.messages.study import Study
-from tacit_protocol.privacy.events import ApproximateEvent
+from tacit_protocol.privacy.events import ApproximateEvent, GaussianEvent
 from tacit_protocol.privacy.guarantee import DELTA_UNITS, EPSILON_UNITS, Guarantee
+from tacit_protocol.procedures.relay import Relay
 
 COLUMNS_LISTED_MAX = 30
 """Columns that are listed by name; of more, the number is given."""
 
 
-def plain_words(study: Study, data_set: str, cost: Guarantee, numbers_released: int) -> str:
-    """Return a few sentences: what is asked, what would leave, what it costs, what stays."""
+@dataclass(frozen=True)
+class RelayPart:
+    """Whose words: the owner of that name, in a study where one owner's release goes to another."""
+
+    relay: Relay
+    name: str
+
+    def what_leaves(self, numbers: str) -> str:
+        """Say what would leave, to whom, and where the result stays."""
+        sender, receiver = self.relay.sender.name, self.relay.receiver.name
+        if self.name == sender:
+            end = (
+                f"{receiver} then releases a covariance, with random noise for its own units."
+                if self.relay.publishes
+                else f"What {receiver} finds stays with {receiver}."
+            )
+            return (
+                f"What would leave: {numbers}, sealed to {receiver}, and the number of units. The tester "
+                f"carries them and cannot read them; {receiver} reads them and sets them against its own "
+                f"exact rows. {end}"
+            )
+        found = (
+            f"{sender} sends its numbers, with random noise, sealed to this agent, which sets them against "
+            "the exact rows here. The result is kept in this agent's own database. It is private for "
+            f"{sender} alone, and exact for the people in this data set: do not pass it on."
+        )
+        leaves = numbers if self.relay.publishes else "a receipt, which depends on no data"
+        return f"{found} What would leave: {leaves}, and the number of units."
+
+
+def plain_words(
+    study: Study,
+    domain: Domain,
+    data_set: str,
+    cost: Guarantee,
+    numbers_released: int,
+    *,
+    part: RelayPart | None = None,
+) -> str:
+    """Return a few sentences: what is asked of which columns, what would leave, what it costs, what stays."""
     unit = (
         "One unit of privacy is one row."
         if study.unit_column is None
@@ -18,19 +59,31 @@ def plain_words(study: Study, data_set: str, cost: Guarantee, numbers_released: 
     )
     others = len(study.owners) - 1
     sentences = [
-        f"The study '{study.title}' ({study.procedure}) asks about {_columns(study)} of {data_set},",
+        f"The study '{study.title}' ({study.procedure}) asks about {_columns(domain)} of {data_set},",
         f"together with the data of {others} other owner{'s' if others > 1 else ''}."
         if others
         else "and of nobody else.",
+        f"Of {', '.join(owner.name for owner in study.reusing)} an earlier release is read again: nothing "
+        "is asked of them, and they spend nothing."
+        if study.reusing
+        else "",
         unit,
-        f"What would leave: {_what_leaves(numbers_released, cost)}, and the number of units.",
+        "These units were found to be the same as the other owner's, and stand in the same order; nothing is "
+        "sent if they have changed since."
+        if study.alignment is not None
+        else "",
+        f"What would leave: {_what_leaves(numbers_released, cost)}, and the number of units."
+        if part is None
+        else part.what_leaves(_what_leaves(numbers_released, cost)),
         f"The curator {study.curator.name} computes it from all owners' rows together."
         if study.curator is not None
         else "",
         "No row, no value and no exact figure leaves.",
         f"It spends epsilon {cost.budget.epsilon_micro / EPSILON_UNITS:g} and delta "
         f"{cost.budget.delta_pico / DELTA_UNITS:g} of the data set's budget, once, and this cannot be "
-        "taken back.",
+        "taken back."
+        if part is None or part.relay.spends(part.name)
+        else "It spends nothing of the data set's budget.",
         "A person who is in several owners' data is protected by the sum of what they spend.",
     ]
     return " ".join(sentence for sentence in sentences if sentence)
@@ -40,11 +93,14 @@ def _what_leaves(numbers_released: int, cost: Guarantee) -> str:
     # A decision counts as one number; it has no noise of its own, only a guarantee.
     if numbers_released == 1 and all(isinstance(event, ApproximateEvent) for event in cost.events):
         return "one decision, yes or no, drawn with random noise"
+    decides = any(isinstance(event, ApproximateEvent) and event.epsilon > 0 for event in cost.events)
+    if decides and any(isinstance(event, GaussianEvent) for event in cost.events):
+        return f"{numbers_released - 1} numbers, each with random noise, and one decision"
     return f"{numbers_released} numbers, each with random noise"
 
 
-def _columns(study: Study) -> str:
-    columns = study.domain.columns
+def _columns(domain: Domain) -> str:
+    columns = domain.columns
     if len(columns) > COLUMNS_LISTED_MAX:
         return f"{len(columns)} columns"
     return ", ".join(_column(column) for column in columns)

@@ -10,11 +10,12 @@ from typing import Annotated, Literal, Protocol
 
 from pydantic import Field, ValidationError
 
-from tacit_protocol.domain.columns import Column, NumericColumn
+from tacit_protocol.domain.columns import Column, Domain, NumericColumn
 from tacit_protocol.messages.encoding import message_error
 from tacit_protocol.messages.study import (
     RESPOND_AFTER_S,
     DataSetName,
+    Owner,
     PublicKeyHex,
     RespondAfter,
     Study,
@@ -87,7 +88,7 @@ class Rules(StrictModel):
         if units < self.units_min:
             raise PolicyRefusedError("the data set has fewer units than the policy asks for")
 
-    def require_study(self, study: Study, data_set: DeclaredDataSet) -> None:
+    def require_study(self, study: Study, owner: Owner, data_set: DeclaredDataSet) -> None:
         """Raise PolicyRefusedError where procedure, columns, bounds or privacy unit are not allowed."""
         if ANY not in self.procedures and study.procedure not in self.procedures:
             raise PolicyRefusedError("the policy does not list this procedure")
@@ -96,12 +97,13 @@ class Rules(StrictModel):
         allowed = self.columns_of(data_set.name)
         if allowed is None:
             raise PolicyRefusedError("the policy does not name this data set")
-        names = {column.name for column in study.domain.columns}
+        domain = study.domain_of(owner)
+        names = {column.name for column in domain.columns}
         if ANY not in allowed and not names <= set(allowed):
             raise PolicyRefusedError("the study uses columns that the policy does not list")
         if study.unit_column != data_set.unit_column:
             raise PolicyRefusedError("the study's privacy unit is not the one configured for the data set")
-        _require_declared_domain(study, data_set)
+        _require_declared_domain(domain, data_set)
 
 
 class DataSetPolicy(StrictModel):
@@ -131,9 +133,9 @@ class Policy(Rules):
         return None if allowed is None else allowed.columns
 
 
-def _require_declared_domain(study: Study, data_set: DeclaredDataSet) -> None:
+def _require_declared_domain(domain: Domain, data_set: DeclaredDataSet) -> None:
     declared = {column.name: column for column in data_set.columns}
-    for column in study.domain.columns:
+    for column in domain.columns:
         if column.name in declared and not _lies_within(column, declared[column.name]):
             raise PolicyRefusedError("a column's bounds or levels are outside its declared domain")
 

@@ -12,16 +12,19 @@ import structlog
 
 from tacit_protocol.messages.encoding import encode
 from tacit_protocol.messages.release import ReleaseMessage
+from tacit_protocol.messages.sealed import Receipt
 from tacit_protocol.privacy.noise import NoiseSource
 from tacit_protocol.procedures.base import check_release
-from tacit_protocol.signing.envelope import RELEASE_TYPE, seal
+from tacit_protocol.signing.envelope import RECEIPT_TYPE, RELEASE_TYPE, seal
 from tacit_protocol.signing.keys import PrivateKey
 from tacit_services.agent.data.source import DataError
+from tacit_services.agent.findings import put_finding
 from tacit_services.agent.intake import Job, JobOutdatedError, StudyIntake, StudyRefusedError
 from tacit_services.agent.schedule import send_time
 from tacit_services.agent.schema import State
-from tacit_services.agent.steps import Step, reached
-from tacit_services.agent.studies import move, put_in_outbox, study_row
+from tacit_services.agent.sealed import Received, seal_release
+from tacit_services.agent.steps import RelayStep, Step, reached
+from tacit_services.agent.studies import Kind, move, put_in_outbox, study_row
 from tacit_services.ledger.accounts import debit
 from tacit_services.ledger.entries import Entry
 from tacit_services.ledger.errors import BudgetExceededError, LedgerConflictError
@@ -62,8 +65,8 @@ class Releaser:
         self._engine, self._key, self._intake = engine, key, intake
         self._noise, self._clock, self._stopping = noise, clock, stopping
 
-    def release(self, job: Job) -> dict[str, int] | None:
-        """Spend the study's budget and store its release.
+    def release(self, job: Job, received: Received | None = None) -> dict[str, int] | None:
+        """Spend the study's budget and store its release; with another owner's, what was found with it.
 
         Returns the number of units of each account, or None if the study is no longer approved.
 
@@ -72,10 +75,12 @@ class Releaser:
             JobOutdatedError: the data changed meanwhile; accept the study again.
             DatabaseError: nothing can be written now; try again later.
         """
-        units, summary = self._summarise(job)
-        reached(Step.DATA_SUMMARISED)
+        units, summary = self._summarise(job, received)
+        reached(Step.DATA_SUMMARISED if received is None else RelayStep.COMBINED)
         try:
-            entries = run_transaction(self._engine, lambda connection: self._spend(connection, job, summary))
+            entries = run_transaction(
+                self._engine, lambda connection: self._spend(connection, job, summary, received)
+            )
         except BudgetExceededError as error:
             raise StudyRefusedError("budget-exceeded", str(error)) from None
         except (DatabaseError, LedgerConflictError, sa.exc.SQLAlchemyError, StudyRefusedError):
@@ -103,11 +108,16 @@ class Releaser:
             )
         return units
 
-    def _summarise(self, job: Job) -> tuple[dict[str, int], Any]:
+    def _summarise(self, job: Job, received: Received | None) -> tuple[dict[str, int], Any]:
         """Count the units and compute the exact summary; data that cannot be used are a refusal."""
         try:
             table = job.table()
-            return job.units_by_account(table), job.procedure.summarise(job.study, table)
+            units = job.units_by_account(table)
+            if received is None or job.relay is None:
+                return units, job.procedure.summarise(job.study, table)
+            if received.release.units != table.units:
+                raise StudyRefusedError("not-aligned", "the other owner counts another number of units")
+            return units, job.relay.procedure.combine(job.study, received.release, table)
         except DataError as error:
             if self._stopping():
                 raise StoppingError("stopped while the data were read") from error
@@ -121,7 +131,9 @@ class Releaser:
             reason = "the data could not be summarised; the log names the place, not the value"
             raise StudyRefusedError("data-unreadable", reason) from None
 
-    def _spend(self, connection: sa.Connection, job: Job, summary: Any) -> list[Entry] | None:
+    def _spend(
+        self, connection: sa.Connection, job: Job, summary: Any, received: Received | None = None
+    ) -> list[Entry] | None:
         now = int(self._clock())
         if now >= job.study.deadline:
             raise StudyRefusedError("study-expired", "the deadline passed while the data were read")
@@ -130,23 +142,45 @@ class Releaser:
         if row is None or not moved:
             return None
         self._intake.require_current(connection, job)
-        entries = self._debit(connection, job, now)
-        release = job.procedure.privatise(job.study, summary, self._noise)
-        reached(Step.NOISE_DRAWN)
-        if release.guarantee != job.cost:
-            raise StudyRefusedError("internal-error", "the release did not cost what the procedure stated")
-        check_release(job.procedure, job.study, release)
-        message = ReleaseMessage(study=job.digest, party=job.sender, release=release)
-        envelope = seal(encode(message), RELEASE_TYPE, self._key)
+        if received is not None:
+            put_finding(connection, job.digest, summary.finding, now)
+            reached(RelayStep.FINDING_STORED)
+        entries = self._debit(connection, job, now) if job.spends else []
+        if received is None or job.spends:
+            envelope = self._sign(job, summary if received is None else summary.summary)
+        else:
+            envelope = self._acknowledge(job, received)
         reached(Step.RELEASE_SIGNED)
-        send_at = send_time(row.changed_at, job.study.respond_after_s, self._clock())
+        # What was to be waited for says nothing about the data here: the schedule begins once it has come.
+        since = row.changed_at if received is None else max(row.changed_at, received.at)
+        send_at = send_time(since, job.study.respond_after_s, self._clock())
         if send_at >= job.study.deadline:
             raise StudyRefusedError(
                 "study-expired", "the study's schedule leaves no moment before its deadline"
             )
-        put_in_outbox(connection, job.digest, "release", envelope, at=now, send_at=send_at)
+        kind: Kind = "release" if job.spends else "receipt"
+        put_in_outbox(connection, job.digest, kind, envelope, at=now, send_at=send_at)
         reached(Step.RELEASE_STORED)
         return entries
+
+    def _sign(self, job: Job, summary: Any) -> bytes:
+        """Draw the noise; return the release, signed, and sealed where it is for another owner."""
+        release = job.procedure.privatise(job.study, summary, self._noise)
+        reached(Step.NOISE_DRAWN)
+        if release.guarantee != job.cost:
+            raise StudyRefusedError("internal-error", "the release did not cost what the procedure stated")
+        message = ReleaseMessage(study=job.digest, party=job.sender, release=release)
+        if job.relay is None or job.receives:
+            check_release(job.procedure, job.study, release)
+            return seal(encode(message), RELEASE_TYPE, self._key)
+        job.relay.procedure.check_received(job.study, release)
+        return seal_release(job, job.relay, message, self._key)
+
+    def _acknowledge(self, job: Job, received: Received) -> bytes:
+        receipt = Receipt(
+            study=job.digest, party=job.sender, units=received.release.units, received=received.statement
+        )
+        return seal(encode(receipt), RECEIPT_TYPE, self._key)
 
     def _debit(self, connection: sa.Connection, job: Job, now: int) -> list[Entry]:
         """Debit the study's whole cost to every account: each unit lies in one of their data sets."""

@@ -12,6 +12,10 @@ The life of a row of ``agent_studies``::
 A study that was released, refused or declined has exactly one row in ``agent_outbox``: the bytes that are
 sent, the same ones however often. The row is written in the transaction that decides, and never changed but
 for its bookkeeping.
+
+A row of ``agent_alignments`` says that a data set was found to hold the same units as another owner's. It is
+written by ``tacit data align compare``, read for every study that names its digest, deleted by ``forget``.
+``unit_key`` is the secret that the two owners share.
 """
 
 from enum import StrEnum
@@ -51,6 +55,22 @@ STUDIES = sa.Table(
     sa.Column("verdict", sa.LargeBinary, nullable=True),
 )
 
+COLUMN_NAME_LENGTH = 128
+"""Longest column name, as in the protocol's ``ColumnName``."""
+
+ALIGNMENTS = sa.Table(
+    "agent_alignments",
+    METADATA,
+    sa.Column("data_set", sa.String(NAME_LENGTH), primary_key=True),
+    sa.Column("unit_column", sa.String(COLUMN_NAME_LENGTH), primary_key=True),
+    sa.Column("digest", sa.String(DIGEST_LENGTH), primary_key=True),
+    sa.Column("peer_key", sa.String(DIGEST_LENGTH), primary_key=True),
+    sa.Column("peer_name", sa.String(NAME_LENGTH), primary_key=True),
+    sa.Column("peer_data_set", sa.String(NAME_LENGTH), primary_key=True),
+    sa.Column("unit_key", sa.LargeBinary, nullable=False),
+    sa.Column("aligned_at", sa.BigInteger, nullable=False),
+)
+
 OUTBOX = sa.Table(
     "agent_outbox",
     METADATA,
@@ -67,3 +87,21 @@ OUTBOX = sa.Table(
     sa.Column("closed_at", sa.BigInteger, nullable=True),
     sa.Column("outcome", sa.String(32), nullable=True),
 )
+
+RECEIVED = sa.Table(
+    "agent_received",
+    METADATA,
+    sa.Column("study", sa.String(DIGEST_LENGTH), sa.ForeignKey("agent_studies.digest"), primary_key=True),
+    sa.Column("package", sa.LargeBinary, nullable=False),
+    sa.Column("received_at", sa.BigInteger, nullable=False),
+)
+"""Another owner's release as it came, sealed to this one: it is opened in memory alone."""
+
+FINDINGS = sa.Table(
+    "agent_findings",
+    METADATA,
+    sa.Column("study", sa.String(DIGEST_LENGTH), sa.ForeignKey("agent_studies.digest"), primary_key=True),
+    sa.Column("finding", sa.LargeBinary, nullable=False),
+    sa.Column("found_at", sa.BigInteger, nullable=False),
+)
+"""What was found with it: exact in this owner's data, so that it never leaves."""

@@ -21,6 +21,16 @@ class Step(StrEnum):
     ACKNOWLEDGED = "agent.acknowledged"
 
 
-def reached(step: Step) -> None:
+class RelayStep(StrEnum):
+    """The points that a study passes besides where this owner receives another's release."""
+
+    SEALED_FETCHED = "agent.sealed-fetched"
+    SEALED_STORED = "agent.sealed-stored"
+    COMBINED = "agent.combined"
+    FINDING_STORED = "agent.finding-stored"
+    """Inside the transaction that stores the answer."""
+
+
+def reached(step: Step | RelayStep) -> None:
     """Mark that the step has been reached; does nothing outside of tests."""
     failpoint(step.value)

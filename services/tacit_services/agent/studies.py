@@ -11,7 +11,8 @@ import sqlalchemy as sa
 
 from tacit_services.agent.schema import OUTBOX, REASON_LENGTH, STUDIES, State
 
-Kind = Literal["release", "decline"]
+Kind = Literal["release", "receipt", "decline"]
+"""A receipt is a release that says nothing: that another owner's has arrived."""
 
 
 @dataclass(frozen=True)

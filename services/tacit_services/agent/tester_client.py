@@ -84,10 +84,18 @@ class _OwnerProgress(StrictModel):
     sent: bool
 
 
+class _Reuse(StrictModel):
+    model_config = ConfigDict(extra="ignore")
+
+    owner: PartyName
+    study: Digest
+
+
 class _Summary(StrictModel):
     model_config = ConfigDict(extra="ignore")
 
     owners: Annotated[tuple[_OwnerProgress, ...], Field(max_length=OWNERS_MAX)]
+    reused_by: Annotated[tuple[_Reuse, ...], Field(max_length=OWNERS_MAX)] = ()
 
 
 class TesterClient:
@@ -150,15 +158,28 @@ class TesterClient:
 
     def holds_release(self, digest: str, party: str) -> bool:
         """Return whether the tester says that it already has this owner's release."""
+        return any(owner.name == party and owner.sent for owner in self._summary(digest).owners)
+
+    def reused_by(self, digest: str, party: str) -> tuple[str, ...]:
+        """Return the later studies that, as the tester says, read this owner's release for one again."""
+        return tuple(reuse.study for reuse in self._summary(digest).reused_by if reuse.owner == party)
+
+    def _summary(self, digest: str) -> _Summary:
         try:
-            summary = decode(_Summary, self._send("GET", f"/v1/studies/{digest}"))
+            return decode(_Summary, self._send("GET", f"/v1/studies/{digest}"))
         except MessageError:
             raise TesterUnavailableError("the tester's summary of a study cannot be read") from None
-        return any(owner.name == party and owner.sent for owner in summary.owners)
 
     def put_release(self, digest: str, party: str, envelope: bytes) -> None:
         """Upload a release; returns once the tester holds exactly these bytes."""
         self._send("PUT", f"/v1/studies/{digest}/releases/{party}", content=envelope)
+
+    def sealed_release(self, digest: str, sender: str) -> bytes | None:
+        """Return what another owner sealed to this one, unchecked, or None while it has not come."""
+        try:
+            return self._attempt("GET", f"/v1/studies/{digest}/sealed/{sender}", {}, None, self._timeout_s)
+        except _PendingError:
+            return None
 
     def put_decline(self, digest: str, party: str, envelope: bytes) -> None:
         """Upload a decline; returns once the tester holds exactly these bytes."""
@@ -213,7 +234,7 @@ class TesterClient:
 
 
 class _PendingError(TesterUnavailableError):
-    """There is no verdict yet."""
+    """What was asked for is not there yet."""
 
 
 def _certificates(ca_file: Path | None) -> ssl.SSLContext:
@@ -238,8 +259,8 @@ def _refusal(status: int, body: bytes) -> TesterError:
         slug = decode(_Problem, body).type.removeprefix(URN_PREFIX)
     except MessageError:
         slug = ""
-    if slug == "verdict-pending" or status == 202:
-        return _PendingError("there is no verdict yet")
+    if slug in {"verdict-pending", "release-pending"} or status == 202:
+        return _PendingError("it is not there yet")
     if status >= 500 or status in RETRIED_STATUSES or slug not in PROBLEMS:
         return TesterUnavailableError("the tester says to try again")
     return TesterRefusedError(slug)

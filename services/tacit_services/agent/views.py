@@ -1,6 +1,7 @@
 """What the owner's interface shows of studies and data sets."""
 
-from dataclasses import asdict
+import json
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import sqlalchemy as sa
@@ -10,11 +11,13 @@ from tacit_protocol.messages.study import Study
 from tacit_protocol.messages.verdict import VerdictMessage
 from tacit_protocol.privacy.guarantee import Guarantee
 from tacit_protocol.procedures.base import Procedure
+from tacit_protocol.procedures.relay import numbers_released_by, relay_of
 from tacit_protocol.signing.envelope import VERDICT_TYPE, EnvelopeError, open_envelope
+from tacit_protocol.signing.sealing import certify
 from tacit_services.agent.agent import Agent
 from tacit_services.agent.intake import StudyRefusedError
 from tacit_services.agent.participant import Participant
-from tacit_services.agent.plain_words import plain_words
+from tacit_services.agent.plain_words import RelayPart, plain_words
 from tacit_services.agent.studies import StudyRow, count_by_state
 from tacit_services.ledger.accounts import account_of, left_micro, spent_micro
 from tacit_services.ledger.verification import Inspection
@@ -30,6 +33,7 @@ def status(agent: Agent) -> dict[str, Any]:
 
     return {
         "party": {"name": agent.settings.name, "key": agent.key.public_hex},
+        "sealing": certify(agent.key).model_dump(mode="json"),
         "tester": {"url": agent.settings.tester_url, "key": agent.settings.tester_key},
         "last_poll_at": agent.last_poll_at,
         **run_transaction(agent.engine, read, read_only=True),
@@ -60,16 +64,16 @@ def ledger_verification(inspection: Inspection) -> dict[str, Any]:
 def summary(agent: Participant, row: StudyRow) -> dict[str, Any]:
     """Return one line of the list of studies; what cannot be known of a refused study is None."""
     study = _study(agent, row)
-    priced = None if study is None else _priced(agent, study)
+    asked = None if study is None else _asked(agent, study)
     return {
         "digest": row.digest,
         "title": None if study is None else study.title,
         "procedure": None if study is None else study.procedure,
         "state": row.state.value,
         "data_set": row.data_set,
-        "epsilon_micro": None if priced is None else priced[1].budget.epsilon_micro,
-        "delta_pico": None if priced is None else priced[1].budget.delta_pico,
-        "numbers_released": None if study is None or priced is None else priced[0].numbers_released(study),
+        "epsilon_micro": None if asked is None else asked.cost.budget.epsilon_micro * asked.spends,
+        "delta_pico": None if asked is None else asked.cost.budget.delta_pico * asked.spends,
+        "numbers_released": None if asked is None else asked.numbers_released,
         "deadline": row.deadline,
         "received_at": row.received_at,
         "changed_at": row.changed_at,
@@ -82,14 +86,15 @@ def summary(agent: Participant, row: StudyRow) -> dict[str, Any]:
 def detail(agent: Participant, row: StudyRow, data_set: str | None = None) -> dict[str, Any]:
     """Return everything about one study, for the steward who decides on it and on ``data_set``."""
     study = _study(agent, row)
-    priced = None if study is None else _priced(agent, study)
+    asked = None if study is None else _asked(agent, study)
     words: str | None = None
     warnings: tuple[str, ...] = ()
-    if study is not None and priced is not None:
-        procedure, cost = priced
+    if study is not None and asked is not None:
         name = data_set or row.data_set or "no data set"
-        words = plain_words(study, name, cost, procedure.numbers_released(study))
-        warnings = procedure.warnings(study, agent.units_of(study))
+        own = next((owner for owner in study.owners if owner.key == agent.key.public_hex), None)
+        domain = study.domain if own is None else study.domain_of(own)
+        words = plain_words(study, domain, name, asked.cost, asked.numbers_released, part=asked.part)
+        warnings = asked.procedure.warnings(study, agent.units_of(study))
     return {
         **summary(agent, row),
         "plain_words": words,
@@ -108,11 +113,39 @@ def _study(agent: Participant, row: StudyRow) -> Study | None:
         return None  # shown as what it is: a study that could not be read
 
 
-def _priced(agent: Participant, study: Study) -> tuple[Procedure, Guarantee] | None:
+def finding(agent: Participant, row: StudyRow, found: bytes, found_at: int) -> dict[str, Any]:
+    """Return what was found with another owner's release, and the study that asked."""
+    study = _study(agent, row)
+    return {
+        "digest": row.digest,
+        "study": None if study is None else study.model_dump(mode="json"),
+        "finding": json.loads(found),
+        "found_at": found_at,
+    }
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """What a study asks of whoever answers here: what it costs, and its part where releases are relayed."""
+
+    procedure: Procedure
+    cost: Guarantee
+    numbers_released: int
+    part: RelayPart | None
+
+    @property
+    def spends(self) -> bool:
+        return self.part is None or self.part.relay.spends(self.part.name)
+
+
+def _asked(agent: Participant, study: Study) -> _Asked | None:
     try:
-        return agent.intake.price(study)
+        procedure, cost = agent.intake.price(study)
     except StudyRefusedError:
         return None  # the row's own reason says why
+    relay = relay_of(procedure, study)
+    part = None if relay is None else RelayPart(relay, agent.name)
+    return _Asked(procedure, cost, numbers_released_by(procedure, study, agent.name), part)
 
 
 def _verdict(agent: Participant, row: StudyRow) -> dict[str, Any] | None:

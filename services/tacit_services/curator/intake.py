@@ -84,7 +84,7 @@ class CuratorIntake(StudyIntake):
             held.policy.require_analyst(study.analyst.key)
         except PolicyRefusedError as error:
             refuse("policy-refused", str(error))
-        require_allowed(held.policy, self, study, held)
+        require_allowed(held.policy, self, study, study.owner_named(held.owner), held)
         return Part(held.owner, held.account, held.source, held.policy, held.version)
 
     def require_current(self, connection: sa.Connection, job: Job) -> None:

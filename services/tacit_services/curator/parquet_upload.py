@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tacit_services.agent.data.parquet_source import ParquetSource
+from tacit_services.agent.data.parquet_source import ParquetSource, column_of
 from tacit_services.curator.incoming import RowShape, UploadRefusedError
 from tacit_services.curator.spool import Spool
 
@@ -49,5 +49,5 @@ def _require_small_chunks(metadata: pq.FileMetaData, names: set[str]) -> None:
         row_group = metadata.row_group(group)
         for index in range(metadata.num_columns):
             chunk = row_group.column(index)
-            if chunk.path_in_schema in names and chunk.total_uncompressed_size > CHUNK_BYTES_MAX:
+            if column_of(chunk) in names and chunk.total_uncompressed_size > CHUNK_BYTES_MAX:
                 raise UploadRefusedError("a row group of the Parquet file is too large: write smaller ones")

@@ -7,6 +7,7 @@ Errors::
     └── StorageFullError            there is no room; the operator must act
 """
 
+import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.resources import as_file, files
@@ -91,12 +92,19 @@ def _sqlite_engine(url: sa.URL) -> Engine:
         connection.isolation_level = None  # transactions are begun below, not by the driver
         for pragma in (
             f"busy_timeout={BUSY_TIMEOUT_S * 1000}",
-            "journal_mode=WAL",
             "synchronous=FULL",
             "foreign_keys=ON",
             "secure_delete=ON",  # a key that is deleted is overwritten
         ):
             connection.execute(f"PRAGMA {pragma}")
+        # Processes that open a new file at once all turn its log on. SQLite refuses one that would wait
+        # in a circle without asking busy_timeout, so the wait is ours.
+        tenacity.Retrying(
+            stop=tenacity.stop_after_delay(BUSY_TIMEOUT_S),
+            wait=tenacity.wait_random(0.001, 0.02),
+            retry=tenacity.retry_if_exception(_is_busy),
+            reraise=True,
+        )(connection.execute, "PRAGMA journal_mode=WAL")
 
     @sa.event.listens_for(engine, "begin")
     def begin(connection: Connection) -> None:
@@ -224,7 +232,12 @@ def _is_conflict(error: BaseException) -> bool:
         return False
     if isinstance(error.orig, psycopg.Error):
         return error.orig.sqlstate in _RETRIED_STATES
-    return _sqlite_code(error) == _SQLITE_BUSY
+    return error.orig is not None and _is_busy(error.orig)
+
+
+def _is_busy(error: BaseException) -> bool:
+    code = getattr(error, "sqlite_errorcode", 0)
+    return isinstance(error, sqlite3.OperationalError) and code & _SQLITE_PRIMARY_MASK == _SQLITE_BUSY
 
 
 def _is_full(error: sa.exc.SQLAlchemyError) -> bool:

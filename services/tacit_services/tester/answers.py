@@ -12,21 +12,16 @@ from sqlalchemy.engine import Connection, Engine
 from tacit_protocol.messages.cancellation import CancellationMessage
 from tacit_protocol.messages.decline import DeclineMessage
 from tacit_protocol.messages.encoding import decode
-from tacit_protocol.messages.release import ReleaseMessage
-from tacit_protocol.procedures.base import ReleaseError, check_release
+from tacit_protocol.procedures.base import ReleaseError
 from tacit_protocol.procedures.registry import procedure_named
-from tacit_protocol.signing.envelope import (
-    CANCELLATION_TYPE,
-    DECLINE_TYPE,
-    RELEASE_TYPE,
-    digest,
-    open_envelope,
-)
+from tacit_protocol.procedures.relay import check_answer, read_answer, relay_of, require_received
+from tacit_protocol.signing.envelope import CANCELLATION_TYPE, DECLINE_TYPE, open_envelope
 from tacit_services.shared.clock import Clock
 from tacit_services.shared.database import run_transaction
 from tacit_services.shared.group_commit import GroupCommit
 from tacit_services.shared.problem_responses import ProblemError
-from tacit_services.tester.endings import Signer, end
+from tacit_services.tester.endings import Signer, end, release_digests
+from tacit_services.tester.relaying import parted, require_ciphertext
 from tacit_services.tester.steps import Step, reached
 from tacit_services.tester.storing import (
     Answer,
@@ -56,18 +51,26 @@ class Answers:
         self._clock = clock
         self._commits = GroupCommit(engine, self._store)
 
-    def take_release(self, study_digest: str, owner: str, envelope: bytes, caller_key: str) -> Taken:
-        """Take an owner's release: signature first, by the study's roster; then what it says."""
+    def take_release(self, study_digest: str, owner: str, body: bytes, caller_key: str) -> Taken:
+        """Take an owner's release: signature first, by the study's roster; then what it says.
+
+        Where the study relays, the sender's comes sealed, and the receiver's may be a receipt.
+        """
         owner_key = self._roster_key(study_digest, owner, caller_key)
-        payload = open_envelope(envelope, RELEASE_TYPE, owner_key)
-        message = decode(ReleaseMessage, payload)
-        if (message.study, message.party) != (study_digest, owner):
+        study = self._studies.parsed(study_digest)
+        procedure = procedure_named(study.procedure)
+        relay = relay_of(procedure, study)
+        envelope, ciphertext = parted(relay, owner, body)
+        read = read_answer(relay, envelope, owner, owner_key)
+        if (read.study, read.party) != (study_digest, owner):
             raise ProblemError("digest-mismatch")
         row = {"study": study_digest, "owner": owner, "envelope": envelope}
-        answer = Answer(RELEASES, row | {"digest": digest(payload), "units": message.release.units})
-        study = self._studies.parsed(study_digest)
+        answer = Answer(RELEASES, row | {"digest": read.digest, "units": read.units}, ciphertext)
         try:
-            check_release(procedure_named(study.procedure), study, message.release)
+            check_answer(procedure, study, read)
+            require_ciphertext(read, ciphertext)
+            if relay is not None:
+                require_received(relay, self._sent(study_digest, relay.sender.name), read)
         except ReleaseError as error:
             # What was taken before stays taken, and what is late is late, whatever the checks say today.
             if run_transaction(self._engine, lambda c: was_taken(c, answer, self._now()), read_only=True):
@@ -108,6 +111,13 @@ class Answers:
             return Taken.LAST
 
         return run_transaction(self._engine, work)
+
+    def _sent(self, study_digest: str, sender: str) -> str | None:
+        """Return the digest of what the sender of a relay sent, or None. Once there, it never changes."""
+        digests = run_transaction(
+            self._engine, lambda connection: release_digests(connection, study_digest), read_only=True
+        )
+        return digests.get(sender)
 
     def _roster_key(self, study_digest: str, owner: str, caller_key: str) -> str:
         """Return the key that the study's roster gives for this owner, which must be the caller's."""

@@ -12,7 +12,17 @@ from tacit_protocol.messages.verdict import VerdictMessage
 from tacit_protocol.signing.envelope import VERDICT_TYPE, seal
 from tacit_protocol.signing.keys import PrivateKey
 from tacit_services.shared.database import run_transaction
-from tacit_services.tester.tables import DECLINES, JOBS, PROGRESS, RELEASES, STUDIES, STUDY_OWNERS, VERDICTS
+from tacit_services.tester.reuse import reused_digests
+from tacit_services.tester.tables import (
+    DECLINES,
+    JOBS,
+    PROGRESS,
+    RELEASES,
+    SEALED,
+    STUDIES,
+    STUDY_OWNERS,
+    VERDICTS,
+)
 
 SWEPT_MAX = 100
 """Studies ended in one sweep of the deadlines; the next sweep follows within a second."""
@@ -46,9 +56,9 @@ class Signer:
 
 
 def release_digests(connection: Connection, study: str) -> dict[str, str]:
-    """Return the digests of the release payloads that were taken, by owner."""
+    """Return the digests of the release payloads that the study rests on, taken or reused, by owner."""
     rows = connection.execute(sa.select(RELEASES.c.owner, RELEASES.c.digest).where(RELEASES.c.study == study))
-    return {row.owner: row.digest for row in rows}
+    return {row.owner: row.digest for row in rows} | reused_digests(connection, study)
 
 
 def owner_names(connection: Connection, study: str) -> list[str]:
@@ -78,15 +88,20 @@ def end_if_answered(connection: Connection, studies: Collection[str], signer: Si
     ended = set()
     for study, owners, releases, declines in connection.execute(_ANSWERED, {"studies": list(studies)}).all():
         if releases == owners:
-            _set_state(connection, study, "computing")
-            connection.execute(JOBS.insert().values(study=study, holder=None, lease_until=0.0, attempts=0))
-            connection.execute(PROGRESS.insert().values(study=study, fraction=0.0, step="waiting"))
+            queue_verdict(connection, study)
         elif releases + declines == owners:
             end(connection, study, "incomplete", signer, now)
         else:
             continue
         ended.add(study)
     return ended
+
+
+def queue_verdict(connection: Connection, study: str) -> None:
+    """Let the verdict of a study be computed, every release of which is here."""
+    _set_state(connection, study, "computing")
+    connection.execute(JOBS.insert().values(study=study, holder=None, lease_until=0.0, attempts=0))
+    connection.execute(PROGRESS.insert().values(study=study, fraction=0.0, step="waiting"))
 
 
 def end(
@@ -99,7 +114,8 @@ def end(
 
 
 def store_verdict(connection: Connection, study: str, outcome: str, envelope: bytes, now: int) -> None:
-    """Store the study's one verdict and give the study its last state."""
+    """Store the study's one verdict and give the study its last state; what was sealed is needed no more."""
+    connection.execute(SEALED.delete().where(SEALED.c.study == study))
     connection.execute(
         VERDICTS.insert().values(study=study, envelope=envelope, outcome=outcome, created_at=now)
     )

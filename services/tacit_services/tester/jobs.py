@@ -11,16 +11,16 @@ import sqlalchemy as sa
 import structlog
 from sqlalchemy.engine import Connection, Engine
 
-from tacit_protocol.messages.encoding import decode, encode
-from tacit_protocol.messages.release import Release, ReleaseMessage
+from tacit_protocol.messages.encoding import encode
 from tacit_protocol.messages.study import Study
 from tacit_protocol.procedures.base import Progress
 from tacit_protocol.procedures.registry import procedure_named
-from tacit_protocol.signing.envelope import RELEASE_TYPE, open_envelope
+from tacit_protocol.procedures.relay import OwnAnswer, conclude, read_answer, relay_of
 from tacit_services.shared.clock import Clock
 from tacit_services.shared.database import DatabaseError, run_transaction
 from tacit_services.shared.logging import describe_exception
 from tacit_services.tester.endings import Signer, end_overdue, fail, release_digests, store_verdict
+from tacit_services.tester.reuse import reread_all
 from tacit_services.tester.steps import Step, reached
 from tacit_services.tester.studies import Studies
 from tacit_services.tester.tables import JOBS, PROGRESS, RELEASES
@@ -101,8 +101,11 @@ class Worker:
         study = self._studies.parsed(study_digest)
         procedure = procedure_named(study.procedure)
         with self._renewing(study_digest):
-            releases = self._releases(study_digest, study)
-            verdict = procedure.assemble(study, releases, self._progress(study_digest))
+            answers = self._answers(study_digest, study)
+            releases = {name: a.release for name, a in answers.items() if a.release is not None}
+            releases |= reread_all(self._engine, study, self._studies.parsed)
+            units = {name: answer.units for name, answer in answers.items()}
+            verdict = conclude(procedure, study, releases, units, self._progress(study_digest))
         reached(Step.VERDICT_COMPUTED)
         result = json.loads(encode(verdict))
 
@@ -118,17 +121,15 @@ class Worker:
         run_transaction(self._engine, store)
         reached(Step.VERDICT_STORED)
 
-    def _releases(self, study_digest: str, study: Study) -> dict[str, Release]:
+    def _answers(self, study_digest: str, study: Study) -> dict[str, OwnAnswer]:
+        relay = relay_of(procedure_named(study.procedure), study)
         keys = {sender.name: sender.key for sender in study.senders}
         query = sa.select(RELEASES.c.owner, RELEASES.c.envelope).where(RELEASES.c.study == study_digest)
         rows = run_transaction(
             self._engine, lambda connection: connection.execute(query).all(), read_only=True
         )
         envelopes = {row.owner: bytes(row.envelope) for row in rows}
-        return {
-            name: decode(ReleaseMessage, open_envelope(envelopes[name], RELEASE_TYPE, key)).release
-            for name, key in keys.items()
-        }
+        return {name: read_answer(relay, envelopes[name], name, key) for name, key in keys.items()}
 
     def _progress(self, study_digest: str) -> Progress:
         written_s = -PROGRESS_PERIOD_S

@@ -16,6 +16,7 @@ from tacit_services.shared.problem_responses import ProblemError
 from tacit_services.tester.access import EVERYONE, Access
 from tacit_services.tester.answers import Answers
 from tacit_services.tester.parties import Enrolment, InvitationRequest, enrol, invite, list_parties
+from tacit_services.tester.relaying import sealed_package
 from tacit_services.tester.steps import Step, reached
 from tacit_services.tester.storing import Taken
 from tacit_services.tester.studies import Identity, State, Studies, verdict_of
@@ -168,6 +169,12 @@ def _add_answers(router: APIRouter, tester: Tester) -> None:
         digest: StudyDigest, owner: Owner, key: Annotated[str, Depends(sender_key)], envelope: Body
     ) -> Response:
         return tester.taken(tester.answers.take_release(digest, owner, envelope, key), digest)
+
+    @router.get("/studies/{digest}/sealed/{owner}")
+    def sealed_release(
+        digest: StudyDigest, owner: Owner, key: Annotated[str, Depends(tester.access.require("owner"))]
+    ) -> Response:
+        return json_response(sealed_package(tester.engine, tester.studies, digest, owner, key))
 
     @router.put("/studies/{digest}/declines/{owner}", status_code=201, openapi_extra=body_schema())
     def decline(

@@ -25,6 +25,14 @@ class Step(StrEnum):
     """The verdict has been read for somebody who asked; the answer is not yet sent."""
 
 
-def reached(step: Step) -> None:
+class RelayStep(StrEnum):
+    """The points that a study passes besides where one owner's release goes to another."""
+
+    SEALED_INSERTED = "tester.sealed.inserted"
+    SEALED_SERVED = "tester.sealed.served"
+    """A sealed release has been read for its receiver; the answer is not yet sent."""
+
+
+def reached(step: Step | RelayStep) -> None:
     """Mark that the step has been reached; does nothing outside of tests."""
     failpoint(step.value)

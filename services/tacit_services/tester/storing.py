@@ -10,8 +10,8 @@ from sqlalchemy.engine import Connection
 
 from tacit_services.shared.problem_responses import ProblemError
 from tacit_services.tester.endings import Signer, end_if_answered
-from tacit_services.tester.steps import Step, reached
-from tacit_services.tester.tables import DECLINES, RELEASES, STUDIES
+from tacit_services.tester.steps import RelayStep, Step, reached
+from tacit_services.tester.tables import DECLINES, RELEASES, SEALED, STUDIES
 
 
 class Taken(Enum):
@@ -28,6 +28,8 @@ class Answer:
 
     table: sa.Table
     row: Mapping[str, Any]
+    ciphertext: bytes | None = None
+    """What the answer says is sealed to another owner: stored with it, and beside it."""
 
     @property
     def study(self) -> str:
@@ -65,6 +67,9 @@ def store_answers(
     for name, insert in _INSERTS.items():
         if rows := [{**answer.row, "received_at": now} for answer in new if answer.table.name == name]:
             connection.execute(insert, rows)
+    if sealed := [_sealed(answer) for answer in new if answer.ciphertext is not None]:
+        connection.execute(SEALED.insert(), sealed)
+        reached(RelayStep.SEALED_INSERTED)
     ended = end_if_answered(connection, {answer.study for answer in new}, signer, now) if new else set()
     for _ in (answer for answer in new if answer.table is RELEASES):
         reached(Step.RELEASE_INSERTED)
@@ -72,6 +77,10 @@ def store_answers(
         Taken.LAST if outcome is Taken.NOW and answer.study in ended else outcome
         for answer, outcome in zip(answers, outcomes, strict=True)
     ]
+
+
+def _sealed(answer: Answer) -> dict[str, Any]:
+    return {"study": answer.study, "owner": answer.row["owner"], "ciphertext": answer.ciphertext}
 
 
 def was_taken(connection: Connection, answer: Answer, now: int) -> bool:

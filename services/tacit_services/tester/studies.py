@@ -10,12 +10,14 @@ from sqlalchemy.engine import Connection, Engine
 
 from tacit_protocol.messages.encoding import decode
 from tacit_protocol.messages.study import Study
-from tacit_protocol.procedures.base import StudyError
+from tacit_protocol.procedures.base import StudyError, check_study
 from tacit_protocol.procedures.registry import procedure_named
 from tacit_protocol.signing.envelope import STUDY_TYPE, digest, open_envelope
 from tacit_services.shared.database import run_transaction
 from tacit_services.shared.problem_responses import ProblemError
+from tacit_services.tester.endings import queue_verdict
 from tacit_services.tester.parties import PAGE_SIZE, Role, keys_by_name
+from tacit_services.tester.reuse import record, require_reusable, reuse_fields
 from tacit_services.tester.steps import Step, reached
 from tacit_services.tester.tables import DECLINES, PROGRESS, RELEASES, STUDIES, STUDY_OWNERS, VERDICTS
 
@@ -23,7 +25,7 @@ DEADLINE_MAX_S = 90 * 24 * 3600
 """Longest a study may collect: a study that nobody answers should not wait for ever."""
 
 STUDIES_OPEN_MAX = 1000
-"""Most studies of one analyst that collect at once."""
+"""Most studies of one analyst that collect or are computed at once."""
 
 OPEN_RETRY_S = 3600
 """When an analyst with too many open studies may try again."""
@@ -87,7 +89,9 @@ class Studies:
             sent = connection.execute(
                 sa.select(RELEASES.c.owner, RELEASES.c.units).where(RELEASES.c.study == study_digest)
             )
-            return _summaries(connection, rows)[0], {row.owner: row.units for row in sent}
+            fields, units = reuse_fields(connection, study_digest)
+            units |= {row.owner: row.units for row in sent}
+            return _summaries(connection, rows)[0] | fields, units
 
         found, units = run_transaction(self._engine, read, read_only=True)
         return found | {"warnings": list(self._warnings(study_digest, units))}
@@ -147,9 +151,10 @@ class Studies:
         if study.deadline > now + DEADLINE_MAX_S:
             raise ProblemError("study-refused", detail="the deadline lies more than 90 days ahead")
         try:
-            procedure_named(study.procedure).check(study)
+            check_study(procedure_named(study.procedure), study)
         except StudyError as error:
             raise ProblemError("study-refused", detail=str(error)) from None
+        require_reusable(self._engine, study, self.parsed)
 
     def _warnings(self, study_digest: str, sent: Mapping[str, int]) -> tuple[str, ...]:
         study = self.parsed(study_digest)
@@ -231,13 +236,15 @@ def _insert(connection: Connection, study_digest: str, envelope: bytes, study: S
         return False
     # Owners whose data a curator holds are enrolled there, and need not be known here.
     role: Role = "owner" if study.curator is None else "curator"
-    enrolled = keys_by_name(connection, [sender.name for sender in study.senders], role)
-    if any(enrolled.get(sender.name) != sender.key for sender in study.senders):
+    named = [*study.senders, *study.reusing]
+    enrolled = keys_by_name(connection, [party.name for party in named], role)
+    if any(enrolled.get(party.name) != party.key for party in named):
         raise ProblemError("unknown-party", detail=f"the study names a key that no such {role} has enrolled")
     open_studies = connection.execute(
         sa.select(sa.func.count())
         .select_from(STUDIES)
-        .where(STUDIES.c.analyst_key == study.analyst.key, STUDIES.c.state == "collecting")
+        # Those that wait for their verdict, too: a study that only reuses releases costs no owner anything.
+        .where(STUDIES.c.analyst_key == study.analyst.key, STUDIES.c.state.in_(("collecting", "computing")))
     ).scalar_one()
     if open_studies >= STUDIES_OPEN_MAX:
         raise ProblemError("rate-limited", retry_after_s=OPEN_RETRY_S)
@@ -253,13 +260,15 @@ def _insert(connection: Connection, study_digest: str, envelope: bytes, study: S
             deadline=study.deadline,
         )
     )
-    connection.execute(
-        STUDY_OWNERS.insert(),
-        [
-            {"study": study_digest, "owner": sender.name, "position": position, "key": sender.key}
-            for position, sender in enumerate(study.senders)
-        ],
-    )
+    senders = [
+        {"study": study_digest, "owner": sender.name, "position": position, "key": sender.key}
+        for position, sender in enumerate(study.senders)
+    ]
+    record(connection, study_digest, study)
+    if senders:
+        connection.execute(STUDY_OWNERS.insert(), senders)
+    else:
+        queue_verdict(connection, study_digest)
     reached(Step.STUDY_INSERTED)
     return True
 

@@ -53,6 +53,24 @@ RELEASES = sa.Table(
     sa.Column("received_at", sa.BigInteger, nullable=False),
 )
 
+REUSES = sa.Table(
+    "reuses",
+    METADATA,
+    _study(),
+    sa.Column("owner", _Name, primary_key=True),
+    sa.Column("source", _Digest, nullable=False, index=True),
+    sa.ForeignKeyConstraint(["source", "owner"], ["releases.study", "releases.owner"]),
+)
+
+SEALED = sa.Table(
+    "sealed",
+    METADATA,
+    _study(),
+    sa.Column("owner", _Name, primary_key=True),
+    sa.Column("ciphertext", sa.LargeBinary, nullable=False),
+    sa.ForeignKeyConstraint(["study", "owner"], ["releases.study", "releases.owner"]),
+)
+
 DECLINES = sa.Table(
     "declines",
     METADATA,

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from tacit_protocol.features.additive import AdditiveFeatures, default_choice
 from tacit_protocol.features.base import PRODUCT_ROWS, FeatureMap, row_products
+from tacit_protocol.features.brownian import BrownianFeatures, random_directions
 from tacit_protocol.features.kernels import ProductKernel
 from tacit_protocol.features.mean_embedding import Locations, RawMeanEmbedding, WhitenedMeanEmbedding
 from tacit_protocol.features.smooth_characteristic import SmoothCharacteristic
@@ -39,6 +40,7 @@ MAPS: dict[str, FeatureMap] = {
     "raw ME": embedding("gaussian", 1.0, 16, raw=True),
     "SCF": SmoothCharacteristic(4 * np.random.default_rng(1).standard_normal((13, NUMERIC)), 0.7),
     "SCF, one frequency": SmoothCharacteristic(np.ones((1, NUMERIC))),
+    "Brownian": BrownianFeatures(random_directions(NUMERIC, 14, np.random.default_rng(2)), 3, CATEGORIES),
     "default": AdditiveFeatures(NUMERIC, CATEGORIES, default_choice(NUMERIC, CATEGORIES, 0.3)),
 }
 TABLE = random_rows(np.random.default_rng(0), ROWS, NUMERIC, CATEGORIES)

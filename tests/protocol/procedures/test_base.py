@@ -6,7 +6,7 @@ import pytest
 from two_sample_cases import domain_of, study_of
 
 from tacit_protocol.procedures.base import StudyError, parse_parameters
-from tacit_protocol.procedures.kernel_two_sample import KernelTwoSampleParameters
+from tacit_protocol.procedures.kernel_two_sample_plan import KernelTwoSampleParameters
 from tacit_protocol.procedures.registry import PROCEDURES, procedure_named
 
 

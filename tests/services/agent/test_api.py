@@ -106,6 +106,7 @@ def test_only_the_owners_key_for_this_agent_may_call(setup: Setup) -> None:
         ("GET", "/v1/status"),
         ("GET", "/v1/studies"),
         ("GET", f"/v1/studies/{'a' * 64}"),
+        ("GET", f"/v1/studies/{'a' * 64}/reuses"),
         ("GET", "/v1/ledger"),
         ("GET", "/v1/ledger/verification"),
         ("POST", f"/v1/studies/{'a' * 64}/approval"),
@@ -118,6 +119,16 @@ def test_every_address_asks_for_the_owners_key(setup: Setup, method: str, path: 
         setup.call(method, path, body={} if method == "POST" else None, key=setup.world.analyst).status_code
         == 403
     )
+
+
+def test_the_owner_sees_whether_a_release_is_read_again_as_far_as_the_tester_tells(setup: Setup) -> None:
+    assert setup.call("GET", f"/v1/studies/{'a' * 64}/reuses").status_code == 404
+    asked = setup.world.ask(setup.tester, setup.world.study())
+    setup.agent.poll(0)
+    path = f"/v1/studies/{asked}/reuses"
+    assert setup.call("GET", path).json() == {"digest": asked, "reused_by": []}
+    setup.tester.unavailable = True
+    assert setup.call("GET", path).json() == {"digest": asked, "reused_by": None}
 
 
 def test_a_steward_sees_what_is_asked_approves_it_and_sees_it_in_the_ledger(setup: Setup) -> None:

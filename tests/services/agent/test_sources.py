@@ -1,6 +1,7 @@
 """CSV, Parquet and SQL yield the same table from the same rows, in chunks, and fail without quoting data."""
 
 import gzip
+import io
 import math
 import sqlite3
 from collections.abc import Callable
@@ -17,6 +18,7 @@ from hypothesis import strategies as st
 from tacit_protocol.domain.columns import CategoricalColumn, Domain, NumericColumn
 from tacit_services.agent.data.arrow_columns import numbers, text
 from tacit_services.agent.data.open_source import open_source
+from tacit_services.agent.data.parquet_source import ParquetSource
 from tacit_services.agent.data.source import Columns, DataError, Source
 from tacit_services.agent.data.table import SourceTable, TableBounds
 
@@ -252,3 +254,26 @@ def test_a_column_that_occurs_twice_is_ambiguous(tmp_path: Path) -> None:
 def test_a_source_of_no_known_kind_is_a_clear_error(tmp_path: Path, source: str, query: str | None) -> None:
     with pytest.raises(DataError):
         open_source(source, query, tmp_path)
+
+
+def test_a_damaged_page_that_leads_out_of_its_dictionary_is_refused(tmp_path: Path) -> None:
+    """Every byte set to 255 in turn: pyarrow reads some of the files and hands out places that are none."""
+    content = io.BytesIO()
+    pq.write_table(pa.table({"sex": ["f"] * 300}), content)
+    path, columns, leads_out = tmp_path / "rows.parquet", Columns(text=("sex",)), 0
+    for position in range(len(content.getvalue())):
+        damaged = bytearray(content.getvalue())
+        damaged[position] = 255
+        path.write_bytes(bytes(damaged))
+        try:
+            raw = [b.column(0) for b in pq.ParquetFile(path, read_dictionary=["sex"]).iter_batches()]
+            leads_out += any(pc.max(column.indices).as_py() >= len(column.dictionary) for column in raw)
+        except (OSError, KeyError, UnicodeDecodeError, pa.ArrowException):
+            pass
+        try:
+            for batch in ParquetSource(path).batches(columns, 100):
+                found = batch.column(0)
+                assert pc.max(found.indices).as_py() < len(found.dictionary)
+        except DataError:
+            pass
+    assert leads_out > 0

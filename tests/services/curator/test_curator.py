@@ -458,7 +458,7 @@ def test_a_release_that_counts_other_owners_is_refused_by_tester_and_verifier(
     path = f"/v1/studies/{study}/releases/{CURATOR}"
     assert setup.put(path, forged, CURATOR).status_code == 422
     with monkeypatch.context() as lenient:
-        lenient.setattr("tacit_services.tester.answers.check_release", lambda *_: None)
+        lenient.setattr("tacit_services.tester.answers.check_answer", lambda *_: None)
         assert setup.put(path, forged, CURATOR).status_code == 201
     with pytest.raises(VerificationError, match="counts each owner's units"):
         setup.end(study)

@@ -1,8 +1,10 @@
 """Transactions are serializable on both databases, conflicts are retried whole, and failures have names."""
 
+import sqlite3
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -133,6 +135,25 @@ def test_a_full_database_says_so_and_keeps_what_it_had(tmp_path: Path) -> None:
 def test_other_databases_are_refused() -> None:
     with pytest.raises(ValueError, match="sqlite"):
         create_engine("mysql://localhost/x")
+
+
+def test_a_new_file_that_another_process_is_writing_is_waited_for(tmp_path: Path) -> None:
+    """SQLite refuses at once, whatever busy_timeout says, to turn the log on beside a writer."""
+    path = tmp_path / "new.sqlite3"
+    with closing(sqlite3.connect(path, isolation_level=None, check_same_thread=False)) as writer:
+        writer.execute("CREATE TABLE other (x INTEGER)")
+        writer.execute("BEGIN IMMEDIATE")
+        with closing(sqlite3.connect(path, timeout=10)) as hasty, pytest.raises(sqlite3.OperationalError):
+            hasty.execute("PRAGMA journal_mode=WAL")
+        finishing = threading.Timer(0.3, writer.execute, ["COMMIT"])
+        finishing.start()
+        engine = create_engine(f"sqlite:///{path}")
+        mode = run_transaction(
+            engine, lambda connection: connection.exec_driver_sql("PRAGMA journal_mode").scalar()
+        )
+        engine.dispose()
+        finishing.join()
+    assert mode == "wal"
 
 
 def test_processes_that_start_at_once_migrate_once(database_url: str) -> None:

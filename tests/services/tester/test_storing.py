@@ -95,7 +95,7 @@ def test_a_repeat_is_answered_whatever_the_checks_say_today(
     def refuse(*_: object) -> None:
         raise answers_module.ReleaseError("refused")
 
-    monkeypatch.setattr(answers_module, "check_release", refuse)
+    monkeypatch.setattr(answers_module, "check_answer", refuse)
     assert federation.release(study, "north").status_code == 200
     assert problem(federation.release(study, "north", value=9)) == "conflicting-upload"
     assert problem(federation.release(study, "south")) == "release-refused"

@@ -2,7 +2,7 @@
 
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import pyarrow as pa
 
@@ -46,6 +46,22 @@ class Source(Protocol):
 
     def batches(self, columns: Columns, rows_max: int) -> Iterator[pa.RecordBatch]:
         """Yield the rows, at most ``rows_max`` at a time, with the named columns.
+
+        Raises:
+            DataError: the rows cannot be read.
+        """
+
+
+@runtime_checkable
+class GroupsRows(Protocol):
+    """A source that can count equal rows where they are stored."""
+
+    def grouped(
+        self, names: Sequence[str], rows_max: int
+    ) -> Iterator[tuple[pa.RecordBatch, list[int]]] | None:
+        """Yield distinct rows of the named columns, as text, each with how often it occurs.
+
+        None where it cannot. At most ``rows_max`` distinct rows at a time; a row may come several times.
 
         Raises:
             DataError: the rows cannot be read.

@@ -12,6 +12,9 @@ import sqlalchemy as sa
 from tacit_services.agent.data.arrow_columns import text_of
 from tacit_services.agent.data.source import Columns, DataError
 
+BINARY_COLLATIONS = {"sqlite": "BINARY", "postgresql": "C"}
+"""Where rows are counted in the database, and its collation that tells all different texts apart."""
+
 
 class SqlSource:
     """The rows of one query. Each read runs in its own read transaction."""
@@ -70,8 +73,38 @@ class SqlSource:
             except sa.exc.SQLAlchemyError:
                 raise DataError("the source's rows cannot be read") from None
 
+    def grouped(
+        self, names: Sequence[str], rows_max: int
+    ) -> Iterator[tuple[pa.RecordBatch, list[int]]] | None:
+        """Yield distinct rows of the named columns, as text, each with how often it occurs; None elsewhere.
 
-def _batch(columns: Columns, rows: Sequence[sa.Row[Any]]) -> pa.RecordBatch:
+        Rows in one group have the same texts: beside the value, the database groups by its text in binary
+        collation. A column's own collation may take ``a`` and ``A``, and a number type 1.0 and 1.00, for
+        equal; a group would then be shown as one of them, which one depending on other rows.
+        """
+        dialect = sa.make_url(self._url).get_backend_name()
+        if dialect not in BINARY_COLLATIONS:
+            return None
+        return self._grouped(names, rows_max, BINARY_COLLATIONS[dialect])
+
+    def _grouped(
+        self, names: Sequence[str], rows_max: int, collation: str
+    ) -> Iterator[tuple[pa.RecordBatch, list[int]]]:
+        inner = sa.text(self._query).columns(*map(sa.column, names)).subquery("source")
+        columns = [inner.c[name] for name in names]
+        texts = [sa.collate(sa.cast(column, sa.Text), collation) for column in columns]
+        query = sa.select(*columns, sa.func.count()).select_from(inner).group_by(*columns, *texts)
+        with self._connect() as connection:
+            try:
+                streaming = connection.execution_options(stream_results=True, yield_per=rows_max)
+                for rows in streaming.execute(query).partitions():
+                    batch = _batch(Columns(text=tuple(names)), [row[:-1] for row in rows])
+                    yield batch, [int(row[-1]) for row in rows]
+            except sa.exc.SQLAlchemyError:
+                raise DataError("the source's rows cannot be counted") from None
+
+
+def _batch(columns: Columns, rows: Sequence[Sequence[Any]]) -> pa.RecordBatch:
     by_column = list(zip(*rows, strict=True))
     arrays: list[pa.Array] = []
     for index in range(len(columns.names)):

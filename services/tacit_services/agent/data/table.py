@@ -13,13 +13,14 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tacit_protocol.domain.columns import Domain
-from tacit_protocol.domain.encode import RawColumn, encode
+from tacit_protocol.domain.columns import CategoricalColumn, Domain
+from tacit_protocol.domain.encode import RawColumn, encode, encode_categorical
 from tacit_protocol.domain.table import EncodedChunk
+from tacit_protocol.statistics.cell_counts import CellGrid
 from tacit_services.agent.data.arrow_columns import numbers, text
 from tacit_services.agent.data.read_ahead import read_ahead
-from tacit_services.agent.data.source import Columns, DataError, Source, require_columns
-from tacit_services.agent.data.units import DistinctHashes, UnitHasher, UnitHashes
+from tacit_services.agent.data.source import Columns, DataError, GroupsRows, Source, require_columns
+from tacit_services.agent.data.units import DistinctHashes, Hasher, UnitHasher, UnitHashes
 
 CHUNK_BYTES = 8 * 1024 * 1024
 """Encoded size of a chunk: large enough for matrix products, small enough for the processor's cache."""
@@ -64,6 +65,9 @@ class _Part:
 class SourceTable:
     """A source encoded in a study's domain; implements :class:`~tacit_protocol.domain.table.Table`.
 
+    ``ordered`` gives units their places in the order of their hashes, for a ``hasher`` that two owners share.
+    Eight bytes for each unit are then kept.
+
     Raises:
         DataError: at once where a column is absent; on reading where rows cannot be read, there are none,
             or they changed since they were counted.
@@ -75,7 +79,9 @@ class SourceTable:
         domain: Domain,
         unit_column: str | None = None,
         bounds: TableBounds | None = None,
-        hasher: UnitHasher | None = None,
+        hasher: Hasher | None = None,
+        *,
+        ordered: bool = False,
     ):
         self._source = source
         self._domain = domain
@@ -86,6 +92,7 @@ class SourceTable:
         require_columns(source, [*names, *([unit_column] if unit_column is not None else [])])
         self._fingerprint = source.fingerprint()
         self._count: _Count | None = None
+        self._ordered, self._order = ordered, np.empty(0, dtype=np.uint64)
 
     @property
     def domain(self) -> Domain:
@@ -101,6 +108,12 @@ class SourceTable:
     def rows(self) -> int:
         """Number of rows."""
         return self._counted().rows
+
+    @property
+    def order(self) -> UnitHashes:
+        """Hashes of an ordered table's units, (units,), ordered and distinct."""
+        self._counted()
+        return self._order
 
     def _counted(self) -> _Count:
         if self._count is None:
@@ -121,6 +134,8 @@ class SourceTable:
         for batch in self._read(Columns(text=(self._unit_column,))):
             rows += batch.num_rows
             distinct.add(self._hasher.hashes(batch.column(self._unit_column)))
+        if self._ordered:
+            self._order = distinct.ordered()
         return _Count(rows, distinct.count())
 
     def _read(self, columns: Columns) -> Iterator[pa.RecordBatch]:
@@ -155,6 +170,33 @@ class SourceTable:
         for categorical in self._domain.categorical:
             raw[categorical.name] = text(batch.column(categorical.name))
         return encode(self._domain, raw)
+
+    def counts(self, grid: CellGrid) -> npt.NDArray[np.int64] | None:
+        """Return the number of rows of each of the grid's cells, (k,), counted where the rows are stored.
+
+        None where they cannot be, where rows do not make units, or where numbers are cut. Whatever distinct
+        texts there are, memory is that of a chunk and of k numbers; each goes through the same encoding as a
+        row that is read.
+        """
+        columns = [axis.column for axis in grid.axes if isinstance(axis.column, CategoricalColumn)]
+        groups = self._source if isinstance(self._source, GroupsRows) else None
+        if groups is None or self._unit_column is not None or len(columns) < len(grid.axes):
+            return None
+        expected = self._counted()
+        batches = groups.grouped(grid.names, self._chunk_rows())
+        if batches is None:
+            return None
+        counted = np.zeros(grid.size, dtype=np.int64)
+        for batch, repeats in batches:
+            codes = [
+                axis.fold(encode_categorical(column, text(batch.column(column.name))))
+                for axis, column in zip(grid.axes, columns, strict=True)
+            ]
+            index = np.ravel_multi_index(tuple(codes), grid.shape)
+            np.add.at(counted, index, np.array(repeats, dtype=np.int64))
+        if int(counted.sum()) != expected.rows:
+            raise DataError(CHANGED)
+        return counted
 
     def chunks(self) -> Iterator[EncodedChunk]:
         """Yield the rows; every unit's rows lie in one chunk. May be called again."""
@@ -198,9 +240,17 @@ class SourceTable:
         first_rows = np.flatnonzero(np.diff(hashes[order], prepend=~hashes[order[:1]]))
         for start, stop in _whole_unit_slices(first_rows, len(order), self._chunk_rows()):
             rows = order[start:stop]
-            _, unit = np.unique(hashes[rows], return_inverse=True)
+            own, unit = np.unique(hashes[rows], return_inverse=True)
             unit = unit.astype(np.int64)
-            yield EncodedChunk(numeric[rows], categorical[rows], unit, int(unit[-1]) + 1)
+            yield EncodedChunk(numeric[rows], categorical[rows], unit, len(own), self._places(own))
+
+    def _places(self, own: UnitHashes) -> npt.NDArray[np.int64] | None:
+        if not self._ordered:
+            return None
+        places = np.searchsorted(self._order, own)
+        if places[-1] >= len(self._order) or not np.array_equal(self._order[places], own):
+            raise DataError(CHANGED)
+        return places.astype(np.int64)
 
 
 def _whole_unit_slices(

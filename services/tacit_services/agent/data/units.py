@@ -2,6 +2,7 @@
 
 import hashlib
 import secrets
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +15,13 @@ HASH_BYTES = 8
 counted, and averaged, as one."""
 
 UnitHashes = npt.NDArray[np.uint64]
+
+
+class Hasher(Protocol):
+    """Tells units apart by hashes of their ids."""
+
+    def hashes(self, column: pa.Array) -> UnitHashes:
+        """Return the hash of each row's unit, (rows,) uint64; raises DataError for ids it cannot take."""
 
 
 class UnitHasher:
@@ -86,3 +94,8 @@ class DistinctHashes:
         """Return the number of distinct hashes so far."""
         self._merge()
         return len(self._merged)
+
+    def ordered(self) -> UnitHashes:
+        """Return the distinct hashes so far, (units,), in their order."""
+        self._merge()
+        return self._merged

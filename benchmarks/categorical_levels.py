@@ -1,0 +1,267 @@
+"""Levels of homogeneity and independence_table on sparse and skewed tables, and coverage of Cramér's V.
+
+    python -m benchmarks.categorical_levels      # everything; continues where it stopped
+    python -m benchmarks.categorical_levels --runs 0.05 --cells coverage --folder /tmp/glance
+
+Tables are multinomial, noise is simulated with NumPy; statistics and what the null distributions are drawn
+from are the procedures' own functions. Replicates of one test come from one generator, not from one each.
+``plain`` is the same test with the plain chi-square statistic, sum D_i over its scale, in the place of the
+one that subtracts what is explained: a baseline, here and in a test alone.
+"""
+
+import zlib
+from functools import partial
+from itertools import product
+
+import numpy as np
+import numpy.typing as npt
+
+from benchmarks.resumable import Answers, Cell, Counts, level_statement, main, table
+from tacit_protocol.statistics.contingency import residuals, simulate
+from tacit_protocol.statistics.cramers_v import cramers_v
+from tacit_protocol.statistics.homogeneity import Weights
+from tacit_protocol.statistics.noisy_tables import CellNoise, NoisyTable, onto_simplex
+
+Floats = npt.NDArray[np.float64]
+
+RUNS, POWER_RUNS, COVERAGE_RUNS, REPLICATES = 1000, 300, 300, 199
+LEVELS = (0.05, 0.01)
+EPSILONS = (0.3, 1.0, 3.0, 20.0)
+OURS, PLAIN = "ours", "plain"
+
+SIZES = {"100, 100": (100, 100), "50, 1000": (50, 1000), "2000, 2000": (2000, 2000), "5 x 300": (300,) * 5}
+CELLS = (4, 30, 200, 1000)
+LAWS = ("uniform", "Zipf", "tenth")
+TABLES = ((2, 3), (5, 8), (16, 4), (30, 30))
+UNITS = (100, 1000, 20_000)
+STRENGTHS = (0.0, 0.05, 0.2, 0.6)
+
+
+def law(name: str, cells: int) -> Floats:
+    """Equal shares; shares falling like i^-1.5; or all units in a tenth of the cells, equally."""
+    if name == "uniform":
+        return np.full(cells, 1 / cells)
+    if name == "Zipf":
+        weights = np.arange(1, cells + 1) ** -1.5
+        return np.asarray(weights / weights.sum())
+    used = max(2, cells // 10)
+    return np.where(np.arange(cells) < used, 1 / used, 0.0)
+
+
+def draw(probabilities: Floats, units: int, noise: CellNoise, rng: np.random.Generator) -> NoisyTable:
+    """Draw a noisy table."""
+    counts = rng.multinomial(units, probabilities) + noise.draw(rng, probabilities.shape)
+    return NoisyTable(counts, units, (noise,))
+
+
+def seeds(name: str, run: int) -> tuple[np.random.Generator, np.random.SeedSequence]:
+    """Return the seeds of a run: of its data and noise, and of its null distribution."""
+    data, null = np.random.SeedSequence([zlib.crc32(name.encode()), run]).spawn(2)
+    return np.random.default_rng(data), null
+
+
+def pvalues_of(tables: list[NoisyTable], rng: np.random.Generator) -> tuple[float, float]:
+    """Return the p-values of homogeneity and of the plain chi-square statistic, by the same bootstrap."""
+    variances = np.array([table.noise_variance for table in tables])
+    units = np.array([float(table.units) for table in tables])
+    weights = Weights.of(units, variances, len(tables[0].counts))
+    shares = np.stack([table.counts / table.units for table in tables])
+    probabilities = onto_simplex(weights.pooled(shares))
+    drawn = np.stack([simulate(table, probabilities, rng, REPLICATES) for table in tables], axis=1)
+    (plain, own), (plains, owns) = weights.cells(shares), weights.cells(drawn)
+    return tail(own, owns), tail(plain, plains)
+
+
+def independence_pvalue(table: NoisyTable, shape: tuple[int, int], rng: np.random.Generator) -> float:
+    """Return the p-value of independence_table."""
+    variance = table.noise_variance / table.units**2
+    own = residuals(table.counts / table.units, shape, table.units, variance)
+    shares = simulate(table, own.fitted, rng, REPLICATES)
+    drawn = residuals(shares, shape, table.units, variance).statistics
+    return float((1 + np.sum(drawn >= own.statistics)) / (REPLICATES + 1))
+
+
+def tail(own: Floats, drawn: Floats) -> float:
+    """Return the p-value of cells' sums, (k,) against (replicates, k)."""
+    return float((1 + np.sum(drawn.sum(axis=-1) >= own.sum())) / (REPLICATES + 1))
+
+
+def question(method: str, epsilon: float, level: float) -> str:
+    """Name a question."""
+    return f"{method} | {epsilon:g} | {level:g}"
+
+
+def homogeneity_run(name: str, cells: int, shares: str, sizes: tuple[int, ...], run: int) -> Answers:
+    """Test owners of one distribution at every epsilon."""
+    rng, seed = seeds(name, run)
+    answers: dict[str, bool] = {}
+    for epsilon, null in zip(EPSILONS, seed.spawn(len(EPSILONS)), strict=True):
+        noise = CellNoise("laplace", 2 / epsilon)
+        tables = [draw(law(shares, cells), units, noise, rng) for units in sizes]
+        pvalues = pvalues_of(tables, np.random.default_rng(null))
+        for method, pvalue in zip((OURS, PLAIN), pvalues, strict=True):
+            for level in LEVELS:
+                answers[question(method, epsilon, level)] = pvalue <= level
+    return answers
+
+
+def independence_run(name: str, shape: tuple[int, int], shares: str, units: int, run: int) -> Answers:
+    """Test independent columns at every epsilon."""
+    rng, seed = seeds(name, run)
+    probabilities = np.outer(law(shares, shape[0]), law(shares, shape[1])).ravel()
+    answers: dict[str, bool] = {}
+    for epsilon, null in zip(EPSILONS, seed.spawn(len(EPSILONS)), strict=True):
+        drawn = draw(probabilities, units, CellNoise("laplace", 2 / epsilon), rng)
+        pvalue = independence_pvalue(drawn, shape, np.random.default_rng(null))
+        for level in LEVELS:
+            answers[question(OURS, epsilon, level)] = pvalue <= level
+    return answers
+
+
+def power_run(name: str, cells: int, units: int, run: int) -> Answers:
+    """Test two owners of whom the second has a quarter more and a quarter less in alternate cells."""
+    rng, seed = seeds(name, run)
+    one = law("uniform", cells)
+    other = one * np.where(np.arange(cells) % 2 == 0, 1.25, 0.75)
+    answers: dict[str, bool] = {}
+    for epsilon, null in zip(EPSILONS, seed.spawn(len(EPSILONS)), strict=True):
+        noise = CellNoise("laplace", 2 / epsilon)
+        tables = [draw(shares, units, noise, rng) for shares in (one, other / other.sum())]
+        pvalue, _ = pvalues_of(tables, np.random.default_rng(null))
+        answers[question(OURS, epsilon, 0.05)] = pvalue <= 0.05
+    return answers
+
+
+def dependent(shape: tuple[int, int], strength: float) -> tuple[Floats, float]:
+    """Return skewed margins joined by a mixture with a diagonal, (k,), and its Cramér's V."""
+    margins = [law("Zipf", size) for size in shape]
+    diagonal = np.zeros(shape)
+    for place in range(max(shape)):
+        diagonal[place % shape[0], place % shape[1]] += 1 / max(shape)
+    joint = (1 - strength) * np.outer(*margins) + strength * diagonal
+    fitted = np.outer(joint.sum(axis=1), joint.sum(axis=0))
+    phi = float(np.sum((joint - fitted) ** 2 / fitted))
+    return joint.ravel(), float(np.sqrt(phi / (min(shape) - 1)))
+
+
+def coverage_run(name: str, shape: tuple[int, int], strength: float, units: int, run: int) -> Answers:
+    """Ask whether the interval of confidence .95 holds Cramér's V, and how wide it is."""
+    rng, seed = seeds(name, run)
+    probabilities, value = dependent(shape, strength)
+    answers: dict[str, float] = {}
+    for epsilon, child in zip(EPSILONS, seed.spawn(len(EPSILONS)), strict=True):
+        drawn = draw(probabilities, units, CellNoise("laplace", 2 / epsilon), rng)
+        found = cramers_v(drawn, shape, min(shape), 0.05, child)
+        answers[f"held | {epsilon:g}"] = found.lower - 1e-12 <= value <= found.upper + 1e-12
+        answers[f"width | {epsilon:g}"] = found.upper - found.lower
+    return answers
+
+
+def cells() -> list[Cell]:
+    """Return everything that is run."""
+    found = []
+    for k, shares, (sizes, units) in product(CELLS, LAWS, SIZES.items()):
+        name = f"level homogeneity {shares} k={k} n={sizes}"
+        found.append(Cell(name, RUNS, partial(homogeneity_run, name, k, shares, units)))
+    for shape, shares, n in product(TABLES, ("uniform", "Zipf"), UNITS):
+        name = f"level independence {shares} {shape[0]}x{shape[1]} n={n}"
+        found.append(Cell(name, RUNS, partial(independence_run, name, shape, shares, n)))
+    for k, n in product((4, 30, 200), (1000, 10_000)):
+        name = f"power k={k} n={n}"
+        found.append(Cell(name, POWER_RUNS, partial(power_run, name, k, n)))
+    for shape, strength, n in product(((2, 3), (5, 8)), STRENGTHS, (1000, 20_000)):
+        name = f"coverage {shape[0]}x{shape[1]} strength={strength:g} n={n}"
+        found.append(Cell(name, COVERAGE_RUNS, partial(coverage_run, name, shape, strength, n)))
+    return found
+
+
+HEAD = """# Tests on noisy counts: levels, power, and coverage of Cramér's V
+
+Rates of rejection of `homogeneity` and `independence_table` under their null hypotheses, Laplace noise of
+scale 2/ε on every cell. Made by
+
+    python -m benchmarks.categorical_levels
+
+with LEVEL_RUNS runs a cell of the table for levels, POWER_RUNS for powers and COVERAGE_RUNS for coverage, and
+{replicates} replicates of the null distribution. The rows hold tables with expected counts far below 1: 1000
+cells of 100 units, or skewed shares.
+
+Shares: uniform; Zipf (falling like i^-1.5); tenth (all units in a tenth of the cells).
+
+`plain` is the same bootstrap of the plain chi-square statistic, a baseline of this benchmark alone: it counts
+occupied cells, of which a resampled sparse table has fewer, and so rejects up to always. Why the statistic
+here does not: [the derivation](../mathematics/categorical.md#homogeneity).
+
+"""
+
+
+def text(counts: Counts) -> str:
+    """Write the page."""
+    head = HEAD.replace("{replicates}", str(REPLICATES))
+    for kind in ("level", "power", "coverage"):
+        head = head.replace(f"{kind.upper()}_RUNS", counts.runs_of(kind))
+    ours = level_statement(_only(counts, OURS))
+    parts = [head, ours]
+    for level in LEVELS:
+        parts += [
+            f"## Homogeneity at level {level:g}\n\n",
+            _levels(counts, "level homogeneity", OURS, level),
+            "\n",
+        ]
+    parts += ["## Homogeneity at level 0.05, the plain statistic\n\n"]
+    parts += [_levels(counts, "level homogeneity", PLAIN, 0.05), "\n"]
+    for level in LEVELS:
+        parts += [
+            f"## Independence at level {level:g}\n\n",
+            _levels(counts, "level independence", OURS, level),
+        ]
+        parts += ["\n"]
+    parts += ["## Power of homogeneity at level 0.05\n\n"]
+    parts += ["Two owners; the second has a quarter more, and a quarter less, in alternate cells.\n\n"]
+    parts += [_levels(counts, "power", OURS, 0.05), "\n"]
+    parts += ["## Cramér's V: coverage of intervals of confidence .95, and their mean width\n\n"]
+    parts += ["Zipf margins joined by a mixture with a diagonal, of that strength.\n\n"]
+    parts += [_coverage(counts)]
+    return "".join(parts).rstrip() + "\n"
+
+
+def _only(counts: Counts, method: str) -> Counts:
+    """Keep the questions of one method."""
+    for cell, asked in list(counts.answered):
+        if cell.startswith("level") and not asked.startswith(method):
+            counts = _without(counts, cell, asked)
+    return counts
+
+
+def _without(counts: Counts, cell: str, asked: str) -> Counts:
+    kept = Counts.__new__(Counts)
+    kept.__dict__.update(counts.__dict__)
+    kept.answered = {key: runs for key, runs in counts.answered.items() if key != (cell, asked)}
+    return kept
+
+
+def _levels(counts: Counts, kind: str, method: str, level: float) -> str:
+    rows: dict[str, dict[str, str]] = {}
+    for cell in counts.runs:
+        if cell.startswith(kind):
+            rates = {e: counts.rate(cell, question(method, e, level)) for e in EPSILONS}
+            if any(rate is not None for rate in rates.values()):
+                rows[cell.removeprefix(kind).strip()] = {
+                    f"ε={e:g}": "" if rate is None else f"{rate:.3f}" for e, rate in rates.items()
+                }
+    return table(rows, "law") if rows else "Not run yet.\n"
+
+
+def _coverage(counts: Counts) -> str:
+    rows: dict[str, dict[str, str]] = {}
+    for cell in counts.runs:
+        if cell.startswith("coverage"):
+            row = rows.setdefault(cell.removeprefix("coverage "), {})
+            for e in EPSILONS:
+                held, width = counts.rate(cell, f"held | {e:g}"), counts.rate(cell, f"width | {e:g}")
+                row[f"ε={e:g}"] = "" if held is None or width is None else f"{held:.2f}, {width:.2f}"
+    return table(rows, "table") if rows else "Not run yet.\n"
+
+
+if __name__ == "__main__":
+    main(__doc__, "categorical", cells(), text)

@@ -1,0 +1,341 @@
+"""Noisy counts in one process, and the tests on them: homogeneity of owners, independence of columns."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from tacit.array_table import ArrayTable
+from tacit.bounds import domain_of
+from tacit.errors import InputError
+from tacit.frames import Sample
+from tacit.in_process import local_study, run, seed_text
+from tacit.local.identity import CountedTable
+from tacit.local.samples import owner_names, read_with_units
+from tacit.local.variables import Missing, read_variables
+from tacit.results import HomogeneityResult, IndependenceTableResult, NoisyCountsResult, Result
+from tacit_protocol.domain.columns import CategoricalColumn, Domain
+from tacit_protocol.domain.table import Table
+from tacit_protocol.privacy.noise import OpenDPNoise
+from tacit_protocol.procedures.base import Progress
+from tacit_protocol.procedures.registry import procedure_named
+
+OWNER = "owner"
+"""Name of the one owner."""
+
+Noise = Literal["laplace", "gaussian"]
+Cuts = Mapping[str, Sequence[float]]
+
+
+def noisy_counts(
+    *samples: Any,
+    epsilon: float,
+    delta: float = 0.0,
+    noise: Noise = "laplace",
+    rho: float | None = None,
+    bounds: Any = None,
+    cuts: Cuts | None = None,
+    unlisted: Literal["cells", "last"] = "cells",
+    columns: Sequence[str] | None = None,
+    units: str | Sequence[npt.ArrayLike] | None = None,
+    alpha: float = 0.05,
+    names: Sequence[str] | None = None,
+    seed: int | None = None,
+) -> NoisyCountsResult:
+    """Release noisy counts of the cells of one column, or of the cross product of several.
+
+    Args:
+        samples: one for each owner: an array of categories (n,) or (n, D), or a pandas, Polars or Arrow
+            table.
+        epsilon: budget that every owner spends, greater than 0.
+        delta: budget that every owner spends, in [0, 1); only Gaussian noise uses it.
+        noise: "laplace" (pure epsilon) or "gaussian".
+        rho: variance 1/rho of Gaussian noise on each cell, rho-zCDP; by default the whole budget is used.
+        bounds: what is publicly known: each column's levels or (lower, upper) pair, by name, or one list of
+            levels for every column. Never taken from the data.
+        cuts: inner edges of each numeric column, by name.
+        unlisted: whether other and missing values have "cells" of their own, or count with the "last" level.
+        columns: which columns of a table to count; by default all.
+        units: name of a column, or one array for each sample, that tells each row's privacy unit; a unit's
+            rows are averaged.
+        alpha: the intervals have confidence 1 - alpha.
+        names: the owners' names.
+        seed: has no effect on the noise.
+
+    Returns:
+        A frozen result with ``table`` and ``to_pandas()``.
+
+    Raises:
+        InputError: the samples or the bounds cannot be used; the message says what to change.
+        StudyRefusedError: the procedure does not take these parameters.
+
+    Example:
+        >>> import tacit.local
+        >>> result = tacit.local.noisy_counts(["a", "b", "a"], epsilon=1, bounds=["a", "b"])
+        >>> result.table.shape
+        (4,)
+    """
+    domain, tables = _read(samples, bounds, columns, units)
+    parameters = {"noise": noise, "rho": rho, "cuts": _cuts(cuts), "unlisted": unlisted}
+    result = _play(
+        "noisy_counts",
+        domain,
+        tables,
+        owner_names(names, len(tables)),
+        parameters,
+        epsilon=epsilon,
+        delta=delta,
+        alpha=alpha,
+        seed=seed,
+    )
+    if not isinstance(result, NoisyCountsResult):
+        raise TypeError("noisy_counts has a result of another type")
+    return result
+
+
+def homogeneity(
+    *samples: Any,
+    epsilon: float,
+    delta: float = 0.0,
+    noise: Noise = "laplace",
+    rho: float | None = None,
+    bounds: Any = None,
+    cuts: Cuts | None = None,
+    unlisted: Literal["cells", "last"] = "cells",
+    columns: Sequence[str] | None = None,
+    units: str | Sequence[npt.ArrayLike] | None = None,
+    alpha: float = 0.05,
+    n_replicates: int | None = None,
+    names: Sequence[str] | None = None,
+    seed: int | None = None,
+    progress: Progress | None = None,
+) -> HomogeneityResult:
+    """Test privately whether two or more owners' categories have one distribution.
+
+    Args:
+        samples: one for each owner, as in :func:`noisy_counts`; or, without ``bounds``, the counts
+            themselves: arrays of whole numbers of one shape.
+        epsilon: budget that every owner spends, greater than 0.
+        delta: budget that every owner spends, in [0, 1); only Gaussian noise uses it.
+        noise: "laplace" (pure epsilon) or "gaussian".
+        rho: as in :func:`noisy_counts`.
+        bounds: as in :func:`noisy_counts`; None where the samples are counts.
+        cuts: as in :func:`noisy_counts`.
+        unlisted: as in :func:`noisy_counts`.
+        columns: as in :func:`noisy_counts`.
+        units: as in :func:`noisy_counts`.
+        alpha: level of the test, in (0, 0.5).
+        n_replicates: simulated null statistics, at least 999; chosen by default.
+        names: the owners' names.
+        seed: fixes the simulated null distribution. Never the noise: two calls differ.
+        progress: called with the part done, in [0, 1], and the step.
+
+    Returns:
+        A frozen result that unpacks into ``statistic, pvalue``.
+
+    Raises:
+        InputError: the samples or the bounds cannot be used; the message says what to change.
+        StudyRefusedError: the procedure does not take these parameters.
+
+    Example:
+        >>> import tacit.local
+        >>> result = tacit.local.homogeneity([900, 50, 50], [300, 300, 400], epsilon=2, seed=1)
+        >>> result.reject
+        True
+    """
+    if bounds is None:
+        domain, tables = _counted(samples, units)
+        unlisted = "last"
+    else:
+        domain, tables = _read(samples, bounds, columns, units)
+    parameters = {
+        "noise": noise,
+        "rho": rho,
+        "cuts": _cuts(cuts),
+        "unlisted": unlisted,
+        "replicates": n_replicates,
+    }
+    result = _play(
+        "homogeneity",
+        domain,
+        tables,
+        owner_names(names, len(tables)),
+        parameters,
+        epsilon=epsilon,
+        delta=delta,
+        alpha=alpha,
+        seed=seed,
+        progress=progress,
+    )
+    if not isinstance(result, HomogeneityResult):
+        raise TypeError("homogeneity has a result of another type")
+    return result
+
+
+def independence_table(
+    *variables: Any,
+    epsilon: float,
+    delta: float = 0.0,
+    noise: Noise = "laplace",
+    rho: float | None = None,
+    bounds: Any = None,
+    cuts: Cuts | None = None,
+    unlisted: Literal["cells", "last"] = "cells",
+    units: npt.ArrayLike | None = None,
+    missing: Missing = "encode",
+    alpha: float = 0.05,
+    n_replicates: int | None = None,
+    names: Sequence[str] | None = None,
+    seed: int | None = None,
+    progress: Progress | None = None,
+) -> IndependenceTableResult:
+    """Test privately whether categories are independent, by a noisy contingency table.
+
+    Args:
+        variables: two or more columns over the same rows, each an array (n,) or a column of pandas, Polars
+            or Arrow; or, without ``bounds``, one table of counts, with an axis for each variable.
+        epsilon: budget to spend, greater than 0.
+        delta: budget to spend, in [0, 1); only Gaussian noise uses it.
+        noise: "laplace" (pure epsilon) or "gaussian".
+        rho: as in :func:`noisy_counts`.
+        bounds: a list with each variable's levels or (lower, upper) pair, or by name; None where the table
+            is counts. Never taken from the data.
+        cuts: inner edges of each numeric column, by name.
+        unlisted: as in :func:`noisy_counts`.
+        units: (n,), each row's privacy unit; by default every row is a unit.
+        missing: "encode" counts missing values as a category; "refuse" raises where there are any.
+        alpha: level of the test, in (0, 0.5).
+        n_replicates: simulated null statistics, at least 999; chosen by default.
+        names: the variables' names, by default x1, x2, ... or their own.
+        seed: fixes the simulated null distribution. Never the noise: two calls differ.
+        progress: called with the part done, in [0, 1], and the step.
+
+    Returns:
+        A frozen result that unpacks into ``statistic, pvalue``, with Cramér's V and its interval.
+
+    Raises:
+        InputError: the variables or the bounds cannot be used; the message says what to change.
+        StudyRefusedError: the procedure does not take these parameters.
+
+    Example:
+        >>> import tacit.local
+        >>> result = tacit.local.independence_table([[400, 100], [100, 400]], epsilon=2, seed=1)
+        >>> result.reject
+        True
+    """
+    tables: list[Table]
+    if bounds is None:
+        if len(variables) != 1:
+            raise InputError("without bounds, pass one table of counts; or say each variable's levels")
+        domain, tables = _counted(variables, units, names)
+        unlisted = "last"
+    else:
+        read = read_variables(variables, bounds, names, missing)
+        domain, tables = read.domain, [ArrayTable.of(read.sample, read.domain, units)]
+    parameters = {
+        "noise": noise,
+        "rho": rho,
+        "cuts": _cuts(cuts),
+        "unlisted": unlisted,
+        "replicates": n_replicates,
+    }
+    result = _play(
+        "independence_table",
+        domain,
+        tables,
+        [OWNER],
+        parameters,
+        epsilon=epsilon,
+        delta=delta,
+        alpha=alpha,
+        seed=seed,
+        progress=progress,
+    )
+    if not isinstance(result, IndependenceTableResult):
+        raise TypeError("independence_table has a result of another type")
+    return result
+
+
+def _play(
+    name: str,
+    domain: Domain,
+    tables: Sequence[Table],
+    owners: Sequence[str],
+    parameters: Mapping[str, Any],
+    *,
+    epsilon: float,
+    delta: float,
+    alpha: float,
+    seed: int | None,
+    progress: Progress | None = None,
+) -> Result:
+    procedure = procedure_named(name)
+    study = local_study(
+        name,
+        domain,
+        owners,
+        parameters,
+        epsilon=epsilon,
+        delta=delta,
+        alpha=alpha,
+        seed=seed_text(seed),
+    )
+    return run(procedure, study, tables, OpenDPNoise(), progress)
+
+
+def _read(
+    samples: Sequence[Any],
+    bounds: Any,
+    columns: Sequence[str] | None,
+    units: str | Sequence[npt.ArrayLike] | None,
+) -> tuple[Domain, list[Table]]:
+    if not samples:
+        raise InputError("pass at least one sample")
+    listed = [_as_sample(sample) for sample in samples]
+    read, owned = read_with_units(listed, columns, units)
+    known = list(read[0].columns)
+    if isinstance(bounds, Sequence) and bounds and all(isinstance(level, str) for level in bounds):
+        bounds = {name: list(bounds) for name in known}
+    domain = domain_of(bounds, known)
+    tables: list[Table] = [
+        ArrayTable.of(Sample(sample.columns), domain, unit) for sample, unit in zip(read, owned, strict=True)
+    ]
+    return domain, tables
+
+
+def _as_sample(sample: Any) -> Any:
+    """Make a table of one column out of a column; narwhals reads tables alone."""
+    return sample.to_frame() if hasattr(sample, "to_frame") and not hasattr(sample, "columns") else sample
+
+
+def _counted(
+    tables: Sequence[Any], units: Any, names: Sequence[str] | None = None
+) -> tuple[Domain, list[Table]]:
+    """Read counts of whole units; every cell is a level, and no cell is added."""
+    if units is not None:
+        raise InputError("counts have no units: they are of units already")
+    arrays = [np.asarray(table) for table in tables]
+    if not arrays or arrays[0].ndim < 1 or any(array.shape != arrays[0].shape for array in arrays):
+        raise InputError("counts must be arrays of one shape; for categories state bounds=")
+    for array in arrays:
+        if not np.issubdtype(array.dtype, np.number) or not np.all(np.isfinite(array)):
+            raise InputError("counts must be finite numbers; for categories state bounds=")
+        if np.any(array != np.floor(array)) or np.any(array < 0) or array.sum() < 1:
+            raise InputError("counts must be whole numbers, none negative, at least one of them positive")
+    shape = arrays[0].shape
+    listed = [f"x{axis}" for axis in range(1, len(shape) + 1)] if names is None else list(names)
+    if len(listed) != len(shape):
+        raise InputError(f"names holds {len(listed)} names for {len(shape)} axes: pass one for each")
+    domain = Domain(
+        columns=tuple(
+            CategoricalColumn(name=name, levels=tuple(str(level) for level in range(size)))
+            for name, size in zip(listed, shape, strict=True)
+        )
+    )
+    cells = np.arange(int(np.prod(shape)))
+    return domain, [CountedTable(domain, array.astype(np.int64).ravel(), cells) for array in arrays]
+
+
+def _cuts(cuts: Cuts | None) -> dict[str, list[float]] | None:
+    return None if cuts is None else {name: [float(cut) for cut in edges] for name, edges in cuts.items()}

@@ -1,0 +1,99 @@
+"""A private database of a sample: the owner's part and the release, in one process."""
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import numpy.typing as npt
+
+from tacit.array_table import ArrayTable
+from tacit.bounds import domain_of
+from tacit.errors import InputError, StudyRefusedError
+from tacit.in_process import local_study, seed_text
+from tacit.local.samples import read_with_units
+from tacit.released_database import ReleasedDatabase, databases_of
+from tacit_protocol.privacy.noise import OpenDPNoise
+from tacit_protocol.procedures.base import StudyError, check_release
+from tacit_protocol.procedures.embedding_release import EmbeddingRelease
+
+OWNER = "sample"
+
+
+def release_database(
+    x: Any,
+    *,
+    epsilon: float,
+    delta: float,
+    method: Literal["subspace"] = "subspace",
+    n_points: int | None = None,
+    bounds: Any = None,
+    public: Sequence[Sequence[float | str | None]] | None = None,
+    columns: Sequence[str] | None = None,
+    units: str | npt.ArrayLike | None = None,
+    bandwidth: float | None = None,
+    seed: int | None = None,
+    **parameters: Any,
+) -> ReleasedDatabase:
+    """Release a sample once as a weighted synthetic database, which anyone may then use for ever.
+
+    Args:
+        x: a NumPy array (n, D) or a pandas, Polars or Arrow table. Missing values are allowed.
+        epsilon: budget to spend, greater than 0.
+        delta: budget to spend, in (0, 1).
+        method: "subspace": the noisy mean embedding on public points (P2, Algorithm 1, with sharper noise).
+        n_points: number of points, drawn from a uniform distribution over the domain; 100 by default.
+        bounds: what is publicly known of the columns: by name a (lower, upper) pair or a list of levels; or
+            an array (D, 2); or one pair for every column. Never taken from the data.
+        public: public points in place of drawn ones: rows with one value per column, in their own units.
+        columns: names of an array's columns, or which columns of a table to use.
+        units: the column that names a row's privacy unit, or an array (n,); by default every row is a unit.
+        bandwidth: kernel bandwidth in units of the scaled columns; the median distance of the points by
+            default.
+        seed: fixes the points. Never the noise: two calls differ.
+        parameters: further parameters of the procedure, such as ``kernel`` or ``category_similarity``.
+
+    Returns:
+        A frozen database with ``expectation``, ``probability``, ``sample`` and ``mmd``.
+
+    Raises:
+        InputError: the sample or the bounds cannot be used; the message says what to change.
+        StudyRefusedError: the procedure does not take these parameters.
+
+    Example:
+        >>> import numpy as np, tacit.local
+        >>> from tacit.local.database import release_database
+        >>> x = np.random.default_rng(1).normal(3, 1, (20000, 1))
+        >>> found = release_database(x, epsilon=1, delta=1e-6, n_points=50, bounds=(-5, 5), seed=1)
+        >>> abs(found.expectation(lambda c: c["x1"]) - 3) < 0.2
+        True
+    """
+    given = None if units is None or isinstance(units, str) else [units]
+    (sample,), (unit,) = read_with_units([x], columns, units if isinstance(units, str) else given)
+    domain = domain_of(bounds, list(sample.columns))
+    chosen: dict[str, Any] = {
+        "method": method,
+        "n_points": n_points,
+        "bandwidth": bandwidth,
+        "points": None if public is None else [list(row) for row in public],
+    }
+    procedure = EmbeddingRelease()
+    study = local_study(
+        procedure.name,
+        domain,
+        [OWNER],
+        chosen | parameters,
+        epsilon=epsilon,
+        delta=delta,
+        alpha=0.05,
+        seed=seed_text(seed),
+    )
+    try:
+        procedure.check(study)
+        table = ArrayTable.of(sample, domain, unit)
+        if table.units < 1:
+            raise InputError("the sample has no rows")
+        release = procedure.privatise(study, procedure.summarise(study, table), OpenDPNoise())
+        check_release(procedure, study, release)
+        verdict = procedure.assemble(study, {OWNER: release})
+    except StudyError as error:
+        raise StudyRefusedError(str(error)) from error
+    return databases_of(study, verdict.model_dump(mode="json"))[OWNER]

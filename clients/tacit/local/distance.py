@@ -1,0 +1,150 @@
+"""Distance correlation in one process, between two owners who hold different columns of the same rows.
+
+With ``mode="curator"`` one trusted party holds all columns, and adds far less noise.
+"""
+
+from typing import Any, Literal, overload
+
+import numpy.typing as npt
+
+from tacit.array_table import ArrayTable
+from tacit.errors import InputError
+from tacit.frames import Sample
+from tacit.in_process import local_study, run, seed_text
+from tacit.local.curated_distance import curated_distance_correlation
+from tacit.local.peer import run_peer, with_receiver
+from tacit.local.variables import Missing, read_variables
+from tacit.results import CuratedDistanceCorrelationResult, DistanceCorrelationResult, PeerOutcome
+from tacit_protocol.privacy.noise import OpenDPNoise
+from tacit_protocol.procedures.base import Progress
+from tacit_protocol.procedures.registry import procedure_named
+
+OWNERS = ("x-owner", "y-owner")
+"""Names of the two owners."""
+
+
+@overload
+def distance_correlation(
+    x: Any, y: Any, *, epsilon: float, delta: float, mode: Literal["curator"], **options: Any
+) -> CuratedDistanceCorrelationResult: ...
+
+
+@overload
+def distance_correlation(
+    x: Any, y: Any, *, epsilon: float, delta: float, mode: Literal["peer"], **options: Any
+) -> PeerOutcome: ...
+
+
+@overload
+def distance_correlation(
+    x: Any, y: Any, *, epsilon: float, delta: float, mode: Literal["tester"] = "tester", **options: Any
+) -> DistanceCorrelationResult: ...
+
+
+def distance_correlation(
+    x: Any,
+    y: Any,
+    *,
+    epsilon: float,
+    delta: float,
+    method: Literal["sketch", "pnc", "pnc-disjoint"] = "sketch",
+    mode: Literal["tester", "peer", "curator"] = "tester",
+    n_projections: int | None = None,
+    n_features: int | None = None,
+    n_permutations: int | None = None,
+    bounds: Any = None,
+    alpha: float = 0.05,
+    units: npt.ArrayLike | None = None,
+    missing: Missing = "refuse",
+    seed: int | None = None,
+    progress: Progress | None = None,
+    **parameters: Any,
+) -> DistanceCorrelationResult | PeerOutcome | CuratedDistanceCorrelationResult:
+    """Estimate the distance correlation of two owners' columns privately, and test independence.
+
+    Args:
+        x: one owner's columns: an array (n,) or (n, D), or a column or a table of pandas, Polars or Arrow.
+        y: the other owner's, over the same rows in the same order.
+        epsilon: budget that every owner spends, greater than 0.
+        delta: budget that every owner spends, in (0, 1).
+        method: "sketch" (the default); "pnc" or "pnc-disjoint", P4's projections of every row.
+        mode: "tester": both owners add noise, and the tester computes. "curator": one trusted party holds
+            both sides' columns, and adds far less noise, once; it has no ``method``. "peer", with pnc: the
+            owner of ``x`` adds noise, and that of ``y`` sets it against its exact columns, for itself.
+        n_projections: directions for an owner of several numeric columns; chosen by default.
+        n_features: frequencies for each direction, with "sketch"; chosen by default.
+        n_permutations: random permutations of the test; chosen by default.
+        bounds: what is publicly known: a list with both owners' bounds, a (lower, upper) pair or a list of
+            levels each; or by column name; or one pair for every column. Never taken from the data.
+        alpha: level of the test, in (0, 0.5).
+        units: (n,), each row's privacy unit; by default every row is a unit.
+        missing: "refuse" raises where a value is missing; "encode" does what studies do.
+        seed: fixes buckets, directions and permutations. Never the noise: two calls differ.
+        progress: called with the part done, in [0, 1], and the step.
+        parameters: further parameters of the procedure, such as ``test`` with mode="curator", and
+            ``publish`` with mode="peer": whether the receiver releases a private covariance.
+
+    Returns:
+        A frozen result that unpacks into ``statistic, pvalue``; with mode="curator" one that cannot be
+        unpacked, since its decision has no p-value; with mode="peer" what the receiver finds and what
+        everybody learns.
+
+    Raises:
+        InputError: the columns or the bounds cannot be used, or mode="curator" is given what it does not
+            take; the message says what to change.
+        StudyRefusedError: the procedure does not take these parameters, or so few or so many rows.
+
+    Example:
+        >>> import numpy as np, tacit.local
+        >>> x = np.random.default_rng(1).random(20_000)
+        >>> result = tacit.local.distance_correlation(x, x, epsilon=4, delta=1e-5, bounds=(0, 1), seed=1)
+        >>> result.reject
+        True
+    """
+    read = read_variables((x, y), bounds, None, missing)
+    if mode == "curator":
+        if method != "sketch" or n_projections is not None or n_features is not None:
+            raise InputError('mode="curator" computes exactly: leave out method, n_projections, n_features')
+        return curated_distance_correlation(
+            read,
+            {"permutations": n_permutations} | parameters,
+            epsilon=epsilon,
+            delta=delta,
+            alpha=alpha,
+            units=units,
+            seed=seed,
+            progress=progress,
+        )
+    if mode == "peer":
+        parameters = {"receiver": OWNERS[1]} | parameters
+    procedure = procedure_named("distance_correlation")
+    study = local_study(
+        procedure.name,
+        read.domain,
+        OWNERS,
+        {
+            "method": method,
+            "mode": mode,
+            "n_projections": n_projections,
+            "n_features": n_features,
+            "permutations": n_permutations,
+        }
+        | parameters,
+        epsilon=epsilon,
+        delta=delta,
+        alpha=alpha,
+        seed=seed_text(seed),
+        columns=read.groups,
+    )
+    tables = []
+    for owner in study.owners:
+        domain = study.domain_of(owner)
+        sample = Sample({column.name: read.sample.columns[column.name] for column in domain.columns})
+        tables.append(ArrayTable.of(sample, domain, units))
+    if mode == "peer":
+        study = with_receiver(study, str(parameters["receiver"]))
+        return run_peer(procedure, study, tables, OpenDPNoise(), progress)
+    result = run(procedure, study, tables, OpenDPNoise(), progress)
+    if not isinstance(result, DistanceCorrelationResult):
+        raise TypeError("distance_correlation has a result of another type")
+    return result

@@ -1,0 +1,318 @@
+"""Outcomes of the procedures on noisy counts: the tables, a test of homogeneity, and one of independence."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import product
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tacit.results.common import common_fields
+from tacit_protocol.messages.study import Study
+from tacit_protocol.procedures.count_tables import CountParameters
+from tacit_protocol.statistics.cell_counts import CellGrid
+
+
+@dataclass(frozen=True)
+class NoisyTables:
+    """Noisy counts of public cells, one array for each owner.
+
+    Attributes:
+        columns: the columns that are counted.
+        labels: each column's labels, in the order of the arrays' axes.
+        counts: arrays by owner, one axis a column. Noise makes some of them negative or fractional.
+    """
+
+    columns: tuple[str, ...]
+    labels: tuple[tuple[str, ...], ...]
+    counts: Mapping[str, npt.NDArray[np.float64]]
+
+    @property
+    def table(self) -> npt.NDArray[np.float64]:
+        """The noisy counts of all owners together, one axis a column."""
+        return np.asarray(np.sum(list(self.counts.values()), axis=0))
+
+    def to_rows(self) -> list[tuple[tuple[str, ...], tuple[float, ...]]]:
+        """Return each cell's labels and its noisy counts, owner by owner."""
+        flat = [counts.ravel().tolist() for counts in self.counts.values()]
+        return list(zip(product(*self.labels), zip(*flat, strict=True), strict=True))
+
+    def to_pandas(self) -> Any:
+        """Return a pandas frame: one row a cell, one column for each owner."""
+        import pandas as pd  # noqa: PLC0415 (pandas is asked for here alone)
+
+        index = pd.MultiIndex.from_product(self.labels, names=self.columns)
+        return pd.DataFrame({name: counts.ravel() for name, counts in self.counts.items()}, index=index)
+
+
+@dataclass(frozen=True)
+class CellComparison:
+    """A cell that stands out: labels by column, p-value adjusted for all cells, and owners' noisy shares."""
+
+    labels: Mapping[str, str]
+    pvalue: float
+    reject: bool
+    shares: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class PairOfOwners:
+    """Two owners compared: the p-value is adjusted for all pairs."""
+
+    names: tuple[str, str]
+    pvalue: float
+    reject: bool
+
+
+@dataclass(frozen=True)
+class PairOfColumns:
+    """Two columns compared: p-value adjusted for all pairs, and Cramér's V with its interval."""
+
+    names: tuple[str, str]
+    pvalue: float
+    reject: bool
+    cramers_v: float
+    interval: tuple[float, float]
+
+
+@dataclass(frozen=True)
+class NoisyCountsResult:
+    """Outcome of ``noisy_counts``: tables, and no test; ``reject`` is always False.
+
+    Attributes:
+        tables: every owner's noisy counts.
+        noise: "laplace" or "gaussian".
+        scale: Laplace scale, or standard deviation, of the noise on each cell.
+        half_width: the noise of one cell is within it with probability 1 - alpha.
+        half_width_all: that of all cells of an owner is, together, with probability 1 - alpha.
+        reject: False.
+        alpha: in (0, 0.5).
+        method: what was computed, in words.
+        n: privacy units of each owner, by name.
+        epsilon: what every owner spent.
+        delta: what every owner spent.
+        warnings: what limits the tables, in words.
+        verdict: everything that the procedure reports.
+    """
+
+    tables: NoisyTables
+    noise: str
+    scale: float
+    half_width: float
+    half_width_all: float
+    reject: bool
+    alpha: float
+    method: str
+    n: Mapping[str, int]
+    epsilon: float
+    delta: float
+    warnings: tuple[str, ...]
+    verdict: Mapping[str, Any] = field(repr=False)
+
+    @property
+    def table(self) -> npt.NDArray[np.float64]:
+        """The noisy counts of all owners together, one axis a column."""
+        return self.tables.table
+
+    def to_pandas(self) -> Any:
+        """Return a pandas frame: one row a cell, one column for each owner."""
+        return self.tables.to_pandas()
+
+    def __str__(self) -> str:
+        return (
+            f"{self.method}: each within {self.half_width:.4g} at confidence {1 - self.alpha:g}, all within "
+            f"{self.half_width_all:.4g}; epsilon {self.epsilon:g}, delta {self.delta:g}"
+        )
+
+
+@dataclass(frozen=True)
+class HomogeneityResult:
+    """Outcome of ``homogeneity``. Unpacks into ``statistic, pvalue``.
+
+    Attributes:
+        statistic: the test statistic, from noisy counts alone; about 0 under the null hypothesis.
+        pvalue: simulated probability of a statistic at least as large if one distribution explains all.
+        reject: whether ``pvalue`` is at most ``alpha``.
+        pairs: owners compared with each other; empty for more than ten.
+        cells: the ten cells that stand out most.
+        tables: every owner's noisy counts, or None where they are too large to be shown.
+        alpha: the level, in (0, 0.5).
+        method: what was computed, in words.
+        n: privacy units of each owner, by name.
+        epsilon: what every owner spent.
+        delta: what every owner spent.
+        warnings: what limits the test, in words.
+        verdict: everything that the procedure reports.
+    """
+
+    statistic: float
+    pvalue: float
+    reject: bool
+    pairs: tuple[PairOfOwners, ...]
+    cells: tuple[CellComparison, ...]
+    tables: NoisyTables | None
+    alpha: float
+    method: str
+    n: Mapping[str, int]
+    epsilon: float
+    delta: float
+    warnings: tuple[str, ...]
+    verdict: Mapping[str, Any] = field(repr=False)
+
+    def __iter__(self) -> Iterator[float]:
+        yield self.statistic
+        yield self.pvalue
+
+    def __str__(self) -> str:
+        decision = "the distributions differ" if self.reject else "no difference shown"
+        return (
+            f"{decision}: p = {self.pvalue:.3g} at level {self.alpha:g}, epsilon {self.epsilon:g}, "
+            f"delta {self.delta:g} ({self.method})"
+        )
+
+
+@dataclass(frozen=True)
+class IndependenceTableResult:
+    """Outcome of ``independence_table``. Unpacks into ``statistic, pvalue``.
+
+    Attributes:
+        statistic: the test statistic, from noisy counts alone; about 0 under the null hypothesis.
+        pvalue: simulated probability under independence of a statistic at least as large.
+        reject: whether ``pvalue`` is at most ``alpha``.
+        cramers_v: strength of the association of two columns, in [0, 1]; None for more columns.
+        interval: of Cramér's V; counts the noise. None for more columns.
+        pairs: columns compared with each other, with Cramér's V.
+        cells: the ten cells that stand out most.
+        tables: every owner's noisy counts, or None where they are too large to be shown.
+        alpha: the level, in (0, 0.5).
+        method: what was computed, in words.
+        n: privacy units of each owner, by name.
+        epsilon: what every owner spent.
+        delta: what every owner spent.
+        warnings: what limits the test, in words.
+        verdict: everything that the procedure reports.
+    """
+
+    statistic: float
+    pvalue: float
+    reject: bool
+    cramers_v: float | None
+    interval: tuple[float, float] | None
+    pairs: tuple[PairOfColumns, ...]
+    cells: tuple[CellComparison, ...]
+    tables: NoisyTables | None
+    alpha: float
+    method: str
+    n: Mapping[str, int]
+    epsilon: float
+    delta: float
+    warnings: tuple[str, ...]
+    verdict: Mapping[str, Any] = field(repr=False)
+
+    def __iter__(self) -> Iterator[float]:
+        yield self.statistic
+        yield self.pvalue
+
+    def __str__(self) -> str:
+        decision = "the columns depend on each other" if self.reject else "no dependence shown"
+        strength = "" if self.cramers_v is None else f", Cramér's V {self.cramers_v:.3f}"
+        return (
+            f"{decision}: p = {self.pvalue:.3g} at level {self.alpha:g}{strength}, epsilon {self.epsilon:g}, "
+            f"delta {self.delta:g} ({self.method})"
+        )
+
+
+CountsResult = NoisyCountsResult | HomogeneityResult | IndependenceTableResult
+
+
+def noisy_counts_result(study: Study, verdict: Mapping[str, Any]) -> NoisyCountsResult:
+    """Build the typed result from a study and the verdict of ``noisy_counts``, as plain values.
+
+    Raises KeyError, TypeError, ValueError or AttributeError where the verdict is another procedure's.
+    """
+    tables = _tables(study, verdict)
+    if tables is None:
+        raise ValueError("noisy counts have tables")
+    return NoisyCountsResult(
+        tables=tables,
+        noise=str(verdict["noise"]),
+        scale=float(verdict["scale"]),
+        half_width=float(verdict["half_width"]),
+        half_width_all=float(verdict["half_width_all"]),
+        **common_fields(study, verdict),
+    )
+
+
+def homogeneity_result(study: Study, verdict: Mapping[str, Any]) -> HomogeneityResult:
+    """Build the typed result from a study and the verdict of ``homogeneity``; raises likewise."""
+    return HomogeneityResult(
+        statistic=float(verdict["statistic"]),
+        pvalue=float(verdict["pvalue"]),
+        pairs=tuple(
+            PairOfOwners(_names(pair), float(pair["pvalue"]), bool(pair["reject"]))
+            for pair in verdict["pairs"]
+        ),
+        cells=_cells(verdict),
+        tables=_tables(study, verdict),
+        **common_fields(study, verdict),
+    )
+
+
+def independence_table_result(study: Study, verdict: Mapping[str, Any]) -> IndependenceTableResult:
+    """Build the typed result from a study and the verdict of ``independence_table``; raises likewise."""
+    strength = verdict["cramers_v"]
+    return IndependenceTableResult(
+        statistic=float(verdict["statistic"]),
+        pvalue=float(verdict["pvalue"]),
+        cramers_v=None if strength is None else float(strength),
+        interval=None if strength is None else (float(verdict["lower"]), float(verdict["upper"])),
+        pairs=tuple(
+            PairOfColumns(
+                _names(pair),
+                float(pair["pvalue"]),
+                bool(pair["reject"]),
+                float(pair["cramers_v"]),
+                (float(pair["lower"]), float(pair["upper"])),
+            )
+            for pair in verdict["pairs"]
+        ),
+        cells=_cells(verdict),
+        tables=_tables(study, verdict),
+        **common_fields(study, verdict),
+    )
+
+
+def _names(pair: Mapping[str, Any]) -> tuple[str, str]:
+    return str(pair["first"]), str(pair["second"])
+
+
+def _cells(verdict: Mapping[str, Any]) -> tuple[CellComparison, ...]:
+    return tuple(
+        CellComparison(
+            {str(name): str(label) for name, label in cell["labels"].items()},
+            float(cell["pvalue"]),
+            bool(cell["reject"]),
+            {str(name): float(share) for name, share in cell["shares"].items()},
+        )
+        for cell in verdict["cells"]
+    )
+
+
+def _tables(study: Study, verdict: Mapping[str, Any]) -> NoisyTables | None:
+    """Read the noisy counts; their labels follow from the study, which the parties signed."""
+    if verdict["counts"] is None:
+        return None
+    known = {
+        name: study.parameters[name] for name in CountParameters.model_fields if name in study.parameters
+    }
+    parameters = CountParameters.model_validate(known, strict=False)
+    grid = CellGrid.of(study.domain, cuts=parameters.cuts, folded=parameters.unlisted == "last")
+    return NoisyTables(
+        grid.names,
+        grid.labels,
+        {
+            str(name): np.array(counts, dtype=np.float64).reshape(grid.shape)
+            for name, counts in verdict["counts"].items()
+        },
+    )

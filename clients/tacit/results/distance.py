@@ -1,0 +1,82 @@
+"""The outcome of a distance correlation between two owners' columns, unpackable like those of scipy.stats."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tacit.results.common import common_fields
+from tacit_protocol.messages.study import Study
+
+
+@dataclass(frozen=True)
+class DistanceCorrelationResult:
+    """Outcome of ``distance_correlation``. Unpacks into ``statistic, pvalue``.
+
+    Attributes:
+        statistic: the test statistic, from private releases alone.
+        pvalue: probability under independence of a statistic at least as large; exact.
+        reject: whether ``pvalue`` is at most ``alpha``.
+        alpha: the level, in (0, 0.5).
+        method: what was computed, in words.
+        n: privacy units of each owner, by name.
+        epsilon: what every owner spent.
+        delta: what every owner spent.
+        warnings: what limits the test, in words.
+        distance_covariance_sqr: squared distance covariance, of distances over a public diameter; may be
+            negative.
+        distance_correlation: its root over both distance deviations, in [0, 1], or None.
+        interval: covers the distance correlation with probability 1 - alpha in large samples, or None.
+        truncation: the most that ``distance_covariance_sqr`` leaves out on average, or None.
+        attenuation: what part of a squared correlation the noise has left, for pnc alone.
+        verdict: everything that the procedure reports.
+    """
+
+    statistic: float
+    pvalue: float
+    reject: bool
+    alpha: float
+    method: str
+    n: Mapping[str, int]
+    epsilon: float
+    delta: float
+    warnings: tuple[str, ...]
+    distance_covariance_sqr: float
+    distance_correlation: float | None
+    interval: tuple[float, float] | None
+    truncation: float | None
+    attenuation: float | None
+    verdict: Mapping[str, Any]
+
+    def __iter__(self) -> Iterator[float]:
+        yield self.statistic
+        yield self.pvalue
+
+    def __str__(self) -> str:
+        decision = "dependent" if self.reject else "no dependence shown"
+        return (
+            f"{decision}: p = {self.pvalue:.3g} at level {self.alpha:g}, squared distance covariance "
+            f"{self.distance_covariance_sqr:.4g}, epsilon {self.epsilon:g}, delta {self.delta:g} "
+            f"({self.method})"
+        )
+
+
+def distance_correlation_result(study: Study, verdict: Mapping[str, Any]) -> DistanceCorrelationResult:
+    """Build the typed result from a study and the verdict of ``distance_correlation``, as plain values.
+
+    Raises KeyError, TypeError, ValueError or AttributeError where the verdict is another procedure's.
+    """
+    known = verdict["lower"] is not None
+    return DistanceCorrelationResult(
+        statistic=float(verdict["statistic"]),
+        pvalue=float(verdict["pvalue"]),
+        distance_covariance_sqr=float(verdict["distance_covariance_sqr"]),
+        distance_correlation=_number(verdict["distance_correlation"]),
+        interval=(float(verdict["lower"]), float(verdict["upper"])) if known else None,
+        truncation=_number(verdict["truncation"]),
+        attenuation=_number(verdict["attenuation"]),
+        **common_fields(study, verdict),
+    )
+
+
+def _number(value: Any) -> float | None:
+    return None if value is None else float(value)

@@ -1,0 +1,156 @@
+"""The outcome of a screening: columns ranked by how surely they depend on an outcome."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from tacit.correlation_matrix import (
+    CorrelationMatrix,
+    filled,
+    nearest_correlation,
+    normal_correlation,
+    symmetric,
+)
+from tacit.errors import InputError
+from tacit.results.common import common_fields
+from tacit_protocol.messages.study import Study
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True)
+class ScreenedColumn:
+    """One column against one outcome.
+
+    Attributes:
+        outcome: the outcome's name.
+        column: the column's name.
+        distance_covariance_sqr: squared distance covariance, over public diameters; may be negative.
+        distance_correlation: in [0, 1]; None where either column hardly varies.
+        interval: covers the distance correlation, of this pair alone, with probability 1 - alpha in large
+            samples; None with it.
+        sign: of the covariance of the leading monotone features, 0 where a column has no order.
+        pvalue: of the test of independence of this pair alone; exact.
+        qvalue: smallest level of the false discovery rate at which the pair is found.
+        reject: whether it is found at the study's level.
+    """
+
+    outcome: str
+    column: str
+    distance_covariance_sqr: float
+    distance_correlation: float | None
+    interval: tuple[float, float] | None
+    sign: int
+    pvalue: float
+    qvalue: float
+    reject: bool
+
+
+@dataclass(frozen=True)
+class ScreeningResult:
+    """Outcome of ``screening``. Iterating yields the ranked pairs, the surest first.
+
+    Attributes:
+        ranking: every pair of an outcome and a column, the surest first.
+        reject: whether any pair is found.
+        alpha: the level of the false discovery rate, in (0, 0.5).
+        method: what was computed, in words.
+        n: privacy units of each owner, by name.
+        epsilon: what every owner spent.
+        delta: what every owner spent.
+        warnings: what limits the study, in words.
+        verdict: everything that the procedure reports.
+    """
+
+    ranking: tuple[ScreenedColumn, ...]
+    reject: bool
+    alpha: float
+    method: str
+    n: Mapping[str, int]
+    epsilon: float
+    delta: float
+    warnings: tuple[str, ...]
+    verdict: Mapping[str, Any]
+
+    @property
+    def found(self) -> tuple[ScreenedColumn, ...]:
+        """The pairs found: among them the expected share of independent ones is at most ``alpha``."""
+        return tuple(pair for pair in self.ranking if pair.reject)
+
+    def __iter__(self) -> Iterator[ScreenedColumn]:
+        return iter(self.ranking)
+
+    def __len__(self) -> int:
+        return len(self.ranking)
+
+    def __str__(self) -> str:
+        names = ", ".join(pair.column for pair in self.found) or "none"
+        return (
+            f"{len(self.found)} of {len(self.ranking)} pairs found at false discovery rate {self.alpha:g}: "
+            f"{names}, epsilon {self.epsilon:g}, delta {self.delta:g} ({self.method})"
+        )
+
+    def to_pandas(self) -> "pd.DataFrame":
+        """Return the ranking as a data frame, a row for each pair, with ``lower`` and ``upper``.
+
+        Raises ImportError where pandas is not installed.
+        """
+        import pandas as pd  # noqa: PLC0415 (optional)
+
+        rows = []
+        for pair in self.ranking:
+            fields = asdict(pair)
+            fields["lower"], fields["upper"] = fields.pop("interval") or (None, None)
+            rows.append(fields)
+        return pd.DataFrame(rows)
+
+    def correlation_matrix(self, *, normal: bool = False, unknown: float | None = None) -> CorrelationMatrix:
+        """Return the correlation matrix nearest to the signed distance correlations of all columns.
+
+        Of both owners' columns, those of one owner among each other too; for columns without an order
+        (groups) without sign. It is positive semidefinite with unit diagonal.
+
+        Args:
+            normal: first turn each distance correlation into the correlation of the bivariate normal that
+                has it: what a Gaussian copula takes. Valid for columns with normal margins alone, whose
+                bounds leave little of them out.
+            unknown: what to put for columns whose own variance is lost in the noise.
+
+        Raises:
+            InputError: the study did not ask for the matrix, or a correlation is unknown.
+        """
+        asked = self.verdict["matrix"]
+        if asked is None:
+            raise InputError("the study asked for no correlation matrix: set its parameter matrix = true")
+        columns = tuple(str(name) for name in asked["columns"])
+        below = [float("nan") if value is None else float(value) for value in asked["correlations"]]
+        signed = filled(symmetric(below, len(columns)), unknown)
+        return CorrelationMatrix(
+            columns, nearest_correlation(normal_correlation(signed) if normal else signed)
+        )
+
+
+def screening_result(study: Study, verdict: Mapping[str, Any]) -> ScreeningResult:
+    """Build the typed result from a study and the verdict of ``screening``, as plain values.
+
+    Raises KeyError, TypeError, ValueError or AttributeError where the verdict is another procedure's.
+    """
+    return ScreeningResult(
+        ranking=tuple(_pair(pair) for pair in verdict["pairs"]), **common_fields(study, verdict)
+    )
+
+
+def _pair(pair: Mapping[str, Any]) -> ScreenedColumn:
+    known = pair["distance_correlation"] is not None
+    return ScreenedColumn(
+        outcome=str(pair["outcome"]),
+        column=str(pair["column"]),
+        distance_covariance_sqr=float(pair["distance_covariance_sqr"]),
+        distance_correlation=float(pair["distance_correlation"]) if known else None,
+        interval=(float(pair["lower"]), float(pair["upper"])) if known else None,
+        sign=int(pair["sign"]),
+        pvalue=float(pair["pvalue"]),
+        qvalue=float(pair["qvalue"]),
+        reject=bool(pair["reject"]),
+    )

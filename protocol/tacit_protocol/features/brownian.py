@@ -1,0 +1,176 @@
+"""Brownian features: vectors whose squared distances are the distances of distance covariance.
+
+On [0, 1], |x - x'| = sum_j (phi_j(x) - phi_j(x'))^2, phi_j(x) = sqrt 2 sin((j - 1/2) pi x)/((j - 1/2) pi),
+the Karhunen-Loeve expansion of Brownian motion. So a unit that is replaced moves them by sqrt|x - x'| <= 1 at
+most, however many there are, and 4 sum_jl Cov(phi_j(X), phi_l(Y))^2 is the squared distance covariance of X
+and Y. Several numeric columns go through projections on public directions; categories have distance 1 from
+each other.
+Derivations: docs/mathematics/distance-correlation.md.
+"""
+
+import math
+from dataclasses import dataclass
+from functools import cache, cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from tacit_protocol.features.base import FloatMatrix, Rows, row_products
+from tacit_protocol.statistics.distance_covariance import projection_constant
+
+ROUNDING = 1e-9
+"""Relative allowance for the computed norm of the directions."""
+
+
+def random_directions(columns: int, count: int, rng: np.random.Generator) -> FloatMatrix:
+    """Return ``count`` directions, (count, columns): rows of uniform random orthogonal matrices.
+
+    Each is uniform on the sphere; orthogonal ones cover it more evenly, and have the least operator norm,
+    sqrt(ceil(count / columns)).
+    """
+    blocks: list[FloatMatrix] = []
+    for _ in range(-(-count // columns)):
+        q, r = np.linalg.qr(rng.standard_normal((columns, columns)))
+        blocks.append(np.asarray((q * np.sign(np.diagonal(r))).T, dtype=np.float64))
+    return np.concatenate(blocks)[:count]
+
+
+def operator_norm(directions: FloatMatrix) -> float:
+    """Return an upper bound on the operator norm of the directions, (K, D), tight to 1e-9."""
+    return float(np.linalg.norm(directions, 2)) * (1 + ROUNDING)
+
+
+def frequencies(count: int) -> npt.NDArray[np.float64]:
+    """Return (j - 1/2) pi for j = 1..count."""
+    return np.asarray(np.pi * (np.arange(1, count + 1) - 0.5), dtype=np.float64)
+
+
+CENTRE = 0.16
+"""The frequencies left out lie in a ball about this part of where 1 is mapped; near the best on that line."""
+
+PLACES = 2**15
+"""Places at which the ball's squared radius is looked for: between them it grows by 1.6e-4 at most."""
+
+SLOPE = 10.4
+"""Bound on the slope of a squared distance from the centre: partial sums of sin(w_j t)/w_j are below .93."""
+
+
+@cache
+def left_out_variance(count: int) -> float:
+    """Bound E|f(X) - E f(X)|^2 in the frequencies of a column beyond ``count``, for every law on [0, 1].
+
+    It is the squared radius of a ball that holds all of them, .72 of their largest squared norm. So it bounds
+    the trace, and any norm, of their covariance, also where units are averages of rows.
+    """
+    places = np.arange(PLACES + 1) / PLACES
+    # k(x, y) = min(x, y) less the kept terms; wanted is k(x, x) - 2 c k(x, 1) + c^2 k(1, 1).
+    own, end = places.copy(), places.copy()
+    for frequency in frequencies(count):
+        waves = np.sin(places * frequency)
+        own -= 2 * waves**2 / frequency**2
+        end -= 2 * waves * math.sin(frequency) / frequency**2
+    radius_sqr = float(np.max(own - 2 * CENTRE * end)) + CENTRE**2 * float(own[-1])
+    return radius_sqr + SLOPE / (2 * PLACES)
+
+
+@dataclass(frozen=True)
+class BrownianFeatures:
+    """Brownian features of numeric columns in [0, 1] and of categories, about the middle of their range.
+
+    ``directions`` is (K, numeric columns), unit rows, K at least the number of columns (one direction, 1, for
+    one column); ``per_direction`` is the number r of frequencies, ``categories``
+    the number of categories of every categorical column. Coordinates come direction by direction, then
+    categories. |f(x) - f(x')|^2 is, up to the frequencies left out, an average over columns of distances: the
+    p numeric ones together count p times, with |x - x'|/sqrt p by projections; two categories are 1 apart.
+    """
+
+    directions: FloatMatrix
+    per_direction: int
+    categories: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self._numeric > 1 and len(self.directions) < self._numeric:
+            raise ValueError("there must be at least as many directions as numeric columns")
+        if self._numeric <= 1 and len(self.directions) != self._numeric:
+            raise ValueError("one numeric column has one direction")
+
+    @property
+    def _numeric(self) -> int:
+        return int(self.directions.shape[1])
+
+    @property
+    def columns(self) -> int:
+        """Number of columns."""
+        return self._numeric + len(self.categories)
+
+    @property
+    def dimension(self) -> int:
+        """K r coordinates of numbers and one for each category."""
+        return len(self.directions) * self.per_direction + sum(self.categories)
+
+    @cached_property
+    def _numeric_reach(self) -> float:
+        """Bound on the average over directions of |u'z - u'z'|/2, z in the unit ball, times C_p."""
+        if not self._numeric:
+            return 0.0
+        if self._numeric == 1:
+            return 1.0
+        spread = operator_norm(self.directions) / math.sqrt(len(self.directions))
+        return projection_constant(self._numeric) * spread
+
+    @cached_property
+    def _squared_diameter(self) -> float:
+        return (self._numeric * self._numeric_reach + len(self.categories)) / self.columns
+
+    @property
+    def diameter(self) -> float:
+        """1 for one column; for several, what the directions' operator norm allows."""
+        return math.sqrt(self._squared_diameter)
+
+    @property
+    def norm(self) -> float:
+        """The diameter over sqrt 2: the features are taken about the middle."""
+        return math.sqrt(self._squared_diameter / 2)
+
+    @property
+    def second_moment_diameter(self) -> float:
+        """Sqrt 2 times the squared norm: |f|^4 + |g|^4 - 2 (f'g)^2 is at most 2 norm^4."""
+        return math.sqrt(0.5) * self._squared_diameter
+
+    @property
+    def left_out(self) -> float:
+        """Bound on E|f(X) - E f(X)|^2 in the frequencies left out, averaged over directions."""
+        share = left_out_variance(self.per_direction)
+        return self._numeric * self._constant * share / self.columns
+
+    @cached_property
+    def _constant(self) -> float:
+        return projection_constant(self._numeric) if self._numeric else 0.0
+
+    def __call__(self, rows: Rows) -> FloatMatrix:
+        """Return the features, (rows, dimension)."""
+        count = rows.numeric.shape[0]
+        features = np.zeros((count, self.dimension))
+        waves = features[:, : len(self.directions) * self.per_direction].reshape(
+            count, len(self.directions), self.per_direction
+        )
+        if self._numeric:
+            scale = math.sqrt(self._numeric * self._constant / (self.columns * len(self.directions)))
+            places = self._places(rows.numeric)
+            for index, frequency in enumerate(frequencies(self.per_direction)):
+                size = scale * math.sqrt(2) / frequency
+                np.multiply(
+                    np.sin(places * frequency) - math.sin(frequency / 2), size, out=waves[:, :, index]
+                )
+        start = len(self.directions) * self.per_direction
+        for index, categories in enumerate(self.categories):
+            features[np.arange(count), start + rows.categorical[:, index]] = math.sqrt(0.5 / self.columns)
+            start += categories
+        return features
+
+    def _places(self, numeric: FloatMatrix) -> FloatMatrix:
+        """Project rows, scaled into the unit ball, on the directions: (1 + u'z)/2, (rows, K) in [0, 1]."""
+        if self._numeric == 1:
+            return numeric
+        ball = (2 * numeric - 1) / math.sqrt(self._numeric)
+        return np.clip((1 + row_products(ball, self.directions.T)) / 2, 0.0, 1.0)

@@ -1,0 +1,295 @@
+"""Distance covariance and correlation of data in one place: at a curator, or at one owner that holds all.
+
+Three roots leave in one Gaussian release, dCov, dVar X and dVar Y, with the sharpest sensitivities that are
+proved here (P4, Vepakomma, Pushpita and Raskar, allows three times as much for a variance), and one private
+decision of a permutation test of independence. Distances are over a public diameter.
+Derivations: docs/mathematics/curated-distance-correlation.md.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import ClassVar
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import BaseModel
+
+from tacit_protocol.domain.table import PooledTable, Table
+from tacit_protocol.features.unit_gram import UnitRows, gather_units
+from tacit_protocol.messages.release import Release
+from tacit_protocol.messages.study import Study
+from tacit_protocol.privacy.gaussian_sums import LayoutError, SensitivityError, check_layout, release_sums
+from tacit_protocol.privacy.guarantee import Guarantee
+from tacit_protocol.privacy.noise import NoiseError, NoiseSource
+from tacit_protocol.privacy.permutation_test import decision_xi, permutation_decision
+from tacit_protocol.procedures.base import Progress, ReleaseError, StudyError, require_shared_columns
+from tacit_protocol.procedures.curated_distance_plan import (
+    PERMUTATIONS_STREAM,
+    CuratedDistanceCorrelationParameters,
+    DistancePlan,
+    plan_of,
+)
+from tacit_protocol.statistics.curated_distance import (
+    COVARIANCE,
+    FIRST,
+    PAIRED_UNITS_MAX,
+    SECOND,
+    DistanceRoots,
+    column_roots,
+    paired_roots,
+)
+from tacit_protocol.statistics.curated_distance_estimate import (
+    ROOT_MAX,
+    NoisyRoots,
+    estimate,
+    mean_distance_max,
+    rejects,
+)
+from tacit_protocol.statistics.joint_independence import permuted_feature_statistics
+from tacit_protocol.strict import StrictModel
+
+Floats = npt.NDArray[np.float64]
+
+HOPELESS = "Hopeless: "
+"""What a warning starts with where the study should not be run as planned."""
+
+
+class CuratedDistanceCorrelationVerdict(StrictModel):
+    """Whether X and Y depend on each other, and how strongly. Distances are over a public diameter.
+
+    ``statistic`` is the noisy dCov. ``distance_covariance_sqr`` is unbiased for the units' own V-statistic,
+    whose mean exceeds the population's by ``bias_max`` at most. ``covariance_lower`` to ``covariance_upper``
+    and ``lower`` to ``upper`` (of the correlation, None where a side hardly varies) cover the population's
+    values with probability 1 - level or more in large samples; ``held_lower`` to ``held_upper`` covers the
+    correlation of the units that are held, and counts the noise alone.
+    """
+
+    method: str
+    statistic: float
+    reject: bool
+    level: float
+    units: dict[str, int]
+    epsilon: float
+    delta: float
+    variables: tuple[tuple[str, ...], tuple[str, ...]]
+    distance_covariance_sqr: float
+    covariance_lower: float
+    covariance_upper: float
+    distance_variances: tuple[float, float]
+    distance_correlation: float | None
+    lower: float | None
+    upper: float | None
+    held_lower: float | None
+    held_upper: float | None
+    bias_max: float
+    warnings: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class DistanceSummary:
+    """Exact roots and, for the test, statistics with the observed one first. They never leave the holder."""
+
+    roots: DistanceRoots
+    units_by_owner: Mapping[str, int]
+    statistics: Floats | None = field(repr=False)
+
+
+class CuratedDistanceCorrelation:
+    """See the module. Registered as ``curated_distance_correlation``."""
+
+    name: ClassVar[str] = "curated_distance_correlation"
+    title: ClassVar[str] = "How strongly do columns that are in one place depend on each other?"
+    Parameters: ClassVar[type[BaseModel]] = CuratedDistanceCorrelationParameters
+    Verdict: ClassVar[type[BaseModel]] = CuratedDistanceCorrelationVerdict
+
+    def check(self, study: Study) -> None:
+        """Raise StudyError where the study cannot be run as written."""
+        require_shared_columns(study)
+        if study.curator is None and len(study.owners) != 1:
+            raise StudyError("all columns must be in one place: name one owner, or a curator of several")
+        plan = plan_of(study)
+        planned = [owner.units for owner in study.owners]
+        if None not in planned:
+            plan.layout(sum(units or 0 for units in planned))
+
+    def cost(self, study: Study) -> Guarantee:
+        """Return what every owner spends: the study's whole budget, on the estimates and the decision."""
+        return plan_of(study).guarantee
+
+    def numbers_released(self, study: Study) -> int:
+        """Return 3, or 4 with the decision."""
+        return 3 if plan_of(study).decision is None else 4
+
+    def warnings(self, study: Study, units: Mapping[str, int]) -> tuple[str, ...]:
+        """Say where the noise hides even the strongest dependence that there can be, T = 1/2."""
+        plan = plan_of(study)
+        if any(owner.name not in units for owner in study.owners):
+            return ()
+        total = sum(units.values())
+        try:
+            covariance = plan.layout(total)[0]
+        except StudyError as error:
+            return (f"{HOPELESS}{error}",)
+        found = []
+        if plan.decision is not None:
+            scale = sum(plan.sensitivities(total)) / decision_xi(plan.decision)
+            # With T at most M, noise of that scale lets the test reject with probability level exp(M/scale).
+            if math.log(2 * study.level) + ROOT_MAX / scale < 0:
+                found.append(
+                    f"{HOPELESS}even complete dependence would be missed more often than not; ask for more "
+                    "units, or a larger epsilon"
+                )
+        if covariance.scale(plan.mu) > ROOT_MAX / 4:
+            found.append(f"{HOPELESS}the noise is as large as any distance covariance; ask for more units")
+        return tuple(found)
+
+    def summarise(
+        self,
+        study: Study,
+        table: Table,
+        progress: Progress | None = None,
+        order: np.random.Generator | None = None,
+    ) -> DistanceSummary:
+        """Compute roots and permuted statistics, exactly. They never leave the holder.
+
+        Units are put in a secret random order first, so that it does not matter in which order a table yields
+        them; ``order`` fixes it, for audits alone. Raises StudyError where there are too many units, or fewer
+        than two.
+        """
+        plan = plan_of(study)
+        plan.layout(table.units)
+        chunks = list(table.chunks())
+        columns = plan.columns and all(chunk.unit is None for chunk in chunks)
+        if not columns:
+            plan.check_units(table.units, PAIRED_UNITS_MAX)
+        rows = gather_units(chunks)
+        rows = rows.reordered((order or np.random.default_rng()).permutation(rows.units))
+        roots = _column_roots(plan, rows) if columns else _paired_roots(plan, rows)
+        by_owner = table.units_by_owner if isinstance(table, PooledTable) else {}
+        return DistanceSummary(roots, by_owner, _statistics(plan, study, rows, progress))
+
+    def privatise(self, study: Study, summary: DistanceSummary, noise: NoiseSource) -> Release:
+        """Add the noise that ``cost`` states to the roots, and decide."""
+        plan, units = plan_of(study), summary.roots.units
+        try:
+            vectors = release_sums(plan.layout(units, summary.roots), plan.estimates, noise)
+        except (SensitivityError, NoiseError) as error:
+            raise StudyError(str(error)) from None
+        decision = None
+        if plan.decision is not None:
+            if summary.statistics is None:
+                raise TypeError("the summary is of a study without a test")
+            observed, permuted = plan.sensitivities(units)
+            decision = permutation_decision(
+                summary.statistics,
+                observed,
+                study.level,
+                plan.decision,
+                noise,
+                permuted_sensitivity=permuted,
+            )
+        return Release(
+            units=units,
+            units_by_owner=dict(summary.units_by_owner),
+            guarantee=plan.guarantee,
+            vectors=vectors,
+            decision=decision,
+        )
+
+    def check_release(self, study: Study, release: Release) -> None:
+        """Raise ReleaseError where the release has not the shape and the noise that the study fixes."""
+        plan = plan_of(study)
+        owners = {owner.name for owner in study.owners} if study.curator is not None else set()
+        if set(release.units_by_owner) != owners:
+            raise ReleaseError("the release must state the units of every owner whose data it used")
+        if (release.decision is None) != (plan.decision is None):
+            raise ReleaseError("the release holds a decision where the study asks for none, or the reverse")
+        try:
+            check_layout(release.vectors, release.guarantee, plan.layout(release.units), plan.guarantee)
+        except (LayoutError, StudyError) as error:
+            raise ReleaseError(str(error)) from None
+
+    def assemble(
+        self, study: Study, releases: Mapping[str, Release], progress: Progress | None = None
+    ) -> CuratedDistanceCorrelationVerdict:
+        """Compute the verdict: post-processing alone, the same for everyone."""
+        plan, sender = plan_of(study), study.senders[0].name
+        release = releases[sender]
+        self.check_release(study, release)
+        noisy = _noisy(plan, release)
+        found = estimate(noisy, study.level)
+        if progress is not None:
+            progress(1.0, "estimating")
+        units = dict(release.units_by_owner) or {sender: release.units}
+        correlation, held = found.correlation, found.held
+        lost = "no distance correlation is stated: a side's own variance is zero, or lost in its noise"
+        return CuratedDistanceCorrelationVerdict(
+            method=_method(plan),
+            statistic=noisy.values[0],
+            reject=rejects(noisy, study.level) if release.decision is None else release.decision,
+            level=study.level,
+            units=units,
+            epsilon=study.budget.epsilon,
+            delta=study.budget.delta,
+            variables=(plan.sides[0].names, plan.sides[1].names),
+            distance_covariance_sqr=found.covariance_sqr,
+            covariance_lower=found.covariance[0],
+            covariance_upper=found.covariance[1],
+            distance_variances=found.variances,
+            distance_correlation=found.correlation_value,
+            lower=None if correlation is None else correlation[0],
+            upper=None if correlation is None else correlation[1],
+            held_lower=None if held is None else held[0],
+            held_upper=None if held is None else held[1],
+            bias_max=found.bias_max,
+            warnings=self.warnings(study, units) + ((lost,) if correlation is None else ()),
+        )
+
+
+def _column_roots(plan: DistancePlan, rows: UnitRows) -> DistanceRoots:
+    x, y = (rows.numeric[:, side.numeric[0]] for side in plan.sides)
+    return column_roots(x, y)
+
+
+def _paired_roots(plan: DistancePlan, rows: UnitRows) -> DistanceRoots:
+    first, second = (side.gram(rows) for side in plan.sides)
+    return paired_roots(first, second)
+
+
+def _statistics(plan: DistancePlan, study: Study, rows: UnitRows, progress: Progress | None) -> Floats | None:
+    if plan.decision is None:
+        return None
+    return permuted_feature_statistics(
+        [side.factor(rows) for side in plan.sides],
+        plan.parameters.permutations,
+        np.random.SeedSequence(int(study.seed, 16), spawn_key=(PERMUTATIONS_STREAM,)),
+        progress=None if progress is None else partial(_permuting, progress),
+    )
+
+
+def _permuting(progress: Progress, part: float) -> None:
+    progress(part, "permuting")
+
+
+def _noisy(plan: DistancePlan, release: Release) -> NoisyRoots:
+    vectors = [release.vectors[name] for name in (COVARIANCE, FIRST, SECOND)]
+    one, two, three = (float(vector.mean(1)[0]) for vector in vectors)
+    first, second = (mean_distance_max(len(side.numeric), len(side.categorical)) for side in plan.sides)
+    return NoisyRoots(
+        release.units,
+        (one, two, three),
+        (vectors[0].scale, vectors[1].scale, vectors[2].scale),
+        (first, second),
+        plan.line,
+    )
+
+
+def _method(plan: DistancePlan) -> str:
+    tested = (
+        "a bound on what independence allows"
+        if plan.decision is None
+        else f"the private decision of {plan.parameters.permutations} permutations"
+    )
+    return f"distance covariance and deviations with one draw of noise, tested by {tested}"

@@ -1,0 +1,239 @@
+"""Distance correlation in peer mode: one owner's noisy projections against the other's raw ones.
+
+What the receiver finds is private for the sender alone and stays with the receiver. P4's advice to publish
+it once the receiver's own distance variance is private is wrong: the covariance itself depends on the
+receiver's raw rows. What may be published is the covariance with noise for the receiver's units: with the
+sender's noisy projections held fixed, a unit of the receiver moves it by no more than those projections say.
+Derivations: docs/mathematics/distance-correlation.md.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import partial
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import ndtri
+
+from tacit_protocol.features.row_projections import PROJECTIONS, ProjectedUnits
+from tacit_protocol.messages.release import Release
+from tacit_protocol.messages.study import Study
+from tacit_protocol.privacy.dyadic import GRID_BITS_MAX, rounding_sensitivity
+from tacit_protocol.privacy.gaussian_sums import (
+    LayoutError,
+    SensitivityError,
+    SumPart,
+    check_layout,
+    release_sums,
+)
+from tacit_protocol.privacy.noise import NoiseSource
+from tacit_protocol.procedures.base import ReleaseError, StudyError
+from tacit_protocol.procedures.distance_correlation_findings import (
+    Found,
+    from_projections,
+    read_projections,
+)
+from tacit_protocol.procedures.distance_correlation_plan import Plan, blocks_of
+from tacit_protocol.statistics.distance_covariance import UNITS_MIN, projection_constant
+from tacit_protocol.statistics.exact_covariance import coarse, exact_covariance, influences
+from tacit_protocol.statistics.projected_correlation import NoisyProjections
+from tacit_protocol.strict import StrictModel
+
+COVARIANCE = "covariance"
+
+COVARIANCE_BITS = 40
+"""Grid of the published covariance: its noise, 2e-5 and more, has a deviation of millions of steps."""
+
+Integers = npt.NDArray[np.int64]
+
+
+class PeerVerdict(StrictModel):
+    """What everybody learns of a study in peer mode: that it was done, and what the receiver published.
+
+    ``distance_covariance_sqr`` is that of the sender's noisy projections and the receiver's raw ones, with
+    the receiver's noise on it; the bounds cover it without that noise, with probability 1 - level. Nothing is
+    tested: ``reject`` is False. ``spent`` is what each owner spent, of epsilon.
+    """
+
+    method: str
+    receiver: str
+    reject: bool
+    level: float
+    units: dict[str, int]
+    epsilon: float
+    delta: float
+    spent: dict[str, float]
+    distance_covariance_sqr: float | None
+    covariance_lower: float | None
+    covariance_upper: float | None
+    aligned: bool
+    warnings: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class OwnCovariance:
+    """The receiver's exact covariance, and how far one of its units moves it. Never leaves the receiver."""
+
+    units: int
+    value: Fraction
+    sensitivity: float
+
+
+def peer_sides(plan: Plan, study: Study) -> tuple[int, int]:
+    """Return the places of the sender and the receiver among the study's owners."""
+    receiver = [owner.name for owner in study.owners].index(str(plan.parameters.receiver))
+    return 1 - receiver, receiver
+
+
+def found_by_receiver(
+    plan: Plan, study: Study, received: Release, own: ProjectedUnits, report: partial[None]
+) -> Found:
+    """Estimate and test from the sender's release and the receiver's exact projections.
+
+    The sender's rows are permuted.
+
+    Raises:
+        StudyError: the owners count different numbers of units, or too few.
+    """
+    sender, receiver = peer_sides(plan, study)
+    _require_units(plan, received.units, own.units)
+    values = np.ldexp(own.values.astype(np.float64), -GRID_BITS_MAX - 1).reshape(own.units, -1)
+    raw = NoisyProjections(values, 0.0, len(study.domain_of(study.owners[receiver]).columns))
+    noisy = read_projections(plan, study, sender, received)
+    return from_projections(plan, study, raw, noisy, report)
+
+
+def covariance_moved(plan: Plan, study: Study, received: Release, own: ProjectedUnits) -> OwnCovariance:
+    """Return the average covariance over directions, exactly, and its sensitivity in the receiver's units."""
+    _, receiver = peer_sides(plan, study)
+    fixed = np.array(received.vectors[PROJECTIONS].values, dtype=np.int64).reshape(own.units, -1)
+    exact = own.values.reshape(own.units, -1)
+    if plan.parameters.method == "pnc-disjoint":
+        blocks = blocks_of(plan, study, own.units)
+        places = [np.flatnonzero(blocks == block) for block in range(plan.directions)]
+        columns = [_column(fixed[rows, 0], exact[rows, 0]) for rows in places]
+        moved = max(float(found.influence.max()) for found in columns)
+    else:
+        count = plan.directions
+        sides = [np.broadcast_to(side, (own.units, count)).T for side in (fixed, exact)]
+        columns = [_column(p, y) for p, y in zip(*sides, strict=True)]
+        moved = _moved_together(plan, receiver, np.array([found.influence for found in columns]).T)
+    value = sum((found.value for found in columns), Fraction(0)) / len(columns)
+    return OwnCovariance(own.units, value, moved / len(columns) * (1 + 2.0**-40))
+
+
+@dataclass(frozen=True)
+class _Column:
+    """One direction's covariance, and what a move by 1 of each unit of the receiver may change in it."""
+
+    value: Fraction
+    influence: npt.NDArray[np.float64]
+
+
+def _column(fixed: Integers, own: Integers) -> _Column:
+    """Work in steps of the grid; projections are halved, so that a unit moves by 1 at most."""
+    steps, shift = coarse(fixed)
+    step = math.ldexp(1.0, shift - GRID_BITS_MAX - 1)
+    value = exact_covariance(steps, own) * Fraction(step) / (1 << (GRID_BITS_MAX + 1))
+    return _Column(value, influences(steps) * step)
+
+
+def _moved_together(plan: Plan, receiver: int, influence: npt.NDArray[np.float64]) -> float:
+    """Bound the sum over directions, (units, K) influences, of a move of one unit in all of them.
+
+    Each projection moves by 1 at most, and all of them together by the norm of the receiver's directions.
+    """
+    features = plan.projections[receiver].features
+    each = influence.sum(axis=1)
+    if features.dimension == 1:
+        return float(each.max())
+    length = features.norm + rounding_sensitivity(features.dimension, GRID_BITS_MAX) / 2
+    together = np.sqrt((influence**2).sum(axis=1)) * length
+    return float(np.minimum(each, together).max())
+
+
+def publish(plan: Plan, own: OwnCovariance, noise: NoiseSource) -> Release:
+    """Add the noise that the study's budget buys to the covariance."""
+    sums = np.array([round(own.value * (1 << COVARIANCE_BITS))], dtype=np.int64)
+    sensitivity = own.sensitivity + 2.0**-COVARIANCE_BITS
+    part = SumPart(COVARIANCE, sums, -COVARIANCE_BITS, sensitivity, 1.0)
+    try:
+        vectors = release_sums((part,), plan.guarantee, noise)
+    except SensitivityError as error:
+        raise StudyError(str(error)) from None
+    return Release(units=own.units, guarantee=plan.guarantee, vectors=vectors)
+
+
+def check_published(plan: Plan, release: Release) -> None:
+    """Raise ReleaseError where a release is not one covariance at the study's guarantee.
+
+    Its noise depends on the sealed projections, so that nobody but the receiver can check how large it is;
+    it protects the receiver's units alone.
+    """
+    if set(release.vectors) != {COVARIANCE} or release.decision is not None:
+        raise ReleaseError("in peer mode the receiver releases one covariance, and nothing else")
+    vector = release.vectors[COVARIANCE]
+    zeros = np.zeros(1, dtype=np.int64)
+    part = SumPart(COVARIANCE, zeros, -COVARIANCE_BITS, vector.scale * plan.mu, 1.0)
+    try:
+        check_layout(release.vectors, release.guarantee, (part,), plan.guarantee)
+    except LayoutError as error:
+        raise ReleaseError(str(error)) from None
+
+
+def peer_verdict(
+    plan: Plan, study: Study, units: Mapping[str, int], releases: Mapping[str, Release]
+) -> PeerVerdict:
+    """State where the result stays, and what of it was published."""
+    receiver, sender = (study.owners[side] for side in reversed(peer_sides(plan, study)))
+    if units[sender.name] != units[receiver.name]:
+        raise ReleaseError("the owners counted different numbers of units: their rows are not aligned")
+    method = plan.parameters.method
+    stays = f"{method}, peer mode: the result stays with {receiver.name}"
+    spent = {sender.name: study.budget.epsilon, receiver.name: 0.0}
+    value = low = high = None
+    warnings = ["nothing is tested here: the receiver alone has a test, which is private for the sender only"]
+    if plan.parameters.publish:
+        release = releases[receiver.name]
+        check_published(plan, release)
+        value, reach = _published(study, release)
+        low, high = value - reach, value + reach
+        spent[receiver.name] = study.budget.epsilon
+        stays = f"{method}, peer mode: a private covariance, published by {receiver.name}"
+        warnings.append(
+            "the covariance is that of noisy projections, far smaller than the data's, and no p-value is "
+            "known for it: its law under independence depends on what stays with the receiver"
+        )
+    return PeerVerdict(
+        method=stays,
+        receiver=receiver.name,
+        reject=False,
+        level=study.level,
+        units={owner.name: units[owner.name] for owner in study.owners},
+        epsilon=study.budget.epsilon,
+        delta=study.budget.delta,
+        spent=spent,
+        distance_covariance_sqr=value,
+        covariance_lower=low,
+        covariance_upper=high,
+        aligned=study.alignment is not None,
+        warnings=tuple(warnings),
+    )
+
+
+def _published(study: Study, release: Release) -> tuple[float, float]:
+    """Return the covariance of the vectors, and how far its noise reaches at the study's level."""
+    constants = math.prod(projection_constant(len(study.domain_of(owner).columns)) for owner in study.owners)
+    vector = release.vectors[COVARIANCE]
+    reach = float(ndtri(1 - study.level / 2)) * vector.scale
+    return constants * float(vector.mean(1)[0]), constants * reach
+
+
+def _require_units(plan: Plan, sent: int, own: int) -> None:
+    if sent != own:
+        raise StudyError("the owners counted different numbers of units: their rows are not aligned")
+    blocks = plan.directions if plan.parameters.method == "pnc-disjoint" else 1
+    if own // blocks < UNITS_MIN:
+        raise StudyError(f"peer mode needs {UNITS_MIN} units or more for every projection")

@@ -1,0 +1,230 @@
+"""What a study of distance correlation fixes before any data: parameters, releases, public draws.
+
+Derivations: docs/mathematics/distance-correlation.md.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import Field
+
+from tacit_protocol.domain.columns import Domain
+from tacit_protocol.features.brownian import BrownianFeatures, random_directions
+from tacit_protocol.features.row_projections import ProjectionRelease, RowProjections, deal_out
+from tacit_protocol.features.sketch_release import BucketDesign, DesignError, SketchRelease
+from tacit_protocol.messages.study import Owner, PartyName, Study
+from tacit_protocol.privacy.events import GaussianEvent
+from tacit_protocol.privacy.gaussian_sums import SensitivityError, SumPart, gaussian_guarantee
+from tacit_protocol.privacy.guarantee import Guarantee
+from tacit_protocol.privacy.vector import COORDINATES_MAX
+from tacit_protocol.procedures.base import StudyError, parse_parameters
+from tacit_protocol.signing.sealing import SealError, require_certified
+from tacit_protocol.strict import StrictModel
+
+FREQUENCIES_ONE, FREQUENCIES_MANY = 4, 2
+"""Frequencies of one column, and of each projection of several: 99 and 95 % of a uniform column's
+distance variance."""
+
+DIRECTIONS_AIMED = 6
+"""Projections aimed at where an owner has several columns; at least one for each."""
+
+PNC_DIRECTIONS = 8
+"""P4's projections where an owner has several columns."""
+
+PERMUTATIONS_DEFAULT = 999
+"""P-values down to 1e-3."""
+
+BUCKET_DENSITY = 0.2
+"""Buckets per unit, squared mu and coordinate: at m = n mu^2 tr V/J the noise on a bucket equals
+its spread, which is best, and tr V is near .2 for a column that fills its bounds. The optimum is flat."""
+
+DENSE_COORDINATES_MAX = 8
+"""Coordinates that count in it: of many, most have little spread."""
+
+DIRECTIONS_STREAM, DESIGN_STREAM, NULL_STREAM = 1, 2, 3
+"""Spawn keys under the study's seed."""
+
+Method = Literal["sketch", "pnc", "pnc-disjoint"]
+
+
+class DistanceCorrelationParameters(StrictModel):
+    """What a study of this procedure may choose; every choice is public.
+
+    ``n_projections`` is the number of directions for an owner of several numeric columns, ``n_features`` the
+    number of frequencies for each direction (sketch alone), ``permutations`` those of the test. In ``peer``
+    mode the owner named by ``receiver`` gets the other's release, for its eyes alone, and publishes a private
+    covariance only where ``publish`` says so.
+    """
+
+    method: Method = "sketch"
+    mode: Literal["tester", "peer"] = "tester"
+    receiver: PartyName | None = None
+    publish: bool = False
+    n_projections: Annotated[int, Field(ge=1, le=1024)] | None = None
+    n_features: Annotated[int, Field(ge=1, le=64)] | None = None
+    permutations: Annotated[int, Field(ge=99, le=9999)] = PERMUTATIONS_DEFAULT
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a study fixes before any data: both owners' releases, in the study's order, and the guarantee."""
+
+    parameters: DistanceCorrelationParameters
+    sketches: tuple[SketchRelease, ...]
+    projections: tuple[ProjectionRelease, ...]
+    guarantee: Guarantee
+
+    def design(self, units: int) -> BucketDesign:
+        """Return the buckets for so many units; raises StudyError where no sketch serves them."""
+        dimensions = [sketch.features.dimension for sketch in self.sketches]
+        dense = math.sqrt(math.prod(min(d, DENSE_COORDINATES_MAX) for d in dimensions))
+        wished = BUCKET_DENSITY * units * self.mu**2 / dense
+        room = [
+            (COORDINATES_MAX - sketch.numbers(0)) // sketch.features.dimension for sketch in self.sketches
+        ]
+        try:
+            design = BucketDesign.near(units, max(1.0, min(wished, *room)))
+        except DesignError as error:
+            raise StudyError(str(error)) from None
+        if design.buckets > min(room):
+            # Rounding to a size made too many: the next larger size makes fewer.
+            size = design.bucket_units + 2
+            design = BucketDesign(units, units // size, size)
+        return design
+
+    def layout(self, side: int, units: int) -> tuple[SumPart, ...]:
+        """Lay out one owner's release of so many units, without values."""
+        if self.sketches:
+            return self.sketches[side].parts(self.design(units))
+        if self.projections[side].numbers(units) > COORDINATES_MAX:
+            raise StudyError(f"pnc sends every unit's projections, {COORDINATES_MAX} at most; use the sketch")
+        return self.projections[side].parts(units)
+
+    @property
+    def mu(self) -> float:
+        """The Gaussian privacy of one owner's whole release."""
+        event = self.guarantee.events[0]
+        if not isinstance(event, GaussianEvent):
+            raise TypeError("the guarantee is not that of a Gaussian release")
+        return 1 / event.noise_multiplier
+
+    @property
+    def directions(self) -> int:
+        """P4's K: the largest number of directions of either owner."""
+        return max(release.features.dimension for release in self.projections)
+
+
+def plan_of(study: Study) -> Plan:
+    """Return what the study fixes; raises StudyError where it cannot be run as written."""
+    parameters = parse_parameters(DistanceCorrelationParameters, study)
+    require_two_sides(study)
+    _require_mode(study, parameters)
+    try:
+        guarantee = gaussian_guarantee(study.budget)
+    except SensitivityError as error:
+        raise StudyError(str(error)) from None
+    domains = [(side, owner, study.domain_of(owner)) for side, owner in enumerate(study.owners)]
+    if parameters.method != "sketch":
+        if parameters.n_features is not None:
+            raise StudyError("parameter n_features has no effect with pnc; leave it out")
+        projections = tuple(_projection(study, parameters, side, domain) for side, _, domain in domains)
+        return Plan(parameters, (), projections, guarantee)
+    sketches = tuple(SketchRelease(_features(study, parameters, side, domain)) for side, _, domain in domains)
+    for sketch in sketches:
+        if sketch.numbers(2) > COORDINATES_MAX:
+            raise StudyError("the study asks for too many numbers; use fewer columns, levels or projections")
+    return Plan(parameters, sketches, (), guarantee)
+
+
+def _require_mode(study: Study, parameters: DistanceCorrelationParameters) -> None:
+    if parameters.mode == "tester":
+        if parameters.receiver is not None or parameters.publish:
+            raise StudyError("parameters receiver and publish belong to peer mode; leave them out")
+        return
+    if parameters.method == "sketch":
+        raise StudyError("peer mode is for pnc and pnc-disjoint; the sketch goes to the tester")
+    if study.reusing:
+        raise StudyError("in peer mode a release is sealed for its own study; leave reuses out")
+    receiver = next((owner for owner in study.owners if owner.name == parameters.receiver), None)
+    if receiver is None:
+        raise StudyError("say in parameter receiver which of the two owners receives the other's release")
+    if receiver.sealing is None:
+        raise StudyError("the receiver's sealing certificate is missing: its agent's status shows it")
+    try:
+        require_certified(receiver.sealing, receiver.key)
+    except SealError:
+        raise StudyError("the receiver's sealing key is not certified with the receiver's own key") from None
+
+
+def require_two_sides(study: Study) -> None:
+    """Raise StudyError unless two owners, without a curator, hold all of the columns, each its own."""
+    if study.curator is not None:
+        raise StudyError("owners send their own releases here; leave the curator out")
+    if len(study.owners) != 2:
+        raise StudyError("distance correlation is between two owners")
+    held = [_names(owner) for owner in study.owners]
+    everything = {column.name for column in study.domain.columns}
+    if held[0] & held[1] or held[0] | held[1] != everything:
+        raise StudyError("give each owner its own columns; every column belongs to one owner")
+
+
+def _names(owner: Owner) -> set[str]:
+    if owner.columns is None:
+        raise StudyError("say which columns each owner holds")
+    return set(owner.columns)
+
+
+def _features(
+    study: Study, parameters: DistanceCorrelationParameters, side: int, domain: Domain
+) -> BrownianFeatures:
+    numeric = len(domain.numeric)
+    aimed = numeric * max(1, round(DIRECTIONS_AIMED / numeric)) if numeric > 1 else numeric
+    count = aimed if parameters.n_projections is None or numeric <= 1 else parameters.n_projections
+    default = FREQUENCIES_ONE if numeric <= 1 else FREQUENCIES_MANY
+    directions = _directions(study, side, numeric, count)
+    categories = tuple(column.categories for column in domain.categorical)
+    try:
+        return BrownianFeatures(directions, parameters.n_features or default, categories)
+    except ValueError as error:
+        raise StudyError(str(error)) from None
+
+
+def _projection(
+    study: Study, parameters: DistanceCorrelationParameters, side: int, domain: Domain
+) -> ProjectionRelease:
+    if domain.categorical:
+        raise StudyError("pnc takes numeric columns alone; use the sketch for categories")
+    numeric = len(domain.numeric)
+    count = (parameters.n_projections or PNC_DIRECTIONS) if numeric > 1 else 1
+    features = RowProjections(_directions(study, side, numeric, count))
+    return ProjectionRelease(features, parameters.method == "pnc-disjoint")
+
+
+def _directions(study: Study, side: int, numeric: int, count: int) -> npt.NDArray[np.float64]:
+    """One column has the direction 1; several have ``count`` public random ones."""
+    if numeric == 0:
+        return np.zeros((0, 0))
+    if numeric == 1:
+        return np.ones((1, 1))
+    return random_directions(numeric, count, public_generator(study, DIRECTIONS_STREAM, side))
+
+
+def blocks_of(plan: Plan, study: Study, units: int) -> npt.NDArray[np.int64]:
+    """Return each unit's direction for ``pnc-disjoint``, (units,), by its place among the aligned units."""
+    return deal_out(units, plan.directions, public_generator(study, DESIGN_STREAM))
+
+
+def side_of(study: Study, domain: Domain) -> int:
+    """Return the place in the study of the owner who holds these columns; raises StudyError for neither."""
+    for side, owner in enumerate(study.owners):
+        if study.domain_of(owner) == domain:
+            return side
+    raise StudyError("the table's columns are not those of either owner")
+
+
+def public_generator(study: Study, *stream: int) -> np.random.Generator:
+    """Return the study's public randomness of one stream."""
+    return np.random.default_rng(np.random.SeedSequence(int(study.seed, 16), spawn_key=stream))

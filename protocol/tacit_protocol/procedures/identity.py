@@ -1,0 +1,315 @@
+"""Do one owner's categories follow a known distribution? Priv'IT, its rivals, and their baseline.
+
+P3 is Cai, Daskalakis and Kamath, *Priv'IT* (2017). Cells are the categories of the study's columns, or of
+their cross product; the distribution is a parameter. ``privit`` (Algorithm 1) and ``repetition`` send one
+decision; ``privit-laplace`` sends a noisy statistic; ``mcgof`` and ``zcdp-gof`` send noisy counts, and read
+those of an earlier study again. What each costs and why: docs/mathematics/identity.md.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import BaseModel, SerializerFunctionWrapHandler, model_serializer
+
+from tacit_protocol.domain.table import Table
+from tacit_protocol.messages.release import Release
+from tacit_protocol.messages.study import Owner, Study
+from tacit_protocol.privacy.gaussian_sums import SCALE_TOLERANCE
+from tacit_protocol.privacy.guarantee import Guarantee
+from tacit_protocol.privacy.laplace_statistic import StatisticError
+from tacit_protocol.privacy.noise import NoiseError, NoiseSource
+from tacit_protocol.privacy.noisy_counts import COUNTS, laplace_counts
+from tacit_protocol.privacy.vector import NoisyVector
+from tacit_protocol.procedures.base import (
+    Progress,
+    ReleaseError,
+    StudyError,
+    require_shared_columns,
+    reuse_warnings,
+)
+from tacit_protocol.procedures.identity_plan import (
+    COUNTED,
+    DECISIONS,
+    IdentityParameters,
+    IdentityPlan,
+    plan_of,
+)
+from tacit_protocol.statistics.cell_counts import CellCounts, CountError, sum_cells
+from tacit_protocol.strict import StrictModel
+
+STATISTIC = "statistic"
+"""Name of the noisy statistic in a release of privit-laplace."""
+
+HOPELESS = "Hopeless: "
+"""What a warning starts with where the study should not be run as planned."""
+
+
+class IdentityVerdict(StrictModel):
+    """Whether the categories follow the distribution; a decision has no statistic and no p-value."""
+
+    method: str
+    reject: bool
+    level: float
+    units: dict[str, int]
+    epsilon: float
+    delta: float
+    cells: int
+    warnings: tuple[str, ...]
+    statistic: float | None = None
+    pvalue: float | None = None
+    rho: float | None = None
+    """Of Gaussian counts: their zero-concentrated differential privacy."""
+
+    @model_serializer(mode="wrap")
+    def _without_absent_fields(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        fields: dict[str, Any] = handler(self)
+        return {name: value for name, value in fields.items() if value is not None}
+
+
+@dataclass(frozen=True)
+class IdentitySummary:
+    """Exact counts, and what decisions draw from them. They never leave the owner.
+
+    ``drawn`` holds privit's blocks (None where too many units were drawn), or how many blocks reject.
+    """
+
+    counts: CellCounts = field(repr=False)
+    drawn: npt.NDArray[np.int64] | int | None = field(repr=False, default=None)
+
+
+class Identity:
+    """See the module. Registered as ``identity``."""
+
+    name: ClassVar[str] = "identity"
+    title: ClassVar[str] = "Do one owner's categories follow a known distribution?"
+    Parameters: ClassVar[type[BaseModel]] = IdentityParameters
+    Verdict: ClassVar[type[BaseModel]] = IdentityVerdict
+
+    def check(self, study: Study) -> None:
+        """Raise StudyError where the study cannot be run as written."""
+        require_shared_columns(study)
+        if study.curator is not None or len(study.owners) != 1:
+            raise StudyError("one owner's categories are tested, by its own agent: name one owner")
+        plan = plan_of(study)
+        if study.unit_column is not None and plan.method in DECISIONS:
+            raise StudyError(f"{plan.method} draws rows: use another method where a unit has several rows")
+        if study.owners[0].units is not None:
+            plan.check_units(study.owners[0].units)
+
+    def cost(self, study: Study) -> Guarantee:
+        """Return what the owner spends: pure epsilon, or Gaussian noise for zcdp-gof."""
+        return plan_of(study).guarantee
+
+    def numbers_released(self, study: Study) -> int:
+        """Return how many noisy numbers the owner sends; 1 for a decision."""
+        plan = plan_of(study)
+        if plan.method in COUNTED:
+            return plan.grid.size
+        filtered = plan.method == "privit-laplace" and plan.parameters.clipping == "filter"
+        return 1 + (plan.grid.size if filtered else 0)
+
+    def warnings(self, study: Study, units: Mapping[str, int]) -> tuple[str, ...]:
+        """Say where even a distribution that has nothing in common with the known one could be missed."""
+        plan, count = plan_of(study), units.get(study.owners[0].name)
+        if count is None:
+            return ()
+        try:
+            plan.check_units(count)
+        except StudyError as error:
+            return (f"{HOPELESS}{error}",)
+        return _hopes(plan, count) + _caveats(plan, count)
+
+    def summarise(
+        self, study: Study, table: Table, order: np.random.Generator | None = None
+    ) -> IdentitySummary:
+        """Count the owner's units by cell, exactly, and draw the blocks of a decision.
+
+        Blocks are drawn afresh, so that it does not matter in which order units are stored; ``order`` fixes
+        them, for audits alone. Raises StudyError where there are too few units, or the data changed.
+        """
+        plan = plan_of(study)
+        plan.check_units(table.units)
+        try:
+            counts = sum_cells(table, plan.grid)
+        except CountError as error:
+            raise StudyError(str(error)) from None
+        whole, rng = counts.steps >> counts.bits, order or np.random.default_rng()
+        if plan.method == "privit":
+            return IdentitySummary(counts, plan.privit(table.units).draw(whole, rng))
+        if plan.method == "repetition":
+            blocks = plan.repetition.draw(whole, rng)
+            rejections = plan.repetition.rejections(blocks, plan.parameters.replicates, plan.seed())
+            return IdentitySummary(counts, rejections)
+        return IdentitySummary(counts)
+
+    def privatise(self, study: Study, summary: IdentitySummary, noise: NoiseSource) -> Release:
+        """Add the noise that ``cost`` states, or decide with it."""
+        plan, counts = plan_of(study), summary.counts
+        fields: dict[str, Any] = {"units": counts.units, "guarantee": plan.guarantee}
+        try:
+            if plan.method == "privit":
+                blocks = None if summary.drawn is None else np.asarray(summary.drawn)
+                return Release(decision=plan.privit(counts.units).decide(blocks, noise), **fields)
+            if plan.method == "repetition":
+                rejections = int(np.asarray(summary.drawn))
+                return Release(decision=plan.repetition.decide(rejections, noise), **fields)
+            return Release(vectors=_vectors(plan, counts, noise), **fields)
+        except (NoiseError, StatisticError) as error:
+            raise StudyError(str(error)) from None
+
+    def check_release(self, study: Study, release: Release) -> None:
+        """Raise ReleaseError where the release has not the shape and the noise that the study fixes."""
+        plan = plan_of(study)
+        _check_units(plan, release)
+        if plan.method in COUNTED:
+            plan.counted.check(release)
+            return
+        _check_shape(plan, release)
+        if release.guarantee != plan.guarantee:
+            raise ReleaseError("the release states another guarantee than the study")
+        if plan.method == "privit-laplace":
+            _check_statistic(plan, release)
+
+    def check_reread(self, study: Study, release: Release) -> None:
+        """Raise ReleaseError where an earlier release, read again, has not this study's cells and units."""
+        plan = plan_of(study)
+        _check_units(plan, release)
+        plan.counted.read(release)
+
+    def reread(self, study: Study, owner: Owner, source: Study, release: Release) -> Release:  # noqa: ARG002
+        """Return the noisy counts of an earlier study: of the same cells, or of finer ones, added up.
+
+        Raises:
+            StudyError: they are not, the earlier study released no counts, or counts with another noise.
+        """
+        plan = plan_of(study)
+        if plan.method not in COUNTED:
+            raise StudyError(f"{plan.method} reads no noisy counts: use mcgof or zcdp-gof")
+        found = plan.counted.reread(source, release)
+        if plan.method == "zcdp-gof" and plan.counted.read(found).noises[0].kind != "gaussian":
+            raise StudyError("zcdp-gof reads Gaussian counts: use mcgof for these")
+        return found
+
+    def assemble(
+        self, study: Study, releases: Mapping[str, Release], progress: Progress | None = None
+    ) -> IdentityVerdict:
+        """Compute the verdict: post-processing alone, the same for everyone."""
+        plan, sender = plan_of(study), study.owners[0].name
+        release = releases[sender]
+        units = {sender: release.units}
+        found = _found(plan, release, partial(_report, progress))
+        return IdentityVerdict(
+            level=study.level,
+            units=units,
+            epsilon=study.budget.epsilon,
+            delta=study.budget.delta,
+            cells=plan.grid.size,
+            warnings=self.warnings(study, units) + reuse_warnings(study),
+            **found,
+        )
+
+
+def _vectors(plan: IdentityPlan, counts: CellCounts, noise: NoiseSource) -> dict[str, NoisyVector]:
+    if plan.method in COUNTED:
+        return dict(plan.counted.privatise(counts, noise).vectors)
+    clipped = plan.clipped(counts.units)
+    value = float(clipped.statistic(counts.counts))
+    vectors = {STATISTIC: plan.released(counts.units).release(value, noise)}
+    if plan.parameters.clipping == "filter":
+        vectors[COUNTS] = laplace_counts(counts.steps, counts.bits, plan.guarantee, noise)
+    return vectors
+
+
+def _check_units(plan: IdentityPlan, release: Release) -> None:
+    try:
+        plan.check_units(release.units)
+    except StudyError as error:
+        raise ReleaseError(str(error)) from None
+
+
+def _check_shape(plan: IdentityPlan, release: Release) -> None:
+    decides = plan.method in DECISIONS
+    expected = set() if decides else {STATISTIC}
+    if plan.method == "privit-laplace" and plan.parameters.clipping == "filter":
+        expected.add(COUNTS)
+    if set(release.vectors) != expected or (release.decision is not None) != decides:
+        raise ReleaseError("the release has not the numbers, or the decision, that the study asks for")
+
+
+def _check_statistic(plan: IdentityPlan, release: Release) -> None:
+    fixed, vector = plan.released(release.units), release.vectors[STATISTIC]
+    same = vector.noise == "laplace" and abs(vector.scale / fixed.scale - 1) <= SCALE_TOLERANCE
+    if not same or vector.exponent != -fixed.bits or len(vector.values) != 1:
+        raise ReleaseError("the statistic has not the grid and the noise that the study fixes")
+    if COUNTS in release.vectors:
+        counts = release.model_copy(update={"vectors": {COUNTS: release.vectors[COUNTS]}})
+        plan.counted.check(counts)
+
+
+def _found(plan: IdentityPlan, release: Release, report: "partial[None]") -> dict[str, Any]:
+    """Return what the release tells, by field of the verdict."""
+    if release.decision is not None:
+        report(1.0)
+        return {"method": _decision_method(plan, release.units), "reject": release.decision}
+    draws = plan.parameters.replicates
+    if plan.method == "privit-laplace":
+        clipped, noisy = plan.clipped(release.units), release.vectors[STATISTIC]
+        counted = release.vectors[COUNTS].mean(1) if COUNTS in release.vectors else None
+        statistic = float(noisy.mean(1)[0])
+        score = float(clipped.scores(statistic, counted))
+        pvalue = clipped.pvalue(score, noisy.scale, draws, plan.seed(), report)
+        words = f"Priv'IT, noisy statistic, {plan.parameters.clipping} clipping, {draws} simulations"
+        return {"method": words} | _tested(plan, statistic, pvalue)
+    table = plan.counted.read(release)
+    fit = plan.fitted(release.units, table.noises[0])
+    fitted = fit.test(table.counts, plan.null, draws, plan.seed(), report)
+    name = "zCDP-GOF" if plan.method == "zcdp-gof" else f"MCGOF, {fit.weights} weights"
+    rho = table.noises[0].scale ** -2 if fit.noise.kind == "gaussian" else None
+    found = {"method": f"{name}, {fit.noise.kind} counts, {fitted.null}", "rho": rho}
+    return found | _tested(plan, fitted.statistic, fitted.pvalue)
+
+
+def _tested(plan: IdentityPlan, statistic: float, pvalue: float) -> dict[str, Any]:
+    return {"statistic": statistic, "pvalue": pvalue, "reject": pvalue <= plan.study.level}
+
+
+def _decision_method(plan: IdentityPlan, units: int) -> str:
+    if plan.method == "repetition":
+        return f"chi-square test repeated on {plan.repetition.blocks} blocks, private decision"
+    found = plan.privit(units)
+    return (
+        f"Priv'IT, {found.blocks} blocks of {found.instance.samples:.6g} units on average, private decision"
+    )
+
+
+def _hopes(plan: IdentityPlan, units: int) -> tuple[str, ...]:
+    """Compare the largest signal there can be, all units in one cell, with what noise alone does."""
+    hopeless = (
+        f"{HOPELESS}even a wholly different distribution would be missed; ask for more units or epsilon"
+    )
+    if plan.method in COUNTED:
+        spread = math.sqrt(2 * plan.grid.size) * plan.fitted(units).noise.variance
+        return (hopeless,) if units**2 < 2 * spread else ()
+    if plan.method == "privit-laplace":
+        clipped = plan.clipped(units)
+        noise = plan.released(units).scale * math.log(1 / (2 * plan.study.level))
+        return (hopeless,) if clipped.largest < noise else ()
+    return ()
+
+
+def _caveats(plan: IdentityPlan, units: int) -> tuple[str, ...]:
+    if plan.method == "repetition":
+        return ("repetition is a baseline: every other method sees more",)
+    if plan.null == "chi-square" and not plan.fitted(units).chi_square_holds:
+        return ("cells are too rare for the chi-square distribution: the level may be broken",)
+    return ()
+
+
+def _report(progress: Progress | None, part: float) -> None:
+    if progress is not None:
+        progress(part, "simulating the null distribution")

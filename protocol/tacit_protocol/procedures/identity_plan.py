@@ -1,0 +1,192 @@
+"""What a study of ``identity`` fixes before any data: its parameters, its cells, and what it costs."""
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import Field
+
+from tacit_protocol.messages.study import Study
+from tacit_protocol.privacy.calibration import laplace_multiplier
+from tacit_protocol.privacy.events import ApproximateEvent, LaplaceEvent
+from tacit_protocol.privacy.gaussian_sums import SensitivityError
+from tacit_protocol.privacy.guarantee import Guarantee
+from tacit_protocol.privacy.laplace_statistic import LaplaceStatistic, StatisticError
+from tacit_protocol.privacy.noisy_counts import (
+    count_noise,
+    gaussian_count_guarantee,
+    laplace_count_guarantee,
+)
+from tacit_protocol.procedures.base import StudyError, parse_parameters
+from tacit_protocol.procedures.count_tables import CountPlan
+from tacit_protocol.statistics.cell_counts import CellGrid, GridError
+from tacit_protocol.statistics.clipped_identity import ClippedIdentity
+from tacit_protocol.statistics.goodness_of_fit import GoodnessOfFit, Null
+from tacit_protocol.statistics.known_distribution import DistributionError, cell_probabilities
+from tacit_protocol.statistics.noisy_tables import CellNoise
+from tacit_protocol.statistics.privit import PrivitPlan, PrivitRefusedError, plan_privit
+from tacit_protocol.statistics.repetition import Repetition, RepetitionRefusedError
+from tacit_protocol.strict import StrictModel
+
+REPLICATES_DEFAULT = 999
+"""Simulations of the null distribution: p-values down to 1e-3."""
+
+DISTANCE_DEFAULT = 0.1
+"""P3's alpha, the total variation distance to be seen."""
+
+NULL_STREAM = 3
+"""Spawn key under the study's seed of simulated null distributions."""
+
+DECISIONS, COUNTED = ("privit", "repetition"), ("mcgof", "zcdp-gof")
+
+Method = Literal["privit", "privit-laplace", "mcgof", "zcdp-gof", "repetition"]
+Probability = Annotated[float, Field(ge=0, le=1)]
+
+
+class IdentityParameters(StrictModel):
+    """What a study of this procedure may choose; every choice is public.
+
+    ``probabilities``: of every level, or of every category ("other" and "missing" after the levels; left out
+    they have probability 0), in the order of the columns, the last one's levels changing fastest. ``weights``
+    and ``noise``: of the methods on noisy counts. ``rho``: zCDP of Gaussian counts, within the budget.
+    ``null``: of zcdp-gof. ``clipping``: of privit-laplace. ``distance``: the total variation distance that
+    the Priv'IT methods look for. ``samples`` and ``blocks``: privit's m and number of blocks, chosen from the
+    number of units where left out.
+    """
+
+    method: Method = "mcgof"
+    probabilities: Annotated[tuple[Probability, ...], Field(min_length=2)]
+    weights: Literal["published", "noise-aware"] | None = None
+    noise: Literal["laplace", "gaussian"] | None = None
+    rho: Annotated[float, Field(gt=0)] | None = None
+    null: Null = "auto"
+    clipping: Literal["filter", "tight"] = "tight"
+    distance: Annotated[float, Field(gt=0, le=1)] = DISTANCE_DEFAULT
+    samples: Annotated[float, Field(ge=1)] | None = None
+    blocks: Annotated[int, Field(ge=1, le=99)] | None = None
+    replicates: Annotated[int, Field(ge=999, le=99_999)] = REPLICATES_DEFAULT
+
+
+@dataclass(frozen=True)
+class IdentityPlan:
+    """What a study fixes before any data."""
+
+    study: Study
+    parameters: IdentityParameters
+    grid: CellGrid
+    probabilities: npt.NDArray[np.float64]
+    guarantee: Guarantee
+
+    @property
+    def method(self) -> Method:
+        """The method's name."""
+        return self.parameters.method
+
+    def privit(self, units: int) -> PrivitPlan:
+        """Return the blocks of Priv'IT. Raises StudyError where none are private and keep the level."""
+        chosen = self.parameters
+        try:
+            return plan_privit(
+                self.probabilities,
+                units,
+                self.study.budget.epsilon,
+                chosen.distance,
+                self.study.level,
+                samples=chosen.samples,
+                blocks=chosen.blocks,
+            )
+        except PrivitRefusedError as error:
+            raise StudyError(str(error)) from None
+
+    @property
+    def repetition(self) -> Repetition:
+        """The blocks of repetition."""
+        return Repetition(self.probabilities, self.study.budget.epsilon, self.study.level)
+
+    def clipped(self, units: int) -> ClippedIdentity:
+        """Return the statistic of privit-laplace."""
+        filtered = self.parameters.clipping == "filter"
+        scale = count_noise(self.guarantee)[1] if filtered else None
+        return ClippedIdentity(self.probabilities, units, self.parameters.distance, scale)
+
+    def released(self, units: int) -> LaplaceStatistic:
+        """Return how privit-laplace's statistic leaves. Raises StudyError where it cannot."""
+        clipped, event = self.clipped(units), self.guarantee.events[-1]
+        if not isinstance(event, LaplaceEvent):
+            raise TypeError("the guarantee is not that of a Laplace statistic")
+        statistic = LaplaceStatistic(clipped.sensitivity, clipped.largest, event.noise_multiplier)
+        try:
+            statistic.bits  # noqa: B018 (raises where there is no grid)
+        except StatisticError as error:
+            raise StudyError(str(error)) from None
+        return statistic
+
+    @property
+    def counted(self) -> CountPlan:
+        """The noisy counts that mcgof, zcdp-gof and the filter of privit-laplace release."""
+        return CountPlan(self.grid, self.guarantee)
+
+    def fitted(self, units: int, noise: CellNoise | None = None) -> GoodnessOfFit:
+        """Return the statistic of noisy counts, by default with the noise of the study's own release."""
+        weights = self.parameters.weights or "noise-aware"
+        return GoodnessOfFit(self.probabilities, units, noise or self.counted.noise, weights)
+
+    @property
+    def null(self) -> Null:
+        """How the null distribution of noisy counts is found: MCGOF's by simulation."""
+        return self.parameters.null if self.method == "zcdp-gof" else "monte-carlo"
+
+    def check_units(self, units: int) -> None:
+        """Raise StudyError where so many units do not serve the method."""
+        if self.method == "privit":
+            self.privit(units)
+        elif self.method == "privit-laplace":
+            self.released(units)
+        elif self.method == "repetition":
+            try:
+                self.repetition.block_units(units)
+            except RepetitionRefusedError as error:
+                raise StudyError(str(error)) from None
+
+    def seed(self) -> np.random.SeedSequence:
+        """Return the public seed of simulated null distributions."""
+        return np.random.SeedSequence(int(self.study.seed, 16), spawn_key=(NULL_STREAM,))
+
+
+def plan_of(study: Study) -> IdentityPlan:
+    """Read a study. Raises StudyError where it cannot be run as written."""
+    parameters = parse_parameters(IdentityParameters, study)
+    exact = parameters.method == "zcdp-gof" and parameters.null == "chi-square"
+    simulated = parameters.method not in DECISIONS and not exact
+    if simulated and study.level * (parameters.replicates + 1) < 1:
+        raise StudyError("the level is below 1 / (replicates + 1): ask for more replicates")
+    if parameters.blocks is not None and parameters.blocks % 2 == 0:
+        raise StudyError("parameter blocks: a majority needs an odd number")
+    try:
+        grid = CellGrid.of(study.domain)
+        probabilities = cell_probabilities(grid, parameters.probabilities)
+        return IdentityPlan(study, parameters, grid, probabilities, _guarantee(study, parameters))
+    except (GridError, DistributionError, SensitivityError) as error:
+        raise StudyError(str(error)) from None
+
+
+def _guarantee(study: Study, parameters: IdentityParameters) -> Guarantee:
+    budget, gaussian = study.budget, parameters.method == "zcdp-gof"
+    if gaussian and parameters.weights == "published":
+        raise StudyError("zcdp-gof has weights of its own: leave weights out, or use mcgof")
+    if parameters.method in COUNTED:
+        if (parameters.noise or ("gaussian" if gaussian else "laplace")) == "gaussian":
+            return gaussian_count_guarantee(budget, parameters.rho)
+        if gaussian:
+            raise StudyError("zcdp-gof has Gaussian noise: use mcgof with Laplace noise")
+        if parameters.rho is not None:
+            raise StudyError("rho is of Gaussian counts alone: use zcdp-gof, or Gaussian noise")
+        return laplace_count_guarantee(budget)
+    if parameters.noise is not None or parameters.rho is not None:
+        raise StudyError("noise and rho are for mcgof and zcdp-gof alone")
+    if parameters.method in DECISIONS:
+        return Guarantee(budget=budget, events=(ApproximateEvent(epsilon=budget.epsilon),))
+    filtered = parameters.clipping == "filter"
+    event = LaplaceEvent(noise_multiplier=laplace_multiplier(budget.epsilon / (2 if filtered else 1)))
+    return Guarantee(budget=budget, events=(event, event) if filtered else (event,))

@@ -1,0 +1,175 @@
+"""Releases that one owner sends to another, through a tester that carries them and cannot read them.
+
+The sender seals an ordinary release to the receiver, who combines it with its own exact numbers and keeps
+what it finds. The receiver answers with a receipt, which says nothing, or with a private release of its own.
+Here: which answer each owner gives, and how everybody reads the answers of a study.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol, runtime_checkable
+
+from pydantic import BaseModel
+
+from tacit_protocol.domain.table import Table
+from tacit_protocol.messages.encoding import decode
+from tacit_protocol.messages.release import Release, ReleaseMessage
+from tacit_protocol.messages.sealed import Receipt, SealedRelease
+from tacit_protocol.messages.study import Owner, Study
+from tacit_protocol.procedures.base import Procedure, Progress, ReleaseError, check_release
+from tacit_protocol.signing.envelope import (
+    RECEIPT_TYPE,
+    RELEASE_TYPE,
+    SEALED_RELEASE_TYPE,
+    digest,
+    open_envelope,
+)
+
+AnswerKind = Literal["release", "sealed release", "receipt"]
+
+
+@dataclass(frozen=True)
+class Combined:
+    """What a receiver makes of another's release and its own rows. It never leaves the receiver.
+
+    ``finding`` is the result, as plain numbers for the receiver alone; ``summary`` is what the procedure
+    privatises where the receiver publishes, exact numbers with their sensitivity.
+    """
+
+    finding: BaseModel
+    summary: Any = None
+
+
+@dataclass(frozen=True)
+class Relay:
+    """Who sends to whom in a study, and whether the receiver releases something in its turn."""
+
+    procedure: "RelayedProcedure"
+    sender: Owner
+    receiver: Owner
+    publishes: bool
+
+    def kind_of(self, name: str) -> AnswerKind:
+        """Return what the owner of that name answers with."""
+        if name == self.sender.name:
+            return "sealed release"
+        return "release" if self.publishes else "receipt"
+
+    def spends(self, name: str) -> bool:
+        """Whether the owner of that name spends the study's budget: whoever releases something."""
+        return self.kind_of(name) != "receipt"
+
+
+@runtime_checkable
+class RelayedProcedure(Procedure, Protocol):
+    """A procedure that can run between two owners, one of whom receives the other's release."""
+
+    def relay(self, study: Study) -> Relay | None:
+        """Return who sends to whom; None where every owner releases to the tester."""
+
+    def check_received(self, study: Study, release: Release) -> None:
+        """Raise ReleaseError where a sealed release has not the shape and the noise that the study fixes."""
+
+    def combine(self, study: Study, received: Release, table: Table) -> Combined:
+        """Combine the sender's release with the receiver's own rows, exactly."""
+
+    def conclude(self, study: Study, units: Mapping[str, int], releases: Mapping[str, Release]) -> BaseModel:
+        """Compute the verdict from what the tester can see: numbers of units, and the receiver's release."""
+
+
+def relay_of(procedure: Procedure, study: Study) -> Relay | None:
+    """Return who sends to whom in a study; None where every owner releases to the tester.
+
+    Raises:
+        StudyError: the study cannot be run as written.
+    """
+    return procedure.relay(study) if isinstance(procedure, RelayedProcedure) else None
+
+
+def numbers_released_by(procedure: Procedure, study: Study, name: str) -> int:
+    """Return how many noisy numbers one of the study's senders sends; a decision counts as one."""
+    relay = relay_of(procedure, study)
+    if relay is None or name == relay.sender.name:
+        return procedure.numbers_released(study)
+    return int(relay.publishes)
+
+
+@dataclass(frozen=True)
+class OwnAnswer:
+    """What one sender signed for a study: for which study, as whom, of how many units, and one of three."""
+
+    study: str
+    party: str
+    digest: str
+    units: int
+    release: Release | None = None
+    sealed: SealedRelease | None = None
+    received: str | None = None
+    """Digest of the statement that a receipt is for."""
+
+
+def read_answer(relay: Relay | None, envelope: bytes, name: str, key: str) -> OwnAnswer:
+    """Read the answer of the sender of that name and key, of the one kind that it may give.
+
+    The caller compares ``study`` and ``party``, and calls :func:`check_answer`.
+
+    Raises:
+        EnvelopeError: it is of another kind, or the signature does not hold.
+        MessageError: the payload is malformed.
+    """
+    kind = "release" if relay is None else relay.kind_of(name)
+    if kind == "sealed release":
+        payload = open_envelope(envelope, SEALED_RELEASE_TYPE, key)
+        sealed = decode(SealedRelease, payload)
+        return OwnAnswer(sealed.study, sealed.party, digest(payload), sealed.units, sealed=sealed)
+    if kind == "receipt":
+        payload = open_envelope(envelope, RECEIPT_TYPE, key)
+        receipt = decode(Receipt, payload)
+        received = receipt.received
+        return OwnAnswer(receipt.study, receipt.party, digest(payload), receipt.units, received=received)
+    payload = open_envelope(envelope, RELEASE_TYPE, key)
+    message = decode(ReleaseMessage, payload)
+    return OwnAnswer(
+        message.study, message.party, digest(payload), message.release.units, release=message.release
+    )
+
+
+def check_answer(procedure: Procedure, study: Study, answer: OwnAnswer) -> None:
+    """Check an answer as the tester and every verifier do.
+
+    Raises:
+        ReleaseError: it does not fit the study.
+    """
+    relay = relay_of(procedure, study)
+    if answer.sealed is not None and (relay is None or answer.sealed.receiver != relay.receiver.name):
+        raise ReleaseError("it is sealed to another owner than the study says")
+    if answer.release is not None:
+        check_release(procedure, study, answer.release)
+
+
+def require_received(relay: Relay | None, sent: str | None, answer: OwnAnswer) -> None:
+    """Check that the receiver answers to what the sender sent; ``sent`` is its statement's digest.
+
+    Raises:
+        ReleaseError: nothing was sent yet, or the receipt is for something else.
+    """
+    if relay is None or answer.party != relay.receiver.name:
+        return
+    if sent is None:
+        raise ReleaseError("the receiver answers before anything was sent to it")
+    if answer.received is not None and answer.received != sent:
+        raise ReleaseError("the receipt is for another release than the one sent")
+
+
+def conclude(
+    procedure: Procedure,
+    study: Study,
+    releases: Mapping[str, Release],
+    units: Mapping[str, int],
+    progress: Progress | None = None,
+) -> BaseModel:
+    """Compute the verdict from the answers: releases and units by sender. The same for everyone."""
+    relay = relay_of(procedure, study)
+    if relay is None:
+        return procedure.assemble(study, releases, progress)
+    return relay.procedure.conclude(study, units, releases)

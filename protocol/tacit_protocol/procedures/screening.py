@@ -1,0 +1,313 @@
+"""Feature screening: which of one owner's columns depend on an outcome that another owner holds.
+
+Each owner sends one joint sketch of all its columns, under one budget; the tester estimates the distance
+covariance of every pair of an outcome and a column, tests each pair at exactly its level, and controls the
+false discovery rate (Benjamini and Yekutieli 2001). Named as a use of private distance correlation by P4,
+Vepakomma, Pushpita and Raskar, who give no method for it.
+Derivations: docs/mathematics/screening.md.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import ClassVar
+
+import numpy as np
+from pydantic import BaseModel
+
+from tacit_protocol.domain.table import Table
+from tacit_protocol.features.columns_sketch import ColumnsSums
+from tacit_protocol.messages.release import Release
+from tacit_protocol.messages.study import Study
+from tacit_protocol.privacy.gaussian_sums import LayoutError, SensitivityError, check_layout, release_sums
+from tacit_protocol.privacy.guarantee import Guarantee
+from tacit_protocol.privacy.noise import NoiseSource
+from tacit_protocol.privacy.vector import COORDINATES_MAX
+from tacit_protocol.procedures.base import Progress, ReleaseError, StudyError
+from tacit_protocol.procedures.distance_correlation import HOPELESS, MATCHED_BY_ORDER
+from tacit_protocol.procedures.distance_correlation_findings import COVARIANCE_SQR_MAX
+from tacit_protocol.procedures.distance_correlation_plan import (
+    DESIGN_STREAM,
+    NULL_STREAM,
+    public_generator,
+    side_of,
+)
+from tacit_protocol.procedures.screening_plan import ScreeningParameters, ScreeningPlan, screening_plan
+from tacit_protocol.statistics.screening import (
+    ScreenedColumn,
+    ScreeningTests,
+    correlation_of,
+    estimate_pair,
+    false_discovery_values,
+    screening_tests,
+    signed_correlations,
+)
+from tacit_protocol.statistics.sketched_covariance import Permutations, Side, truncation_bound
+from tacit_protocol.strict import StrictModel
+
+PILOT_STREAM = 4
+"""Spawn key under the study's seed: of the permutations that standardise."""
+
+
+class ScreenedPair(StrictModel):
+    """What is found of one outcome and one column.
+
+    ``distance_covariance_sqr`` is unbiased up to ``truncation`` at most. Intervals count noise and sampling
+    and cover, each by itself, with probability 1 - level in large samples. ``distance_correlation``, in
+    [0, 1], and its interval are None where a column hardly varies. ``sign`` is that of the leading monotone
+    feature's covariance, 0 where a column has no order. ``qvalue`` is the smallest level of the false
+    discovery rate at which the pair is found.
+    """
+
+    outcome: str
+    column: str
+    distance_covariance_sqr: float
+    covariance_lower: float
+    covariance_upper: float
+    distance_correlation: float | None
+    lower: float | None
+    upper: float | None
+    sign: int
+    truncation: float
+    statistic: float
+    pvalue: float
+    qvalue: float
+    reject: bool
+
+
+class CorrelationMatrix(StrictModel):
+    """Signed distance correlations of all columns of both owners, row by row below the diagonal.
+
+    None where a column hardly varies. Not a positive semidefinite matrix by itself.
+    """
+
+    columns: tuple[str, ...]
+    correlations: tuple[float | None, ...]
+
+
+class ScreeningVerdict(StrictModel):
+    """Which columns depend on the outcomes: ``pairs`` are ranked, the surest first.
+
+    Among the rejected pairs the expected share of independent ones is at most ``level``. ``reject`` says that
+    there are any.
+    """
+
+    method: str
+    reject: bool
+    level: float
+    units: dict[str, int]
+    epsilon: float
+    delta: float
+    pairs: tuple[ScreenedPair, ...]
+    matrix: CorrelationMatrix | None
+    buckets: int
+    aligned: bool
+    warnings: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class OwnColumns:
+    """One owner's exact numbers and its place in the study. They never leave the owner."""
+
+    side: int
+    sums: ColumnsSums
+
+
+class Screening:
+    """See the module. Registered as ``screening``."""
+
+    name: ClassVar[str] = "screening"
+    title: ClassVar[str] = "Which of one owner's columns depend on another's outcome?"
+    Parameters: ClassVar[type[BaseModel]] = ScreeningParameters
+    Verdict: ClassVar[type[BaseModel]] = ScreeningVerdict
+
+    def check(self, study: Study) -> None:
+        """Raise StudyError where the study cannot be run as written."""
+        plan = screening_plan(study)
+        if study.unit_column is not None and study.alignment is None:
+            raise StudyError("with a unit column, name the digest of the owners' alignment of their units")
+        expected = {owner.units for owner in study.owners if owner.units is not None}
+        if len(expected) > 1:
+            raise StudyError("both owners hold the same units, so their numbers must agree")
+        for units in expected:
+            plan.design(units)
+
+    def cost(self, study: Study) -> Guarantee:
+        """Return what each owner spends: the study's whole budget, in one joint Gaussian release."""
+        return screening_plan(study).guarantee
+
+    def numbers_released(self, study: Study) -> int:
+        """Return how many noisy numbers one owner sends, at most: it depends on the number of units."""
+        plan = screening_plan(study)
+        known = [owner.units for owner in study.owners if owner.units is not None]
+        if not known:
+            return COORDINATES_MAX
+        buckets = plan.design(known[0]).buckets
+        return max(sketch.numbers(buckets) for sketch in plan.sketches)
+
+    def warnings(self, study: Study, units: Mapping[str, int]) -> tuple[str, ...]:
+        """Say what the study could not find with so many permutations, or at these numbers of units."""
+        plan, found = screening_plan(study), []
+        if units and (reason := plan.hopeless(min(units.values()))) is not None:
+            found.append(f"{HOPELESS}{reason}")
+        if 1 / (plan.permutations + 1) > plan.smallest:
+            found.append(
+                "a single column cannot be found with so few permutations; ask for at least "
+                f"{int(1 / plan.smallest)}, which cost no privacy"
+            )
+        return tuple(found)
+
+    def summarise(self, study: Study, table: Table) -> OwnColumns:
+        """Sum one owner's units, exactly; the table's columns tell which owner it is.
+
+        Units have the places that the table gives them, the same at both owners.
+        """
+        plan, side = screening_plan(study), side_of(study, table.domain)
+        design = plan.design(table.units)
+        codes = design.assign(public_generator(study, DESIGN_STREAM))
+        return OwnColumns(side, plan.sketches[side].sum(table, design, codes))
+
+    def privatise(self, study: Study, summary: OwnColumns, noise: NoiseSource) -> Release:
+        """Add the noise that ``cost`` states, jointly, to the sums."""
+        plan, sums = screening_plan(study), summary.sums
+        try:
+            vectors = release_sums(
+                plan.sketches[summary.side].parts(sums.design, sums), plan.guarantee, noise
+            )
+        except SensitivityError as error:
+            raise StudyError(str(error)) from None
+        return Release(units=sums.units, guarantee=plan.guarantee, vectors=vectors)
+
+    def check_release(self, study: Study, release: Release) -> None:
+        """Raise ReleaseError where the release has not the shape and the noise of either owner's."""
+        plan = screening_plan(study)
+        try:
+            _check_side(plan, 0, release)
+        except ReleaseError:
+            _check_side(plan, 1, release)
+
+    def assemble(
+        self, study: Study, releases: Mapping[str, Release], progress: Progress | None = None
+    ) -> ScreeningVerdict:
+        """Compute the verdict: post-processing alone, the same for everyone."""
+        plan = screening_plan(study)
+        own = [releases[owner.name] for owner in study.owners]
+        for side, release in enumerate(own):
+            _check_side(plan, side, release)
+        if own[0].units != own[1].units:
+            raise ReleaseError("the owners counted different numbers of units: their rows are not aligned")
+        columns = [_read(plan, side, release) for side, release in enumerate(own)]
+        outcomes, others = columns[plan.outcome], columns[1 - plan.outcome]
+        tests = screening_tests(
+            [column.side for column in outcomes],
+            [column.side for column in others],
+            Permutations(
+                plan.permutations,
+                public_generator(study, NULL_STREAM),
+                progress=partial(_permuting, progress),
+            ),
+            public_generator(study, PILOT_STREAM),
+        )
+        pairs = _pairs(plan, outcomes, others, tests)
+        design, units = plan.design(own[0].units), {owner.name: own[0].units for owner in study.owners}
+        unknown = any(pair.distance_correlation is None for pair in pairs)
+        caveat = "no distance correlation is stated for a column whose own variance is zero, or lost in noise"
+        return ScreeningVerdict(
+            method=_method(plan, design.buckets, design.bucket_units),
+            reject=any(pair.reject for pair in pairs),
+            level=study.level,
+            units=units,
+            epsilon=study.budget.epsilon,
+            delta=study.budget.delta,
+            pairs=pairs,
+            matrix=_matrix(plan, columns) if plan.parameters.matrix else None,
+            buckets=design.buckets,
+            aligned=study.alignment is not None,
+            warnings=self.warnings(study, units)
+            + ((caveat,) if unknown else ())
+            + ((MATCHED_BY_ORDER,) if study.alignment is None else ()),
+        )
+
+
+def _check_side(plan: ScreeningPlan, side: int, release: Release) -> None:
+    try:
+        layout = plan.sketches[side].parts(plan.design(release.units))
+        check_layout(release.vectors, release.guarantee, layout, plan.guarantee)
+    except (StudyError, LayoutError) as error:
+        raise ReleaseError(str(error)) from None
+
+
+def _permuting(progress: Progress | None, part: float) -> None:
+    if progress is not None:
+        progress(part, "permuting")
+
+
+def _method(plan: ScreeningPlan, buckets: int, bucket_units: int) -> str:
+    name = {"by": "Benjamini and Yekutieli", "bh": "Benjamini and Hochberg"}[plan.parameters.control]
+    return (
+        f"sketched distance covariance of {plan.pairs} pairs of columns, {buckets} buckets of {bucket_units} "
+        f"units, {plan.permutations} permutations, false discovery rate by {name}"
+    )
+
+
+def _read(plan: ScreeningPlan, side: int, release: Release) -> list[ScreenedColumn]:
+    sketch = plan.sketches[side]
+    read = sketch.read(release.vectors, plan.design(release.units))
+    return [
+        ScreenedColumn(
+            Side(
+                own.sketch.buckets,
+                own.sketch.bucket_noise,
+                own.sketch.covariance,
+                own.sketch.covariance_noise,
+                block.norm,
+                block.left_out,
+                release.units,
+            ),
+            own.mean,
+            own.mean_noise,
+            ordered=not block.categories,
+        )
+        for own, block in zip(read, sketch.features.blocks, strict=True)
+    ]
+
+
+def _pairs(
+    plan: ScreeningPlan, outcomes: list[ScreenedColumn], others: list[ScreenedColumn], tests: ScreeningTests
+) -> tuple[ScreenedPair, ...]:
+    """Estimate every pair and rank them: by p-value, then by the estimate of the covariance."""
+    qvalues = false_discovery_values(tests.pvalues, plan.parameters.control)
+    found = []
+    for i, outcome in enumerate(outcomes):
+        for j, column in enumerate(others):
+            estimate = estimate_pair(outcome, column, 1 - plan.level)
+            lower, upper = estimate.covariance.interval(1 - plan.level)
+            correlation = estimate.correlation
+            found.append(
+                ScreenedPair(
+                    outcome=plan.names[plan.outcome][i],
+                    column=plan.names[1 - plan.outcome][j],
+                    distance_covariance_sqr=estimate.covariance.value,
+                    covariance_lower=lower,
+                    covariance_upper=min(upper, COVARIANCE_SQR_MAX),
+                    distance_correlation=None if correlation is None else correlation_of(correlation.value),
+                    lower=None if correlation is None else correlation_of(correlation.lower),
+                    upper=None if correlation is None else correlation_of(correlation.upper),
+                    sign=estimate.sign,
+                    truncation=truncation_bound(outcome.side, column.side),
+                    statistic=float(tests.statistics[i, j]),
+                    pvalue=float(tests.pvalues[i, j]),
+                    qvalue=float(qvalues[i, j]),
+                    reject=bool(qvalues[i, j] <= plan.level),
+                )
+            )
+    return tuple(sorted(found, key=lambda pair: (pair.pvalue, -pair.distance_covariance_sqr)))
+
+
+def _matrix(plan: ScreeningPlan, columns: list[list[ScreenedColumn]]) -> CorrelationMatrix:
+    correlations = signed_correlations([*columns[0], *columns[1]])
+    below = correlations[np.tril_indices(len(correlations), -1)]
+    return CorrelationMatrix(
+        columns=plan.names[0] + plan.names[1],
+        correlations=tuple(float(value) if np.isfinite(value) else None for value in below),
+    )

@@ -1,0 +1,42 @@
+"""A known distribution over public cells, read from the probabilities that a study states."""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from tacit_protocol.statistics.cell_counts import CellGrid
+
+SUM_TOLERANCE = 1e-6
+"""How far the stated probabilities may add up to another number than 1: six decimals of each are enough."""
+
+
+class DistributionError(ValueError):
+    """The probabilities do not fit the cells. The message says what to change; both are public."""
+
+
+def cell_probabilities(grid: CellGrid, stated: Sequence[float]) -> npt.NDArray[np.float64]:
+    """Return the probability of each of the grid's cells, (k,), adding to 1.
+
+    ``stated`` has one probability for every cell; or, where the categories "other" and "missing" of every
+    column are to have probability 0, one for every combination of levels.
+
+    Raises:
+        DistributionError: there is another number of them, or they do not add up to 1.
+    """
+    total = math.fsum(stated)
+    if abs(total - 1) > SUM_TOLERANCE:
+        raise DistributionError("parameter probabilities: they must add up to 1")
+    levels = tuple(size - 2 for size in grid.shape)
+    if len(stated) == grid.size:
+        found = np.array(stated, dtype=np.float64)
+    elif len(stated) == math.prod(levels):
+        found = np.zeros(grid.shape)
+        found[tuple(slice(size) for size in levels)] = np.reshape(stated, levels)
+    else:
+        raise DistributionError(
+            f"parameter probabilities: give {math.prod(levels)}, one for every combination of levels, or "
+            f"{grid.size} with other and missing values"
+        )
+    return np.asarray(found.reshape(-1) / total)

@@ -1,0 +1,137 @@
+"""Tables of noisy counts as a test sees them: counts, and the law of the noise on every cell.
+
+A cell may carry the sum of several independent noises: cells of a finer table were added up, or several
+owners' tables. Simulation draws the sum itself, at the same price: the difference of two gamma variables is a
+sum of Laplace ones.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import ndtri
+
+Floats = npt.NDArray[np.float64]
+Integers = npt.NDArray[np.int64]
+
+SHARES_MAX = 1e6
+"""Largest noisy share that is told from a larger one: beyond it one noisy count is a million times n."""
+
+BLOCK_NUMBERS = 2**16
+"""Simulated numbers held at once: half a mebibyte."""
+
+
+@dataclass(frozen=True)
+class CellNoise:
+    """Independent noise on every cell: the sum of ``summed`` variables of one law.
+
+    ``scale`` is the Laplace scale or the Gaussian standard deviation of one of them, in units.
+    """
+
+    kind: Literal["laplace", "gaussian"]
+    scale: float
+    summed: int = 1
+
+    @property
+    def variance(self) -> float:
+        """Variance on one cell."""
+        return self.summed * self.scale**2 * (2 if self.kind == "laplace" else 1)
+
+    def of_sums(self, cells: int) -> "CellNoise":
+        """Return the noise on the sum of so many cells."""
+        return CellNoise(self.kind, self.scale, self.summed * cells)
+
+    def draw(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Floats:
+        """Draw simulated noise: public randomness, for null distributions alone."""
+        if self.kind == "gaussian":
+            return rng.normal(0.0, self.scale * math.sqrt(self.summed), shape)
+        if self.summed == 1:
+            return rng.laplace(0.0, self.scale, shape)
+        return rng.gamma(self.summed, self.scale, shape) - rng.gamma(self.summed, self.scale, shape)
+
+    def half_width(self, outside: float) -> float:
+        """Return the bound that the noise of one cell exceeds with probability at most ``outside``.
+
+        Exact for one variable. A sum of Laplace variables has Bernstein's bound: it is sub-exponential.
+        """
+        if self.kind == "gaussian":
+            return self.scale * math.sqrt(self.summed) * float(-ndtri(outside / 2))
+        if self.summed == 1:
+            return self.scale * math.log(1 / outside)
+        # Chernoff: E exp(t L) = 1/(1 - t^2 b^2); the best t is found on a grid, any t gives a valid bound.
+        t = np.linspace(0.001, 0.999, 999)
+        bounds = (math.log(2 / outside) - self.summed * np.log1p(-(t**2))) / t
+        return self.scale * float(bounds.min())
+
+
+@dataclass(frozen=True)
+class NoisyTable:
+    """Noisy counts (k,) of ``units`` privacy units, and their noises, which are independent and add up."""
+
+    counts: Floats
+    units: int
+    noises: tuple[CellNoise, ...]
+
+    @property
+    def noise_variance(self) -> float:
+        """Variance of the noise on one cell."""
+        return math.fsum(noise.variance for noise in self.noises)
+
+    def draw_noise(self, rng: np.random.Generator, replicates: int) -> Floats:
+        """Draw the noise of every cell, (replicates, k)."""
+        shape = (replicates, len(self.counts))
+        drawn = np.zeros(shape)
+        for noise in self.noises:
+            drawn += noise.draw(rng, shape)
+        return drawn
+
+
+def add_tables(tables: Sequence[NoisyTable]) -> NoisyTable:
+    """Return the table of all units together; noises of one law become one."""
+    summed: dict[tuple[Literal["laplace", "gaussian"], float], int] = {}
+    for noise in (noise for table in tables for noise in table.noises):
+        summed[noise.kind, noise.scale] = summed.get((noise.kind, noise.scale), 0) + noise.summed
+    return NoisyTable(
+        np.asarray(np.sum([table.counts for table in tables], axis=0)),
+        sum(table.units for table in tables),
+        tuple(CellNoise(kind, scale, count) for (kind, scale), count in summed.items()),
+    )
+
+
+def sum_cells_of(table: NoisyTable, index: Integers, cells: int) -> NoisyTable:
+    """Add the cells that ``index`` (k,) maps to the same cell; each must take equally many.
+
+    Raises ValueError where they do not: the noise would differ between cells.
+    """
+    sizes = np.bincount(index, minlength=cells)
+    if len(set(sizes.tolist())) != 1:
+        raise ValueError("cells are sums of equally many cells")
+    counts: Floats = np.bincount(index, table.counts, minlength=cells).astype(np.float64)
+    return NoisyTable(counts, table.units, tuple(noise.of_sums(int(sizes[0])) for noise in table.noises))
+
+
+def onto_simplex(values: Floats) -> Floats:
+    """Return the probabilities that lie nearest to ``values``, (..., k), in the Euclidean sense.
+
+    Nearest points to a convex set are never further from any of its points than before: the projection is no
+    further from the true probabilities than the noisy ones. Values beyond SHARES_MAX, which no noise makes,
+    are cut off first.
+    """
+    values = np.clip(values, -SHARES_MAX, SHARES_MAX)
+    ordered = -np.sort(-values, axis=-1)
+    excess = (np.cumsum(ordered, axis=-1) - 1) / np.arange(1, values.shape[-1] + 1)
+    last = np.count_nonzero(ordered > excess, axis=-1, keepdims=True) - 1
+    projected = np.maximum(values - np.take_along_axis(excess, last, axis=-1), 0.0)
+    return np.asarray(projected / projected.sum(axis=-1, keepdims=True))
+
+
+def in_blocks(
+    children: Sequence[np.random.SeedSequence], numbers: int
+) -> Iterator[list[np.random.Generator]]:
+    """Yield the generators of replicates, in blocks whose tables, of so many numbers each, fit a cache."""
+    size = max(1, BLOCK_NUMBERS // numbers)
+    for start in range(0, len(children), size):
+        yield [np.random.default_rng(child) for child in children[start : start + size]]

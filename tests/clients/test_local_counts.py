@@ -1,0 +1,136 @@
+"""Noisy counts and the tests on them in one process, from every kind of input."""
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+
+import tacit.local
+from tacit.command.counts_view import counts_fields, print_counts
+from tacit.errors import InputError, StudyRefusedError
+from tacit.results import Result
+
+LEVELS = ["a", "b", "c"]
+
+
+def draw(seed: int, rows: int, weights: tuple[float, ...] = (0.5, 0.3, 0.2)) -> np.typing.NDArray[np.object_]:
+    rng = np.random.default_rng(seed)
+    return np.array(LEVELS, dtype=object)[rng.choice(3, rows, p=weights)]
+
+
+def test_noisy_counts_of_arrays_columns_and_tables() -> None:
+    values = draw(1, 1000)
+    exact = [int(np.sum(values == level)) for level in LEVELS] + [0, 0]
+    for sample in (
+        values,
+        pd.Series(values, name="x1"),
+        pl.Series("x1", values.tolist()),
+        pd.DataFrame({"x1": values}),
+    ):
+        result = tacit.local.noisy_counts(sample, epsilon=50, bounds=LEVELS)
+        # Noise of scale .04 exceeds 1.6 with probability e^-40.
+        assert np.abs(result.table - exact).max() < 1.6
+        assert result.tables.labels == (("a", "b", "c", "(other)", "(missing)"),)
+
+
+def test_a_frame_has_a_row_for_each_cell_and_a_column_for_each_owner() -> None:
+    frames = [
+        pd.DataFrame({"c": draw(seed, 300), "x": np.linspace(0, 1, 300), "u": np.repeat(range(100), 3)})
+        for seed in (1, 2)
+    ]
+    result = tacit.local.noisy_counts(
+        *frames,
+        epsilon=2,
+        delta=1e-5,
+        noise="gaussian",
+        bounds={"c": LEVELS, "x": (0, 1)},
+        cuts={"x": [0.5]},
+        unlisted="last",
+        units="u",
+        names=["north", "south"],
+    )
+    frame = result.to_pandas()
+    assert frame.shape == (6, 2)
+    assert list(frame.columns) == ["north", "south"]
+    assert frame.index.names == ["c", "x"]
+    assert frame.loc[("c (and unlisted)", "[0.5, 1]"), "south"] == result.tables.counts["south"][2, 1]
+    assert result.n == {"north": 100, "south": 100}
+
+
+def test_homogeneity_of_samples_and_of_counts() -> None:
+    same = tacit.local.homogeneity(draw(1, 5000), draw(2, 5000), epsilon=3, bounds=LEVELS, alpha=1e-3, seed=1)
+    other = tacit.local.homogeneity(
+        draw(1, 5000), draw(2, 5000, (0.3, 0.3, 0.4)), epsilon=3, bounds=LEVELS, seed=1
+    )
+    assert other.reject
+    statistic, pvalue = other
+    assert (statistic, pvalue) == (other.statistic, 1 / 2000)
+    assert same.pvalue > other.pvalue or not same.reject
+    counted = tacit.local.homogeneity([2500, 1500, 1000], [1500, 1500, 2000], epsilon=3, seed=1)
+    assert counted.reject
+    assert counted.tables is not None
+    assert counted.tables.table.shape == (3,)
+
+
+def test_independence_of_columns_and_of_a_table() -> None:
+    first, second = draw(1, 4000), draw(2, 4000)
+    second[:2000] = first[:2000]
+    result = tacit.local.independence_table(
+        pd.Series(first, name="u"), pd.Series(second, name="v"), epsilon=3, bounds=[LEVELS, LEVELS], seed=1
+    )
+    assert result.reject
+    assert result.cramers_v is not None
+    assert result.interval is not None
+    assert result.interval[0] <= result.cramers_v <= result.interval[1]
+    assert result.pairs[0].names == ("u", "v")
+    table = [[int(np.sum((first == a) & (second == b))) for b in LEVELS] for a in LEVELS]
+    counted = tacit.local.independence_table(table, epsilon=3, seed=1)
+    assert counted.reject
+    assert counted.tables is not None
+    # Noise of scale 2/3 exceeds 40 with probability e^-60.
+    assert np.abs(counted.tables.table - table).max() < 40
+
+
+def test_the_seed_fixes_the_null_and_never_the_noise() -> None:
+    one, two = (tacit.local.homogeneity([50, 50], [60, 40], epsilon=1, seed=3) for _ in range(2))
+    assert one.statistic != two.statistic
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (([1, 2], [1, 2, 3]), "one shape"),
+        (([1, -2], [1, 2]), "whole numbers"),
+        (([1.5, 2], [1, 2]), "whole numbers"),
+        ((["a", "b"], ["a", "a"]), "state bounds"),
+        (([0, 0], [1, 2]), "at least one of them positive"),
+    ],
+)
+def test_counts_that_are_none_are_refused(arguments: tuple[object, ...], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        tacit.local.homogeneity(*arguments, epsilon=1)
+
+
+def test_what_cannot_be_asked_is_refused() -> None:
+    with pytest.raises(InputError, match="one table of counts"):
+        tacit.local.independence_table(draw(1, 9), draw(2, 9), epsilon=1)
+    with pytest.raises(StudyRefusedError, match="delta above 0"):
+        tacit.local.noisy_counts(draw(1, 9), epsilon=1, noise="gaussian", bounds=LEVELS)
+    with pytest.raises(InputError, match="at least one sample"):
+        tacit.local.noisy_counts(epsilon=1, bounds=LEVELS)
+
+
+def results() -> list[Result]:
+    return [
+        tacit.local.noisy_counts(draw(1, 90), epsilon=1, bounds=LEVELS),
+        tacit.local.homogeneity([90, 10], [10, 90], [50, 50], epsilon=5, n_replicates=999),
+        tacit.local.independence_table([[90, 10], [10, 90]], epsilon=5, n_replicates=999),
+    ]
+
+
+def test_results_are_shown_and_are_plain_values(capsys: pytest.CaptureFixture[str]) -> None:
+    for result, words in zip(results(), ("Noisy counts", "DIFFER", "DEPEND"), strict=True):
+        print_counts(result)  # type: ignore[arg-type]
+        assert words in capsys.readouterr().out
+        assert "tables" in counts_fields(result)  # type: ignore[arg-type]
+        assert "epsilon" in str(result)

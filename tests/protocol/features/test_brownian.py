@@ -1,0 +1,172 @@
+"""Brownian features: their distances, the bounds on them, and a search that catches wrong ones."""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from scipy import integrate
+
+from tacit_protocol.features.base import EVALUATION_ERROR
+from tacit_protocol.features.brownian import (
+    CENTRE,
+    BrownianFeatures,
+    frequencies,
+    left_out_variance,
+    operator_norm,
+    random_directions,
+)
+from tacit_protocol.statistics.distance_covariance import projection_constant
+
+Floats = np.typing.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class TestRows:
+    __test__ = False
+    numeric: Floats
+    categorical: np.typing.NDArray[np.int32]
+
+
+def rows_of(numeric: Floats, codes: np.typing.NDArray[np.int32] | None = None) -> TestRows:
+    return TestRows(numeric, np.zeros((len(numeric), 0), np.int32) if codes is None else codes)
+
+
+ONE = np.ones((1, 1))
+
+
+def test_squared_distances_are_distances() -> None:
+    x, other = np.random.default_rng(0).random((2, 200, 1))
+    features = BrownianFeatures(ONE, 4000)
+    squared = np.sum((features(rows_of(x)) - features(rows_of(other))) ** 2, axis=1)
+    # The part left out is at most 2/(pi^2 r) times 4.
+    np.testing.assert_allclose(squared, np.abs(x - other)[:, 0], atol=4 * 2 / (math.pi**2 * 4000))
+
+
+@pytest.mark.parametrize(("terms", "near"), [(4, 7e-4), (8, 2e-4), (64, 2e-5)])
+def test_the_truncated_distance_covariance_approaches_the_exact_one(terms: int, near: float) -> None:
+    """X uniform with itself, exactly 2/45 = .04444; from below."""
+    x = ((np.arange(20_000) + 0.5) / 20_000)[:, None]
+    values = BrownianFeatures(ONE, terms)(rows_of(x))
+    centred = values - values.mean(axis=0)
+    found = 4 * np.sum((centred.T @ centred / len(x)) ** 2)
+    assert 2 / 45 - near < found < 2 / 45
+
+
+def left_out_trace(places: Floats, weights: Floats, kept: int) -> float:
+    """tr Cov of the frequencies beyond ``kept``: E|X - X'|/2 less the kept part."""
+    kept_features = BrownianFeatures(ONE, kept)(rows_of(places[:, None]))
+    centred = kept_features - weights @ kept_features
+    whole = 0.5 * weights @ np.abs(places[:, None] - places) @ weights
+    return float(whole - weights @ np.sum(centred**2, axis=1))
+
+
+def worst_law(kept: int, seed: int) -> float:
+    """Climb from random laws on six places; returns the largest trace left out that is found."""
+    rng, best = np.random.default_rng(seed), 0.0
+    for _ in range(4):
+        places, weights = rng.random(6), rng.dirichlet(np.ones(6))
+        found = left_out_trace(places, weights, kept)
+        for step in np.geomspace(0.3, 0.003, 800):
+            moved = np.clip(places + step * rng.standard_normal(6) * (rng.random(6) < 0.4), 0, 1)
+            shifted = np.abs(weights + 0.3 * step * rng.standard_normal(6))
+            shifted /= shifted.sum()
+            if (value := left_out_trace(moved, shifted, kept)) > found:
+                places, weights, found = moved, shifted, value
+        best = max(best, found)
+    return best
+
+
+@pytest.mark.parametrize("kept", [1, 2, 4, 8])
+def test_the_variance_left_out_is_within_its_bound(kept: int) -> None:
+    """A search over laws never passes the bound, and refutes one that is three tenths smaller."""
+    bound, squared_norm = left_out_variance(kept), 1 - float(np.sum(2 / frequencies(kept) ** 2))
+    assert bound < 0.85 * squared_norm
+    assert BrownianFeatures(ONE, kept).left_out == bound
+    assert 0.7 * bound < worst_law(kept, seed=kept) <= bound
+
+
+def test_the_bound_on_what_is_left_out_falls_between_no_places() -> None:
+    """At places off its own grid the squared distance from the centre stays below it."""
+    for kept in (1, 3, 64):
+        places = np.random.default_rng(kept).random(20_000)
+        w = frequencies(kept)
+        own = places - np.sum(2 * np.sin(np.outer(places, w)) ** 2 / w**2, axis=1)
+        end = places - np.sum(2 * np.sin(np.outer(places, w)) * np.sin(w) / w**2, axis=1)
+        tail = 1 - float(np.sum(2 / w**2))
+        assert np.max(own - 2 * CENTRE * end) + CENTRE**2 * tail <= left_out_variance(kept)
+
+
+@pytest.mark.parametrize("columns", [2, 3, 7])
+def test_directions_are_orthogonal_in_blocks(columns: int) -> None:
+    directions = random_directions(columns, 2 * columns + 1, np.random.default_rng(columns))
+    block = directions[:columns]
+    np.testing.assert_allclose(block @ block.T, np.eye(columns), atol=1e-12)
+    assert operator_norm(directions) == pytest.approx(math.sqrt(3), rel=1e-8)
+
+
+MAPS = {
+    "1 number": BrownianFeatures(ONE, 4),
+    "1 number, 64 frequencies": BrownianFeatures(ONE, 64),
+    "2 numbers": BrownianFeatures(random_directions(2, 6, np.random.default_rng(1)), 8),
+    "5 numbers, 7 directions": BrownianFeatures(random_directions(5, 7, np.random.default_rng(2)), 3),
+    "categories": BrownianFeatures(np.zeros((0, 0)), 4, (3, 4)),
+    "mixed": BrownianFeatures(random_directions(3, 6, np.random.default_rng(3)), 5, (3,)),
+}
+
+
+def searched(features: BrownianFeatures, seed: int = 0) -> tuple[float, float, float]:
+    """The largest movement, second moment movement and norm over corners and random rows."""
+    rng, width = np.random.default_rng(seed), features.directions.shape[1]
+    numeric = np.concatenate([rng.integers(0, 2, (300, width)), rng.random((100, width))]).astype(np.float64)
+    codes = np.zeros((400, len(features.categories)), np.int32)
+    for index, categories in enumerate(features.categories):
+        codes[:, index] = rng.integers(0, categories, 400)
+    values = features(rows_of(numeric, codes))
+    gram = values @ values.T
+    own = np.diagonal(gram)
+    moved = own[:, None] + own - 2 * gram
+    second = own[:, None] ** 2 + own**2 - 2 * gram**2
+    return math.sqrt(moved.max()), math.sqrt(second.max()), math.sqrt(own.max())
+
+
+@pytest.mark.parametrize("name", MAPS)
+def test_no_pair_of_rows_passes_the_bounds(name: str) -> None:
+    features = MAPS[name]
+    movement, second, norm = searched(features)
+    assert movement <= features.diameter + EVALUATION_ERROR
+    assert second <= features.second_moment_diameter + EVALUATION_ERROR
+    assert norm <= features.norm + EVALUATION_ERROR
+    assert features.norm <= 1
+
+
+@pytest.mark.parametrize("name", ["1 number", "1 number, 64 frequencies", "categories"])
+def test_bounds_a_tenth_too_small_are_caught(name: str) -> None:
+    movement, second, norm = searched(MAPS[name])
+    assert movement > 0.9 * MAPS[name].diameter
+    assert second > 0.9 * MAPS[name].second_moment_diameter
+    assert norm > 0.9 * MAPS[name].norm
+
+
+def test_several_numbers_have_the_distance_of_vectors_on_average() -> None:
+    """|x - x'| over the diagonal, from 3000 directions: a hundredth."""
+    x, other = np.random.default_rng(6).random((2, 20, 3))
+    features = BrownianFeatures(random_directions(3, 3000, np.random.default_rng(7)), 60)
+    squared = np.sum((features(rows_of(x)) - features(rows_of(other))) ** 2, axis=1)
+    np.testing.assert_allclose(squared, np.linalg.norm(x - other, axis=1) / math.sqrt(3), atol=0.015)
+
+
+def test_the_expansion_is_brownian_motions() -> None:
+    """Its sines are eigenfunctions of the covariance min(s, t)."""
+    for j, frequency in enumerate(frequencies(3), start=1):
+        for s in (0.2, 0.9):
+            image = integrate.quad(lambda t, s=s, w=frequency: min(s, t) * math.sin(w * t), 0, 1, points=[s])[
+                0
+            ]
+            assert image == pytest.approx(math.sin(frequency * s) / frequency**2), j
+
+
+def test_fewer_directions_than_columns_are_refused() -> None:
+    with pytest.raises(ValueError, match="at least as many"):
+        BrownianFeatures(random_directions(3, 2, np.random.default_rng(0)), 2)
+    assert projection_constant(3) == pytest.approx(2)

@@ -1,0 +1,322 @@
+"""The procedure: what it accepts, its estimates, intervals and level, what leaves, and what never does."""
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from two_sample_cases import MemoryTable, NoNoise, domain_of
+
+from tacit_protocol.domain.table import PooledTable
+from tacit_protocol.messages.release import Release
+from tacit_protocol.messages.study import Owner, Party, Study
+from tacit_protocol.privacy.accounting import fits
+from tacit_protocol.privacy.guarantee import Budget
+from tacit_protocol.privacy.noise import NoiseSource, OpenDPNoise
+from tacit_protocol.procedures.base import ReleaseError, StudyError, check_release
+from tacit_protocol.procedures.curated_distance_correlation import (
+    CuratedDistanceCorrelation,
+    CuratedDistanceCorrelationVerdict,
+)
+from tacit_protocol.statistics import curated_distance
+from tacit_protocol.statistics.distance_covariance import distance_correlation_sqr, distance_covariance_sqr
+
+Floats = np.typing.NDArray[np.float64]
+Integers = np.typing.NDArray[np.int64]
+
+PROCEDURE = CuratedDistanceCorrelation()
+ESTIMATES: dict[str, Any] = {"test": False}
+
+
+class SimulatedNoise:
+    """Rounded normal noise and discrete Laplace noise with a seed: repeatable, so for tests alone."""
+
+    def __init__(self, seed: int) -> None:
+        self._rng = np.random.default_rng(seed)
+
+    def gaussian(self, values: Integers, scale: float) -> Integers:
+        return values + np.rint(scale * self._rng.standard_normal(values.shape)).astype(np.int64)
+
+    def laplace(self, values: Integers, scale: float) -> Integers:
+        drawn = self._rng.geometric(-math.expm1(-1 / scale), (2, len(values)))
+        return values + drawn[0] - drawn[1]
+
+
+class Nothing(NoNoise):
+    """Adds nothing, to a decision's statistics either."""
+
+    def laplace(self, values: Integers, scale: float) -> Integers:
+        return values
+
+
+def study_of(
+    numeric: int = 2,
+    parameters: dict[str, Any] | None = None,
+    *,
+    categories: tuple[int, ...] = (),
+    owners: int = 1,
+    curated: bool = False,
+    level: float = 0.05,
+    epsilon: float = 1.0,
+    delta: float = 1e-5,
+    seed: int = 0,
+    units: int | None = None,
+) -> Study:
+    keys = [f"{i:064x}" for i in range(owners + 3)]
+    return Study(
+        title="test",
+        procedure=PROCEDURE.name,
+        parameters=parameters or {},
+        domain=domain_of(numeric, categories),
+        owners=tuple(
+            Owner(name=f"owner-{i}", key=keys[i], data_set="data", units=units) for i in range(owners)
+        ),
+        curator=Party(name="curator", key=keys[-3]) if curated else None,
+        tester=Party(name="tester", key=keys[-2]),
+        analyst=Party(name="analyst", key=keys[-1]),
+        budget=Budget.of(epsilon, delta),
+        level=level,
+        created_at=0,
+        deadline=1,
+        seed=f"{seed:032x}",
+    )
+
+
+def table_of(study: Study, values: Floats, unit: Any = None, codes: Any = None) -> MemoryTable:
+    codes = np.zeros((len(values), 0), np.int32) if codes is None else codes
+    return MemoryTable(study.domain, np.clip(values, 0, 1), codes, unit)
+
+
+def released(study: Study, table: MemoryTable, noise: NoiseSource) -> Release:
+    release = PROCEDURE.privatise(study, PROCEDURE.summarise(study, table), noise)
+    check_release(PROCEDURE, study, release)
+    return release
+
+
+def verdict_of(study: Study, table: MemoryTable, noise: NoiseSource) -> CuratedDistanceCorrelationVerdict:
+    return PROCEDURE.assemble(study, {study.senders[0].name: released(study, table, noise)})
+
+
+def dependent(kind: str, units: int, rng: np.random.Generator) -> Floats:
+    x = rng.random(units)
+    y = {
+        "independent": lambda: rng.random(units),
+        "linear": lambda: np.clip(x + 0.13 * rng.standard_normal(units), 0, 1),
+        "quadratic": lambda: (2 * x - 1) ** 2,
+    }[kind]()
+    return np.stack([x, y], axis=1)
+
+
+@pytest.mark.parametrize("kind", ["independent", "linear", "quadratic"])
+def test_without_noise_the_numbers_are_those_of_the_definition(kind: str) -> None:
+    values = dependent(kind, 3000, np.random.default_rng(1))
+    found = verdict_of(study_of(2, ESTIMATES), table_of(study_of(), values), Nothing())
+    assert found.statistic == pytest.approx(
+        math.sqrt(distance_covariance_sqr(values[:, 0], values[:, 1], "biased")), abs=3e-6
+    )
+    correlation = math.sqrt(distance_correlation_sqr(values[:, 0], values[:, 1]))
+    assert found.held_lower is not None
+    assert found.held_upper is not None
+    assert found.held_lower <= correlation <= found.held_upper
+
+
+def test_categories_groups_and_units_of_several_rows_go_through_all_pairs() -> None:
+    """A unit with the same row twice is that row."""
+    parameters = {"test": False, "groups": [["n0", "n1"], ["c0"]]}
+    study = study_of(2, parameters, categories=(3,), epsilon=20.0)
+    rng = np.random.default_rng(2)
+    values = rng.random((200, 2))
+    codes = (values[:, :1] > 0.5).astype(np.int32)
+    single = verdict_of(study, table_of(study, values, None, codes), Nothing())
+    assert single.distance_correlation is not None
+    assert single.distance_correlation > 0.5
+    twice = np.repeat(np.arange(200), 2)
+    again = table_of(study, values[twice], twice, codes[twice])
+    assert verdict_of(study, again, Nothing()).statistic == pytest.approx(single.statistic, abs=1e-6)
+
+
+def test_one_column_a_side_and_many_units_take_no_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(curated_distance, "PAIRED_UNITS_MAX", 100)
+    values = dependent("linear", 500, np.random.default_rng(3))
+    verdict_of(study_of(2, ESTIMATES), table_of(study_of(), values), Nothing())
+
+
+def test_estimates_are_unbiased_for_the_units_own_value() -> None:
+    """400 draws of noise at one table: within 6 standard errors, false alarm 2e-9."""
+    values = dependent("quadratic", 2000, np.random.default_rng(4))
+    study = study_of(2, ESTIMATES)
+    summary = PROCEDURE.summarise(study, table_of(study, values))
+    found = []
+    for seed in range(400):
+        release = PROCEDURE.privatise(study, summary, SimulatedNoise(seed))
+        found.append(PROCEDURE.assemble(study, {"owner-0": release}).distance_covariance_sqr)
+    truth = distance_covariance_sqr(values[:, 0], values[:, 1], "biased")
+    error = np.std(found) / math.sqrt(len(found))
+    assert abs(np.mean(found) - truth) < 6 * error
+    assert error < 0.1 * truth
+
+
+@pytest.mark.parametrize(("kind", "units"), [("independent", 200), ("quadratic", 200), ("linear", 50)])
+def test_the_bias_of_the_v_statistic_is_at_most_what_is_stated(kind: str, units: int) -> None:
+    """Against the unbiased estimate of the same data: 600 tables, six standard errors of the difference."""
+    rng = np.random.default_rng(5)
+    differences = []
+    for _ in range(600):
+        x, y = dependent(kind, units, rng).T
+        differences.append(distance_covariance_sqr(x, y, "biased") - distance_covariance_sqr(x, y))
+    bias, error = float(np.mean(differences)), float(np.std(differences)) / math.sqrt(600)
+    found = verdict_of(study_of(2, ESTIMATES), table_of(study_of(), np.stack([x, y], 1)), Nothing())
+    assert found.bias_max == pytest.approx(1 / units)
+    # Below by 2 D/n at most.
+    assert -2 * 0.25 / units - 6 * error < bias < found.bias_max + 6 * error
+    if kind == "independent":
+        assert bias > 0.05 * found.bias_max, "the bound would be a hundred times too large"
+
+
+POPULATIONS = {"independent": 0.0, "linear": None, "quadratic": None}
+
+
+@pytest.mark.parametrize("kind", POPULATIONS)
+def test_intervals_cover(kind: str) -> None:
+    """200 tables of 1500 units at level .2: fewer than 126 covers at .8 have probability below 1e-8.
+
+    The population's values come from 100 000 units, whose own error is a tenth of an interval's length.
+    """
+    rng = np.random.default_rng(6)
+    x, y = dependent(kind, 100_000, rng).T
+    squared, correlation = distance_covariance_sqr(x, y), math.sqrt(max(0.0, distance_correlation_sqr(x, y)))
+    if kind == "independent":
+        squared = correlation = 0.0
+    study = study_of(2, ESTIMATES, level=0.2, epsilon=2.0)
+    covered = np.zeros(3)
+    for seed in range(200):
+        values = dependent(kind, 1500, rng)
+        found = verdict_of(study, table_of(study, values), SimulatedNoise(seed))
+        held = math.sqrt(distance_correlation_sqr(values[:, 0], values[:, 1]))
+        assert found.lower is not None
+        assert found.upper is not None
+        assert found.held_lower is not None
+        assert found.held_upper is not None
+        covered += [
+            found.covariance_lower <= squared <= found.covariance_upper,
+            found.lower <= correlation <= found.upper,
+            found.held_lower - 1e-5 <= held <= found.held_upper + 1e-5,
+        ]
+    assert covered.min() >= 126
+
+
+@pytest.mark.parametrize("test", [True, False])
+def test_the_level_holds(test: bool) -> None:
+    """300 tables at level .2, exact with the test: more than 104 rejections have probability below 1e-8."""
+    rng = np.random.default_rng(7)
+    parameters = {"permutations": 99} if test else ESTIMATES
+    rejected = 0
+    for seed in range(300):
+        study = study_of(2, parameters, level=0.2, epsilon=4.0, seed=seed)
+        values = np.rint(rng.random((60, 2)) * (1 if seed % 2 else 1000)) / (1 if seed % 2 else 1000)
+        rejected += verdict_of(study, table_of(study, values), SimulatedNoise(seed)).reject
+    assert rejected <= 104
+    if test:
+        assert rejected >= 24, "an exact test rejects as often as it may; fewer have probability 1e-7"
+
+
+def test_dependence_is_found_with_and_without_the_test() -> None:
+    rng = np.random.default_rng(8)
+    strong, weak = dependent("linear", 3000, rng), dependent("quadratic", 3000, rng)
+    for seed in range(3):
+        assert verdict_of(study_of(2, ESTIMATES), table_of(study_of(), strong), SimulatedNoise(seed)).reject
+        assert verdict_of(study_of(epsilon=2.0), table_of(study_of(), weak), SimulatedNoise(seed)).reject
+
+
+def test_without_the_test_only_strong_dependence_is_seen() -> None:
+    weak = dependent("quadratic", 1000, np.random.default_rng(9)) * [1.0, 0.3]
+    table = table_of(study_of(), weak)
+    assert not verdict_of(study_of(2, ESTIMATES, epsilon=20.0), table, SimulatedNoise(0)).reject
+    assert verdict_of(study_of(epsilon=20.0), table, SimulatedNoise(0)).reject
+
+
+@pytest.mark.parametrize("parameters", [{}, ESTIMATES, {"test_share": 0.9}])
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 20.0])
+def test_both_parts_together_stay_within_the_budget(parameters: dict[str, Any], epsilon: float) -> None:
+    study = study_of(2, parameters, epsilon=epsilon)
+    cost = PROCEDURE.cost(study)
+    assert cost.budget == study.budget
+    assert fits(cost.events, study.budget)
+
+
+def test_a_curator_pools_its_owners() -> None:
+    study = study_of(owners=2, curated=True)
+    values = dependent("linear", 1200, np.random.default_rng(10))
+    parts = {"owner-0": table_of(study, values[:500]), "owner-1": table_of(study, values[500:])}
+    summary = PROCEDURE.summarise(study, PooledTable(study.domain, parts))
+    release = PROCEDURE.privatise(study, summary, OpenDPNoise())
+    check_release(PROCEDURE, study, release)
+    found = PROCEDURE.assemble(study, {"curator": release})
+    assert found.units == {"owner-0": 500, "owner-1": 700}
+    assert found.distance_correlation is not None
+    assert PROCEDURE.numbers_released(study) == 4
+
+
+def test_the_roots_do_not_depend_on_the_order_of_rows() -> None:
+    study = study_of(2, ESTIMATES)
+    values = dependent("linear", 300, np.random.default_rng(11))
+    shuffled = values[np.random.default_rng(12).permutation(300)]
+    one, other = (PROCEDURE.summarise(study, table_of(study, rows)) for rows in (values, shuffled))
+    assert one.roots == other.roots
+
+
+@pytest.mark.parametrize(
+    ("study", "message"),
+    [
+        (study_of(3), "share them out"),
+        (study_of(2, {"groups": [["n0"], ["n0"]]}), "one group only"),
+        (study_of(3, {"groups": [["n0"], ["n1"]]}), "all of them"),
+        (study_of(2, delta=0.0), "delta above 0"),
+        (study_of(2, level=0.001, parameters={"permutations": 99}), "more permutations"),
+        (study_of(owners=2), "in one place"),
+        (study_of(units=1), "at least two units"),
+        (study_of(3, {"groups": [["n0"], ["n1", "n2"]]}, units=2**15 + 1), "pairs of units"),
+        (study_of(units=2**15 + 1).model_copy(update={"unit_column": "person"}), "pairs of units"),
+        (study_of(2, {"wrong": 1}), "unknown parameter"),
+    ],
+)
+def test_studies_that_cannot_be_run_are_refused(study: Study, message: str) -> None:
+    with pytest.raises(StudyError, match=message):
+        PROCEDURE.check(study)
+
+
+def test_large_units_of_several_rows_are_refused_in_clear_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tacit_protocol.procedures.curated_distance_correlation.PAIRED_UNITS_MAX", 50)
+    values = dependent("linear", 120, np.random.default_rng(13))
+    with pytest.raises(StudyError, match="one row a unit"):
+        PROCEDURE.summarise(study_of(), table_of(study_of(), values, np.repeat(np.arange(60), 2)))
+
+
+def test_releases_that_are_not_the_studys_are_refused() -> None:
+    study = study_of()
+    release = released(study, table_of(study, dependent("linear", 100, np.random.default_rng(14))), Nothing())
+    for changed in (
+        {"decision": None},
+        {"vectors": {}},
+        {"units": 101},
+        {"units_by_owner": {"owner-0": 100}},
+        {"guarantee": PROCEDURE.cost(study_of(epsilon=2.0))},
+    ):
+        with pytest.raises(ReleaseError):
+            check_release(PROCEDURE, study, release.model_copy(update=changed))
+    without = study_of(2, ESTIMATES)
+    with pytest.raises(ReleaseError):
+        check_release(PROCEDURE, without, release)
+
+
+def test_hopeless_studies_are_called_so_before_anything_is_spent() -> None:
+    assert any("Hopeless" in word for word in PROCEDURE.warnings(study_of(epsilon=0.01), {"owner-0": 100}))
+    assert PROCEDURE.warnings(study_of(), {"owner-0": 5000}) == ()
+    assert PROCEDURE.warnings(study_of(), {}) == ()
+
+
+def test_a_constant_side_has_no_correlation() -> None:
+    values = dependent("linear", 400, np.random.default_rng(15)) * [1.0, 0.0]
+    found = verdict_of(study_of(2, ESTIMATES), table_of(study_of(), values), SimulatedNoise(1))
+    assert (found.distance_correlation, found.lower, found.held_lower) == (None, None, None)
+    assert any("no distance correlation" in warning for warning in found.warnings)

@@ -1,0 +1,363 @@
+"""The procedure: unbiased, exact in level, seeing what it should, and refusing what it must."""
+
+import json
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from two_sample_cases import MemoryTable, NoNoise, SeededNoise, domain_of
+
+from tacit_protocol.features.brownian import BrownianFeatures
+from tacit_protocol.features.sketch_release import BucketDesign, DesignError, SketchRelease
+from tacit_protocol.messages.release import Release
+from tacit_protocol.messages.study import Owner, Party, Study
+from tacit_protocol.privacy.gaussian_sums import release_sums
+from tacit_protocol.privacy.guarantee import Budget
+from tacit_protocol.privacy.noise import OpenDPNoise
+from tacit_protocol.privacy.vector import COORDINATES_MAX
+from tacit_protocol.procedures.base import ReleaseError, StudyError
+from tacit_protocol.procedures.distance_correlation import DistanceCorrelation, DistanceCorrelationVerdict
+from tacit_protocol.procedures.distance_correlation_findings import read_side
+from tacit_protocol.procedures.distance_correlation_plan import DESIGN_STREAM, plan_of, public_generator
+from tacit_protocol.procedures.registry import PROCEDURES
+from tacit_protocol.statistics.distance_covariance import distance_covariance_sqr
+from tacit_protocol.statistics.sketched_covariance import (
+    Permutations,
+    Side,
+    covariance_estimate,
+    nested_sizes,
+    permutation_test,
+)
+
+Floats = np.typing.NDArray[np.float64]
+
+PROCEDURE = DistanceCorrelation()
+
+
+def study_of(
+    x: int = 1,
+    y: int = 1,
+    parameters: dict[str, Any] | None = None,
+    *,
+    groups: int = 0,
+    epsilon: float = 1.0,
+    delta: float = 1e-5,
+    seed: int = 0,
+    units: tuple[int | None, int | None] = (None, None),
+) -> Study:
+    """The first owner holds x numbers, the second y numbers or a column of so many ``groups``."""
+    domain = domain_of(x + y, (groups,) if groups else ())
+    names = [column.name for column in domain.columns]
+    keys = [f"{i:064x}" for i in range(4)]
+    return Study(
+        title="test",
+        procedure="distance_correlation",
+        parameters=parameters or {},
+        domain=domain,
+        owners=(
+            Owner(name="a", key=keys[0], data_set="data", columns=tuple(names[:x]), units=units[0]),
+            Owner(name="b", key=keys[1], data_set="data", columns=tuple(names[x:]), units=units[1]),
+        ),
+        tester=Party(name="tester", key=keys[2]),
+        analyst=Party(name="analyst", key=keys[3]),
+        budget=Budget.of(epsilon, delta),
+        level=0.05,
+        created_at=0,
+        deadline=1,
+        seed=f"{seed:032x}",
+    )
+
+
+def table_of(study: Study, side: int, values: Any, unit: Any = None) -> MemoryTable:
+    domain = study.domain_of(study.owners[side])
+    if domain.categorical:
+        return MemoryTable(domain, np.zeros((len(values), 0)), np.asarray(values, np.int32)[:, None], unit)
+    rows = np.asarray(values, np.float64).reshape(len(values), -1)
+    return MemoryTable(domain, np.clip(rows, 0, 1), np.zeros((len(rows), 0), np.int32), unit)
+
+
+def releases_of(study: Study, x: Any, y: Any, noise: Any) -> dict[str, Release]:
+    found = {}
+    for side, values in enumerate((x, y)):
+        release = PROCEDURE.privatise(study, PROCEDURE.summarise(study, table_of(study, side, values)), noise)
+        PROCEDURE.check_release(study, release)
+        found[study.owners[side].name] = release
+    return found
+
+
+def verdict_of(study: Study, x: Any, y: Any, noise: Any) -> DistanceCorrelationVerdict:
+    return PROCEDURE.assemble(study, releases_of(study, x, y, noise))
+
+
+def dependent(units: int, seed: int, kind: str = "linear") -> tuple[Floats, Floats]:
+    rng = np.random.default_rng(seed)
+    x = rng.random(units)
+    error = 0.13 * rng.standard_normal(units)
+    return x, np.clip((x if kind == "linear" else (2 * x - 1) ** 2) + error, 0, 1)
+
+
+def test_a_verdict_on_dependent_columns() -> None:
+    """At n = 4000, epsilon 4: the statistic is dozens of standard deviations from its null."""
+    x, y = dependent(4000, 1)
+    verdict = verdict_of(study_of(epsilon=4.0), x, y, OpenDPNoise())
+    assert verdict.reject
+    assert verdict.pvalue == pytest.approx(0.001)
+    assert verdict.units == {"a": 4000, "b": 4000}
+    assert verdict.distance_correlation is not None
+    assert verdict.lower is not None
+    assert verdict.upper is not None
+    assert 0 <= verdict.lower <= verdict.distance_correlation <= verdict.upper <= 1
+    assert verdict.lower > 0.3
+
+
+def test_the_estimate_is_unbiased_noise_and_all() -> None:
+    """Each of the sides adds noise: 300 releases of 600 units at epsilon 4, six standard errors."""
+    truth = distance_covariance_sqr(*dependent(60_000, 99))
+    study = study_of(epsilon=4.0)
+    plan = plan_of(study)
+    design = plan.design(600)
+    found = []
+    for run in range(300):
+        noise, sides = SeededNoise(run), []
+        codes = design.assign(np.random.default_rng(run))
+        for side, values in enumerate(dependent(600, run)):
+            sums = plan.sketches[side].sum(table_of(study, side, values), design, codes)
+            parts = plan.sketches[side].parts(design, sums)
+            release = Release(
+                units=600, guarantee=plan.guarantee, vectors=release_sums(parts, plan.guarantee, noise)
+            )
+            sides.append(read_side(plan.sketches[side], design, release))
+        found.append(covariance_estimate(sides[0], sides[1]).value)
+    error = float(np.std(found)) / math.sqrt(len(found))
+    assert error < 0.003
+    assert abs(np.mean(found) - truth) < 6 * error + 4e-4
+
+
+def test_a_bias_correction_left_out_would_be_seen() -> None:
+    """Without taking away h = h', the estimate on independent columns is many standard errors too large."""
+    rng = np.random.default_rng(3)
+    values, planted = [], []
+    for _ in range(300):
+        a, b = rng.standard_normal((2, 40, 3))
+        side = Side(a, 1.0, np.zeros((3, 3)), 0.0, 1.0, 0.0, 40)
+        values.append(covariance_estimate(side, Side(b, 1.0, np.zeros((3, 3)), 0.0, 1.0, 0.0, 40)).value)
+        planted.append(4 * float(np.sum((a.T @ b / 40) ** 2)))
+    assert abs(np.mean(values)) < 6 * np.std(values) / math.sqrt(300)
+    assert np.mean(planted) > 20 * np.std(planted) / math.sqrt(300)
+
+
+@pytest.mark.parametrize("kind", ["heavy ties", "uniform"])
+def test_independence_is_rejected_at_most_at_the_level(kind: str) -> None:
+    """600 tables of 64 units, 19 permutations, level .05: more than 70 rejections have probability 1e-7."""
+    rng, rejected = np.random.default_rng(5), 0
+    study = study_of(parameters={"permutations": 99}, epsilon=4.0)
+    plan = plan_of(study)
+    design = plan.design(64)
+    for run in range(600):
+        sides = []
+        for sketch in plan.sketches:
+            values = rng.random(64) if kind == "uniform" else (rng.random(64) < 0.2).astype(float)
+            table = table_of(study, len(sides), values)
+            codes = design.assign(np.random.default_rng(run))
+            parts = sketch.parts(design, sketch.sum(table, design, codes))
+            vectors = release_sums(parts, plan.guarantee, SeededNoise(10_000 + 2 * run + len(sides)))
+            read = sketch.read(vectors, design)
+            sides.append(Side(read.buckets, read.bucket_noise, read.covariance, 0.0, 1.0, 0.0, 64))
+        test = permutation_test(sides[0], sides[1], Permutations(19, np.random.default_rng(run)))
+        rejected += test.pvalue <= 0.05
+    assert rejected <= 70
+    assert rejected >= 5, "the level is exact"
+
+
+def test_a_shift_of_the_features_changes_no_bucket() -> None:
+    """Buckets hold as many plus as minus signs: no private mean is needed."""
+    for units in (32, 33, 100, 1001):
+        design = BucketDesign.near(units, units / 7)
+        codes = design.assign(np.random.default_rng(units))
+        used = codes[codes >= 0]
+        assert len(codes) - len(used) < design.bucket_units
+        counts = np.bincount(used, minlength=2 * design.buckets)
+        assert set(counts) == {design.bucket_units // 2}
+
+
+def test_the_sketch_does_not_depend_on_how_rows_are_cut() -> None:
+    study = study_of(2, 1)
+    sketch: SketchRelease = plan_of(study).sketches[0]
+    values = np.random.default_rng(1).random((200, 2))
+    domain = study.domain_of(study.owners[0])
+    design = BucketDesign.near(200, 30)
+    codes = design.assign(np.random.default_rng(2))
+    empty = np.zeros((200, 0), np.int32)
+    whole, parts = (
+        sketch.sum(MemoryTable(domain, values, empty, cuts=cuts), design, codes)
+        for cuts in ((), (3, 50, 199))
+    )
+    assert np.array_equal(whole.sketch, parts.sketch)
+    assert np.array_equal(whole.moments.total, parts.moments.total)
+
+
+def test_without_noise_the_sketch_is_the_definition() -> None:
+    study = study_of(parameters={"n_features": 3})
+    x = np.random.default_rng(1).random(100)
+    plan = plan_of(study)
+    release = releases_of(study, x, x, NoNoise())["a"]
+    design = plan.design(100)
+    codes = design.assign(public_generator(study, DESIGN_STREAM))
+    features = BrownianFeatures(np.ones((1, 1)), 3)(table_of(study, 0, x).chunks().__next__())
+    expected = np.zeros((design.buckets, 3))
+    for row, code in zip(features, codes, strict=True):
+        if code >= 0:
+            expected[code >> 1] += row * (1 if code & 1 else -1)
+    found = release.vectors["sketch"].mean(1).reshape(design.buckets, 3)
+    np.testing.assert_allclose(found, expected, atol=1e-4)
+
+
+@pytest.mark.parametrize("method", ["pnc", "pnc-disjoint"])
+def test_projections_see_strong_dependence_where_the_noise_is_small(method: str) -> None:
+    """A copy at epsilon 50 (noise .1 of the range) and 1500 units: dozens of standard deviations."""
+    rows = np.random.default_rng(2).random((1500, 2))
+    study = study_of(2, 2, {"method": method, "n_projections": 3, "permutations": 199}, epsilon=50.0)
+    verdict = verdict_of(study, rows, rows, SeededNoise(1))
+    assert verdict.reject
+    assert verdict.attenuation is not None
+    assert 0 < verdict.attenuation < 1
+    assert verdict.lower is None
+    assert any("attenuation" in warning for warning in verdict.warnings)
+
+
+def test_groups_are_told_apart_by_numbers() -> None:
+    rng = np.random.default_rng(3)
+    group = rng.integers(0, 3, 3000)
+    values = np.clip(0.2 + 0.25 * group + 0.1 * rng.standard_normal(3000), 0, 1)
+    assert verdict_of(study_of(1, 0, groups=3, epsilon=4.0), values, group, SeededNoise(2)).reject
+
+
+def test_columns_that_do_not_vary_have_no_correlation() -> None:
+    verdict = verdict_of(study_of(), np.full(2000, 0.4), np.full(2000, 0.7), SeededNoise(3))
+    assert verdict.distance_correlation is None
+    assert verdict.lower is None
+    assert any("lost in its noise" in warning for warning in verdict.warnings)
+
+
+def test_units_of_several_rows_count_once() -> None:
+    study = study_of()
+    values = np.random.default_rng(4).random(64)
+    unit = np.repeat(np.arange(64), 1 + np.arange(64) % 3)
+    one = PROCEDURE.summarise(study, table_of(study, 0, values)).sums
+    many = PROCEDURE.summarise(study, table_of(study, 0, values[unit], unit)).sums
+    assert one.units == many.units == 64
+    assert np.array_equal(one.sketch, many.sketch)  # type: ignore[union-attr]
+
+
+def test_releases_fit_their_message() -> None:
+    for units in (40, 5000, 10**6, 10**8):
+        for x, groups in ((1, 0), (5, 0), (1, 20)):
+            study = study_of(x, 0 if groups else 1, groups=groups, epsilon=20.0, units=(units, units))
+            PROCEDURE.check(study)
+            assert PROCEDURE.numbers_released(study) <= COORDINATES_MAX
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"method": "secret"}, "parameter method"),
+        ({"mode": "curator"}, "parameter mode"),
+        ({"mode": "peer"}, "peer mode is for pnc"),
+        ({"mode": "peer", "method": "pnc"}, "parameter receiver"),
+        ({"receiver": "north"}, "belong to peer mode"),
+        ({"publish": True}, "belong to peer mode"),
+        ({"permutations": 98}, "parameter permutations"),
+        ({"n_features": 0}, "parameter n_features"),
+        ({"n_projections": 2}, "at least as many directions"),
+        ({"n_projections": 1000, "n_features": 64}, "too many numbers"),
+        ({"method": "pnc", "n_features": 2}, "no effect"),
+    ],
+)
+def test_wrong_parameters_are_refused(parameters: dict[str, Any], message: str) -> None:
+    with pytest.raises(StudyError, match=message) as refused:
+        PROCEDURE.check(study_of(3, 1, parameters))
+    assert "secret" not in str(refused.value)
+
+
+def test_studies_of_another_kind_are_refused() -> None:
+    good = study_of()
+    a, b = good.owners
+    shared = [b.model_copy(update={"columns": columns}) for columns in (None, a.columns)]
+    for owners, message in (
+        ((a,), "between two owners"),
+        ((a, shared[0]), "which columns"),
+        ((a, shared[1]), "its own columns"),
+    ):
+        with pytest.raises(StudyError, match=message):
+            PROCEDURE.check(good.model_copy(update={"owners": owners}))
+    with pytest.raises(StudyError, match="curator"):
+        PROCEDURE.check(good.model_copy(update={"curator": Party(name="c", key="f" * 64)}))
+    with pytest.raises(StudyError, match="delta above 0"):
+        PROCEDURE.check(study_of(delta=0.0))
+    with pytest.raises(StudyError, match="must agree"):
+        PROCEDURE.check(study_of(units=(40, 50)))
+    with pytest.raises(StudyError, match="at least 32"):
+        PROCEDURE.check(study_of(units=(31, 31)))
+    with pytest.raises(StudyError, match="use the sketch"):
+        PROCEDURE.check(study_of(parameters={"method": "pnc"}, units=(40_000, 40_000)))
+    with pytest.raises(StudyError, match="numeric columns alone"):
+        PROCEDURE.check(study_of(1, 0, {"method": "pnc"}, groups=3))
+
+
+def test_other_procedures_refuse_owners_with_columns_of_their_own() -> None:
+    for name in ("kernel_two_sample", "curated_two_sample", "joint_independence"):
+        with pytest.raises(StudyError, match="all columns"):
+            PROCEDURES[name].check(study_of().model_copy(update={"procedure": name}))
+
+
+def test_an_owners_columns_are_the_studys() -> None:
+    good = study_of(2, 1)
+    assert [c.name for c in good.domain_of(good.owners[0]).columns] == ["n0", "n1"]
+    assert good.domain_of(good.owners[0].model_copy(update={"columns": None})) == good.domain
+    content = good.model_dump(mode="json")
+    for wrong in (["n0", "n0"], ["n0", "secret"]):
+        content["owners"][0]["columns"] = wrong
+        with pytest.raises(ValueError, match="distinct columns of the study"):
+            Study.model_validate_json(json.dumps(content))
+
+
+def test_releases_of_another_shape_are_refused() -> None:
+    study = study_of(2, 1)
+    x = np.random.default_rng(0).random((100, 2))
+    right = releases_of(study, x, x[:, 0], SeededNoise(0))
+    swapped = {"a": right["b"], "b": right["a"]}
+    with pytest.raises(ReleaseError, match="shape"):
+        PROCEDURE.assemble(study, swapped)
+    other = releases_of(study, x[:90], x[:90, 0], SeededNoise(0))
+    with pytest.raises(ReleaseError, match="not aligned"):
+        PROCEDURE.assemble(study, {"a": right["a"], "b": other["b"]})
+    for wrong in (
+        right["a"].model_copy(update={"guarantee": PROCEDURE.cost(study_of(epsilon=2.0))}),
+        right["a"].model_copy(update={"units": 10}),
+        right["a"].model_copy(update={"vectors": {"sketch": right["a"].vectors["sketch"]}}),
+    ):
+        with pytest.raises(ReleaseError):
+            PROCEDURE.check_release(study, wrong)
+
+
+def test_hopeless_studies_are_named() -> None:
+    assert PROCEDURE.warnings(study_of(), {"a": 100, "b": 100})[0].startswith("Hopeless")
+    assert PROCEDURE.warnings(study_of(), {"a": 10, "b": 10})[0].startswith("Hopeless")
+    assert not PROCEDURE.warnings(study_of(), {"a": 20_000, "b": 20_000})
+    with pytest.raises(DesignError):
+        BucketDesign.near(2**28, 100)
+
+
+def test_the_whole_budget_is_spent_by_each_owner() -> None:
+    study = study_of(epsilon=0.7)
+    assert PROCEDURE.cost(study).budget == study.budget
+    parts = plan_of(study).layout(0, 1000)
+    isometric = {part.name.removesuffix("_diagonal").removesuffix("_off"): part.share for part in parts}
+    assert sum(isometric.values()) == pytest.approx(1)
+
+
+def test_blocks_of_axes_grow_to_all_of_them() -> None:
+    assert nested_sizes(1) == [1]
+    assert nested_sizes(4) == [1, 2, 3, 4]
+    assert nested_sizes(20) == [1, 2, 3, 4, 6, 8, 12, 16, 20]

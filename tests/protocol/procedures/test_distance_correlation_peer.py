@@ -1,0 +1,274 @@
+"""Peer mode: what the receiver finds, what may be published of it, and what a transcript of it shows."""
+
+import json
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+from fault_world import key_of, sealed
+from peer_world import PROCEDURE, RECEIVER, SENDER, GaussianNoise, peer_study
+from two_sample_cases import MemoryTable
+
+from tacit_protocol.messages.encoding import encode
+from tacit_protocol.messages.release import Release, ReleaseMessage
+from tacit_protocol.messages.sealed import Receipt, SealedPackage, SealedRelease, ciphertext_digest
+from tacit_protocol.messages.study import Study
+from tacit_protocol.messages.transcript import Transcript
+from tacit_protocol.messages.verdict import VerdictMessage
+from tacit_protocol.procedures.base import ReleaseError, StudyError
+from tacit_protocol.procedures.distance_correlation import DistanceCorrelationVerdict
+from tacit_protocol.procedures.distance_correlation_peer import OwnCovariance
+from tacit_protocol.procedures.relay import Combined, conclude, numbers_released_by, relay_of
+from tacit_protocol.signing.envelope import (
+    RECEIPT_TYPE,
+    RELEASE_TYPE,
+    SEALED_RELEASE_TYPE,
+    VERDICT_TYPE,
+    digest,
+    seal,
+)
+from tacit_protocol.statistics.distance_covariance import distance_covariance_sqr
+from tacit_protocol.statistics.exact_covariance import coarse, exact_covariance, influences
+from tacit_protocol.verification import VerificationError, verify_transcript
+
+Floats = np.typing.NDArray[np.float64]
+
+UNITS = 60
+
+
+def table(study: Study, side: int, values: Floats) -> MemoryTable:
+    domain = study.domain_of(study.owners[side])
+    return MemoryTable(domain, values.reshape(len(values), -1), np.zeros((len(values), 0), np.int32), None)
+
+
+def sent(study: Study, x: Floats, seed: int) -> Release:
+    return PROCEDURE.privatise(study, PROCEDURE.summarise(study, table(study, 0, x)), GaussianNoise(seed))
+
+
+def combined(study: Study, x: Floats, y: Floats, seed: int = 1) -> tuple[Release, Combined]:
+    release = sent(study, x, seed)
+    PROCEDURE.check_received(study, release)
+    return release, PROCEDURE.combine(study, release, table(study, 1, y))
+
+
+def finding(made: Combined) -> DistanceCorrelationVerdict:
+    assert isinstance(made.finding, DistanceCorrelationVerdict)
+    return made.finding
+
+
+def test_the_finding_is_of_noisy_projections_and_raw_ones() -> None:
+    study = peer_study()
+    x, y = np.random.default_rng(5).random((2, 500))
+    release, made = combined(study, x, y)
+    noisy = np.array(release.vectors["projections"].values) * 2.0**-21
+    expected = distance_covariance_sqr(noisy, y)
+    assert finding(made).distance_covariance_sqr == pytest.approx(expected, rel=1e-5)
+    assert finding(made).attenuation is not None
+    assert made.summary is None
+
+
+def test_the_receivers_own_noise_is_none() -> None:
+    """At the largest epsilon the correlation is that of the data, and the attenuation near 1."""
+    study = peer_study(budget=peer_study().budget.model_copy(update={"epsilon_micro": 100_000_000}))
+    x = np.random.default_rng(6).random(800)
+    _, made = combined(study, x, x)
+    found = finding(made)
+    assert found.reject
+    assert found.attenuation is not None
+    assert found.attenuation > 0.5
+    assert found.distance_correlation is not None
+    assert found.distance_correlation > 0.7
+
+
+def test_the_level_of_the_receivers_test_is_exact() -> None:
+    """400 studies of independent columns, level .1: more than 75 rejections have probability 2e-7."""
+    study = peer_study()
+    rng = np.random.default_rng(7)
+    rejected = sum(
+        finding(combined(study, rng.random(40), rng.random(40) ** 3, seed)[1]).pvalue <= 0.1
+        for seed in range(400)
+    )
+    assert 10 < rejected <= 75
+
+
+def test_a_constant_column_at_the_receiver_is_no_fault() -> None:
+    """Whether it can be computed must not depend on data: the answer would tell."""
+    study = peer_study(publish=True)
+    _, made = combined(study, np.random.default_rng(8).random(UNITS), np.full(UNITS, 0.3))
+    assert finding(made).pvalue == 1.0
+    assert isinstance(made.summary, OwnCovariance)
+    assert made.summary.value == 0
+
+
+def test_other_or_too_few_units_are_refused() -> None:
+    study = peer_study()
+    release = sent(study, np.linspace(0, 1, UNITS), 1)
+    with pytest.raises(StudyError, match="different numbers of units"):
+        PROCEDURE.combine(study, release, table(study, 1, np.linspace(0, 1, UNITS - 1)))
+    few = sent(study, np.linspace(0, 1, 3), 1)
+    with pytest.raises(StudyError, match="4 units or more"):
+        PROCEDURE.combine(study, few, table(study, 1, np.linspace(0, 1, 3)))
+
+
+def test_what_is_published_covers_the_exact_value() -> None:
+    study = peer_study(publish=True)
+    x = np.random.default_rng(9).random(UNITS)
+    _, made = combined(study, x, x)
+    inside = 0
+    for seed in range(200):
+        release = PROCEDURE.privatise(study, made.summary, GaussianNoise(100 + seed))
+        PROCEDURE.check_release(study, release)
+        verdict = conclude(PROCEDURE, study, {RECEIVER: release}, {SENDER: UNITS, RECEIVER: UNITS})
+        low, high = (verdict.model_dump()[name] for name in ("covariance_lower", "covariance_upper"))
+        inside += low <= float(made.summary.value) <= high
+    # Level .05 of 200: fewer than 170 have probability below 1e-7.
+    assert 170 <= inside < 200
+
+
+def test_the_tester_takes_no_other_release_in_peer_mode() -> None:
+    study = peer_study(publish=True)
+    x = np.linspace(0, 1, UNITS)
+    release, made = combined(study, x, x)
+    with pytest.raises(ReleaseError, match="one covariance"):
+        PROCEDURE.check_release(study, release)
+    published = PROCEDURE.privatise(study, made.summary, GaussianNoise(1))
+    with pytest.raises(ReleaseError):
+        PROCEDURE.check_received(study, published)
+    cheaper = published.guarantee.model_copy(update={"events": published.guarantee.events[:1]})
+    with pytest.raises(ReleaseError, match="another guarantee"):
+        PROCEDURE.check_release(study, published.model_copy(update={"guarantee": cheaper}))
+
+
+def test_who_spends_and_how_many_numbers_leave() -> None:
+    for publish in (False, True):
+        study = peer_study(publish)
+        relay = relay_of(PROCEDURE, study)
+        assert relay is not None
+        assert (relay.sender.name, relay.receiver.name) == (SENDER, RECEIVER)
+        assert (relay.spends(SENDER), relay.spends(RECEIVER)) == (True, publish)
+        assert numbers_released_by(PROCEDURE, study, RECEIVER) == int(publish)
+        assert numbers_released_by(PROCEDURE, study, SENDER) > 1
+    ordinary = peer_study().model_copy(update={"parameters": {"method": "pnc"}})
+    assert relay_of(PROCEDURE, ordinary) is None
+
+
+def test_exact_covariance_is_the_estimate_and_refuses_what_overflows() -> None:
+    rng = np.random.default_rng(10)
+    p, y = rng.integers(-(2**20), 2**20, (2, 50))
+    assert float(exact_covariance(p, y)) == pytest.approx(distance_covariance_sqr(p, y), rel=1e-9)
+    assert exact_covariance(p, y) == exact_covariance(p + 7, -y)
+    assert exact_covariance(2 * p, y) == 2 * exact_covariance(p, y)
+    assert exact_covariance(p, np.zeros(50, dtype=np.int64)) == Fraction(0)
+    for wrong in ((p, y[:-1]), (p[:3], y[:3]), (p << 25, y << 20)):
+        with pytest.raises(ValueError, match=r"units|span"):
+            exact_covariance(*wrong)
+    with pytest.raises(ValueError, match="4 units"):
+        influences(p[:3])
+
+
+def test_coarse_values_keep_their_order_and_span() -> None:
+    values = np.array([-(2**40), 5, 2**40, 2**39])
+    steps, shift = coarse(values)
+    assert steps.min() == 0
+    assert steps.max() <= 2**16
+    assert np.abs((steps << shift) - (values - values.min())).max() <= 1 << (shift - 1)
+    assert coarse(np.array([3, 5, 4]))[1] == 0
+
+
+def parts(publish: bool) -> dict[str, Any]:
+    """Return the parts of a transcript: the study's envelope, both answers and the verdict's fields."""
+    study = peer_study(publish)
+    name, envelope = sealed(study)
+    x = np.linspace(0, 1, UNITS)
+    _, made = combined(study, x, x)
+    ciphertext = bytes(100)
+    statement = encode(
+        SealedRelease(
+            study=name,
+            party=SENDER,
+            receiver=RECEIVER,
+            units=UNITS,
+            ciphertext_digest=ciphertext_digest(ciphertext),
+            ciphertext_bytes=len(ciphertext),
+        )
+    )
+    if publish:
+        release = PROCEDURE.privatise(study, made.summary, GaussianNoise(1))
+        kind, releases = RELEASE_TYPE, {RECEIVER: release}
+        answer = encode(ReleaseMessage(study=name, party=RECEIVER, release=release))
+    else:
+        kind, releases = RECEIPT_TYPE, {}
+        answer = encode(Receipt(study=name, party=RECEIVER, units=UNITS, received=digest(statement)))
+    result = conclude(PROCEDURE, study, releases, {SENDER: UNITS, RECEIVER: UNITS})
+    return {
+        "name": name,
+        "study": envelope,
+        "statement": statement,
+        "answer": answer,
+        "kind": kind,
+        "result": json.loads(encode(result)),
+    }
+
+
+def transcript(given: dict[str, Any], **changes: Any) -> bytes:
+    found = {**given, **changes}
+    verdict = VerdictMessage(
+        study=found["name"],
+        outcome="completed",
+        releases={SENDER: digest(found["statement"]), RECEIVER: digest(found["answer"])},
+        result=found["result"],
+        software="tests",
+    )
+    envelopes = {
+        SENDER: seal(found["statement"], SEALED_RELEASE_TYPE, key_of(SENDER)),
+        RECEIVER: seal(found["answer"], found["kind"], key_of(RECEIVER)),
+    }
+    return encode(
+        Transcript(
+            study=found["study"].decode(),
+            releases={name: envelope.decode() for name, envelope in envelopes.items()},
+            verdict=seal(encode(verdict), VERDICT_TYPE, key_of("tester")).decode(),
+        )
+    )
+
+
+@pytest.mark.parametrize("publish", [False, True])
+def test_a_transcript_verifies_without_the_ciphertext(publish: bool) -> None:
+    verified = verify_transcript(transcript(parts(publish)), key_of("tester").public_hex)
+    assert verified.verdict.outcome == "completed"
+    assert set(verified.releases) == ({RECEIVER} if publish else set())
+
+
+@pytest.mark.parametrize(
+    ("change", "step"),
+    [
+        ({"received": "0" * 64}, "release"),
+        ({"study": "0" * 64}, "release"),
+        ({"units": UNITS + 1}, "result"),
+    ],
+)
+def test_a_receipt_for_something_else_does_not_verify(change: dict[str, Any], step: str) -> None:
+    given = parts(publish=False)
+    answer = json.dumps(json.loads(given["answer"]) | change, sort_keys=True, separators=(",", ":")).encode()
+    with pytest.raises(VerificationError) as failed:
+        verify_transcript(transcript(given, answer=answer))
+    assert failed.value.step == step
+
+
+def test_a_changed_result_or_a_statement_to_somebody_else_does_not_verify() -> None:
+    given = parts(publish=True)
+    wrong = given["result"] | {"distance_covariance_sqr": 0.5}
+    with pytest.raises(VerificationError, match="another value"):
+        verify_transcript(transcript(given, result=wrong))
+    elsewhere = json.loads(given["statement"]) | {"receiver": "west"}
+    statement = json.dumps(elsewhere, sort_keys=True, separators=(",", ":")).encode()
+    with pytest.raises(VerificationError, match="another owner"):
+        verify_transcript(transcript(given, statement=statement))
+
+
+def test_a_package_has_one_spelling() -> None:
+    package = SealedPackage.of(b"{}", b"ab")
+    assert package.sealed == b"ab"
+    with pytest.raises(ValueError, match="base64"):
+        _ = package.model_copy(update={"ciphertext": "YWJ="}).sealed

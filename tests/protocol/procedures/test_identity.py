@@ -1,0 +1,308 @@
+"""Identity as a procedure: what is refused, what a release must look like, and that verdicts are right."""
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tacit_protocol.domain.columns import CategoricalColumn, Domain, NumericColumn
+from tacit_protocol.domain.table import EncodedChunk
+from tacit_protocol.messages.release import Release
+from tacit_protocol.messages.study import Owner, Party, Study
+from tacit_protocol.privacy.accounting import compose_epsilon_micro, epsilon_spent
+from tacit_protocol.privacy.events import ApproximateEvent, GaussianEvent, LaplaceEvent
+from tacit_protocol.privacy.guarantee import Budget
+from tacit_protocol.privacy.noise import OpenDPNoise
+from tacit_protocol.procedures.base import ReleaseError, StudyError, check_release
+from tacit_protocol.procedures.identity import Identity, IdentitySummary
+from tacit_protocol.procedures.noisy_counts import NoisyCounts
+
+KEYS = [f"{i:064x}" for i in range(3)]
+COLUMN = CategoricalColumn(name="c", levels=("a", "b", "c", "d"))
+UNIFORM = [0.25] * 4
+IDENTITY = Identity()
+EVERY: dict[str, dict[str, Any]] = {
+    "mcgof": {},
+    "mcgof published": {"weights": "published"},
+    "mcgof gaussian": {"noise": "gaussian"},
+    "zcdp-gof": {},
+    "zcdp-gof rho": {"rho": 0.02},
+    "privit-laplace": {},
+    "privit-laplace filter": {"clipping": "filter"},
+    "repetition": {},
+    "privit": {"distance": 0.9},
+}
+
+
+class Codes:
+    """A table of one row a unit, or of several."""
+
+    def __init__(
+        self, codes: np.ndarray, unit: np.ndarray | None = None, domain: Domain | None = None
+    ) -> None:
+        self.domain = domain or Domain(columns=(COLUMN,))
+        self.units = len(codes) if unit is None else int(unit.max()) + 1
+        shape = codes[:, None] if codes.ndim == 1 else codes
+        numeric = np.zeros((len(codes), 0))
+        self._chunk = EncodedChunk(numeric, shape.astype(np.int32), unit, self.units)
+
+    def chunks(self) -> Any:
+        yield self._chunk
+
+
+def study(method: str = "mcgof", probabilities: Any = None, **changes: Any) -> Study:
+    parameters = {"method": method, "probabilities": probabilities or UNIFORM}
+    parameters |= changes.pop("parameters", {})
+    fields: dict[str, Any] = {
+        "title": "t",
+        "procedure": "identity",
+        "parameters": parameters,
+        "domain": Domain(columns=(COLUMN,)),
+        "owners": (Owner(name="owner", key=KEYS[0], data_set="data"),),
+        "tester": Party(name="tester", key=KEYS[1]),
+        "analyst": Party(name="analyst", key=KEYS[2]),
+        "budget": Budget.of(2.0, 1e-6),
+        "level": 0.05,
+        "created_at": 0,
+        "deadline": 1,
+        "seed": "00" * 16,
+    }
+    return Study(**(fields | changes))
+
+
+def run(asked: Study, table: Codes) -> tuple[Release, Any]:
+    IDENTITY.check(asked)
+    release = IDENTITY.privatise(asked, IDENTITY.summarise(asked, table), OpenDPNoise())
+    check_release(IDENTITY, asked, release)
+    return release, IDENTITY.assemble(asked, {"owner": release})
+
+
+def of(name: str, **changes: Any) -> Study:
+    return study(name.partition(" ")[0], parameters=EVERY[name], **changes)
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_every_method_sees_a_distribution_that_is_another(name: str) -> None:
+    """One cell holds all of 20 000 units: decisions reject but for their blind coins, which are counted."""
+    table = Codes(np.zeros(20_000, dtype=np.int64))
+    release, verdict = run(of(name), table)
+    assert verdict.units == {"owner": 20_000}
+    if name in ("privit", "repetition"):
+        # A blind coin would accept with probability .025 to .05 each time: 12 of 12 do below 1e-15.
+        again = [run(of(name), table)[1].reject for _ in range(12)]
+        assert any(again)
+        assert set(release.vectors) == set()
+        assert "statistic" not in verdict.model_dump()
+        assert "pvalue" not in verdict.model_dump()
+    else:
+        assert verdict.reject
+        assert 0 < verdict.pvalue <= 0.001
+        assert release.decision is None
+
+
+@pytest.mark.parametrize("name", [name for name in EVERY if name not in ("privit", "repetition")])
+def test_counts_just_as_expected_are_not_rejected(name: str) -> None:
+    """The statistic is that of noise alone, below its median's 50-fold with probability above 1 - 1e-6."""
+    _, verdict = run(of(name, level=0.001, budget=Budget.of(20.0, 1e-6)), Codes(np.arange(20_000) % 4))
+    assert not verdict.reject
+    assert verdict.cells == 6
+
+
+def test_what_each_method_spends() -> None:
+    events = {name: IDENTITY.cost(of(name)).events for name in EVERY}
+    for name in ("mcgof", "mcgof published", "privit-laplace"):
+        assert [type(event) for event in events[name]] == [LaplaceEvent]
+        assert epsilon_spent(events[name], 0.0) == pytest.approx(2.0)
+    assert [type(event) for event in events["privit-laplace filter"]] == [LaplaceEvent] * 2
+    assert epsilon_spent(events["privit-laplace filter"], 0.0) <= 2.0
+    for name in ("privit", "repetition"):
+        assert events[name] == (ApproximateEvent(epsilon=2.0, delta=0.0),)
+        assert compose_epsilon_micro(events[name], 0) == 2_000_000
+    for name in ("zcdp-gof", "mcgof gaussian"):
+        assert isinstance(events[name][0], GaussianEvent)
+        assert compose_epsilon_micro(events[name], 10**6) <= 2_000_000
+    gaussian = events["zcdp-gof rho"][0]
+    assert isinstance(gaussian, GaussianEvent)
+    assert gaussian.noise_multiplier == pytest.approx(1 / math.sqrt(2 * 0.02))
+
+
+def test_many_releases_of_rho_compose_to_no_more_than_zcdp_says() -> None:
+    """The ledger composes Gaussian events exactly; rho adds up, and its conversion bounds what is charged."""
+    events = IDENTITY.cost(of("zcdp-gof rho")).events
+    for number in (1, 5, 40):
+        rho = 0.02 * number
+        bound = rho + 2 * math.sqrt(rho * math.log(1 / 1e-5))
+        assert epsilon_spent(events * number, 1e-5) <= bound
+        assert epsilon_spent(events * number, 1e-5) > bound / 3
+
+
+def test_zcdp_counts_carry_a_variance_of_one_over_rho() -> None:
+    release, verdict = run(of("zcdp-gof rho"), Codes(np.arange(400) % 4))
+    assert release.vectors["counts"].scale ** 2 == pytest.approx(1 / 0.02)
+    assert verdict.rho == pytest.approx(0.02)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"probabilities": [0.5, 0.5]}, "give 4"),
+        ({"probabilities": [0.3] * 4}, "add up to 1"),
+        ({"parameters": {"rho": 0.1}}, "Gaussian counts alone"),
+        ({"method": "zcdp-gof", "parameters": {"noise": "laplace"}}, "Gaussian noise"),
+        ({"method": "zcdp-gof", "parameters": {"weights": "published"}}, "weights of its own"),
+        ({"method": "zcdp-gof", "parameters": {"rho": 5.0}}, "rho costs more"),
+        ({"method": "zcdp-gof", "budget": Budget.of(1.0, 0.0)}, "delta above 0"),
+        ({"method": "privit", "parameters": {"noise": "laplace"}}, "mcgof and zcdp-gof alone"),
+        ({"method": "privit", "parameters": {"blocks": 4}}, "odd number"),
+        ({"method": "privit", "unit_column": "person"}, "draws rows"),
+        ({"level": 0.0005}, "more replicates"),
+        ({"domain": Domain(columns=(NumericColumn(name="x", lower=0, upper=1),))}, "cuts"),
+        (
+            {
+                "owners": (
+                    Owner(name="a", key=KEYS[0], data_set="d"),
+                    Owner(name="b", key="f" * 64, data_set="d"),
+                )
+            },
+            "one owner",
+        ),
+        ({"curator": Party(name="curator", key="e" * 64)}, "its own agent"),
+    ],
+)
+def test_studies_that_cannot_be_run_are_refused_with_a_reason(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(StudyError, match=message):
+        IDENTITY.check(study(**changes))
+
+
+def test_privit_refuses_units_with_which_it_would_not_be_private() -> None:
+    few = study("privit", owners=(Owner(name="owner", key=KEYS[0], data_set="data", units=300),))
+    with pytest.raises(StudyError, match="would not be private"):
+        IDENTITY.check(few)
+    unplanned = study("privit")
+    IDENTITY.check(unplanned)
+    with pytest.raises(StudyError, match="would not be private"):
+        IDENTITY.summarise(unplanned, Codes(np.arange(300) % 4))
+    assert "Hopeless" in IDENTITY.warnings(unplanned, {"owner": 300})[0]
+
+
+def test_probabilities_may_name_other_and_missing_values() -> None:
+    asked = study(probabilities=[0.2] * 4 + [0.15, 0.05])
+    counts = [4000] * 4 + [3000, 1000]
+    _, verdict = run(asked, Codes(np.repeat(np.arange(6), counts)))
+    assert not verdict.reject
+
+
+def test_an_impossible_category_that_is_occupied_is_seen() -> None:
+    codes = np.repeat(np.arange(6), [2400, 2400, 2400, 2400, 400, 0])
+    for name in ("mcgof", "mcgof published", "zcdp-gof", "privit-laplace"):
+        assert run(of(name), Codes(codes))[1].reject, name
+
+
+def test_a_cross_of_columns_is_tested_cell_by_cell() -> None:
+    two = Domain(
+        columns=(
+            CategoricalColumn(name="x", levels=("a", "b")),
+            CategoricalColumn(name="y", levels=("u", "v")),
+        )
+    )
+    asked = study("mcgof", domain=two)
+    rng = np.random.default_rng(3)
+    x = rng.integers(0, 2, 8000)
+    independent = Codes(np.column_stack([np.arange(8000) % 2, np.arange(8000) // 2 % 2]), domain=two)
+    same = Codes(np.column_stack([x, x]), domain=two)
+    assert run(asked, independent)[1].cells == 16
+    assert not run(asked.model_copy(update={"level": 0.001}), independent)[1].reject
+    assert run(asked, same)[1].reject
+
+
+def test_units_of_several_rows_are_averaged() -> None:
+    unit = np.repeat(np.arange(5000), 4)
+    codes = np.tile(np.arange(4), 5000)
+    asked = study("mcgof", unit_column="person", level=0.001)
+    summary = IDENTITY.summarise(asked, Codes(codes, unit))
+    assert summary.counts.counts.tolist() == [1250.0] * 4 + [0.0, 0.0]
+    assert not run(asked, Codes(codes, unit))[1].reject
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_releases_of_another_shape_or_noise_are_refused(name: str) -> None:
+    asked, table = of(name), Codes(np.arange(20_000) % 4)
+    release, _ = run(asked, table)
+    for other in EVERY:
+        if (
+            IDENTITY.cost(of(other)) == IDENTITY.cost(asked)
+            and other.partition(" ")[0] == name.partition(" ")[0]
+        ):
+            continue
+        same_counts = {name, other} <= {"mcgof", "mcgof published"} or {name, other} == {
+            "mcgof gaussian",
+            "zcdp-gof",
+        }
+        decides = {name, other} == {"privit", "repetition"}
+        if not same_counts and not decides:
+            with pytest.raises(ReleaseError):
+                IDENTITY.check_release(of(other), release)
+    if release.decision is None:
+        told = release.model_copy(update={"decision": True})
+    else:
+        told = release.model_copy(update={"decision": None})
+    with pytest.raises(ReleaseError):
+        IDENTITY.check_release(asked, told)
+    wider = release.model_copy(update={"guarantee": IDENTITY.cost(of(name, budget=Budget.of(1.0, 1e-6)))})
+    with pytest.raises(ReleaseError):
+        IDENTITY.check_release(asked, wider)
+    for vector in release.vectors:
+        narrow = release.vectors[vector].model_copy(update={"scale": release.vectors[vector].scale * 0.9})
+        changed = release.model_copy(update={"vectors": release.vectors | {vector: narrow}})
+        with pytest.raises(ReleaseError):
+            IDENTITY.check_release(asked, changed)
+
+
+def test_noisy_counts_of_an_earlier_study_are_read_again() -> None:
+    """Of other noise than the study's own, and of cells that are sums of the earlier ones."""
+    two = Domain(columns=(COLUMN, CategoricalColumn(name="y", levels=("u", "v"))))
+    codes = np.column_stack([np.zeros(6000, dtype=np.int64), np.arange(6000) % 2])
+    counting = NoisyCounts()
+    for noise, method in (("laplace", "mcgof"), ("gaussian", "zcdp-gof"), ("gaussian", "mcgof")):
+        source = study(domain=two, budget=Budget.of(0.7, 1e-6)).model_copy(
+            update={"procedure": "noisy_counts", "parameters": {"noise": noise}}
+        )
+        earlier = counting.privatise(
+            source, counting.summarise(source, Codes(codes, domain=two)), OpenDPNoise()
+        )
+        owner = Owner(name="owner", key=KEYS[0], data_set="data", reuses="a" * 64)
+        asked = study(method, owners=(owner,))
+        read = IDENTITY.reread(asked, owner, source, earlier)
+        IDENTITY.check_reread(asked, read)
+        with pytest.raises(ReleaseError):
+            IDENTITY.check_release(asked, read)  # what an owner sends has the study's own noise and cells
+        verdict = IDENTITY.assemble(asked, {"owner": read})
+        assert verdict.reject
+        assert any("read again" in warning for warning in verdict.warnings)
+    with pytest.raises(StudyError, match="use mcgof"):
+        IDENTITY.reread(study("privit-laplace"), owner, source, earlier)
+    laplace = source.model_copy(update={"parameters": {"noise": "laplace"}})
+    counts = counting.privatise(laplace, counting.summarise(laplace, Codes(codes, domain=two)), OpenDPNoise())
+    with pytest.raises(StudyError, match="Gaussian counts"):
+        IDENTITY.reread(study("zcdp-gof"), owner, laplace, counts)
+
+
+def test_a_verdict_is_the_same_for_everyone() -> None:
+    for name in EVERY:
+        asked = of(name)
+        release, verdict = run(asked, Codes(np.arange(20_000) % 4))
+        assert IDENTITY.assemble(asked, {"owner": release}) == verdict
+
+
+def test_the_summary_does_not_show_counts() -> None:
+    summary = IDENTITY.summarise(study(), Codes(np.arange(4444) % 4))
+    assert isinstance(summary, IdentitySummary)
+    assert "1111" not in repr(summary)
+
+
+def test_hopeless_studies_are_told_before_anything_is_spent() -> None:
+    for name in ("mcgof", "zcdp-gof", "privit-laplace"):
+        tiny = of(name, budget=Budget.of(0.01, 1e-9))
+        assert "Hopeless" in IDENTITY.warnings(tiny, {"owner": 20})[0]
+        assert IDENTITY.warnings(of(name), {"owner": 10_000}) == ()

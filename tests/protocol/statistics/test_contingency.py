@@ -1,0 +1,122 @@
+"""Independence in noisy tables: residuals, level, margins with their noise, and Cramér's V."""
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from scipy.special import bdtrc
+
+from tacit_protocol.statistics.contingency import (
+    compare_columns,
+    independence_test,
+    margin_table,
+    residuals,
+)
+from tacit_protocol.statistics.cramers_v import cramers_v
+from tacit_protocol.statistics.noisy_tables import CellNoise, NoisyTable
+
+Floats = npt.NDArray[np.float64]
+
+ROWS = np.arange(1, 9) ** -1.5 / np.sum(np.arange(1, 9) ** -1.5)
+COLUMNS = np.array([0.5, 0.3, 0.15, 0.05])
+
+
+def draw(probabilities: Floats, units: int, noise: CellNoise, rng: np.random.Generator) -> NoisyTable:
+    counts = rng.multinomial(units, probabilities) + noise.draw(rng, probabilities.shape)
+    return NoisyTable(counts, units, (noise,))
+
+
+@pytest.mark.parametrize("shape", [(8, 4), (2, 3, 4)])
+def test_explained_residuals_are_what_simulation_finds(shape: tuple[int, ...]) -> None:
+    """To first order: with many units, and noise that moves margins little."""
+    rng = np.random.default_rng(1)
+    margins = [rng.dirichlet(np.full(size, 5.0)) for size in shape]
+    probabilities = margins[0]
+    for margin in margins[1:]:
+        probabilities = np.multiply.outer(probabilities, margin)
+    noise, units = CellNoise("gaussian", 40.0), 50_000
+    found, explained = [], []
+    for _ in range(4000):
+        table = draw(probabilities.ravel(), units, noise, rng)
+        one = residuals(table.counts / units, shape, units, noise.variance / units**2)
+        found.append(one.squared)
+        explained.append(one.explained)
+    # Each cell's mean square has a relative standard error of .022; seven of them.
+    assert np.mean(found, axis=0) == pytest.approx(np.mean(explained, axis=0), rel=0.16)
+
+
+def rejections(probabilities: Floats, shape: tuple[int, ...], units: int, epsilon: float, runs: int) -> int:
+    rejected = 0
+    for run in range(runs):
+        table = draw(probabilities, units, CellNoise("laplace", 2 / epsilon), np.random.default_rng([7, run]))
+        rejected += independence_test(table, shape, 99, np.random.SeedSequence([8, run])).pvalue <= 0.05
+    return rejected
+
+
+@pytest.mark.parametrize(
+    ("units", "epsilon"), [(60, 20.0), (60, 3.0), (500, 0.5), (500, 20.0), (20_000, 1.0)]
+)
+def test_the_level_is_kept_with_expected_counts_below_one(units: int, epsilon: float) -> None:
+    """At a level of exactly .05 so many rejections have probability below 1e-7, five times over."""
+    found = rejections(np.outer(ROWS, COLUMNS).ravel(), (8, 4), units, epsilon, 80)
+    assert bdtrc(found - 1, 80, 0.05) > 1e-7
+
+
+def test_a_null_without_noise_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        NoisyTable, "draw_noise", lambda self, _, replicates: np.zeros((replicates, len(self.counts)))
+    )
+    found = rejections(np.outer(ROWS, COLUMNS).ravel(), (8, 4), 500, 0.5, 80)
+    assert bdtrc(found - 1, 80, 0.05) < 1e-7
+
+
+def dependent(strength: float) -> Floats:
+    joint = (1 - strength) * np.outer(COLUMNS, COLUMNS) + strength * np.diag(COLUMNS)
+    return np.asarray(joint.ravel())
+
+
+def test_dependence_is_found_in_its_cell() -> None:
+    table = draw(dependent(0.3), 5000, CellNoise("laplace", 2.0), np.random.default_rng(3))
+    test = independence_test(table, (4, 4), 999, np.random.SeedSequence(1))
+    assert test.pvalue == 1 / 1000
+    assert test.cells[0] == 1 / 1000
+
+
+def test_margins_add_cells_and_noise_up() -> None:
+    shape = (2, 3, 4)
+    table = NoisyTable(np.arange(24.0), 100, (CellNoise("laplace", 1.0),))
+    margin, kept = margin_table(table, shape, (0, 2))
+    assert kept == (2, 4)
+    assert margin.counts.tolist() == np.arange(24.0).reshape(shape).sum(axis=1).ravel().tolist()
+    assert margin.noises == (CellNoise("laplace", 1.0, 3),)
+
+
+def test_pairs_of_columns_are_told_apart() -> None:
+    joint = np.multiply.outer(dependent(0.5).reshape(4, 4), np.array([0.6, 0.4]))
+    table = draw(joint.ravel(), 20_000, CellNoise("laplace", 2.0), np.random.default_rng(3))
+    pairs = {
+        (p.first, p.second): p.pvalue
+        for p in compare_columns(table, (4, 4, 2), 999, np.random.SeedSequence(1))
+    }
+    assert pairs[0, 1] == pytest.approx(3 / 1000)
+    assert min(pairs[0, 2], pairs[1, 2]) > pairs[0, 1]
+
+
+@pytest.mark.parametrize("strength", [0.0, 0.1, 0.5])
+def test_intervals_of_cramers_v_hold_it(strength: float) -> None:
+    """V of this table is the strength itself. At a coverage of .95 so many misses have probability 1e-7."""
+    runs, missed = 25, 0
+    for run in range(runs):
+        table = draw(dependent(strength), 3000, CellNoise("laplace", 4.0), np.random.default_rng([2, run]))
+        found = cramers_v(table, (4, 4), 4, 0.05, np.random.SeedSequence([3, run]))
+        assert 0 <= found.lower <= found.value <= found.upper <= 1
+        missed += not found.lower <= strength <= found.upper
+    assert bdtrc(missed - 1, runs, 0.05) > 1e-7 if missed else True
+
+
+def test_more_noise_makes_a_wider_interval() -> None:
+    widths = []
+    for scale in (0.1, 30.0):
+        table = draw(dependent(0.3), 3000, CellNoise("laplace", scale), np.random.default_rng(5))
+        found = cramers_v(table, (4, 4), 4, 0.05, np.random.SeedSequence(6))
+        widths.append(found.upper - found.lower)
+    assert widths[1] > 1.5 * widths[0]

@@ -1,0 +1,74 @@
+"""Noise on cells and on sums of cells: its variance, its bound, its simulation; projections."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tacit_protocol.statistics.noisy_tables import (
+    CellNoise,
+    NoisyTable,
+    add_tables,
+    onto_simplex,
+    sum_cells_of,
+)
+
+NOISES = [
+    CellNoise("laplace", 2.0),
+    CellNoise("gaussian", 3.0),
+    CellNoise("laplace", 0.5, 7),
+    CellNoise("gaussian", 0.5, 4),
+]
+
+
+@pytest.mark.parametrize("noise", NOISES)
+def test_simulated_noise_has_the_stated_variance_and_stays_within_its_bound(noise: CellNoise) -> None:
+    drawn = noise.draw(np.random.default_rng(3), (400_000,))
+    # Standard errors: .0016 of the mean, and of the variance relative .004 at most; ten of them.
+    assert abs(drawn.mean()) < 0.016 * math.sqrt(noise.variance)
+    assert drawn.var() == pytest.approx(noise.variance, rel=0.04)
+    for outside in (0.1, 0.001):
+        beyond = float(np.mean(np.abs(drawn) > noise.half_width(outside)))
+        assert beyond <= outside + 10 * math.sqrt(outside / 400_000)
+
+
+def test_bounds_of_single_noises_are_exact() -> None:
+    assert CellNoise("laplace", 2.0).half_width(0.05) == pytest.approx(2 * math.log(20))
+    assert CellNoise("gaussian", 2.0).half_width(0.05) == pytest.approx(2 * 1.959963984540054)
+    assert CellNoise("gaussian", 1.0, 4).half_width(0.05) == pytest.approx(2 * 1.959963984540054)
+
+
+def test_the_bound_of_a_sum_is_above_the_exact_one_of_a_single_noise() -> None:
+    for outside in (0.1, 1e-6):
+        single = CellNoise("laplace", 1.0).half_width(outside)
+        assert single < CellNoise("laplace", 1.0, 2).half_width(outside) < 4 * single
+
+
+def test_added_tables_add_counts_units_and_noises() -> None:
+    one = NoisyTable(np.array([1.0, 2.0]), 3, (CellNoise("laplace", 1.0),))
+    two = NoisyTable(np.array([4.0, 5.0]), 9, (CellNoise("laplace", 1.0), CellNoise("gaussian", 2.0)))
+    total = add_tables([one, two])
+    assert total.counts.tolist() == [5.0, 7.0]
+    assert total.units == 12
+    assert set(total.noises) == {CellNoise("laplace", 1.0, 2), CellNoise("gaussian", 2.0)}
+    assert total.noise_variance == one.noise_variance + two.noise_variance
+
+
+def test_sums_of_unequally_many_cells_are_refused() -> None:
+    table = NoisyTable(np.arange(3.0), 3, (CellNoise("laplace", 1.0),))
+    assert sum_cells_of(table, np.zeros(3, dtype=np.int64), 1).noises == (CellNoise("laplace", 1.0, 3),)
+    with pytest.raises(ValueError, match="equally many"):
+        sum_cells_of(table, np.array([0, 0, 1]), 2)
+
+
+@given(st.lists(st.floats(-10, 10), min_size=1, max_size=30), st.integers(0, 2**32 - 1))
+def test_the_projection_is_the_nearest_probabilities(values: list[float], seed: int) -> None:
+    given_values = np.array(values)
+    projected = onto_simplex(given_values)
+    assert projected.min() >= 0
+    assert projected.sum() == pytest.approx(1)
+    others = np.random.default_rng(seed).dirichlet(np.ones(len(values)), 50)
+    nearest = np.sum((projected - given_values) ** 2)
+    assert (np.sum((others - given_values) ** 2, axis=1) >= nearest - 1e-9).all()

@@ -1,0 +1,253 @@
+"""Priv'IT: its exact constants against brute force, its guarantee against exact output probabilities."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from scipy.stats import poisson
+
+from tacit_protocol.privacy.noise import OpenDPNoise
+from tacit_protocol.statistics import privit
+from tacit_protocol.statistics.privit import (
+    C1,
+    C2,
+    STEP,
+    PrivitInstance,
+    PrivitPlan,
+    PrivitRefusedError,
+    draw_blocks,
+    majority_error,
+    plan_privit,
+    samples_max,
+)
+
+UNIFORM = np.full(5, 0.2)
+SKEWED = np.array([0.6, 0.3, 0.06, 0.04])
+
+
+def instance(
+    q: np.ndarray = SKEWED, m: float = 400.0, epsilon: float = 1.0, alpha: float = 0.8
+) -> PrivitInstance:
+    return PrivitInstance(q, m, epsilon, alpha)
+
+
+def counts_of(found: PrivitInstance, **changed: int) -> np.ndarray:
+    """Counts near what is expected, with some cells set."""
+    counts = np.round(found.samples * found.probabilities).astype(np.int64)
+    for cell, value in changed.items():
+        counts[int(cell[1:])] = value
+    return counts
+
+
+@pytest.mark.parametrize("q", [UNIFORM, SKEWED])
+@pytest.mark.parametrize("m", [37.5, 400.0, 3000.0])
+def test_the_lipschitz_constant_is_the_largest_step_among_counts_that_pass(q: np.ndarray, m: float) -> None:
+    found = instance(q, m)
+    largest = []
+    for place, cell in enumerate(found.cells):
+        low, high = found.passing[0][place], found.passing[1][place]
+        assert _can_pass(found, place, low)
+        assert _can_pass(found, place, high)
+        assert not _can_pass(found, place, high + 1)
+        assert low == 0 or not _can_pass(found, place, low - 1)
+        counts = np.tile(counts_of(found), (high - low + 1, 1))
+        counts[:, cell] = np.arange(low, high + 1)
+        largest.append(np.abs(np.diff([found.statistic(row) for row in counts])).max())
+    assert found.steps == pytest.approx(largest, rel=1e-6)
+    assert np.all(found.steps >= np.array(largest))
+    assert found.lipschitz == pytest.approx(max(largest), rel=1e-6)
+    assert found.move == pytest.approx(sum(sorted(largest)[-2:]), rel=1e-6)
+
+
+def _can_pass(found: PrivitInstance, place: int, count: int) -> bool:
+    """Whether some noise within reach brings the count into the window."""
+    low, high = found.window
+    steps = int(count) * STEP
+    return bool(steps - found.reach + 1 <= high[place] and steps + found.reach - 1 >= low[place])
+
+
+def test_the_difference_of_neighbouring_counts_is_that_of_the_formula() -> None:
+    """4 (N - m q - 1)/(m^2 alpha^2 q): the factor 2 of Z included."""
+    found = instance()
+    counts = counts_of(found, c0=260)
+    fewer = counts_of(found, c0=259)
+    m, alpha, q = found.samples, found.distance, found.probabilities[0]
+    expected = 4 * (260 - m * q - 1) / (m**2 * alpha**2 * q)
+    assert found.statistic(counts) - found.statistic(fewer) == pytest.approx(expected, rel=1e-9)
+
+
+def test_rare_cells_do_not_count() -> None:
+    q = np.array([0.5, 0.499, 0.001, 0.0])
+    assert instance(q, alpha=0.8).cells.tolist() == [0, 1]
+    assert C1 * 0.8 / 4 > 0.001
+
+
+def _extreme_counts(found: PrivitInstance) -> list[np.ndarray]:
+    """Counts at and about the ends of what passes, where the answer's probability moves most."""
+    low, high = found.passing
+    expected = counts_of(found)
+    values = []
+    for place in range(len(found.cells)):
+        own = {int(low[place]), int(low[place]) + 1, int(high[place]) - 1, int(high[place])}
+        middle = int(expected[found.cells[place]])
+        own |= {(int(high[place]) + middle) // 2, (int(low[place]) + middle) // 2, middle}
+        values.append(sorted(value for value in own if value >= 0))
+    found_counts = []
+    for chosen in itertools.product(*values):
+        counts = expected.copy()
+        counts[found.cells] = chosen
+        found_counts.append(counts)
+    return found_counts
+
+
+def _largest_loss(found: PrivitInstance) -> float:
+    """The largest |log ratio| of either answer's probability between neighbours, exactly."""
+    worst = 0.0
+    for counts in _extreme_counts(found):
+        accept = found.acceptance(counts)
+        for one, other in itertools.permutations(range(len(counts)), 2):
+            if counts[one] == 0:
+                continue
+            neighbour = counts.copy()
+            neighbour[one] -= 1
+            neighbour[other] += 1
+            twin = found.acceptance(neighbour)
+            worst = max(worst, abs(math.log(accept / twin)), abs(math.log((1 - accept) / (1 - twin))))
+    return worst
+
+
+PRIVATE = [
+    (UNIFORM[:3] / 0.6, 250.0, 2.0, 1.0),
+    (SKEWED, 900.0, 1.0, 1.0),
+    (np.array([0.5, 0.5]), 160.0, 2.0, 1.0),
+    (np.array([0.9, 0.1]), 4000.0, 0.5, 0.6),
+]
+
+
+@pytest.mark.parametrize(("q", "m", "epsilon", "alpha"), PRIVATE)
+def test_no_neighbours_answers_differ_by_more_than_is_proved(
+    q: np.ndarray, m: float, epsilon: float, alpha: float
+) -> None:
+    found = PrivitInstance(q, m, epsilon, alpha)
+    found.require_private()
+    loss = _largest_loss(found)
+    assert loss <= found.proved_epsilon <= epsilon
+    assert loss > found.proved_epsilon / 20, "the search is too weak to say anything"
+
+
+def test_the_published_condition_lets_an_instance_through_that_is_not_lipschitz_enough() -> None:
+    """The proof sketch bounds Z without its factor 2: here that bound holds, and Z's own does not."""
+    q, epsilon, alpha = np.full(10, 0.1), 1.0, 0.3
+    allowed = C2 * epsilon / 4
+    samples = next(
+        m
+        for m in np.geomspace(1e2, 1e5, 400)
+        if PrivitInstance(q, float(m), epsilon, alpha).sketched_lipschitz <= allowed
+    )
+    found = PrivitInstance(q, float(samples), epsilon, alpha)
+    assert found.sketched_lipschitz <= allowed < found.lipschitz
+    counts, fewer = counts_of(found), counts_of(found)
+    counts[0] = found.passing[1][0]
+    fewer[0] = counts[0] - 1
+    assert found.statistic(counts) - found.statistic(fewer) > allowed, "these two counts exhibit it"
+    with pytest.raises(PrivitRefusedError, match="would not be private"):
+        found.require_private()
+
+
+def test_the_asymptotic_condition_lets_an_instance_through_whose_answers_give_epsilon_away() -> None:
+    """m of the theorem's order, with constant 1: two neighbours' answers differ by more than e^epsilon."""
+    k, epsilon, alpha = 3, 0.1, 0.5
+    q = np.array([0.48, 0.48, 0.04])
+    m = max(
+        math.sqrt(k) / alpha**2,
+        math.sqrt(k * math.log(k)) / (alpha**1.5 * epsilon),
+        (k * math.log(k)) ** (1 / 3) / (alpha ** (5 / 3) * epsilon ** (2 / 3)),
+    )
+    found = PrivitInstance(q, m, epsilon, alpha)
+    assert _largest_loss(found) > 2 * epsilon
+    with pytest.raises(PrivitRefusedError):
+        found.require_private()
+
+
+def test_a_constant_that_is_too_small_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A wild instance would be allowed, and the exact search refutes it."""
+    stated = vars(PrivitInstance)["steps"].func
+    monkeypatch.setattr(PrivitInstance, "steps", property(lambda self: stated(self) / 1e5))
+    found = PrivitInstance(np.array([0.5, 0.5]), 8.0, 0.5, 1.0)
+    found.require_private()
+    assert _largest_loss(found) > found.proved_epsilon
+
+
+def test_the_acceptance_is_the_frequency_of_decisions() -> None:
+    """20 000 real decisions against the exact probability: a deviation of 6 standard errors, 1e-8."""
+    found, noise = PrivitInstance(np.array([0.5, 0.5]), 200.0, 4.0, 0.6), OpenDPNoise()
+    counts = np.array([120, 84])
+    runs = 1500
+    accepted = runs - sum(found.decide(counts, noise) for _ in range(runs))
+    probability = found.acceptance(counts)
+    assert 0.1 < probability < 0.9
+    assert abs(accepted / runs - probability) < 6 * math.sqrt(probability * (1 - probability) / runs)
+
+
+@pytest.mark.parametrize("q", [UNIFORM, SKEWED, np.array([0.97, 0.02, 0.01])])
+def test_the_level_is_below_its_bound(q: np.ndarray) -> None:
+    """4000 exact acceptance probabilities of Poisson counts; 5 standard errors, below 1e-6."""
+    found = PrivitInstance(q, 6000.0, 1.0, 0.3)
+    rng = np.random.default_rng(4)
+    rejected = 1 - np.array([found.acceptance(rng.poisson(6000.0 * q)) for _ in range(4000)])
+    assert rejected.mean() < found.null_error + 5 * rejected.std() / math.sqrt(4000)
+    assert found.null_error < 0.2
+
+
+def test_a_distribution_at_the_distance_is_rejected() -> None:
+    found = PrivitInstance(UNIFORM, 6000.0, 1.0, 0.3)
+    p = UNIFORM * (1 + np.array([0.75, 0.75, -0.75, -0.75, 0.0]))
+    rng = np.random.default_rng(5)
+    accepted = [found.acceptance(rng.poisson(6000.0 * p)) for _ in range(200)]
+    assert np.mean(accepted) < 1 / 3
+
+
+def test_majorities_lower_the_error() -> None:
+    assert majority_error(1, 0.2) == pytest.approx(0.2)
+    assert majority_error(3, 0.2) == pytest.approx(0.104)
+    plan = plan_privit(UNIFORM, 40_000, 1.0, 0.3, 0.02)
+    assert plan.blocks == 3
+    assert plan.level <= 0.02
+    assert plan_privit(UNIFORM, 40_000, 1.0, 0.3, 1 / 3).blocks == 1
+
+
+def test_so_many_units_are_drawn_that_they_suffice_almost_always() -> None:
+    for units in (10, 1000, 10**6):
+        m = samples_max(units)
+        assert poisson.sf(units, m) < 1e-9
+        assert poisson.sf(units, m * 1.001 + 0.1) > 1e-10
+    assert samples_max(1000) > 800
+
+
+def test_too_few_units_are_refused_with_a_reason() -> None:
+    with pytest.raises(PrivitRefusedError, match="draw more units"):
+        plan_privit(UNIFORM, 200, 1.0, 0.1, 1 / 3)
+    with pytest.raises(PrivitRefusedError, match="more units than there are"):
+        plan_privit(UNIFORM, 40_000, 1.0, 0.3, 1 / 3, samples=40_000.0)
+    with pytest.raises(PrivitRefusedError, match="keeps the level"):
+        plan_privit(UNIFORM, 40_000, 1.0, 0.3, 0.001, blocks=1)
+    with pytest.raises(PrivitRefusedError, match="narrower than a unit"):
+        PrivitInstance(np.array([0.5, 0.5]), 1e6, 100.0, 1.0).require_private()
+
+
+def test_blocks_are_disjoint_and_random() -> None:
+    counts, rng = np.array([5, 0, 7, 1]), np.random.default_rng(6)
+    drawn = draw_blocks(counts, np.array([4, 4, 5]), rng)
+    assert drawn.sum(axis=1).tolist() == [4, 4, 5]
+    assert drawn.sum(axis=0).tolist() == counts.tolist()
+    assert any((draw_blocks(counts, np.array([4, 4, 5]), rng) != drawn).any() for _ in range(20))
+
+
+def test_a_draw_of_too_many_units_is_decided_by_a_coin(monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = PrivitPlan(instance(m=500.0), 1)
+    assert plan.draw(np.array([10, 10, 10, 10]), np.random.default_rng(1)) is None
+    asked: list[float] = []
+    monkeypatch.setattr(privit, "private_coin", lambda p, noise: bool(asked.append(p)))
+    assert plan.decide(None, OpenDPNoise()) is False
+    assert asked == [0.5]

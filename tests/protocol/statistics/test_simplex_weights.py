@@ -1,0 +1,71 @@
+"""Probability weights from a mean: a certified gap, a known answer, and no following of the noise."""
+
+import numpy as np
+import pytest
+
+from tacit_protocol.statistics import simplex_weights
+from tacit_protocol.statistics.simplex_weights import GAP_SHARE, duality_gap, fit_simplex, project_on_simplex
+
+RNG = np.random.default_rng(5)
+
+
+def test_the_projection_is_the_nearest_probability_vector() -> None:
+    """Checked by its optimality condition: v - p is constant where p > 0, and no larger elsewhere."""
+    for _ in range(50):
+        values = RNG.normal(0, 2, 7)
+        found = project_on_simplex(values)
+        assert found.min() >= 0
+        assert found.sum() == pytest.approx(1)
+        rest = values - found
+        kept = found > 1e-12
+        assert np.ptp(rest[kept]) < 1e-12
+        assert np.all(rest[~kept] <= rest[kept].max() + 1e-12)
+
+
+def test_the_gap_bounds_the_distance_from_the_smallest_value() -> None:
+    features, target = RNG.normal(size=(6, 4)), RNG.normal(size=4)
+    gram, linear = features @ features.T, features @ target
+
+    def value(weights: np.typing.NDArray[np.float64]) -> float:
+        return float(weights @ gram @ weights - 2 * linear @ weights)
+
+    grid = RNG.dirichlet(np.ones(6), 20_000)
+    smallest = min(value(weights) for weights in grid)
+    for weights in grid[:100]:
+        assert value(weights) - smallest <= duality_gap(gram, linear, weights) + 1e-12
+
+
+def test_weights_that_made_the_mean_are_found_again() -> None:
+    features = np.eye(5) + 0.1 * RNG.normal(size=(5, 5))
+    weights = np.array([0.5, 0.0, 0.2, 0.3, 0.0])
+    fit = fit_simplex(features, features.T @ weights, 1e-5)
+    assert fit.weights == pytest.approx(weights, abs=1e-3)
+    assert fit.squared_distance <= 1e-10
+    assert fit.gap <= GAP_SHARE * 1e-10
+
+
+def test_of_all_weights_within_the_noise_the_smoothest_are_taken() -> None:
+    """Many points, and a mean of equal weights with noise: the closest match is ragged, the fit is not."""
+    points = np.linspace(0, 1, 60)
+    kernel = np.exp(-((points[:, None] - points[None, :]) ** 2) / (2 * 0.2**2))
+    values, vectors = np.linalg.eigh(kernel + 1e-7 * np.eye(60))
+    features = (vectors * np.sqrt(values)) @ vectors.T
+    noise = 0.01 * RNG.normal(size=60)
+    target = features.T @ np.full(60, 1 / 60) + noise
+    fit = fit_simplex(features, target, 0.01 * np.sqrt(60))
+    ragged = fit_simplex(features, target, 1e-3)
+    assert fit.squared_distance <= 0.01**2 * 60
+    assert fit.weights.max() < 0.05 < ragged.weights.max()
+
+
+def test_a_mean_out_of_reach_gives_the_nearest_that_the_points_can_be() -> None:
+    fit = fit_simplex(np.eye(3), np.array([5.0, 0.0, 0.0]), 1e-3)
+    assert fit.weights == pytest.approx([1, 0, 0], abs=1e-6)
+    assert fit.squared_distance == pytest.approx(16)
+
+
+def test_a_gap_that_is_not_reached_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(simplex_weights, "ITERATIONS_MAX", 1)
+    features = RNG.normal(size=(8, 5))
+    fit = fit_simplex(features, features.T @ RNG.dirichlet(np.ones(8)), 1e-6)
+    assert fit.gap > GAP_SHARE * 1e-12

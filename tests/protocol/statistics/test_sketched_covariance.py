@@ -1,0 +1,92 @@
+"""Bounds on what the sketch leaves out and on the sampling error of a distance variance, searched against."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from tacit_protocol.features.brownian import BrownianFeatures
+from tacit_protocol.statistics.sketched_covariance import Side, truncation_bound, variance_estimate
+
+Floats = np.typing.NDArray[np.float64]
+
+FEATURES = BrownianFeatures(np.ones((1, 1)), 4)
+
+
+@dataclass(frozen=True)
+class OneColumn:
+    numeric: Floats
+    categorical: np.typing.NDArray[np.int32]
+
+
+def features_of(places: Floats) -> Floats:
+    return FEATURES(OneColumn(places[:, None], np.zeros((len(places), 0), np.int32)))
+
+
+def doubly_centred(places: Floats, weights: Floats) -> Floats:
+    distances = np.abs(places[:, None] - places)
+    means = distances @ weights
+    return np.asarray(distances - means - means[:, None] + weights @ means)
+
+
+def side_of(places: Floats, weights: Floats, left_out: float, units: int = 1000) -> Side:
+    """What a tester would read of a law, without noise."""
+    values = features_of(places)
+    centred = values - weights @ values
+    covariance = (centred * weights[:, None]).T @ centred
+    return Side(np.zeros((16, 4)), 0.0, covariance, 0.0, FEATURES.norm, left_out, units)
+
+
+def left_out_of(x: Floats, y: Floats, weights: Floats) -> float:
+    """Squared distance covariance of a discrete law, less what the kept features have of it."""
+    whole = weights @ (doubly_centred(x, weights) * doubly_centred(y, weights)) @ weights
+    f, g = features_of(x), features_of(y)
+    cross = ((f - weights @ f) * weights[:, None]).T @ g
+    return float(whole - 4 * np.sum(cross**2))
+
+
+def worst_ratio(left_out: float, seed: int) -> float:
+    """Climb over joint laws on five places: the largest part of the bound that is really left out."""
+    rng, best = np.random.default_rng(seed), 0.0
+    for _ in range(4):
+        x, y, weights, found = rng.random(5), rng.random(5), rng.dirichlet(np.ones(5)), 0.0
+        for step in np.geomspace(0.3, 0.003, 800):
+            a, b = (np.clip(v + step * rng.standard_normal(5) * (rng.random(5) < 0.4), 0, 1) for v in (x, y))
+            w = np.abs(weights + 0.3 * step * rng.standard_normal(5))
+            w /= w.sum()
+            bound = truncation_bound(side_of(a, w, left_out), side_of(b, w, left_out))
+            if (ratio := left_out_of(a, b, w) / bound) > found:
+                x, y, weights, found = a, b, w, ratio
+        best = max(best, found)
+    return best
+
+
+def test_no_joint_law_leaves_out_more_than_the_bound() -> None:
+    assert 0.5 < worst_ratio(FEATURES.left_out, seed=1) <= 1
+
+
+def test_a_bound_from_half_the_variance_is_refuted() -> None:
+    assert worst_ratio(FEATURES.left_out / 2.5, seed=1) > 1
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_sampling_error_of_a_distance_variance_is_within_its_bound(seed: int) -> None:
+    """To first order the error is that of the mean of z'S z; its variance is bounded, for any law."""
+    rng = np.random.default_rng(seed)
+    places, weights = rng.random(6), rng.dirichlet(np.full(6, 0.5))
+    side = side_of(places, weights, 0.0)
+    values = features_of(places)
+    centred, norm = values - weights @ values, np.linalg.norm(side.covariance)
+    forms = np.einsum("ij,jk,ik->i", centred, side.covariance / norm, centred)
+    true = float(weights @ forms**2 - (weights @ forms) ** 2)
+    estimate = variance_estimate(side)
+    # The variance of 4 |V|^2 is 16 times 4 |V|^2 times that of |V|.
+    stated = estimate.variance * side.units / (16 * 4 * norm**2)
+    assert true <= stated <= FEATURES.norm**4
+
+
+def test_the_sampling_error_bound_is_sharper_for_a_uniform_column() -> None:
+    places = (np.arange(1000) + 0.5) / 1000
+    estimate = variance_estimate(side_of(places, np.full(1000, 1e-3), 0.0))
+    worst = 16 * estimate.value * FEATURES.norm**4 / 1000
+    assert estimate.variance < 0.4 * worst
