@@ -3,6 +3,7 @@
 import curated_distance_cases
 import curated_two_sample_cases
 import distance_correlation_cases
+import embedding_release_cases
 import identity_cases
 import joint_independence_cases
 import kernel_two_sample_cases
@@ -21,6 +22,7 @@ AUDITED: dict[str, dict[str, ReleaseCase]] = {
     "noisy_counts": noisy_counts_cases.CASES,
     "homogeneity": noisy_counts_cases.HOMOGENEITY_CASES,
     "independence_table": noisy_counts_cases.INDEPENDENCE_CASES,
+    "embedding_release": embedding_release_cases.CASES,
 }
 """Cases of each procedure, by its name in the registry: at least one for every way its release is made, and
 at least one with so few numbers that the black-box audit can run it (``black_box``)."""

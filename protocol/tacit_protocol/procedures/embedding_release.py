@@ -121,7 +121,7 @@ class EmbeddingPlan:
 
 
 class EmbeddingRelease:
-    """See the module; to be registered as ``embedding_release``."""
+    """See the module. Registered as ``embedding_release``."""
 
     name: ClassVar[str] = "embedding_release"
     title: ClassVar[str] = "What do the records look like?"

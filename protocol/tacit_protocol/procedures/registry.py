@@ -4,6 +4,7 @@ from tacit_protocol.procedures.base import Procedure, StudyError
 from tacit_protocol.procedures.curated_distance_correlation import CuratedDistanceCorrelation
 from tacit_protocol.procedures.curated_two_sample import CuratedTwoSample
 from tacit_protocol.procedures.distance_correlation import DistanceCorrelation
+from tacit_protocol.procedures.embedding_release import EmbeddingRelease
 from tacit_protocol.procedures.homogeneity import Homogeneity
 from tacit_protocol.procedures.identity import Identity
 from tacit_protocol.procedures.independence_table import IndependenceTable
@@ -25,6 +26,7 @@ PROCEDURES: dict[str, Procedure] = {
         Homogeneity(),
         IndependenceTable(),
         Identity(),
+        EmbeddingRelease(),
     )
 }
 

@@ -1,0 +1,78 @@
+"""The studies of ``embedding_release`` whose releases are audited, and their worst neighbours."""
+
+from collections.abc import Mapping
+from functools import cache, partial
+from typing import Any
+
+import numpy as np
+from kernel_two_sample_cases import BLACK_BOX_EPSILON, MIXED, NUMBERS, one_row_units, space_of
+from neighbour_search import Effort, Rows, largest_change
+from release_audit import Neighbours, ReleaseCase
+
+from tacit_protocol.domain.columns import Domain
+from tacit_protocol.messages.study import Owner, Party, Study
+from tacit_protocol.privacy.guarantee import Budget
+from tacit_protocol.procedures.embedding_release import plan_of
+
+
+def study(domain: Domain, parameters: Mapping[str, Any], epsilon: float, delta: float = 1e-5) -> Study:
+    key = [f"{i:064x}" for i in range(3)]
+    return Study(
+        title="audit",
+        procedure="embedding_release",
+        parameters=dict(parameters),
+        domain=domain,
+        owners=(Owner(name="owner", key=key[0], data_set="data"),),
+        tester=Party(name="tester", key=key[1]),
+        analyst=Party(name="analyst", key=key[2]),
+        budget=Budget.of(epsilon, delta),
+        level=0.05,
+        created_at=0,
+        deadline=1,
+        seed="00" * 16,
+    )
+
+
+STUDIES = {
+    "subspace, narrow": study(NUMBERS, {"n_points": 6, "bandwidth": 0.02}, 1.0),
+    "subspace, mixed": study(MIXED, {"n_points": 15, "kernel": "laplacian"}, 0.5),
+    "subspace, around the middle": study(NUMBERS, {"n_points": 30, "placement": "middle"}, 1.0),
+}
+
+FEW_NUMBERS = {
+    "subspace, 2 narrow points": study(NUMBERS, {"n_points": 2, "bandwidth": 0.02}, BLACK_BOX_EPSILON),
+}
+"""Studies whose release is a handful of numbers, so that it can be run some hundred thousand times."""
+
+ALL = STUDIES | FEW_NUMBERS
+
+
+@cache
+def worst_units(name: str) -> tuple[Rows, Rows]:
+    """The two units that the study's features tell apart most."""
+    features = plan_of(ALL[name]).features
+    anchors = Rows(features.locations.numeric, features.locations.categorical)
+    found = largest_change(features, space_of(ALL[name]), seed=3, anchors=anchors, effort=Effort(200, 4, 2))
+    return found.unit, found.other
+
+
+def worst_neighbours(name: str, index: int) -> Neighbours:
+    """The worst pair among other units: the rounding differs between tables."""
+    asked = ALL[name]
+    unit, other = worst_units(name)
+    others = space_of(asked).random(np.random.default_rng(index), 1 + 7 * index)
+    return one_row_units(asked.domain, others, unit), one_row_units(asked.domain, others, other)
+
+
+REACHED = {"subspace, narrow": 0.999, "subspace, 2 narrow points": 0.999}
+"""Where the search is known to come so near to the noise's sensitivity."""
+
+CASES = {
+    name: ReleaseCase(
+        study=asked,
+        neighbours=partial(worst_neighbours, name),
+        reached=REACHED.get(name, 0.3),
+        black_box=name in FEW_NUMBERS,
+    )
+    for name, asked in ALL.items()
+}
