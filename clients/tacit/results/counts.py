@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from tacit.results.common import common_fields
 from tacit_protocol.messages.study import Study
-from tacit_protocol.procedures.count_tables import CountParameters
+from tacit_protocol.procedures.count_plan import CountParameters
 from tacit_protocol.statistics.cell_counts import CellGrid
 
 

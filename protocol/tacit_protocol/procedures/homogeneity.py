@@ -6,38 +6,24 @@ sampling and noise. Derivations: docs/mathematics/categorical.md.
 """
 
 from collections.abc import Mapping
-from typing import Annotated, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import BaseModel, Field
+from pydantic import BaseModel
 
-from tacit_protocol.domain.table import Table
 from tacit_protocol.messages.release import Release
-from tacit_protocol.messages.study import Owner, Study
-from tacit_protocol.privacy.guarantee import Guarantee
-from tacit_protocol.privacy.noise import NoiseSource
-from tacit_protocol.procedures.base import (
-    Progress,
-    StudyError,
-    parse_parameters,
-    require_shared_columns,
-    reuse_warnings,
-)
+from tacit_protocol.messages.study import Study
+from tacit_protocol.procedures.base import Progress, StudyError, reuse_warnings
 from tacit_protocol.procedures.count_tables import (
-    REPLICATES_DEFAULT,
-    REPLICATES_MAX,
-    REPLICATES_MIN,
     CellFinding,
-    CountParameters,
-    CountPlan,
-    count_plan,
-    noise_warnings,
+    CountTest,
     require_work,
     shown_counts,
+    silent,
+    simulation_seed,
     striking_cells,
 )
-from tacit_protocol.statistics.cell_counts import CellCounts
 from tacit_protocol.statistics.homogeneity import PairTest, compare_pairs, homogeneity_test
 from tacit_protocol.statistics.noisy_tables import NoisyTable
 from tacit_protocol.strict import StrictModel
@@ -47,12 +33,6 @@ PAIRED_OWNERS_MAX = 10
 
 TEST_STREAM, PAIRS_STREAM = 1, 2
 """Spawn keys under the study's seed."""
-
-
-class HomogeneityParameters(CountParameters):
-    """How owners count, and how many null statistics are simulated."""
-
-    replicates: Annotated[int, Field(ge=REPLICATES_MIN, le=REPLICATES_MAX)] = REPLICATES_DEFAULT
 
 
 class OwnersCompared(StrictModel):
@@ -88,76 +68,35 @@ class HomogeneityVerdict(StrictModel):
     warnings: tuple[str, ...]
 
 
-class Homogeneity:
+class Homogeneity(CountTest):
     """See the module. Registered as ``homogeneity``."""
 
     name: ClassVar[str] = "homogeneity"
     title: ClassVar[str] = "Do the owners' categories have one distribution?"
-    Parameters: ClassVar[type[BaseModel]] = HomogeneityParameters
     Verdict: ClassVar[type[BaseModel]] = HomogeneityVerdict
 
     def check(self, study: Study) -> None:
         """Raise StudyError where the study cannot be run as written."""
-        require_shared_columns(study)
-        if study.curator is not None:
-            raise StudyError("owners send their own releases here; leave the curator out")
+        super().check(study)
         if len(study.owners) < 2:
             raise StudyError("homogeneity is of two or more owners")
-        parameters, plan = _parameters(study), _plan(study)
+        parameters, plan = self.parameters(study), self.plan(study)
         owners = len(study.owners)
         tables = owners + owners * (owners - 1) if 2 < owners <= PAIRED_OWNERS_MAX else owners
         require_work(plan.grid.size * tables, parameters.replicates)
-
-    def cost(self, study: Study) -> Guarantee:
-        """Return what each owner spends: the study's whole budget, or rho of it, in one release."""
-        return _plan(study).guarantee
-
-    def numbers_released(self, study: Study) -> int:
-        """Return how many noisy numbers one owner sends: one a cell."""
-        return _plan(study).grid.size
-
-    def warnings(self, study: Study, units: Mapping[str, int]) -> tuple[str, ...]:
-        """Say where the noise on a cell exceeds the count that an average cell has."""
-        return noise_warnings(_plan(study), units)
-
-    def summarise(self, study: Study, table: Table) -> CellCounts:
-        """Count one owner's units exactly. The counts never leave the owner."""
-        return _plan(study).summarise(table)
-
-    def privatise(self, study: Study, summary: CellCounts, noise: NoiseSource) -> Release:
-        """Add the noise that ``cost`` states."""
-        return _plan(study).privatise(summary, noise)
-
-    def check_release(self, study: Study, release: Release) -> None:
-        """Raise ReleaseError where the release has not the shape and the noise that the study fixes."""
-        _plan(study).check(release)
-
-    def check_reread(self, study: Study, release: Release) -> None:
-        """Raise ReleaseError where an earlier release, read again, has not this study's cells."""
-        _plan(study).read(release)
-
-    def reread(
-        self,
-        study: Study,
-        owner: Owner,  # noqa: ARG002 (every owner's release is read alike)
-        source: Study,
-        release: Release,
-    ) -> Release:
-        """Return the same cells of an earlier release of counts, or sums of a finer table's."""
-        return _plan(study).reread(source, release)
 
     def assemble(
         self, study: Study, releases: Mapping[str, Release], progress: Progress | None = None
     ) -> HomogeneityVerdict:
         """Compute the verdict: post-processing alone, the same for everyone."""
-        plan, parameters = _plan(study), _parameters(study)
+        plan, parameters = self.plan(study), self.parameters(study)
         names = [owner.name for owner in study.owners]
         tables = [plan.read_owner(owner, releases) for owner in study.owners]
-        report = progress if progress is not None else _silent
+        report = progress if progress is not None else silent
         test = homogeneity_test(
             tables,
             parameters.replicates,
-            _seed(study, TEST_STREAM),
+            simulation_seed(study, TEST_STREAM),
             lambda part: report(0.5 * part, "simulating the null"),
         )
         alone = PairTest(0, 1, test.statistic, test.pvalue) if len(names) == 2 else None
@@ -197,7 +136,7 @@ def _pairs(study: Study, tables: list[NoisyTable], replicates: int, report: Prog
     return compare_pairs(
         tables,
         replicates,
-        _seed(study, PAIRS_STREAM),
+        simulation_seed(study, PAIRS_STREAM),
         lambda part: report(0.5 + 0.5 * part, "comparing pairs of owners"),
     )
 
@@ -210,19 +149,3 @@ def _unpaired(owners: int) -> tuple[str, ...]:
 
 def _shares(names: list[str], tables: list[NoisyTable]) -> dict[str, npt.NDArray[np.float64]]:
     return {name: table.counts / table.units for name, table in zip(names, tables, strict=True)}
-
-
-def _parameters(study: Study) -> HomogeneityParameters:
-    return parse_parameters(HomogeneityParameters, study)
-
-
-def _plan(study: Study) -> CountPlan:
-    return count_plan(study, _parameters(study))
-
-
-def _seed(study: Study, stream: int) -> np.random.SeedSequence:
-    return np.random.SeedSequence(int(study.seed, 16), spawn_key=(stream,))
-
-
-def _silent(part: float, step: str) -> None:
-    """Report progress to nobody."""

@@ -19,7 +19,7 @@ from tacit_protocol.privacy.noisy_counts import (
     laplace_count_guarantee,
 )
 from tacit_protocol.procedures.base import StudyError, parse_parameters
-from tacit_protocol.procedures.count_tables import CountPlan
+from tacit_protocol.procedures.count_plan import CountPlan
 from tacit_protocol.statistics.cell_counts import CellGrid, GridError
 from tacit_protocol.statistics.clipped_identity import ClippedIdentity
 from tacit_protocol.statistics.goodness_of_fit import GoodnessOfFit, Null

@@ -7,37 +7,24 @@ mutual independence, and every pair in its margin. Derivations: docs/mathematics
 """
 
 from collections.abc import Mapping
-from typing import Annotated, ClassVar
+from typing import ClassVar
 
 import numpy as np
-from pydantic import BaseModel, Field
+from pydantic import BaseModel
 
-from tacit_protocol.domain.table import Table
 from tacit_protocol.messages.release import Release
-from tacit_protocol.messages.study import Owner, Study
-from tacit_protocol.privacy.guarantee import Guarantee
-from tacit_protocol.privacy.noise import NoiseSource
-from tacit_protocol.procedures.base import (
-    Progress,
-    StudyError,
-    parse_parameters,
-    require_shared_columns,
-    reuse_warnings,
-)
+from tacit_protocol.messages.study import Study
+from tacit_protocol.procedures.base import Progress, StudyError, reuse_warnings
+from tacit_protocol.procedures.count_plan import CountPlan
 from tacit_protocol.procedures.count_tables import (
-    REPLICATES_DEFAULT,
-    REPLICATES_MAX,
-    REPLICATES_MIN,
     CellFinding,
-    CountParameters,
-    CountPlan,
-    count_plan,
-    noise_warnings,
+    CountTest,
     require_work,
     shown_counts,
+    silent,
+    simulation_seed,
     striking_cells,
 )
-from tacit_protocol.statistics.cell_counts import CellCounts
 from tacit_protocol.statistics.contingency import (
     IndependenceOutcome,
     PairOutcome,
@@ -54,12 +41,6 @@ COLUMNS_MAX = 6
 
 TEST_STREAM, PAIRS_STREAM, ASSOCIATION_STREAM = 1, 2, 3
 """Spawn keys under the study's seed."""
-
-
-class IndependenceTableParameters(CountParameters):
-    """How owners count, and how many null statistics are simulated."""
-
-    replicates: Annotated[int, Field(ge=REPLICATES_MIN, le=REPLICATES_MAX)] = REPLICATES_DEFAULT
 
 
 class ColumnsCompared(StrictModel):
@@ -102,20 +83,17 @@ class IndependenceTableVerdict(StrictModel):
     warnings: tuple[str, ...]
 
 
-class IndependenceTable:
+class IndependenceTable(CountTest):
     """See the module. Registered as ``independence_table``."""
 
     name: ClassVar[str] = "independence_table"
     title: ClassVar[str] = "Are these categories independent of each other?"
-    Parameters: ClassVar[type[BaseModel]] = IndependenceTableParameters
     Verdict: ClassVar[type[BaseModel]] = IndependenceTableVerdict
 
     def check(self, study: Study) -> None:
         """Raise StudyError where the study cannot be run as written."""
-        require_shared_columns(study)
-        if study.curator is not None:
-            raise StudyError("owners send their own releases here; leave the curator out")
-        parameters, plan = _parameters(study), _plan(study)
+        super().check(study)
+        parameters, plan = self.parameters(study), self.plan(study)
         columns = len(plan.grid.axes)
         if not 2 <= columns <= COLUMNS_MAX:
             raise StudyError(f"a contingency table has 2 to {COLUMNS_MAX} columns")
@@ -124,59 +102,21 @@ class IndependenceTable:
         require_work(plan.grid.size * simulated, parameters.replicates)
         require_work(plan.grid.size * pairs * len(LINE), DRAWS)
 
-    def cost(self, study: Study) -> Guarantee:
-        """Return what each owner spends: the study's whole budget, or rho of it, in one release."""
-        return _plan(study).guarantee
-
-    def numbers_released(self, study: Study) -> int:
-        """Return how many noisy numbers one owner sends: one a cell."""
-        return _plan(study).grid.size
-
-    def warnings(self, study: Study, units: Mapping[str, int]) -> tuple[str, ...]:
-        """Say where the noise on a cell exceeds the count that an average cell has."""
-        return noise_warnings(_plan(study), units)
-
-    def summarise(self, study: Study, table: Table) -> CellCounts:
-        """Count one owner's units exactly. The counts never leave the owner."""
-        return _plan(study).summarise(table)
-
-    def privatise(self, study: Study, summary: CellCounts, noise: NoiseSource) -> Release:
-        """Add the noise that ``cost`` states."""
-        return _plan(study).privatise(summary, noise)
-
-    def check_release(self, study: Study, release: Release) -> None:
-        """Raise ReleaseError where the release has not the shape and the noise that the study fixes."""
-        _plan(study).check(release)
-
-    def check_reread(self, study: Study, release: Release) -> None:
-        """Raise ReleaseError where an earlier release, read again, has not this study's cells."""
-        _plan(study).read(release)
-
-    def reread(
-        self,
-        study: Study,
-        owner: Owner,  # noqa: ARG002 (every owner's release is read alike)
-        source: Study,
-        release: Release,
-    ) -> Release:
-        """Return the same cells of an earlier release of counts, or sums of a finer table's."""
-        return _plan(study).reread(source, release)
-
     def assemble(
         self, study: Study, releases: Mapping[str, Release], progress: Progress | None = None
     ) -> IndependenceTableVerdict:
         """Compute the verdict: post-processing alone, the same for everyone."""
-        plan, parameters = _plan(study), _parameters(study)
+        plan, parameters = self.plan(study), self.parameters(study)
         tables = {owner.name: plan.read_owner(owner, releases) for owner in study.owners}
-        table, report = add_tables(list(tables.values())), progress if progress is not None else _silent
+        table, report = add_tables(list(tables.values())), progress if progress is not None else silent
         test = independence_test(
             table,
             plan.grid.shape,
             parameters.replicates,
-            _seed(study, TEST_STREAM),
+            simulation_seed(study, TEST_STREAM),
             lambda part: report(0.5 * part, "simulating the null"),
         )
-        pairs = _pairs(study, plan, table, test, report)
+        pairs = _pairs(study, plan, table, test, replicates=parameters.replicates, report=report)
         only = pairs[0] if len(pairs) == 1 else None
         units = {name: own.units for name, own in tables.items()}
         return IndependenceTableVerdict(
@@ -202,7 +142,13 @@ class IndependenceTable:
 
 
 def _pairs(
-    study: Study, plan: CountPlan, table: NoisyTable, overall: IndependenceOutcome, report: Progress
+    study: Study,
+    plan: CountPlan,
+    table: NoisyTable,
+    overall: IndependenceOutcome,
+    *,
+    replicates: int,
+    report: Progress,
 ) -> tuple[ColumnsCompared, ...]:
     shape, names = plan.grid.shape, plan.grid.names
     if len(shape) == 2:
@@ -211,11 +157,11 @@ def _pairs(
         tests = compare_columns(
             table,
             shape,
-            _parameters(study).replicates,
-            _seed(study, PAIRS_STREAM),
+            replicates,
+            simulation_seed(study, PAIRS_STREAM),
             lambda part: report(0.5 + 0.4 * part, "comparing pairs of columns"),
         )
-    seeds = _seed(study, ASSOCIATION_STREAM).spawn(len(tests))
+    seeds = simulation_seed(study, ASSOCIATION_STREAM).spawn(len(tests))
     found = []
     for done, (test, seed) in enumerate(zip(tests, seeds, strict=True)):
         report(0.9 + 0.1 * done / len(tests), "measuring association")
@@ -241,19 +187,3 @@ def _association(
     margin, shape = margin_table(table, plan.grid.shape, pair)
     levels = min(plan.grid.axes[axis].listed for axis in pair)
     return cramers_v(margin, shape, max(2, levels), study.level, seed)
-
-
-def _parameters(study: Study) -> IndependenceTableParameters:
-    return parse_parameters(IndependenceTableParameters, study)
-
-
-def _plan(study: Study) -> CountPlan:
-    return count_plan(study, _parameters(study))
-
-
-def _seed(study: Study, stream: int) -> np.random.SeedSequence:
-    return np.random.SeedSequence(int(study.seed, 16), spawn_key=(stream,))
-
-
-def _silent(part: float, step: str) -> None:
-    """Report progress to nobody."""
