@@ -10,6 +10,7 @@ and follow the noise. All of this is post-processing: it can change accuracy, ne
 """
 
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -27,6 +28,31 @@ SMOOTHING_STEPS = 60
 """Values of tau that are tried, each half of the one before it: from 1 down to 1e-18."""
 
 Floats = npt.NDArray[np.float64]
+
+
+class WeightSet(Protocol):
+    """A convex set of weights; arrays are (J,), or (J, targets) with one vector of weights a column."""
+
+    def project(self, values: Floats) -> Floats:
+        """Return the nearest members, of the same shape."""
+
+    def lowest(self, gradient: Floats) -> Floats:
+        """Return the smallest u'g over the members u, for each column g."""
+
+
+class Simplex:
+    """Probability vectors: non-negative, with sum 1."""
+
+    def project(self, values: Floats) -> Floats:
+        """Return the probability vectors nearest to ``values``."""
+        return project_on_simplex(values)
+
+    def lowest(self, gradient: Floats) -> Floats:
+        """Return the smallest u'g: all weight at the smallest entry."""
+        return np.asarray(gradient.min(axis=0))
+
+
+SIMPLEX = Simplex()
 
 
 @dataclass(frozen=True)
@@ -57,7 +83,7 @@ def fit_simplex(features: Floats, target: Floats, noise_error: float) -> Simplex
     for halvings in range(SMOOTHING_STEPS):
         smoothing = 0.5**halvings
         penalised = gram + smoothing * np.eye(len(gram))
-        weights = _descend(penalised, linear, largest + smoothing, weights, GAP_SHARE * noise_error**2)
+        weights = descend(penalised, linear, largest + smoothing, weights, GAP_SHARE * noise_error**2)
         residual = target - features.T @ weights
         fit = SimplexFit(
             weights, float(residual @ residual), smoothing, duality_gap(penalised, linear, weights)
@@ -72,14 +98,41 @@ def fit_simplex(features: Floats, target: Floats, noise_error: float) -> Simplex
     return best
 
 
-def _descend(gram: Floats, linear: Floats, largest: float, weights: Floats, gap: float) -> Floats:
-    """Return weights whose duality gap is at most ``gap``, by accelerated projected gradients."""
+def refit(features: Floats, targets: Floats, smoothing: float, gap: float, start: Floats) -> Floats:
+    """Return probability weights, (J, targets), of many means (dimension, targets) at one tau.
+
+    ``gap`` is the duality gap to be reached by every column, and ``start`` (J,) where all begin.
+    """
+    gram = features @ features.T + smoothing * np.eye(len(features))
+    begun = np.repeat(start[:, None], targets.shape[1], axis=1)
+    return descend(gram, features @ targets, float(np.linalg.eigvalsh(gram)[-1]), begun, gap)
+
+
+def descend(
+    gram: Floats,
+    linear: Floats,
+    largest: float,
+    weights: Floats,
+    gap: float,
+    *,
+    members: WeightSet = SIMPLEX,
+) -> Floats:
+    """Minimise u'Gu - 2b'u over a set of weights, by accelerated projected gradients.
+
+    Args:
+        gram: G, (J, J), positive semidefinite.
+        linear: b, (J,) or (J, targets), each column a problem of its own.
+        largest: the largest eigenvalue of G, or more.
+        weights: where to start, of the shape of ``linear``.
+        gap: stops where every duality gap is at most this, or after ``ITERATIONS_MAX`` steps.
+        members: the set.
+    """
     ahead, momentum = weights, 1.0
     for count in range(ITERATIONS_MAX):
-        if count % GAP_CHECKED_EVERY == 0 and duality_gap(gram, linear, weights) <= gap:
+        if count % GAP_CHECKED_EVERY == 0 and duality_gap(gram, linear, weights, members) <= gap:
             break
-        new = project_on_simplex(ahead - (gram @ ahead - linear) / largest)
-        if float((ahead - new) @ (new - weights)) > 0:  # it overshot: start the acceleration again
+        new = members.project(ahead - (gram @ ahead - linear) / largest)
+        if float(np.sum((ahead - new) * (new - weights))) > 0:  # it overshot: start the acceleration again
             momentum = 1.0
         following = (1 + float(np.sqrt(1 + 4 * momentum**2))) / 2
         ahead = new + (momentum - 1) / following * (new - weights)
@@ -87,15 +140,20 @@ def _descend(gram: Floats, linear: Floats, largest: float, weights: Floats, gap:
     return weights
 
 
-def duality_gap(gram: Floats, linear: Floats, weights: Floats) -> float:
-    """Bound how far u'Gu - 2b'u at these weights is above its smallest: Frank and Wolfe's gap."""
+def duality_gap(gram: Floats, linear: Floats, weights: Floats, members: WeightSet = SIMPLEX) -> float:
+    """Bound how far u'Gu - 2b'u at these weights is above its smallest: Frank and Wolfe's gap.
+
+    Of several columns, the largest gap.
+    """
     gradient = 2 * (gram @ weights - linear)
-    return max(0.0, float(gradient @ weights - gradient.min()))
+    return max(0.0, float(np.max(np.sum(gradient * weights, axis=0) - members.lowest(gradient))))
 
 
 def project_on_simplex(values: Floats) -> Floats:
-    """Return the probability vector nearest to ``values``."""
-    ordered = np.sort(values)[::-1]
-    excess = (np.cumsum(ordered) - 1) / np.arange(1, len(values) + 1)
-    kept = int(np.flatnonzero(ordered > excess)[-1])
-    return np.asarray(np.maximum(values - excess[kept], 0.0))
+    """Return the probability vector nearest to ``values``, (J,) or each column of (J, targets)."""
+    columns = values.reshape(len(values), -1)
+    ordered = -np.sort(-columns, axis=0)
+    excess = (np.cumsum(ordered, axis=0) - 1) / np.arange(1, len(values) + 1)[:, None]
+    kept = len(values) - 1 - np.argmax((ordered > excess)[::-1], axis=0)
+    nearest = np.maximum(columns - excess[kept, np.arange(columns.shape[1])], 0.0)
+    return np.asarray(nearest.reshape(values.shape))
