@@ -32,6 +32,7 @@ from tacit_protocol.procedures.base import (
     require_shared_columns,
     reuse_warnings,
 )
+from tacit_protocol.procedures.count_tables import HOPELESS
 from tacit_protocol.procedures.identity_plan import (
     COUNTED,
     DECISIONS,
@@ -44,9 +45,6 @@ from tacit_protocol.strict import StrictModel
 
 STATISTIC = "statistic"
 """Name of the noisy statistic in a release of privit-laplace."""
-
-HOPELESS = "Hopeless: "
-"""What a warning starts with where the study should not be run as planned."""
 
 
 class IdentityVerdict(StrictModel):

@@ -19,15 +19,14 @@ from tacit_protocol.privacy.noisy_counts import (
     laplace_count_guarantee,
 )
 from tacit_protocol.procedures.base import StudyError, parse_parameters
-from tacit_protocol.procedures.count_plan import CountPlan
-from tacit_protocol.statistics.cell_counts import CellGrid, GridError
+from tacit_protocol.procedures.count_plan import CellParameters, CountPlan, grid_of
+from tacit_protocol.statistics.cell_counts import CellGrid
 from tacit_protocol.statistics.clipped_identity import ClippedIdentity
 from tacit_protocol.statistics.goodness_of_fit import GoodnessOfFit, Null
 from tacit_protocol.statistics.known_distribution import DistributionError, cell_probabilities
 from tacit_protocol.statistics.noisy_tables import CellNoise
 from tacit_protocol.statistics.privit import PrivitPlan, PrivitRefusedError, plan_privit
 from tacit_protocol.statistics.repetition import Repetition, RepetitionRefusedError
-from tacit_protocol.strict import StrictModel
 
 REPLICATES_DEFAULT = 999
 """Simulations of the null distribution: p-values down to 1e-3."""
@@ -44,15 +43,15 @@ Method = Literal["privit", "privit-laplace", "mcgof", "zcdp-gof", "repetition"]
 Probability = Annotated[float, Field(ge=0, le=1)]
 
 
-class IdentityParameters(StrictModel):
+class IdentityParameters(CellParameters):
     """What a study of this procedure may choose; every choice is public.
 
     ``probabilities``: of every level, or of every category ("other" and "missing" after the levels; left out
-    they have probability 0), in the order of the columns, the last one's levels changing fastest. ``weights``
-    and ``noise``: of the methods on noisy counts. ``rho``: zCDP of Gaussian counts, within the budget.
-    ``null``: of zcdp-gof. ``clipping``: of privit-laplace. ``distance``: the total variation distance that
-    the Priv'IT methods look for. ``samples`` and ``blocks``: privit's m and number of blocks, chosen from the
-    number of units where left out.
+    they have probability 0), in the order of the columns, the last one's levels changing fastest; a numeric
+    column has intervals between its cuts for levels. ``weights`` and ``noise``: of the methods on noisy
+    counts. ``rho``: zCDP of Gaussian counts, within the budget. ``null``: of zcdp-gof. ``clipping``: of
+    privit-laplace. ``distance``: the total variation distance that the Priv'IT methods look for. ``samples``
+    and ``blocks``: privit's m and number of blocks, chosen from the number of units where left out.
     """
 
     method: Method = "mcgof"
@@ -163,11 +162,11 @@ def plan_of(study: Study) -> IdentityPlan:
         raise StudyError("the level is below 1 / (replicates + 1): ask for more replicates")
     if parameters.blocks is not None and parameters.blocks % 2 == 0:
         raise StudyError("parameter blocks: a majority needs an odd number")
+    grid = grid_of(study, parameters)
     try:
-        grid = CellGrid.of(study.domain)
         probabilities = cell_probabilities(grid, parameters.probabilities)
         return IdentityPlan(study, parameters, grid, probabilities, _guarantee(study, parameters))
-    except (GridError, DistributionError, SensitivityError) as error:
+    except (DistributionError, SensitivityError) as error:
         raise StudyError(str(error)) from None
 
 

@@ -20,7 +20,7 @@ def cell_probabilities(grid: CellGrid, stated: Sequence[float]) -> npt.NDArray[n
     """Return the probability of each of the grid's cells, (k,), adding to 1.
 
     ``stated`` has one probability for every cell; or, where the categories "other" and "missing" of every
-    column are to have probability 0, one for every combination of levels.
+    column are to have probability 0, one for every combination of levels, or of numeric columns' intervals.
 
     Raises:
         DistributionError: there is another number of them, or they do not add up to 1.
@@ -28,15 +28,14 @@ def cell_probabilities(grid: CellGrid, stated: Sequence[float]) -> npt.NDArray[n
     total = math.fsum(stated)
     if abs(total - 1) > SUM_TOLERANCE:
         raise DistributionError("parameter probabilities: they must add up to 1")
-    levels = tuple(size - 2 for size in grid.shape)
+    levels = tuple(axis.listed for axis in grid.axes)
     if len(stated) == grid.size:
         found = np.array(stated, dtype=np.float64)
     elif len(stated) == math.prod(levels):
         found = np.zeros(grid.shape)
         found[tuple(slice(size) for size in levels)] = np.reshape(stated, levels)
     else:
-        raise DistributionError(
-            f"parameter probabilities: give {math.prod(levels)}, one for every combination of levels, or "
-            f"{grid.size} with other and missing values"
-        )
+        every = f"give {math.prod(levels)}, one for every combination of levels"
+        unlisted = "" if levels == grid.shape else f", or {grid.size} with other and missing values"
+        raise DistributionError(f"parameter probabilities: {every}{unlisted}")
     return np.asarray(found.reshape(-1) / total)

@@ -288,6 +288,87 @@ def test_noisy_counts_of_an_earlier_study_are_read_again() -> None:
         IDENTITY.reread(study("zcdp-gof"), owner, laplace, counts)
 
 
+def reusing_owner() -> Owner:
+    return Owner(name="owner", key=KEYS[0], data_set="data", reuses="a" * 64)
+
+
+def counted(unlisted: str, codes: np.ndarray, domain: Domain | None = None) -> tuple[Study, Release]:
+    """A study of noisy counts, and its owner's release."""
+    source = study(**({} if domain is None else {"domain": domain})).model_copy(
+        update={"procedure": "noisy_counts", "parameters": {"unlisted": unlisted}}
+    )
+    counting = NoisyCounts()
+    summary = counting.summarise(source, Codes(codes, domain=source.domain))
+    return source, counting.privatise(source, summary, OpenDPNoise())
+
+
+def test_counts_with_unlisted_values_in_the_last_level_are_read_where_the_study_counts_so_too() -> None:
+    """Codes 4 and 5 are "other" and "missing": a folded release has them in the last level."""
+    codes = np.concatenate([np.arange(6000) % 4, np.full(2000, 4), np.full(2000, 5)])
+    source, folded = counted("last", codes)
+    assert len(folded.vectors["counts"].values) == 4
+    asked = study(
+        owners=(reusing_owner(),),
+        probabilities=[0.15, 0.15, 0.15, 0.55],
+        parameters={"unlisted": "last"},
+    )
+    read = IDENTITY.reread(asked, asked.owners[0], source, folded)
+    IDENTITY.check_reread(asked, read)
+    verdict = IDENTITY.assemble(asked, {"owner": read})
+    assert verdict.cells == 4
+    # The counts are exactly as expected, a thousand at least: noise alone adds 2 with probability 1e-10.
+    assert verdict.statistic is not None
+    assert verdict.statistic < 2
+    uniform = study(owners=(reusing_owner(),), parameters={"unlisted": "last"})
+    assert IDENTITY.assemble(uniform, {"owner": read}).reject
+
+
+def test_counts_of_other_cells_are_not_taken_for_the_studys_own() -> None:
+    """A folded table and one with cells for unlisted values hold different things, in either direction."""
+    codes = np.arange(4000) % 4
+    for theirs, ours in (("last", "cells"), ("cells", "last")):
+        source, release = counted(theirs, codes)
+        asked = study(owners=(reusing_owner(),), parameters={"unlisted": ours})
+        with pytest.raises(StudyError, match="unlisted"):
+            IDENTITY.reread(asked, asked.owners[0], source, release)
+        with pytest.raises(ReleaseError):
+            IDENTITY.check_reread(asked, release)
+
+
+def test_counts_released_for_identity_are_read_again_too() -> None:
+    """Those of mcgof, and of the filter of privit-laplace; a statistic or a decision holds no counts."""
+    table = Codes(np.zeros(6000, dtype=np.int64))
+    for name in EVERY:
+        source = of(name)
+        release, _ = run(source, table)
+        asked = study(owners=(reusing_owner(),))
+        if "counts" in release.vectors:
+            verdict = IDENTITY.assemble(
+                asked, {"owner": IDENTITY.reread(asked, asked.owners[0], source, release)}
+            )
+            assert verdict.reject
+        else:
+            assert name in {"privit-laplace", "repetition", "privit"}
+            with pytest.raises(StudyError, match="did not release noisy counts"):
+                IDENTITY.reread(asked, asked.owners[0], source, release)
+
+
+def test_a_numeric_column_is_tested_between_its_cuts() -> None:
+    domain = Domain(columns=(NumericColumn(name="age", lower=0.0, upper=100.0),))
+    asked = study(probabilities=[0.5, 0.3, 0.2], domain=domain, parameters={"cuts": {"age": [50.0, 80.0]}})
+    ages = np.linspace(0.0, 100.0, 9000, endpoint=False)
+
+    class Ages(Codes):
+        def chunks(self) -> Any:
+            yield EncodedChunk(ages[:, None] / 100, np.zeros((len(ages), 0), np.int32), None, len(ages))
+
+    _, verdict = run(asked, Ages(np.zeros(len(ages), dtype=np.int64), domain=domain))
+    assert verdict.cells == 3
+    assert verdict.statistic < 2  # as above
+    other = asked.model_copy(update={"parameters": asked.parameters | {"probabilities": [0.2, 0.3, 0.5]}})
+    assert run(other, Ages(np.zeros(len(ages), dtype=np.int64), domain=domain))[1].reject
+
+
 def test_a_verdict_is_the_same_for_everyone() -> None:
     for name in EVERY:
         asked = of(name)
