@@ -43,7 +43,7 @@ class ArrayTable:
         columns: dict[str, Any] = numeric | levels
         if unit is None:
             return cls(domain, sample.rows, columns, None)
-        codes = _unit_codes(np.asarray(unit), sample.rows)
+        codes = _unit_codes(_array(unit, sample.rows))
         order = np.argsort(codes, kind="stable")
         starts = np.concatenate([[0], np.cumsum(np.bincount(codes))]).astype(np.int64)
         ordered = {name: values[order] for name, values in columns.items()}
@@ -71,9 +71,17 @@ class ArrayTable:
         return {name: values[start:stop] for name, values in self.columns.items()}
 
 
-def _unit_codes(unit: npt.NDArray[Any], rows: int) -> npt.NDArray[np.int64]:
-    if unit.shape != (rows,):
+def _array(unit: npt.ArrayLike, rows: int) -> npt.NDArray[Any]:
+    try:
+        array = np.asarray(unit)
+    except ValueError:  # lists of several lengths
+        array = np.empty(0)
+    if array.shape != (rows,):
         raise InputError(f"units must name one unit for each of the {rows} rows, in an array of that length")
+    return array
+
+
+def _unit_codes(unit: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
     if any(value is None or value != value for value in unit.tolist()):  # noqa: PLR0124 (NaN)
         raise InputError("units hold missing values: give every row a unit")
     try:

@@ -7,7 +7,7 @@ import numpy as np
 from pydantic import ValidationError
 
 from tacit.errors import InputError
-from tacit_protocol.domain.columns import CategoricalColumn, Column, Domain, NumericColumn
+from tacit_protocol.domain.columns import COLUMNS_MAX, CategoricalColumn, Column, Domain, NumericColumn
 
 MISSING_ADVICE = (
     "bounds must be public: write down what is known without looking at the data, such as "
@@ -28,6 +28,8 @@ def domain_of(bounds: Any, columns: Sequence[str]) -> Domain:
     """
     if bounds is None:
         raise InputError(MISSING_ADVICE)
+    if len(columns) > COLUMNS_MAX:
+        raise InputError(f"{len(columns)} columns, where a study takes {COLUMNS_MAX} at most: leave some out")
     if isinstance(bounds, Domain):
         bounds = {column.name: column for column in bounds.columns}
     by_name = bounds if isinstance(bounds, Mapping) else _by_position(bounds, columns)

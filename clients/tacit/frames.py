@@ -50,17 +50,22 @@ class Sample:
         return np.array([_level(value) for value in self.columns[name]], dtype=object)
 
 
-def read_samples(samples: Sequence[Any], columns: Sequence[str] | None) -> list[Sample]:
+def read_samples(
+    samples: Sequence[Any], columns: Sequence[str] | None, which: str | None = None
+) -> list[Sample]:
     """Read samples that must have the same columns.
 
     Args:
         samples: NumPy arrays (n, D) or (n,), or pandas, Polars or Arrow tables.
         columns: for arrays their columns' names, for tables which columns to use; by default x1..xD, or all.
+        which: what messages call the samples; by default sample 1, sample 2, ...
 
     Raises:
         InputError: a sample is empty, of an unknown type, or has other columns than the first.
     """
-    read = [_read(sample, columns, f"sample {index}") for index, sample in enumerate(samples, start=1)]
+    read = [
+        _read(sample, columns, which or f"sample {index}") for index, sample in enumerate(samples, start=1)
+    ]
     for index, sample in enumerate(read[1:], start=2):
         if list(sample.columns) != list(read[0].columns):
             raise InputError(
@@ -82,13 +87,18 @@ def _read(sample: Any, columns: Sequence[str] | None, which: str) -> Sample:
 
 
 def _array_columns(sample: Any, names: Sequence[str] | None, which: str) -> dict[str, npt.NDArray[Any]]:
-    array = np.asarray(sample)
+    try:
+        array = np.asarray(sample)
+    except ValueError:
+        raise InputError(f"{which} has rows of several lengths: pass an array of shape (n, D)") from None
     if array.ndim == 1:
         array = array[:, np.newaxis]
     if array.ndim != 2:
         raise InputError(f"{which} has {array.ndim} dimensions: pass an array of shape (n, D)")
     if np.iscomplexobj(array):
         raise InputError(f"{which} holds complex numbers: pass real ones")
+    if array.dtype.kind in "mM":
+        raise InputError(f"{which} holds dates or times: pass numbers, such as days since a public date")
     listed = [f"x{index}" for index in range(1, array.shape[1] + 1)] if names is None else list(names)
     if len(listed) != array.shape[1]:
         raise InputError(f"{which} has {array.shape[1]} columns and columns= names {len(listed)}")

@@ -6,6 +6,7 @@ Everything goes through the procedure itself, as in the services.
 import hashlib
 import secrets
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from pydantic import ValidationError
@@ -41,6 +42,14 @@ def two_sample_procedure(setting: Setting) -> str:
     if setting not in TWO_SAMPLE_PROCEDURES:
         raise InputError('setting must be "owners" or "curator"')
     return TWO_SAMPLE_PROCEDURES[setting]
+
+
+@dataclass(frozen=True)
+class Aligned:
+    """How two owners' units were matched: the column of their ids, and the keyed digest of all of them."""
+
+    unit_column: str
+    digest: str
 
 
 def run(
@@ -91,6 +100,7 @@ def local_study(
     seed: str,
     curated: bool = False,
     columns: Sequence[tuple[str, ...] | None] | None = None,
+    aligned: Aligned | None = None,
 ) -> Study:
     """Build a study for this process alone: its parties' keys sign nothing.
 
@@ -105,6 +115,7 @@ def local_study(
         seed: public randomness, 32 hexadecimal digits.
         curated: whether a curator holds the owners' data.
         columns: each owner's columns; by default every owner holds all of them.
+        aligned: how the owners' units were matched by their ids; by default their rows' order does it.
 
     Raises:
         InputError: the parts do not make a study; the message says what to change.
@@ -115,6 +126,8 @@ def local_study(
             procedure=procedure,
             parameters={key: value for key, value in parameters.items() if value is not None},
             domain=domain,
+            unit_column=None if aligned is None else aligned.unit_column,
+            alignment=None if aligned is None else aligned.digest,
             owners=tuple(
                 Owner(name=name, key=_no_key(name), data_set="local", columns=held)
                 for name, held in zip(names, columns or [None] * len(names), strict=True)
@@ -134,7 +147,9 @@ def local_study(
             str(first["loc"][-1]) if first["loc"] else "", ".".join(str(part) for part in first["loc"])
         )
         raise InputError(f"{place or 'the study'}: {first['msg'].removeprefix('Value error, ')}") from error
-    except (ValueError, ArithmeticError) as error:
+    except ArithmeticError as error:
+        raise InputError("epsilon and delta must be numbers") from error
+    except ValueError as error:
         raise InputError(f"epsilon and delta: {error}") from error
 
 

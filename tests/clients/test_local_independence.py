@@ -123,7 +123,7 @@ def test_a_missing_category_is_refused() -> None:
         ((np.zeros(0), np.zeros(0)), {}, "is empty"),
         ((np.zeros(5), "text"), {}, "pass a NumPy array"),
         ((np.zeros(5), np.zeros(5)), {"bounds": None}, "bounds must be public"),
-        ((np.zeros(5), np.zeros(5)), {"bounds": [(0, 1), None]}, "a variable has no bounds"),
+        ((np.zeros(5), np.zeros(5)), {"bounds": [(0, 1), None]}, "x2 has no bounds"),
         ((np.zeros(5), np.zeros(5)), {"bounds": [(0, 1)] * 3}, "3 items for 2 variables"),
         ((np.zeros(5), np.zeros(5)), {"bounds": (1, 0)}, "lower must be less"),
         ((np.zeros(5), np.zeros(5)), {"names": ["a"]}, "names holds 1 names for 2"),

@@ -6,6 +6,7 @@ import numpy.typing as npt
 
 from tacit.array_table import ArrayTable
 from tacit.in_process import local_study, run, seed_text
+from tacit.local.callers_words import in_callers_words
 from tacit.local.variables import Variables
 from tacit.results import CuratedDistanceCorrelationResult
 from tacit_protocol.privacy.noise import OpenDPNoise
@@ -44,7 +45,8 @@ def curated_distance_correlation(
         seed=seed_text(seed),
     )
     table = ArrayTable.of(read.sample, read.domain, units)
-    result = run(procedure, study, [table], OpenDPNoise(), progress)
+    with in_callers_words():
+        result = run(procedure, study, [table], OpenDPNoise(), progress)
     if not isinstance(result, CuratedDistanceCorrelationResult):
         raise TypeError("curated_distance_correlation has a result of another type")
     return result

@@ -5,14 +5,12 @@ With ``mode="curator"`` one trusted party holds all columns, and adds far less n
 
 from typing import Any, Literal, overload
 
-import numpy.typing as npt
-
-from tacit.array_table import ArrayTable
 from tacit.errors import InputError
-from tacit.frames import Sample
 from tacit.in_process import local_study, run, seed_text
+from tacit.local.callers_words import in_callers_words
 from tacit.local.curated_distance import curated_distance_correlation
 from tacit.local.peer import run_peer, with_receiver
+from tacit.local.two_owners import NAMES, Units, one_for_both, read_two_owners
 from tacit.local.variables import Missing, read_variables
 from tacit.results import CuratedDistanceCorrelationResult, DistanceCorrelationResult, PeerOutcome
 from tacit_protocol.privacy.noise import OpenDPNoise
@@ -54,7 +52,7 @@ def distance_correlation(
     n_permutations: int | None = None,
     bounds: Any = None,
     alpha: float = 0.05,
-    units: npt.ArrayLike | None = None,
+    units: Units | None = None,
     missing: Missing = "refuse",
     seed: int | None = None,
     progress: Progress | None = None,
@@ -64,7 +62,7 @@ def distance_correlation(
 
     Args:
         x: one owner's columns: an array (n,) or (n, D), or a column or a table of pandas, Polars or Arrow.
-        y: the other owner's, over the same rows in the same order.
+        y: the other owner's, over the same rows in the same order, unless ``units`` holds ids.
         epsilon: budget that every owner spends, greater than 0.
         delta: budget that every owner spends, in (0, 1).
         method: "sketch" (the default); "pnc" or "pnc-disjoint", P4's projections of every row.
@@ -75,9 +73,12 @@ def distance_correlation(
         n_features: frequencies for each direction, with "sketch"; chosen by default.
         n_permutations: random permutations of the test; chosen by default.
         bounds: what is publicly known: a list with both owners' bounds, a (lower, upper) pair or a list of
-            levels each; or by column name; or one pair for every column. Never taken from the data.
+            levels each; or by column name; or one pair for every column. Never taken from the data. Columns
+            of arrays are named x and y, or x.1, x.2, ...
         alpha: level of the test, in (0, 0.5).
-        units: (n,), each row's privacy unit; by default every row is a unit.
+        units: (n,), each row's privacy unit; by default every row is a unit. Or a pair of arrays with the ids
+            of the units of ``x``'s rows and of ``y``'s, which are then matched by id and need be neither in
+            one order nor as many; both sides must hold the same units.
         missing: "refuse" raises where a value is missing; "encode" does what studies do.
         seed: fixes buckets, directions and permutations. Never the noise: two calls differ.
         progress: called with the part done, in [0, 1], and the step.
@@ -90,8 +91,8 @@ def distance_correlation(
         everybody learns.
 
     Raises:
-        InputError: the columns or the bounds cannot be used, or mode="curator" is given what it does not
-            take; the message says what to change.
+        InputError: the columns, the bounds or the ids cannot be used, or mode="curator" is given what it does
+            not take; the message says what to change.
         StudyRefusedError: the procedure does not take these parameters, or so few or so many rows.
 
     Example:
@@ -101,26 +102,30 @@ def distance_correlation(
         >>> result.reject
         True
     """
-    read = read_variables((x, y), bounds, None, missing)
+    if mode not in {"tester", "peer", "curator"}:
+        raise InputError('mode must be "tester", "peer" or "curator"')
     if mode == "curator":
         if method != "sketch" or n_projections is not None or n_features is not None:
             raise InputError('mode="curator" computes exactly: leave out method, n_projections, n_features')
+        shared = one_for_both(units)
+        read = read_variables((x, y), bounds, None, missing, arguments=NAMES)
         return curated_distance_correlation(
             read,
             {"permutations": n_permutations} | parameters,
             epsilon=epsilon,
             delta=delta,
             alpha=alpha,
-            units=units,
+            units=shared,
             seed=seed,
             progress=progress,
         )
+    held = read_two_owners(x, y, bounds, missing, units)
     if mode == "peer":
         parameters = {"receiver": OWNERS[1]} | parameters
     procedure = procedure_named("distance_correlation")
     study = local_study(
         procedure.name,
-        read.domain,
+        held.variables.domain,
         OWNERS,
         {
             "method": method,
@@ -134,17 +139,15 @@ def distance_correlation(
         delta=delta,
         alpha=alpha,
         seed=seed_text(seed),
-        columns=read.groups,
+        columns=held.variables.groups,
+        aligned=held.aligned,
     )
-    tables = []
-    for owner in study.owners:
-        domain = study.domain_of(owner)
-        sample = Sample({column.name: read.sample.columns[column.name] for column in domain.columns})
-        tables.append(ArrayTable.of(sample, domain, units))
     if mode == "peer":
         study = with_receiver(study, str(parameters["receiver"]))
-        return run_peer(procedure, study, tables, OpenDPNoise(), progress)
-    result = run(procedure, study, tables, OpenDPNoise(), progress)
+        with in_callers_words():
+            return run_peer(procedure, study, held.tables(study), OpenDPNoise(), progress)
+    with in_callers_words():
+        result = run(procedure, study, held.tables(study), OpenDPNoise(), progress)
     if not isinstance(result, DistanceCorrelationResult):
         raise TypeError("distance_correlation has a result of another type")
     return result

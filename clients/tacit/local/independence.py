@@ -7,6 +7,7 @@ import numpy.typing as npt
 
 from tacit.array_table import ArrayTable
 from tacit.in_process import local_study, run, seed_text
+from tacit.local.callers_words import in_callers_words
 from tacit.local.variables import Missing, read_variables
 from tacit.results import DecisionResult
 from tacit_protocol.domain.table import Table
@@ -105,7 +106,8 @@ def joint_independence(
         alpha=alpha,
         seed=seed_text(seed),
     )
-    result = run(procedure, study, [ArrayTable.of(read.sample, read.domain, units)], OpenDPNoise())
+    with in_callers_words():
+        result = run(procedure, study, [ArrayTable.of(read.sample, read.domain, units)], OpenDPNoise())
     if not isinstance(result, DecisionResult):
         raise TypeError("joint_independence has a result that is no decision")
     return result

@@ -2,12 +2,10 @@
 
 from typing import Any, Literal
 
-import numpy.typing as npt
-
-from tacit.array_table import ArrayTable
-from tacit.frames import Sample
 from tacit.in_process import local_study, run, seed_text
-from tacit.local.variables import Missing, read_variables
+from tacit.local.callers_words import in_callers_words
+from tacit.local.two_owners import Units, read_two_owners
+from tacit.local.variables import Missing
 from tacit.results import ScreeningResult
 from tacit_protocol.privacy.noise import OpenDPNoise
 from tacit_protocol.procedures.base import Progress
@@ -29,7 +27,7 @@ def screening(
     n_permutations: int | None = None,
     bounds: Any = None,
     alpha: float = 0.05,
-    units: npt.ArrayLike | None = None,
+    units: Units | None = None,
     missing: Missing = "refuse",
     seed: int | None = None,
     progress: Progress | None = None,
@@ -38,7 +36,8 @@ def screening(
 
     Args:
         x: one owner's columns: an array (n,) or (n, D), or a column or a table of pandas, Polars or Arrow.
-        y: the outcome, or several, of the other owner, over the same rows in the same order.
+        y: the outcome, or several, of the other owner, over the same rows in the same order, unless ``units``
+            holds ids.
         epsilon: budget that every owner spends, greater than 0.
         delta: budget that every owner spends, in (0, 1).
         control: "by", Benjamini and Yekutieli, valid under any dependence; or "bh", Benjamini and Hochberg,
@@ -50,7 +49,9 @@ def screening(
             levels each; or by column name; or one pair for every column. Never taken from the data. Columns
             of arrays are named x.1, x.2, ... and y.
         alpha: level of the false discovery rate, in (0, 0.5).
-        units: (n,), each row's privacy unit; by default every row is a unit.
+        units: (n,), each row's privacy unit; by default every row is a unit. Or a pair of arrays with the ids
+            of the units of ``x``'s rows and of ``y``'s, which are then matched by id and need be neither in
+            one order nor as many; both sides must hold the same units.
         missing: "refuse" raises where a value is missing; "encode" does what studies do.
         seed: fixes buckets and permutations. Never the noise: two calls differ.
         progress: called with the part done, in [0, 1], and the step.
@@ -59,7 +60,7 @@ def screening(
         A frozen result with the ranked pairs.
 
     Raises:
-        InputError: the columns or the bounds cannot be used; the message says what to change.
+        InputError: the columns, the bounds or the ids cannot be used; the message says what to change.
         StudyRefusedError: the procedure does not take these parameters, or so few or so many rows.
 
     Example:
@@ -69,11 +70,11 @@ def screening(
         >>> [pair.column for pair in result.found]
         ['x.3']
     """
-    read = read_variables((x, y), bounds, None, missing, unnamed=("x", "y"))
+    held = read_two_owners(x, y, bounds, missing, units)
     procedure = procedure_named("screening")
     study = local_study(
         procedure.name,
-        read.domain,
+        held.variables.domain,
         OWNERS,
         {
             "outcome": OWNERS[1],
@@ -86,14 +87,11 @@ def screening(
         delta=delta,
         alpha=alpha,
         seed=seed_text(seed),
-        columns=read.groups,
+        columns=held.variables.groups,
+        aligned=held.aligned,
     )
-    tables = []
-    for owner in study.owners:
-        domain = study.domain_of(owner)
-        sample = Sample({column.name: read.sample.columns[column.name] for column in domain.columns})
-        tables.append(ArrayTable.of(sample, domain, units))
-    result = run(procedure, study, tables, OpenDPNoise(), progress)
+    with in_callers_words():
+        result = run(procedure, study, held.tables(study), OpenDPNoise(), progress)
     if not isinstance(result, ScreeningResult):
         raise TypeError("screening has a result of another type")
     return result

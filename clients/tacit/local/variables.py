@@ -29,9 +29,11 @@ def read_variables(
     bounds: Any,
     names: Sequence[str] | None,
     missing: Missing,
-    unnamed: Sequence[str] | None = None,
+    *,
+    arguments: Sequence[str] | None = None,
+    same_rows: bool = True,
 ) -> Variables:
-    """Read variables that have the same rows.
+    """Read variables.
 
     Args:
         variables: each an array (n,) or (n, D), or a column or a table of pandas, Polars or Arrow.
@@ -39,14 +41,16 @@ def read_variables(
             :func:`~tacit.bounds.domain_of` takes for all columns.
         names: the variables' names; by default x1, x2, ... for arrays, and a table's own for its columns.
         missing: whether a missing value is refused, or encoded as studies do.
-        unnamed: what to call arrays instead of x1, x2, ...
+        arguments: of two variables, what the caller wrote them as, which no names= can change: messages say
+            so, and arrays are named so, instead of x1, x2, ...
+        same_rows: whether all must have the same number of rows.
 
     Raises:
         InputError: the variables cannot be used as they are; the message says what to change.
     """
     if len(variables) < 2:
         raise InputError("pass at least two variables: independence is a question about several")
-    default = unnamed or [f"x{index}" for index in range(1, len(variables) + 1)]
+    default = arguments or [f"x{index}" for index in range(1, len(variables) + 1)]
     listed = list(default if names is None else names)
     if len(listed) != len(variables):
         raise InputError(f"names holds {len(listed)} names for {len(variables)} variables: pass one for each")
@@ -54,12 +58,19 @@ def read_variables(
         _read(variable, name, named=names is not None)
         for variable, name in zip(variables, listed, strict=True)
     ]
-    _require_same_rows(read, listed)
+    if same_rows:
+        _require_same_rows(read, listed)
     groups = tuple(tuple(sample.columns) for sample in read)
     columns = [name for group in groups for name in group]
     if len(set(columns)) != len(columns):
-        raise InputError("two variables have a column of the same name: pass names=, one for each variable")
-    domain = _domain(bounds, read, columns)
+        if arguments is None:
+            raise InputError(
+                "two variables have a column of the same name: pass names=, one for each variable"
+            )
+        shared = min(set(groups[0]) & set(groups[1]))
+        both = " and ".join(arguments)
+        raise InputError(f"{both} both have a column named {shared!r}: rename it in one of them")
+    domain = _domain(bounds, read, columns, listed)
     joined = Sample({name: values for sample in read for name, values in sample.columns.items()})
     if missing == "refuse":
         _require_complete(joined, domain, dict(zip(columns, _owners_of(groups, listed), strict=True)))
@@ -72,9 +83,9 @@ def _read(variable: Any, name: str, named: bool) -> Sample:
     column = _as_column(variable)
     if column is not None:
         label, values = column
-        read = read_samples([values], None)[0]
+        read = read_samples([values], None, name)[0]
         return Sample({name if named or label is None else label: next(iter(read.columns.values()))})
-    sample = read_samples([variable], None)[0]
+    sample = read_samples([variable], None, name)[0]
     if not named and not isinstance(variable, np.ndarray | list | tuple):
         return sample
     if len(sample.columns) == 1:
@@ -107,13 +118,14 @@ def _owners_of(groups: Sequence[Sequence[str]], names: Sequence[str]) -> list[st
     return [name for group, name in zip(groups, names, strict=True) for _ in group]
 
 
-def _domain(bounds: Any, read: Sequence[Sample], columns: Sequence[str]) -> Domain:
+def _domain(bounds: Any, read: Sequence[Sample], columns: Sequence[str], listed: Sequence[str]) -> Domain:
     if not isinstance(bounds, list | tuple) or not _one_for_each(bounds, len(read), len(columns)):
         if _are_levels(bounds):
             bounds = {name: list(bounds) for name in columns}
         return domain_of(bounds, columns)
-    if any(bound is None for bound in bounds):
-        raise InputError(f"a variable has no bounds: {MISSING_ADVICE}")
+    for bound, variable in zip(bounds, listed, strict=True):
+        if bound is None:
+            raise InputError(f"{variable} has no bounds: {MISSING_ADVICE}")
     found: list[Column] = []
     for bound, sample in zip(bounds, read, strict=True):
         own = {name: list(bound) for name in sample.columns} if _are_levels(bound) else bound

@@ -24,10 +24,12 @@ class DistanceCorrelationResult:
         warnings: what limits the test, in words.
         distance_covariance_sqr: squared distance covariance, of distances over a public diameter; may be
             negative.
+        covariance_interval: covers it with probability 1 - alpha in large samples, or None for pnc.
         distance_correlation: its root over both distance deviations, in [0, 1], or None.
         interval: covers the distance correlation with probability 1 - alpha in large samples, or None.
         truncation: the most that ``distance_covariance_sqr`` leaves out on average, or None.
         attenuation: what part of a squared correlation the noise has left, for pnc alone.
+        aligned: whether either owner checked, before it spent anything, that both hold the same units.
         verdict: everything that the procedure reports.
     """
 
@@ -41,10 +43,12 @@ class DistanceCorrelationResult:
     delta: float
     warnings: tuple[str, ...]
     distance_covariance_sqr: float
+    covariance_interval: tuple[float, float] | None
     distance_correlation: float | None
     interval: tuple[float, float] | None
     truncation: float | None
     attenuation: float | None
+    aligned: bool
     verdict: Mapping[str, Any]
 
     def __iter__(self) -> Iterator[float]:
@@ -65,18 +69,26 @@ def distance_correlation_result(study: Study, verdict: Mapping[str, Any]) -> Dis
 
     Raises KeyError, TypeError, ValueError or AttributeError where the verdict is another procedure's.
     """
-    known = verdict["lower"] is not None
+    aligned = verdict["aligned"]
+    if not isinstance(aligned, bool):
+        raise TypeError("whether units were aligned is a truth value")
     return DistanceCorrelationResult(
         statistic=float(verdict["statistic"]),
         pvalue=float(verdict["pvalue"]),
         distance_covariance_sqr=float(verdict["distance_covariance_sqr"]),
+        covariance_interval=_interval(verdict["covariance_lower"], verdict["covariance_upper"]),
         distance_correlation=_number(verdict["distance_correlation"]),
-        interval=(float(verdict["lower"]), float(verdict["upper"])) if known else None,
+        interval=_interval(verdict["lower"], verdict["upper"]),
         truncation=_number(verdict["truncation"]),
         attenuation=_number(verdict["attenuation"]),
+        aligned=aligned,
         **common_fields(study, verdict),
     )
 
 
 def _number(value: Any) -> float | None:
     return None if value is None else float(value)
+
+
+def _interval(low: Any, high: Any) -> tuple[float, float] | None:
+    return None if low is None else (float(low), float(high))

@@ -27,6 +27,7 @@ class ScreenedColumn:
         outcome: the outcome's name.
         column: the column's name.
         distance_covariance_sqr: squared distance covariance, over public diameters; may be negative.
+        covariance_interval: covers it, of this pair alone, with probability 1 - alpha in large samples.
         distance_correlation: in [0, 1]; None where either column hardly varies.
         interval: covers the distance correlation, of this pair alone, with probability 1 - alpha in large
             samples; None with it.
@@ -39,6 +40,7 @@ class ScreenedColumn:
     outcome: str
     column: str
     distance_covariance_sqr: float
+    covariance_interval: tuple[float, float]
     distance_correlation: float | None
     interval: tuple[float, float] | None
     sign: int
@@ -60,6 +62,7 @@ class ScreeningResult:
         epsilon: what every owner spent.
         delta: what every owner spent.
         warnings: what limits the study, in words.
+        aligned: whether either owner checked, before it spent anything, that both hold the same units.
         verdict: everything that the procedure reports.
     """
 
@@ -71,6 +74,7 @@ class ScreeningResult:
     epsilon: float
     delta: float
     warnings: tuple[str, ...]
+    aligned: bool
     verdict: Mapping[str, Any]
 
     @property
@@ -92,7 +96,9 @@ class ScreeningResult:
         )
 
     def to_pandas(self) -> "pd.DataFrame":
-        """Return the ranking as a data frame, a row for each pair, with ``lower`` and ``upper``.
+        """Return the ranking as a data frame, a row for each pair, each interval as its two ends.
+
+        They are ``lower`` and ``upper``, and ``covariance_lower`` and ``covariance_upper``.
 
         Raises ImportError where pandas is not installed.
         """
@@ -101,6 +107,7 @@ class ScreeningResult:
         rows = []
         for pair in self.ranking:
             fields = asdict(pair)
+            fields["covariance_lower"], fields["covariance_upper"] = fields.pop("covariance_interval")
             fields["lower"], fields["upper"] = fields.pop("interval") or (None, None)
             rows.append(fields)
         return pd.DataFrame(rows)
@@ -136,8 +143,13 @@ def screening_result(study: Study, verdict: Mapping[str, Any]) -> ScreeningResul
 
     Raises KeyError, TypeError, ValueError or AttributeError where the verdict is another procedure's.
     """
+    aligned = verdict["aligned"]
+    if not isinstance(aligned, bool):
+        raise TypeError("whether units were aligned is a truth value")
     return ScreeningResult(
-        ranking=tuple(_pair(pair) for pair in verdict["pairs"]), **common_fields(study, verdict)
+        ranking=tuple(_pair(pair) for pair in verdict["pairs"]),
+        aligned=aligned,
+        **common_fields(study, verdict),
     )
 
 
@@ -147,6 +159,7 @@ def _pair(pair: Mapping[str, Any]) -> ScreenedColumn:
         outcome=str(pair["outcome"]),
         column=str(pair["column"]),
         distance_covariance_sqr=float(pair["distance_covariance_sqr"]),
+        covariance_interval=(float(pair["covariance_lower"]), float(pair["covariance_upper"])),
         distance_correlation=float(pair["distance_correlation"]) if known else None,
         interval=(float(pair["lower"]), float(pair["upper"])) if known else None,
         sign=int(pair["sign"]),

@@ -129,13 +129,16 @@ class DistanceCorrelation:
         return max(sum(len(part.sums) for part in plan.layout(side, known[0])) for side in (0, 1))
 
     def warnings(self, study: Study, units: Mapping[str, int]) -> tuple[str, ...]:
-        """Say what dependence the study could not see at these numbers of units."""
+        """Say what the study could not see, at these numbers of units or with so few permutations."""
+        plan = plan_of(study)
+        found: tuple[str, ...] = ()
+        if 1 / (plan.parameters.permutations + 1) > study.level:
+            found = (_too_few_permutations(study.level),)
         if not units:
-            return ()
-        plan, count = plan_of(study), min(units.values())
+            return found
         if plan.projections:
-            return ("pnc adds noise to every unit, and sees less than the sketch",)
-        return _sketch_warnings(plan, count)
+            return (*found, "pnc adds noise to every unit, and sees less than the sketch")
+        return found + _sketch_warnings(plan, min(units.values()))
 
     def summarise(self, study: Study, table: Table) -> OwnSums:
         """Sum or project one owner's units, exactly; the table's columns tell which owner it is.
@@ -266,6 +269,14 @@ def _check_side(plan: Plan, side: int, release: Release) -> None:
         check_layout(release.vectors, release.guarantee, layout, plan.guarantee)
     except (StudyError, LayoutError) as error:
         raise ReleaseError(str(error)) from None
+
+
+def _too_few_permutations(level: float) -> str:
+    needed = math.ceil(1 / level) - 1
+    return (
+        "with so few permutations nothing can be rejected at this level; ask for at least "
+        f"{needed} permutations, which cost no privacy"
+    )
 
 
 def _sketch_warnings(plan: Plan, units: int) -> tuple[str, ...]:
