@@ -103,6 +103,15 @@ def enrol(
     enrol_as("owner", config, invitation, as_json)
 
 
+@app.command("login")
+def login(config: AgentFile = AGENT_FILE, as_json: Json = False) -> None:
+    """Print a link that signs a browser in to the agent's pages: once, within five minutes."""
+    from tacit.command.login import print_link
+    from tacit.sign_in import agent_door
+
+    print_link(agent_door, config, as_json)
+
+
 @app.command("status")
 def status(config: AgentFile = AGENT_FILE, as_json: Json = False) -> None:
     """Show the data sets, what is left of their budgets, and the studies by state."""

@@ -133,5 +133,21 @@ def status(config: CuratorFile = CURATOR_FILE, as_json: Json = False) -> None:
     lines("Studies: " + (", ".join(f"{count} {state}" for state, count in counts.items()) or "none"))
 
 
+@app.command("login")
+def login(
+    owner: Annotated[Path | None, typer.Option(help="Your owner.toml, where you are an owner.")] = None,
+    config: CuratorFile = CURATOR_FILE,
+    as_json: Json = False,
+) -> None:
+    """Print a link that signs a browser in to the curator's pages, as its operator or an owner: once."""
+    from tacit.command.login import print_link
+    from tacit.sign_in import curator_door, curator_owner_door
+
+    if owner is None:
+        print_link(curator_door, config, as_json)
+    else:
+        print_link(curator_owner_door, owner, as_json)
+
+
 curator_owner.add_to(app)
 curator_decisions.add_to(app)

@@ -100,6 +100,15 @@ def enrol_as(role: str, party_file: Path, invitation: str, as_json: bool) -> Non
     lines(f"{enrolled.name} is enrolled as {enrolled.role}.")
 
 
+@app.command("login")
+def login(party: PartyFile = PARTY_FILE, as_json: Json = False) -> None:
+    """Print a link that signs a browser in to the tester's pages, as this party: once."""
+    from tacit.command.login import print_link
+    from tacit.sign_in import party_door
+
+    print_link(party_door, party, as_json)
+
+
 def checked_role(role: str) -> Role:
     """Return the role; raises InputError where there is none of that name."""
     from tacit.errors import InputError

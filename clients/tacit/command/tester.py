@@ -44,3 +44,12 @@ def serve(config: TesterFile = TESTER_FILE) -> None:
     from tacit.command.services import become
 
     become("tester", config)
+
+
+@app.command("login")
+def login(config: TesterFile = TESTER_FILE, as_json: Json = False) -> None:
+    """Print a link that signs a browser in to the tester's pages, as its operator: once."""
+    from tacit.command.login import print_link
+    from tacit.sign_in import tester_door
+
+    print_link(tester_door, config, as_json)

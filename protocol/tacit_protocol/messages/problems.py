@@ -62,6 +62,24 @@ _ALL = (
     ProblemType(
         "unknown-party", "The party is not known here", 403, "Enrol with an invitation from the tester first."
     ),
+    ProblemType(
+        "sign-in-needed",
+        "This browser is not signed in",
+        401,
+        "Ask for a one-time link with the login command and open it in this browser.",
+    ),
+    ProblemType(
+        "sign-in-invalid",
+        "The sign-in link is not valid",
+        403,
+        "Links work once, for five minutes. Ask for a new one with the login command.",
+    ),
+    ProblemType(
+        "form-refused",
+        "The form did not come from this service's own page",
+        403,
+        "Nothing was changed. Open the page again in the browser that is signed in, and repeat it there.",
+    ),
     ProblemType("unknown-study", "There is no such study", 404, "Check the study's digest."),
     ProblemType(
         "study-refused",

@@ -69,7 +69,7 @@ class Agent(Participant):
             clock=clock,
             stopping=stopping,
         )
-        self.settings = settings
+        self.settings, self.policy = settings, policy
 
     def _unit_key(self, study: Study, owner: Owner) -> UnitKey | None:
         return run_transaction(self.engine, lambda c: unit_key_of(c, study, owner), read_only=True)

@@ -12,14 +12,16 @@ from pydantic import Field
 from tacit_protocol.strict import StrictModel
 from tacit_services.agent import views
 from tacit_services.agent.agent import Agent
+from tacit_services.agent.deciding import decide, require_row
 from tacit_services.agent.findings import finding_of
-from tacit_services.agent.participant import AlreadyDecidedError
+from tacit_services.agent.pages.routes import add_agent_pages
 from tacit_services.agent.schema import REASON_LENGTH, State
-from tacit_services.agent.studies import StudyRow, count_by_state, page_of_studies, study_row
+from tacit_services.agent.studies import StudyRow, count_by_state, page_of_studies
 from tacit_services.agent.tester_client import TesterError
 from tacit_services.ledger.verification import export, inspect
 from tacit_services.shared.database import check_database, run_transaction
 from tacit_services.shared.http_app import BearerToken, body_schema, create_app, json_body, json_response
+from tacit_services.shared.pages.site import Empty
 from tacit_services.shared.problem_responses import ProblemError
 
 PAGE_SIZE = 100
@@ -31,10 +33,6 @@ HASHES_MAX = 100
 HashList = Annotated[str, Query(pattern=f"^[0-9a-f]{{64}}(,[0-9a-f]{{64}}){{0,{HASHES_MAX - 1}}}$")]
 
 DigestPath = Annotated[str, Path(pattern="^[0-9a-f]{64}$")]
-
-
-class Empty(StrictModel):
-    """A body that says nothing."""
 
 
 class Decline(StrictModel):
@@ -73,13 +71,15 @@ def create_agent_app(agent: Agent, surroundings: Surroundings) -> FastAPI:
     )
     token = BearerToken(f"agent:{agent.settings.name}", agent.clock)
 
-    async def require_owner(key: Annotated[str, Depends(token)]) -> None:
+    async def require_owner(key: Annotated[str, Depends(token)]) -> str:
         if key != agent.key.public_hex:
             raise ProblemError("forbidden")
+        return key
 
     owner = [Depends(require_owner)]
     _add_reading(app, agent, owner)
     _add_deciding(app, agent, surroundings, owner)
+    add_agent_pages(app, agent, surroundings.ring, require_owner)
     return app
 
 
@@ -105,12 +105,12 @@ def _add_reading(app: FastAPI, agent: Agent, owner: list[Any]) -> None:
     @app.get("/v1/studies/{digest}", dependencies=owner)
     def show_study(digest: DigestPath) -> Response:
         """Show one study: what it asks, what would leave, what it costs, and its verdict if known."""
-        return json_response(views.detail(agent, _row(agent, digest)))
+        return json_response(views.detail(agent, require_row(agent, digest)))
 
     @app.get("/v1/studies/{digest}/reuses", dependencies=owner)
     def show_reuses(digest: DigestPath) -> Response:
         """Show which later studies read this owner's release again, as the tester says."""
-        _row(agent, digest)
+        require_row(agent, digest)
         try:
             later: list[str] | None = list(agent.reused_by(digest))
         except TesterError:
@@ -120,7 +120,7 @@ def _add_reading(app: FastAPI, agent: Agent, owner: list[Any]) -> None:
     @app.get("/v1/studies/{digest}/finding", dependencies=owner)
     def show_finding(digest: DigestPath) -> Response:
         """Show what was found with another owner's release: exact in this owner's data, it stays here."""
-        row = _row(agent, digest)
+        row = require_row(agent, digest)
         found = run_transaction(agent.engine, lambda c: finding_of(c, digest), read_only=True)
         if found is None:
             raise ProblemError("not-found", detail="nothing was found by this agent in that study")
@@ -148,26 +148,14 @@ def _add_deciding(app: FastAPI, agent: Agent, surroundings: Surroundings, owner:
     @app.post("/v1/studies/{digest}/approval", dependencies=owner, openapi_extra=body_schema(Empty))
     def approve(digest: DigestPath, body: Annotated[Empty, Depends(json_body(Empty))]) -> Response:  # noqa: ARG001
         """Let a study run: its budget is spent and its release sent."""
-        return decide(digest, lambda: agent.approve(digest))
+        return answer(digest, lambda: agent.approve(digest))
 
     @app.post("/v1/studies/{digest}/decline", dependencies=owner, openapi_extra=body_schema(Decline))
     def decline(digest: DigestPath, body: Annotated[Decline, Depends(json_body(Decline))]) -> Response:
         """Decline a study; the tester is told only that it was declined."""
-        return decide(digest, lambda: agent.decline(digest, body.reason))
+        return answer(digest, lambda: agent.decline(digest, body.reason))
 
-    def decide(digest: str, decision: Callable[[], None]) -> Response:
-        _row(agent, digest)
-        try:
-            decision()
-        except AlreadyDecidedError:
-            expired = _row(agent, digest).state is State.EXPIRED
-            raise ProblemError("study-expired" if expired else "already-decided") from None
+    def answer(digest: str, decision: Callable[[], None]) -> Response:
+        row = decide(agent, digest, decision)
         surroundings.ring()
-        return json_response(views.summary(agent, _row(agent, digest)))
-
-
-def _row(agent: Agent, digest: str) -> StudyRow:
-    row = run_transaction(agent.engine, lambda connection: study_row(connection, digest), read_only=True)
-    if row is None:
-        raise ProblemError("unknown-study")
-    return row
+        return json_response(views.summary(agent, row))

@@ -12,6 +12,10 @@ COLUMNS_LISTED_MAX = 30
 """Columns that are listed by name; of more, the number is given."""
 
 
+RECEIPT = "a receipt, which depends on no data"
+"""What leaves an owner that keeps what it finds with another's release."""
+
+
 @dataclass(frozen=True)
 class RelayPart:
     """Whose words: the owner of that name, in a study where one owner's release goes to another."""
@@ -38,8 +42,13 @@ class RelayPart:
             "the exact rows here. The result is kept in this agent's own database. It is private for "
             f"{sender} alone, and exact for the people in this data set: do not pass it on."
         )
-        leaves = numbers if self.relay.publishes else "a receipt, which depends on no data"
+        leaves = numbers if self.relay.publishes else RECEIPT
         return f"{found} What would leave: {leaves}, and the number of units."
+
+    @property
+    def leaves_a_receipt(self) -> bool:
+        """Whether nothing leaves that depends on data."""
+        return self.name == self.relay.receiver.name and not self.relay.publishes
 
 
 def plain_words(
@@ -89,6 +98,13 @@ def plain_words(
     return " ".join(sentence for sentence in sentences if sentence)
 
 
+def what_leaves(numbers_released: int, cost: Guarantee, part: RelayPart | None = None) -> str:
+    """Say in a few words what would be sent, beside the number of units."""
+    if part is not None and part.leaves_a_receipt:
+        return RECEIPT
+    return _what_leaves(numbers_released, cost)
+
+
 def _what_leaves(numbers_released: int, cost: Guarantee) -> str:
     # A decision counts as one number; it has no noise of its own, only a guarantee.
     if numbers_released == 1 and all(isinstance(event, ApproximateEvent) for event in cost.events):
@@ -96,6 +112,8 @@ def _what_leaves(numbers_released: int, cost: Guarantee) -> str:
     decides = any(isinstance(event, ApproximateEvent) and event.epsilon > 0 for event in cost.events)
     if decides and any(isinstance(event, GaussianEvent) for event in cost.events):
         return f"{numbers_released - 1} numbers, each with random noise, and one decision"
+    if numbers_released == 1:
+        return "1 number, with random noise"
     return f"{numbers_released} numbers, each with random noise"
 
 

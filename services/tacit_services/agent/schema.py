@@ -23,6 +23,7 @@ from enum import StrEnum
 import sqlalchemy as sa
 
 from tacit_services.ledger.schema import DIGEST_LENGTH, METADATA, NAME_LENGTH
+from tacit_services.shared.pages.tables import SignInTables
 
 REASON_LENGTH = 500
 """Longest note on why a study ended; ours are shorter, a steward's is cut."""
@@ -105,3 +106,6 @@ FINDINGS = sa.Table(
     sa.Column("found_at", sa.BigInteger, nullable=False),
 )
 """What was found with it: exact in this owner's data, so that it never leaves."""
+
+SIGN_IN = SignInTables.make(METADATA, "agent_")
+"""Links and browsers of the owner's pages."""

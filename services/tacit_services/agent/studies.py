@@ -67,6 +67,13 @@ def studies_in(connection: sa.Connection, states: Collection[State]) -> list[Stu
     return [study_of_row(row) for row in rows]
 
 
+def newest_studies(connection: sa.Connection, states: Collection[State], size: int) -> list[StudyRow]:
+    """Return the studies in any of these states that changed last, the newest first."""
+    query = STUDIES.select().where(STUDIES.c.state.in_([state.value for state in states]))
+    rows = connection.execute(query.order_by(STUDIES.c.changed_at.desc(), STUDIES.c.digest).limit(size))
+    return [study_of_row(row) for row in rows]
+
+
 def move(
     connection: sa.Connection,
     digest: str,

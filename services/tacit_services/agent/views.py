@@ -17,7 +17,7 @@ from tacit_protocol.signing.sealing import certify
 from tacit_services.agent.agent import Agent
 from tacit_services.agent.intake import StudyRefusedError
 from tacit_services.agent.participant import Participant
-from tacit_services.agent.plain_words import RelayPart, plain_words
+from tacit_services.agent.plain_words import RelayPart, plain_words, what_leaves
 from tacit_services.agent.studies import StudyRow, count_by_state
 from tacit_services.ledger.accounts import account_of, left_micro, spent_micro
 from tacit_services.ledger.verification import Inspection
@@ -74,6 +74,7 @@ def summary(agent: Participant, row: StudyRow) -> dict[str, Any]:
         "epsilon_micro": None if asked is None else asked.cost.budget.epsilon_micro * asked.spends,
         "delta_pico": None if asked is None else asked.cost.budget.delta_pico * asked.spends,
         "numbers_released": None if asked is None else asked.numbers_released,
+        "what_leaves": None if asked is None else asked.what_leaves,
         "deadline": row.deadline,
         "received_at": row.received_at,
         "changed_at": row.changed_at,
@@ -136,6 +137,10 @@ class _Asked:
     @property
     def spends(self) -> bool:
         return self.part is None or self.part.relay.spends(self.part.name)
+
+    @property
+    def what_leaves(self) -> str:
+        return what_leaves(self.numbers_released, self.cost, self.part)
 
 
 def _asked(agent: Participant, study: Study) -> _Asked | None:

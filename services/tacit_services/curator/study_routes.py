@@ -7,7 +7,7 @@ import sqlalchemy as sa
 from fastapi import Depends, FastAPI, Path, Query
 from fastapi.responses import Response
 
-from tacit_services.agent.api import PAGE_SIZE, Decline, Empty, HashList
+from tacit_services.agent.api import PAGE_SIZE, Decline, HashList
 from tacit_services.agent.participant import AlreadyDecidedError
 from tacit_services.agent.schema import State
 from tacit_services.agent.studies import StudyRow, study_row
@@ -18,6 +18,7 @@ from tacit_services.curator.owners import Access, Caller
 from tacit_services.ledger.verification import inspect
 from tacit_services.shared.database import run_transaction
 from tacit_services.shared.http_app import body_schema, json_body, json_response
+from tacit_services.shared.pages.site import Empty
 from tacit_services.shared.problem_responses import ProblemError
 
 DigestPath = Annotated[str, Path(pattern="^[0-9a-f]{64}$")]

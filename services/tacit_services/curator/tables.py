@@ -5,6 +5,7 @@ Accounts of the ledger are named ``owner/data-set``: the migration gives them ro
 
 import sqlalchemy as sa
 
+from tacit_services.shared.pages.tables import SignInTables
 from tacit_services.shared.roster import Roster, invitations_table, parties_table
 
 METADATA = sa.MetaData()
@@ -41,3 +42,6 @@ DATA_SETS = sa.Table(
 
 STORAGE = sa.Table("curator_storage", METADATA, sa.Column("id", sa.String(32), primary_key=True))
 """One row: which folder holds this database's rows."""
+
+SIGN_IN = SignInTables.make(METADATA, "curator_")
+"""Links and browsers of the pages."""

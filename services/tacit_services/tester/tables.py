@@ -2,6 +2,7 @@
 
 import sqlalchemy as sa
 
+from tacit_services.shared.pages.tables import SignInTables
 from tacit_services.shared.roster import invitations_table, parties_table
 
 METADATA = sa.MetaData()
@@ -113,3 +114,6 @@ VERDICTS = sa.Table(
     sa.Column("outcome", sa.String(16), nullable=False),
     sa.Column("created_at", sa.BigInteger, nullable=False),
 )
+
+SIGN_IN = SignInTables.make(METADATA, "")
+"""Links and browsers of the pages."""

@@ -137,7 +137,7 @@ def test_a_steward_sees_what_is_asked_approves_it_and_sees_it_in_the_ledger(setu
     (item,) = setup.call("GET", "/v1/studies?state=waiting-for-approval").json()["items"]
     assert (item["digest"], item["epsilon_micro"], item["numbers_released"]) == (asked, 500_000, 1)
     shown = setup.call("GET", f"/v1/studies/{asked}").json()
-    assert "1 numbers" in shown["plain_words"]
+    assert "1 number," in shown["plain_words"]
     assert shown["warnings"] == ["a sum says little"]
     assert shown["study"]["title"] == "How high is x?"
     approved = setup.call("POST", f"/v1/studies/{asked}/approval", {})

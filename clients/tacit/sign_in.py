@@ -1,0 +1,110 @@
+"""One-time links to a service's pages, asked for with a party's own key."""
+
+import re
+import ssl
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tacit.client import token_source
+from tacit.configuration import (
+    AGENT_PORT,
+    TESTER_PORT,
+    local_address,
+    read_party,
+    read_toml,
+    text_field,
+)
+from tacit.curator_configuration import read_own_curator, read_owner, tls_of
+from tacit.errors import ResponseError
+from tacit.http import HttpRequest, check, json_object
+from tacit.keys import load_key
+from tacit.transport import HttpTransport, Transport
+from tacit_protocol.signing.keys import PrivateKey
+
+_PATH = re.compile(r"/sign-in\?link=[A-Za-z0-9_-]{20,100}")
+
+
+@dataclass(frozen=True)
+class Door:
+    """Where a party signs in: ``asked`` is the address for the request, ``shown`` the one for the browser."""
+
+    asked: str
+    shown: str
+    audience: str
+    key: PrivateKey
+    tls: ssl.SSLContext | None = None
+
+
+@dataclass(frozen=True)
+class SignInLink:
+    """A link that works once, until ``expires_at`` (Unix seconds)."""
+
+    url: str
+    expires_at: int
+
+
+def agent_door(path: Path) -> Door:
+    """Return the door of an owner's agent; raises ConfigurationError where its file cannot be read."""
+    fields = read_toml(path)
+    host = str(fields.get("host", "127.0.0.1"))
+    local = "127.0.0.1" if host in {"0.0.0.0", "::"} else host  # noqa: S104 (compared, not bound)
+    url = f"http://{local}:{fields.get('port', AGENT_PORT)}"
+    key = load_key(path.parent / text_field(fields, "key_file", path))
+    return Door(url, url, f"agent:{text_field(fields, 'name', path)}", key)
+
+
+def tester_door(path: Path) -> Door:
+    """Return the tester's door for its operator; raises ConfigurationError as :func:`agent_door` does."""
+    fields = read_toml(path)
+    address = local_address(fields, path, TESTER_PORT)
+    key = load_key(path.parent / text_field(fields, "key_file", path))
+    return Door(address.url, text_field(fields, "url", path), address.audience, key)
+
+
+def party_door(path: Path) -> Door:
+    """Return the tester's door for an analyst or an owner; raises as :func:`agent_door` does."""
+    party = read_party(path)
+    tls = None if party.ca_file is None else ssl.create_default_context(cafile=str(party.ca_file))
+    url = party.tester.url.rstrip("/")
+    return Door(url, url, party.tester.audience or url, load_key(party.key_file), tls)
+
+
+def curator_door(path: Path) -> Door:
+    """Return the curator's door for its operator; raises as :func:`agent_door` does."""
+    own = read_own_curator(path)
+    return Door(own.url, text_field(read_toml(path), "url", path), own.audience, own.key)
+
+
+def curator_owner_door(path: Path) -> Door:
+    """Return the curator's door for an owner; raises as :func:`agent_door` does."""
+    owner = read_owner(path)
+    url = owner.curator.url.rstrip("/")
+    return Door(url, url, owner.curator.audience or url, load_key(owner.key_file), tls_of(owner))
+
+
+def make_sign_in_link(
+    door: Door, *, transport: Transport | None = None, clock: Callable[[], float] = time.time
+) -> SignInLink:
+    """Ask the service for a link.
+
+    Raises:
+        TransportError: no answer came.
+        ProblemError: the service refuses.
+        ResponseError: the answer is no link.
+    """
+    tokens = token_source(door.key, door.audience, clock)
+    chosen = transport or HttpTransport(door.asked, tokens, tls=door.tls)
+    try:
+        answer: dict[str, Any] = json_object(
+            check(chosen.send(HttpRequest("POST", "/v1/sign-in-links", body=b"{}")))
+        )
+    finally:
+        chosen.close()
+    path, expires_at = answer.get("path"), answer.get("expires_at")
+    # A tester is not trusted: what it says is printed for a browser to open.
+    if not isinstance(path, str) or not _PATH.fullmatch(path) or type(expires_at) is not int:
+        raise ResponseError("the service's answer is no sign-in link")
+    return SignInLink(door.shown.rstrip("/") + path, expires_at)

@@ -1,0 +1,107 @@
+"""The owner's pages, for a browser on the agent's own machine that its key has signed in."""
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any
+
+from fastapi import Depends, FastAPI, Path, Request
+from starlette.responses import Response
+
+from tacit_services.agent import views
+from tacit_services.agent.agent import Agent
+from tacit_services.agent.deciding import decide, require_row
+from tacit_services.agent.findings import finding_of
+from tacit_services.agent.pages.shown import account_of_study, accounts, inbox, policy
+from tacit_services.agent.schema import REASON_LENGTH, SIGN_IN
+from tacit_services.ledger.verification import export
+from tacit_services.shared.database import run_transaction
+from tacit_services.shared.pages.charts import burn_down
+from tacit_services.shared.pages.sessions import Sessions
+from tacit_services.shared.pages.site import Page, Service, SignedIn, Site
+from tacit_services.shared.problem_responses import ProblemError
+
+MENU = (
+    Page("Asked of us", "/"),
+    Page("Ledger", "/ledger"),
+    Page("Data sets", "/data-sets"),
+    Page("Policy", "/policy"),
+)
+
+Digest = Annotated[str, Path(pattern="^[0-9a-f]{64}$")]
+
+
+def add_agent_pages(
+    app: FastAPI, agent: Agent, ring: Callable[[], None], owner_key: Callable[..., Any]
+) -> None:
+    """Add the pages; ``ring`` wakes the loop that runs studies, ``owner_key`` admits the owner's requests."""
+
+    def identify(key: str) -> None:
+        if key != agent.key.public_hex:
+            raise ProblemError("sign-in-needed")  # the agent has another key since
+
+    name = agent.settings.name
+    service = Service("agent", name, "tacit_services.agent.pages", "tacit agent login", MENU)
+    site = Site(service, Sessions(agent.engine, SIGN_IN, agent.clock), identify)
+    _add_reading(site, agent)
+    _add_deciding(site, agent, ring)
+    site.add_to(app, owner_key)
+
+
+def _add_reading(site: Site, agent: Agent) -> None:
+    Steward = Annotated[SignedIn, Depends(site.signed_in)]
+
+    @site.router.get("/")
+    def show_inbox(request: Request, steward: Steward) -> Response:
+        waiting, others = inbox(agent)
+        status = views.status(agent)
+        return site.page(request, "inbox.html", steward, waiting=waiting, others=others, status=status)
+
+    @site.router.get("/studies/{digest}")
+    def show_study(request: Request, digest: Digest, steward: Steward) -> Response:
+        row = require_row(agent, digest)
+        found = run_transaction(agent.engine, lambda c: finding_of(c, digest), read_only=True)
+        return site.page(
+            request,
+            "study.html",
+            steward,
+            study=views.detail(agent, row),
+            account=account_of_study(agent, row),
+            finding=None if found is None else json.loads(found.finding),
+            reason_length=REASON_LENGTH,
+        )
+
+    @site.router.get("/ledger")
+    def show_ledger(request: Request, steward: Steward) -> Response:
+        entries = run_transaction(agent.engine, export, read_only=True)
+        shown = []
+        for account in accounts(agent):
+            own = [entry for entry in entries if entry["data_set"] == account["name"]]
+            shown.append({**account, "entries": own, "chart": burn_down(own, int(agent.clock()))})
+        return site.page(request, "ledger.html", steward, accounts=shown)
+
+    @site.router.get("/data-sets")
+    def show_data_sets(request: Request, steward: Steward) -> Response:
+        return site.page(request, "data_sets.html", steward, accounts=accounts(agent))
+
+    @site.router.get("/policy")
+    def show_policy(request: Request, steward: Steward) -> Response:
+        shown = policy(agent)
+        return site.page(request, "policy.html", steward, policy=shown, file=agent.settings.policy_file.name)
+
+
+def _add_deciding(site: Site, agent: Agent, ring: Callable[[], None]) -> None:
+    @site.router.post("/studies/{digest}/approval")
+    def approve(digest: Digest, _: Annotated[Mapping[str, str], Depends(site.form())]) -> Response:
+        decide(agent, digest, lambda: agent.approve(digest))
+        ring()
+        return site.redirect(f"/studies/{digest}")
+
+    @site.router.post("/studies/{digest}/decline")
+    def decline(digest: Digest, form: Annotated[Mapping[str, str], Depends(site.form("reason"))]) -> Response:
+        reason = form.get("reason", "").strip()
+        # Browsers count a line's end as one character, and send two.
+        if len(reason.replace("\r\n", "\n")) > REASON_LENGTH:
+            raise ProblemError("malformed-message", path="reason")
+        decide(agent, digest, lambda: agent.decline(digest, reason.replace("\r\n", "\n") or None))
+        ring()
+        return site.redirect(f"/studies/{digest}")

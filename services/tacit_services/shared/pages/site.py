@@ -1,0 +1,227 @@
+"""The pages of one service: its routes, its templates, who is signed in, and the headers of every answer."""
+
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Any
+from urllib.parse import urlsplit
+
+from fastapi import APIRouter, Depends, FastAPI, Query
+from fastapi.routing import APIRoute
+from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+
+from tacit_protocol.strict import StrictModel
+from tacit_services.shared.http_app import body_schema, json_body, json_response
+from tacit_services.shared.pages.forms import TOKEN_FIELD, read_form, require_same_origin
+from tacit_services.shared.pages.sessions import SESSION_LIFE_S, Session, Sessions
+from tacit_services.shared.pages.static_files import StaticFiles
+from tacit_services.shared.pages.words import FILTERS
+from tacit_services.shared.problem_responses import ProblemError, as_problem, problem_response
+
+HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
+    "img-src 'self' data:; connect-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'",
+    "X-Content-Type-Options": "nosniff",
+    # Not no-referrer: with it browsers send forms with "Origin: null". No other origin gets anything.
+    "Referrer-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
+"""What every answer of a page carries."""
+
+KEPT_NOWHERE = "no-store"
+
+SHARED = "tacit_services.shared.pages"
+"""The package of the templates that all services have."""
+
+Link = Annotated[str, Query(max_length=200)]
+
+
+class Empty(StrictModel):
+    """A body that says nothing."""
+
+
+@dataclass(frozen=True)
+class Page:
+    """A name in the menu, and the path that it leads to."""
+
+    title: str
+    path: str
+
+
+@dataclass(frozen=True)
+class Service:
+    """Whose pages these are.
+
+    ``package`` holds the templates; ``login`` is the command that prints a link; ``public_url`` is where
+    browsers reach a service that is not for its own machine alone.
+    """
+
+    kind: str
+    name: str
+    package: str
+    login: str
+    menu: tuple[Page, ...]
+    public_url: str | None = None
+
+
+@dataclass(frozen=True)
+class SignedIn:
+    """Who asks for a page: the session, and what the service knows the key as."""
+
+    session: Session
+    who: Any = field(default=None)
+
+
+class Site:
+    """Serves the pages of one service.
+
+    Args:
+        service: whose pages.
+        sessions: its links and sessions.
+        identify: what the service knows a session's key as, for templates and routes; raises
+            :class:`ProblemError` for a key that is not known any more.
+    """
+
+    def __init__(self, service: Service, sessions: Sessions, identify: Callable[[str], Any]) -> None:
+        self.service, self.sessions, self._identify = service, sessions, identify
+        url = urlsplit(service.public_url or "")
+        self.root, self._secure = url.path.rstrip("/"), url.scheme == "https"
+        self._cookie = f"tacit-{service.kind}-{service.name}"
+        self._files = StaticFiles()
+        self._templates = Environment(
+            loader=ChoiceLoader([PackageLoader(name) for name in (service.package, SHARED)]),
+            autoescape=True,
+            undefined=StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
+        )
+        self._templates.filters |= FILTERS
+        self._templates.globals |= {
+            "service": service,
+            "root": self.root,
+            "static": lambda name: self.root + self._files.path(name),
+            "token_field": TOKEN_FIELD,
+        }
+        self.router = APIRouter(route_class=self._route_class(), include_in_schema=False)
+        self._add_signing_in()
+        self._add_static()
+
+    # What routes use.
+
+    async def signed_in(self, request: Request) -> SignedIn:
+        """Return who asks (a dependency); raises ``sign-in-needed``."""
+        session = await run_in_threadpool(self.sessions.find, request.cookies.get(self._cookie))
+        if session is None:
+            raise ProblemError("sign-in-needed")
+        return SignedIn(session, await run_in_threadpool(self._identify, session.key))
+
+    def form(self, *allowed: str) -> Callable[[Request], Awaitable[Mapping[str, str]]]:
+        """Make a dependency: the fields of a form that one of this browser's own pages sent."""
+
+        async def read(request: Request) -> Mapping[str, str]:
+            require_same_origin(request, self.service.public_url)
+            signed_in = await self.signed_in(request)
+            return await read_form(request, allowed, signed_in.session)
+
+        return read
+
+    def page(self, request: Request, template: str, signed_in: SignedIn | None, **shown: Any) -> Response:
+        """Answer with a template."""
+        return self._html(request, template, 200, {"signed_in": signed_in, **shown})
+
+    def redirect(self, path: str) -> Response:
+        """Answer a form: the browser gets the page at ``path``, below the service's address."""
+        return RedirectResponse(self.root + path, 303)
+
+    # The routes that every service has.
+
+    def add_to(self, app: FastAPI, may_sign_in: Callable[..., Any]) -> None:
+        """Add the pages to an app; ``may_sign_in`` is a dependency: the key that signed the request."""
+        app.include_router(self.router)
+
+        @app.post("/v1/sign-in-links", status_code=201, openapi_extra=body_schema(Empty))
+        def make_sign_in_link(
+            key: Annotated[str, Depends(may_sign_in)],
+            body: Annotated[Empty, Depends(json_body(Empty))],  # noqa: ARG001
+        ) -> Response:
+            """Make a link that signs a browser in as the caller: once, within five minutes."""
+            secret, expires_at = self.sessions.make_link(key)
+            return json_response({"path": f"/sign-in?link={secret}", "expires_at": expires_at}, 201)
+
+    def _add_signing_in(self) -> None:
+        @self.router.get("/sign-in")
+        def show_sign_in(request: Request, link: Link = "") -> Response:  # noqa: ARG001 (the form posts to it)
+            # Looking at a link does not use it up: some programs fetch links before people do.
+            return self._html(request, "sign_in.html", 200, {"signed_in": None})
+
+        @self.router.post("/sign-in")
+        async def sign_in(request: Request, link: Link = "") -> Response:
+            require_same_origin(request, self.service.public_url)
+            await read_form(request, (), None)
+            response = self.redirect("/")
+            response.set_cookie(
+                self._cookie,
+                await run_in_threadpool(self.sessions.use_link, link),
+                max_age=SESSION_LIFE_S,
+                path=self.root or "/",
+                secure=self._secure,
+                httponly=True,
+                samesite="strict",
+            )
+            return response
+
+        @self.router.post("/sign-out")
+        async def sign_out(
+            request: Request, _: Annotated[Mapping[str, str], Depends(self.form())]
+        ) -> Response:
+            await run_in_threadpool(self.sessions.end, request.cookies.get(self._cookie))
+            response = self._html(request, "signed_out.html", 200, {"signed_in": None})
+            response.delete_cookie(self._cookie, path=self.root or "/", httponly=True, samesite="strict")
+            return response
+
+    def _add_static(self) -> None:
+        @self.router.get("/static/{version}/{name}")
+        async def static_file(version: str, name: str) -> Response:
+            return self._files.response(version, name)
+
+    def _html(
+        self, request: Request, template: str, status: int, shown: Collection[Any] | Mapping[str, Any]
+    ) -> Response:
+        text = self._templates.get_template(template).render(path=request.url.path, **dict(shown))
+        return HTMLResponse(text, status)
+
+    def _error(self, request: Request, error: ProblemError) -> Response:
+        """Show a problem as a page, with the texts that the API would give."""
+        shown = {"signed_in": None, "problem": error.problem, "detail": error.detail}
+        response = self._html(request, "problem.html", error.problem.status, shown)
+        bare = problem_response(error, None)
+        for name in ("retry-after", "connection", "allow"):
+            if name in bare.headers:
+                response.headers[name] = bare.headers[name]
+        if error.problem.slug == "sign-in-needed" and "hx-request" in request.headers:
+            response.headers["HX-Refresh"] = "true"  # what a script asked for in the background
+        return response
+
+    def _route_class(self) -> type[APIRoute]:
+        site = self
+
+        class PageRoute(APIRoute):
+            def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+                inner = super().get_route_handler()
+
+                async def handle(request: Request) -> Response:
+                    try:
+                        response = await inner(request)
+                    except Exception as error:
+                        response = site._error(request, as_problem(error))
+                    for name, value in HEADERS.items():
+                        response.headers[name] = value
+                    response.headers.setdefault("Cache-Control", KEPT_NOWHERE)
+                    return response
+
+                return handle
+
+        return PageRoute

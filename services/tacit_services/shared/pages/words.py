@@ -1,0 +1,75 @@
+"""How the pages write amounts, times and names."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+from tacit_protocol.privacy.guarantee import DELTA_UNITS, EPSILON_UNITS
+
+SHORT_LENGTH = 12
+"""Characters of a digest or a key that are enough to tell it from others on a page."""
+
+TIME_END = 253_402_300_800
+"""The year 10000, where calendars end: a study may state a deadline beyond it."""
+
+
+def epsilon(micro: int) -> str:
+    """Write micro-epsilons as an epsilon, exactly."""
+    return f"{micro / EPSILON_UNITS:.6f}".rstrip("0").rstrip(".")
+
+
+def delta(pico: int) -> str:
+    """Write pico-deltas as a delta."""
+    return f"{pico / DELTA_UNITS:.6g}"
+
+
+def number(value: float) -> str:
+    """Write a number with four digits."""
+    return f"{value:.4g}"
+
+
+def time(seconds: float | None) -> str:
+    """Write Unix seconds as a time in UTC, or a dash."""
+    if seconds is None:
+        return "–"
+    if seconds >= TIME_END:
+        return "after the year 9999"
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M UTC")
+
+
+def short(digest: str) -> str:
+    """Write the beginning of a digest or a key."""
+    return digest[:SHORT_LENGTH]
+
+
+def label(name: str) -> str:
+    """Write a field's name or a state as words."""
+    return name.replace("_", " ").replace("-", " ")
+
+
+def value(found: Any) -> str:
+    """Write any plain value of a verdict in a line."""
+    match found:
+        case None:
+            return "–"
+        case bool():
+            return "yes" if found else "no"
+        case float():
+            return number(found)
+        case dict():
+            return ", ".join(f"{name}: {value(part)}" for name, part in found.items())
+        case list() | tuple():
+            return ", ".join(value(part) for part in found)
+        case _:
+            return str(found)
+
+
+FILTERS = {
+    "epsilon": epsilon,
+    "delta": delta,
+    "number": number,
+    "time": time,
+    "short": short,
+    "label": label,
+    "value": value,
+}
+"""What templates may apply."""
