@@ -27,7 +27,7 @@ from tacit_protocol.domain.columns import Domain
 from tacit_protocol.domain.table import PooledTable
 from tacit_protocol.messages.study import Owner, Party, Study
 from tacit_protocol.privacy.guarantee import Budget
-from tacit_protocol.procedures import curated_two_sample
+from tacit_protocol.procedures.curated_two_sample_plan import plan_of
 
 REGULARISATION = 0.1
 """Gamma of the audited statistic."""
@@ -72,7 +72,7 @@ def worst_units(asked: Study, rows_per_unit: int) -> tuple[Rows, Rows]:
 @cache
 def _worst_units(text: str, rows_per_unit: int) -> tuple[Rows, Rows]:
     asked = Study.model_validate_json(text)
-    features = curated_two_sample._plan(asked).release.features
+    features = plan_of(asked).release.features
     locations = getattr(features, "locations", None)
     anchors = None if locations is None else Rows(locations.numeric, locations.categorical)
     found = largest_change(

@@ -9,89 +9,43 @@ two-sample test*. Replacing one individual replaces one unit of one sample.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any, ClassVar, cast
+from typing import Any, ClassVar, cast
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import BaseModel, Field, SerializerFunctionWrapHandler, model_serializer
+from pydantic import BaseModel, SerializerFunctionWrapHandler, model_serializer
 
 from tacit_protocol.domain.table import PooledTable, Table
-from tacit_protocol.features.curated_release import (
-    CuratedAdditiveRelease,
-    CuratedMomentRelease,
-    CuratedSums,
-)
+from tacit_protocol.features.curated_release import CuratedAdditiveRelease, CuratedMomentRelease
 from tacit_protocol.features.moment_release import MEAN, read_second_moment
 from tacit_protocol.features.paired_release import PairedRelease, UnequalSamplesError
-from tacit_protocol.features.sums import FeatureSums
 from tacit_protocol.messages.release import Release
-from tacit_protocol.messages.study import PartyName, Study
-from tacit_protocol.privacy.events import GaussianEvent
-from tacit_protocol.privacy.gaussian_sums import (
-    LayoutError,
-    SensitivityError,
-    SumPart,
-    check_layout,
-    gaussian_guarantee,
-    halved_guarantee,
-    noise_scales,
-    release_sums,
-)
+from tacit_protocol.messages.study import Study
+from tacit_protocol.privacy.gaussian_sums import LayoutError, SensitivityError, check_layout, release_sums
 from tacit_protocol.privacy.guarantee import Guarantee
 from tacit_protocol.privacy.noise import NoiseError, NoiseSource
-from tacit_protocol.privacy.permutation_test import (
-    decision_guarantee,
-    decision_xi,
-    permutation_decision,
-    rank_max,
+from tacit_protocol.privacy.permutation_test import permutation_decision
+from tacit_protocol.procedures.base import Progress, ReleaseError, StudyError, require_shared_columns
+from tacit_protocol.procedures.curated_two_sample_plan import (
+    NULL_STREAM,
+    CuratedTwoSampleParameters,
+    Exact,
+    Plan,
+    plan_of,
 )
-from tacit_protocol.privacy.vector import COORDINATES_MAX
-from tacit_protocol.procedures.base import (
-    Progress,
-    ReleaseError,
-    StudyError,
-    parse_parameters,
-    require_shared_columns,
-)
-from tacit_protocol.statistics.curated_choice import (
-    PAPER_REGULARISATION,
-    ChoiceError,
-    CuratedChoice,
-    Form,
-    Permuted,
-    Vectors,
-    form_of,
-    method_of,
-    permuted_of,
-    vectors_of,
-)
+from tacit_protocol.statistics.curated_choice import PAPER_REGULARISATION, Permuted, method_of
 from tacit_protocol.statistics.curated_means import CuratedMeans
-from tacit_protocol.statistics.curated_power import decision_hopes, vectors_hope
 from tacit_protocol.statistics.curated_test import CuratedFinding, MomentTest, additive_finding
 from tacit_protocol.statistics.named_groups import GroupComparison, named_groups
 from tacit_protocol.statistics.paired import paired_test
 from tacit_protocol.statistics.permuted_means import PermutationSizeError, draw_choices
-from tacit_protocol.statistics.private_statistic import STATISTIC, ExactStatistic, RidgeRelease
+from tacit_protocol.statistics.private_statistic import STATISTIC, RidgeRelease
 from tacit_protocol.statistics.ridge import ridge_pvalue
 from tacit_protocol.statistics.witness import LocationDifference, MeanEmbedding, location_differences
 from tacit_protocol.strict import StrictModel
 
 HOPELESS = "Hopeless: "
 """What a warning starts with where the study should not be run as planned."""
-
-LOCATIONS_STREAM, NULL_STREAM = 1, 2
-"""Spawn keys under the study's seed: one for public choices, one for simulated null distributions."""
-
-SampleOwners = Annotated[tuple[PartyName, ...], Field(min_length=1)]
-
-
-class CuratedTwoSampleParameters(CuratedChoice):
-    """What a study of this procedure may choose.
-
-    ``samples``: two lists that share out the study's owners; default two owners, one in each.
-    """
-
-    samples: Annotated[tuple[SampleOwners, ...], Field(min_length=2, max_length=2)] | None = None
 
 
 class CuratedTwoSampleVerdict(StrictModel):
@@ -122,48 +76,12 @@ class CuratedTwoSampleVerdict(StrictModel):
         return {name: value for name, value in fields.items() if value is not None}
 
 
-Exact = CuratedSums | FeatureSums | ExactStatistic | npt.NDArray[np.float64]
-
-
 @dataclass(frozen=True)
 class CuratedSummary:
     """Exact numbers, with the public counts. They never leave the curator."""
 
     units_by_owner: Mapping[str, int]
     exact: Exact = field(repr=False)
-
-
-@dataclass(frozen=True)
-class _Plan:
-    """What a study fixes before any data."""
-
-    parameters: CuratedTwoSampleParameters
-    samples: tuple[tuple[str, ...], tuple[str, ...]]
-    form: Form
-    release: Vectors | Permuted
-    guarantee: Guarantee
-
-    def units(self, by_owner: Mapping[str, int]) -> tuple[int, int]:
-        """Return the samples' numbers of units."""
-        first, second = (sum(by_owner[name] for name in names) for names in self.samples)
-        return first, second
-
-    def tables(self, table: PooledTable) -> tuple[PooledTable, PooledTable]:
-        """Return the two samples."""
-        first, second = (
-            PooledTable(table.domain, {name: table.parts[name] for name in names}) for names in self.samples
-        )
-        return first, second
-
-    def layout(self, units: tuple[int, int], exact: Exact | None = None) -> tuple[SumPart, ...]:
-        """Lay the release out; without ``exact`` the values are zeros. Raises ReleaseError."""
-        if isinstance(self.release, Permuted):
-            raise TypeError("a decision has no layout")
-        try:
-            # summarise and privatise read one study, so that the exact numbers are of the release's type.
-            return self.release.parts(units, cast(Any, exact))
-        except ValueError as error:
-            raise ReleaseError(str(error)) from None
 
 
 class CuratedTwoSample:
@@ -179,23 +97,23 @@ class CuratedTwoSample:
         require_shared_columns(study)
         if study.curator is None:
             raise StudyError("this procedure needs a curator; without one use kernel_two_sample")
-        _plan(study)
+        plan_of(study)
 
     def cost(self, study: Study) -> Guarantee:
         """Return what every owner spends: the study's whole budget, in one release for all of them."""
-        return _plan(study).guarantee
+        return plan_of(study).guarantee
 
     def numbers_released(self, study: Study) -> int:
         """Return how many noisy numbers the curator sends; 1 for a decision."""
-        release = _plan(study).release
+        release = plan_of(study).release
         return 1 if isinstance(release, Permuted) else release.numbers
 
     def warnings(self, study: Study, units: Mapping[str, int]) -> tuple[str, ...]:
         """Say where even a great difference could not be seen at these numbers of units, by owner."""
-        plan = _plan(study)
+        plan = plan_of(study)
         if any(name not in units for names in plan.samples for name in names):
             return ()
-        if _hopes(plan, study, plan.units(units)):
+        if plan.hopes(study, plan.units(units)):
             return ()
         return (
             f"{HOPELESS}even samples that differ greatly could not be told apart; ask for more units, "
@@ -215,7 +133,7 @@ class CuratedTwoSample:
         table yields its units; ``order`` fixes them, for audits alone. Raises StudyError where the table is
         not the owners' pooled one, has too many units, or has samples of two sizes that are to be paired.
         """
-        plan = _plan(study)
+        plan = plan_of(study)
         if not isinstance(table, PooledTable) or set(table.parts) != {owner.name for owner in study.owners}:
             raise StudyError("the curator must hold the data sets of all owners of the study")
         order = order if order is not None else np.random.default_rng()
@@ -227,7 +145,7 @@ class CuratedTwoSample:
 
     def privatise(self, study: Study, summary: CuratedSummary, noise: NoiseSource) -> Release:
         """Add the noise that ``cost`` states."""
-        plan = _plan(study)
+        plan = plan_of(study)
         units = plan.units(summary.units_by_owner)
         counts = dict(summary.units_by_owner)
         if isinstance(plan.release, Permuted):
@@ -243,7 +161,7 @@ class CuratedTwoSample:
 
     def check_release(self, study: Study, release: Release) -> None:
         """Raise ReleaseError where the release has not the shape and the noise that the study fixes."""
-        plan = _plan(study)
+        plan = plan_of(study)
         if set(release.units_by_owner) != {owner.name for owner in study.owners}:
             raise ReleaseError("the release must state the units of every owner whose data it used")
         decides = isinstance(plan.release, Permuted)
@@ -265,7 +183,7 @@ class CuratedTwoSample:
         self, study: Study, releases: Mapping[str, Release], progress: Progress | None = None
     ) -> CuratedTwoSampleVerdict:
         """Compute the verdict: post-processing alone, the same for everyone."""
-        plan = _plan(study)
+        plan = plan_of(study)
         release = releases[study.senders[0].name]
         report = progress if progress is not None else _silent
         report(0.05, "testing the samples")
@@ -277,53 +195,13 @@ class CuratedTwoSample:
             units={owner.name: release.units_by_owner[owner.name] for owner in study.owners},
             epsilon=study.budget.epsilon,
             delta=study.budget.delta,
-            warnings=self.warnings(study, release.units_by_owner) + _caveats(plan),
+            warnings=self.warnings(study, release.units_by_owner) + plan.caveats,
             **found,
         )
 
 
-def _plan(study: Study) -> _Plan:
-    parameters = parse_parameters(CuratedTwoSampleParameters, study)
-    samples = _samples(study, parameters)
-    seed = np.random.SeedSequence(int(study.seed, 16), spawn_key=(LOCATIONS_STREAM,))
-    rng = np.random.default_rng(seed)
-    try:
-        form = form_of(parameters)
-        if form == "permutation":
-            if rank_max(study.level, parameters.permutations + 1) < 1:
-                raise StudyError("the level is below 1 / (permutations + 1): ask for more permutations")
-            permuted = permuted_of(study.domain, parameters, rng)
-            return _Plan(parameters, samples, form, permuted, decision_guarantee(study.budget))
-        guarantee = (halved_guarantee if form == "paired" else gaussian_guarantee)(study.budget)
-        release = vectors_of(study.domain, parameters, form, _mu(guarantee), rng)
-    except (ChoiceError, SensitivityError) as error:
-        raise StudyError(str(error)) from None
-    if release.numbers > COORDINATES_MAX:
-        raise StudyError("the study asks for too many numbers; use fewer columns, levels or features")
-    return _Plan(parameters, samples, form, release, guarantee)
-
-
-def _samples(study: Study, parameters: CuratedTwoSampleParameters) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    names = [owner.name for owner in study.owners]
-    if parameters.samples is None:
-        if len(names) != 2:
-            raise StudyError("with more or fewer than two owners, share them out: samples = [[...], [...]]")
-        return (names[0],), (names[1],)
-    first, second = parameters.samples
-    if sorted((*first, *second)) != sorted(names):
-        raise StudyError("parameter samples: every owner of the study must be in exactly one sample")
-    return first, second
-
-
-def _mu(guarantee: Guarantee) -> float:
-    event = guarantee.events[0]
-    if not isinstance(event, GaussianEvent):
-        raise TypeError("the guarantee is not that of a Gaussian release")
-    return 1 / event.noise_multiplier
-
-
 def _exact(
-    plan: _Plan,
+    plan: Plan,
     tables: tuple[PooledTable, PooledTable],
     order: np.random.Generator,
     progress: Progress | None,
@@ -340,7 +218,7 @@ def _exact(
     return release.sum(*tables)
 
 
-def _verdict_fields(plan: _Plan, study: Study, release: Release, report: Progress) -> dict[str, Any]:
+def _verdict_fields(plan: Plan, study: Study, release: Release, report: Progress) -> dict[str, Any]:
     """Return what the release tells of the samples, by field of the verdict."""
     if plan.form == "permutation":
         return {"reject": release.decision}
@@ -382,7 +260,7 @@ def _tested(study: Study, statistic: float, pvalue: float) -> dict[str, Any]:
     return {"statistic": statistic, "pvalue": pvalue, "reject": pvalue <= study.level}
 
 
-def _finding(plan: _Plan, study: Study, release: Release, report: Progress) -> CuratedFinding:
+def _finding(plan: Plan, study: Study, release: Release, report: Progress) -> CuratedFinding:
     units = plan.units(release.units_by_owner)
     confidence = 1 - study.level
     if isinstance(plan.release, CuratedAdditiveRelease):
@@ -407,27 +285,6 @@ def _means(
     read = layout.read(release.vectors, units)
     noise = read.difference_noise, read.centre_noise
     return CuratedMeans.of(read.difference, read.centre, units, noise, read.weights)
-
-
-def _hopes(plan: _Plan, study: Study, units: tuple[int, int]) -> bool:
-    if isinstance(plan.release, Permuted):
-        return decision_hopes(plan.release, units, decision_xi(study.budget), study.level)
-    try:
-        scales = noise_scales(plan.layout(units), plan.guarantee)
-    except ReleaseError:
-        # Samples of two sizes, planned to be paired: the curator refuses them, whatever could be seen.
-        return True
-    return vectors_hope(plan.release, units, next(iter(scales.values())), study.level)
-
-
-def _caveats(plan: _Plan) -> tuple[str, ...]:
-    if plan.form == "ridge":
-        return ("one noisy statistic is a weak release by nature: mean-covariance sees much more",)
-    if plan.form != "paired":
-        return ()
-    return (
-        "this null distribution treats the noisy covariance as exact: its level is not kept under privacy",
-    )
 
 
 def _silent(part: float, step: str) -> None:
