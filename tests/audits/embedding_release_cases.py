@@ -5,7 +5,15 @@ from functools import cache, partial
 from typing import Any
 
 import numpy as np
-from kernel_two_sample_cases import BLACK_BOX_EPSILON, MIXED, NUMBERS, one_row_units, space_of
+from kernel_two_sample_cases import (
+    BLACK_BOX_EPSILON,
+    CATEGORIES,
+    MIXED,
+    NUMBERS,
+    ONE_NUMBER,
+    one_row_units,
+    space_of,
+)
 from neighbour_search import Effort, Rows, largest_change
 from release_audit import Neighbours, ReleaseCase
 
@@ -13,6 +21,8 @@ from tacit_protocol.domain.columns import Domain
 from tacit_protocol.messages.study import Owner, Party, Study
 from tacit_protocol.privacy.guarantee import Budget
 from tacit_protocol.procedures.embedding_release import plan_of
+
+FOURIER = {"method": "random-features"}
 
 
 def study(domain: Domain, parameters: Mapping[str, Any], epsilon: float, delta: float = 1e-5) -> Study:
@@ -33,14 +43,30 @@ def study(domain: Domain, parameters: Mapping[str, Any], epsilon: float, delta: 
     )
 
 
+FAR = ([0.0, 0.0], [1.0, 1.0])
+"""Two rows that a narrow kernel tells apart completely."""
+
 STUDIES = {
     "subspace, narrow": study(NUMBERS, {"n_points": 6, "bandwidth": 0.02}, 1.0),
     "subspace, mixed": study(MIXED, {"n_points": 15, "kernel": "laplacian"}, 0.5),
     "subspace, around the middle": study(NUMBERS, {"n_points": 30, "placement": "middle"}, 1.0),
+    "subspace, Laplace": study(MIXED, {"n_points": 8, "noise": "laplace"}, 1.0),
+    "random features": study(NUMBERS, FOURIER | {"n_frequencies": 20}, 1.0),
+    "random features, mixed": study(MIXED, FOURIER | {"n_frequencies": 10, "kernel": "laplacian"}, 1.0),
+    "random features, Laplace": study(ONE_NUMBER, FOURIER | {"n_frequencies": 4}, 1.0, 0),
+    "random features, categories": study(CATEGORIES, FOURIER | {"n_frequencies": 6}, 1.0),
+    "exponential, multisets": study(NUMBERS, {"method": "exponential", "candidate_rows": 3}, 1.0),
 }
 
 FEW_NUMBERS = {
     "subspace, 2 narrow points": study(NUMBERS, {"n_points": 2, "bandwidth": 0.02}, BLACK_BOX_EPSILON),
+    "subspace, 2 narrow points, Laplace": study(NUMBERS, {"n_points": 2, "bandwidth": 0.02}, 2.0, 0),
+    "random features, 1 frequency": study(NUMBERS, FOURIER | {"n_frequencies": 1}, BLACK_BOX_EPSILON),
+    "exponential, one against many": study(
+        NUMBERS,
+        {"method": "exponential", "bandwidth": 0.02, "candidates": [[FAR[0]], *([FAR[1]],) * 200]},
+        2.0,
+    ),
 }
 """Studies whose release is a handful of numbers, so that it can be run some hundred thousand times."""
 
@@ -50,21 +76,34 @@ ALL = STUDIES | FEW_NUMBERS
 @cache
 def worst_units(name: str) -> tuple[Rows, Rows]:
     """The two units that the study's features tell apart most."""
-    features = plan_of(ALL[name]).features
-    anchors = Rows(features.locations.numeric, features.locations.categorical)
-    found = largest_change(features, space_of(ALL[name]), seed=3, anchors=anchors, effort=Effort(200, 4, 2))
+    plan = plan_of(ALL[name])
+    anchors = None if plan.points is None else Rows(plan.points.numeric, plan.points.categorical)
+    space, effort = space_of(ALL[name]), Effort(200, 4, 2)
+    found = largest_change(plan.features, space, seed=3, anchors=anchors, effort=effort)
     return found.unit, found.other
 
 
 def worst_neighbours(name: str, index: int) -> Neighbours:
-    """The worst pair among other units: the rounding differs between tables."""
+    """The worst pair among other units: the rounding differs between tables, and distances with the others.
+
+    A choice moves most where the replaced unit is alone.
+    """
     asked = ALL[name]
     unit, other = worst_units(name)
-    others = space_of(asked).random(np.random.default_rng(index), 1 + 7 * index)
+    alone = index == 0 and asked.parameters.get("method") == "exponential"
+    others = space_of(asked).random(np.random.default_rng(index), 0 if alone else 1 + 7 * index)
     return one_row_units(asked.domain, others, unit), one_row_units(asked.domain, others, other)
 
 
-REACHED = {"subspace, narrow": 0.999, "subspace, 2 narrow points": 0.999}
+REACHED = {
+    "subspace, narrow": 0.999,
+    "subspace, 2 narrow points": 0.999,
+    "subspace, 2 narrow points, Laplace": 0.999,
+    "random features": 0.9,
+    "random features, 1 frequency": 0.999,
+    "random features, categories": 0.999,
+    "exponential, one against many": 0.98,
+}
 """Where the search is known to come so near to the noise's sensitivity."""
 
 CASES = {

@@ -9,12 +9,13 @@ independent releases, at a twentieth of the time.
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 from decision_audit import DecisionRuns, summarise, threshold_move
 from lower_bound import Scored
+from scipy.special import log_softmax
 
 from tacit_protocol.domain.columns import Domain
 from tacit_protocol.domain.table import EncodedChunk
@@ -68,7 +69,7 @@ class ReleaseCase:
 class Call:
     """One call of the noise source by a procedure."""
 
-    mechanism: Literal["gaussian", "laplace"]
+    mechanism: Literal["gaussian", "laplace", "choice"]
     values: Integers
     scale: float
 
@@ -86,6 +87,10 @@ class Recorder:
     def laplace(self, values: Integers, scale: float) -> Integers:
         self.calls.append(Call("laplace", values.copy(), scale))
         return values.copy()
+
+    def choose(self, scores: Integers, scale: float) -> int:
+        self.calls.append(Call("choice", scores.copy(), scale))
+        return int(np.argmax(scores))
 
 
 def release(asked: Study, table: FixedTable, noise: NoiseSource | None = None) -> Release:
@@ -134,6 +139,8 @@ def promised(one: Release) -> Moved:
     if one.decision is not None and not one.vectors:
         return Moved(0.0, decision_xi(one.guarantee.budget))
     events = one.guarantee.events
+    if one.choice is not None:
+        return Moved(0.0, sum(e.epsilon for e in events if isinstance(e, ApproximateEvent)))
     gaussian = sum(e.noise_multiplier**-2 for e in events if isinstance(e, GaussianEvent))
     if one.decision is not None:
         # Numbers and a decision, each with its own part of epsilon; the decision is pure.
@@ -151,6 +158,8 @@ def largest_move(case: ReleaseCase) -> tuple[Moved, Moved]:
         moved = moved_in_noise(one, two)
         if one.decision is not None:
             moved = Moved(moved.gaussian, moved_in_decision(case, index).laplace)
+        if one.choice is not None:
+            moved = Moved(0.0, float(np.max(np.abs(choice_ratios(*choice_calls(case, index))))))
         gaussian, laplace = max(gaussian, moved.gaussian), max(laplace, moved.laplace)
         allowed = promised(one)
     return Moved(gaussian, laplace), allowed
@@ -166,9 +175,36 @@ def moved_in_decision(case: ReleaseCase, index: int) -> Moved:
     return Moved(0.0, threshold_move(one.values, two.values, one.scale))
 
 
+def choice_calls(case: ReleaseCase, index: int) -> tuple[Call, Call]:
+    """What is asked of the exponential mechanism on either of two neighbours."""
+    (one,), (two,) = (recorded(case.study, table) for table in case.neighbours(index))
+    assert (one.mechanism, one.scale) == (two.mechanism, two.scale) == ("choice", one.scale)
+    return one, two
+
+
+def choice_ratios(one: Call, two: Call) -> Floats:
+    """Log of every candidate's probability on the second neighbour over that on the first, exactly."""
+    first, second = (log_softmax(call.values / call.scale) for call in (one, two))
+    return np.asarray(second - first)
+
+
+class ChoiceRuns:
+    """Independent choices on either of two neighbours, each told by its log-likelihood ratio."""
+
+    def __init__(self, one: Call, two: Call, noise: Any) -> None:
+        self._calls, self._noise, self._ratios = (one, two), noise, choice_ratios(one, two)
+
+    def scores(self, other: bool, runs: int) -> Floats:
+        call = self._calls[1 if other else 0]
+        drawn = [self._noise.choose(call.values, call.scale) for _ in range(runs)]
+        return np.asarray(self._ratios[drawn])
+
+
 def scored_runs(case: ReleaseCase, noise: NoiseSource) -> Scored:
     """Independent runs of the case's release on its first pair of neighbours."""
     one, other = case.neighbours(0)
+    if release(case.study, one).choice is not None:
+        return ChoiceRuns(*choice_calls(case, 0), noise)
     if release(case.study, one).decision is not None:
         return DecisionRuns(case.study, (summarise(case.study, one), summarise(case.study, other)), noise)
     return Runs(recorded(case.study, one), recorded(case.study, other), noise)
@@ -195,6 +231,7 @@ class Runs:
             for coordinate in differ:
                 low, high = int(one.values[coordinate]), int(two.values[coordinate])
                 start = np.full(runs, high if other else low, dtype=np.int64)
+                assert one.mechanism != "choice"
                 drawn = getattr(self._noise, one.mechanism)(start, one.scale)
                 total += log_likelihood_ratio(one.mechanism, drawn, (low, high), one.scale)
         return total

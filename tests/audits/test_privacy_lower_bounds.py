@@ -25,7 +25,7 @@ LONG = os.environ.get("TACIT_LONG") == "1"
 MECHANISM_RUNS = 200_000 if LONG else 50_000
 RELEASE_RUNS = 200_000 if LONG else 10_000
 DECISION_SHARE = 10
-"""Decisions are run as often divided by this: each draws noise for a hundred statistics."""
+"""Decisions and choices are run as often divided by this: each draws noise for many statistics."""
 
 FINE_RUNS = 2_000_000
 """Runs that tell a mu of 0.268 apart to 2 %: what a 5 % excess at epsilon 1 needs."""
@@ -54,7 +54,7 @@ def release_exceeds(name: str, noise: NoiseSource, runs: int) -> bool:
     budget = case.study.budget
     released = release(case.study, case.neighbours(0)[0])
     mu = promised(released).gaussian or None
-    runs = runs if released.decision is None else runs // DECISION_SHARE
+    runs = runs if released.vectors else runs // DECISION_SHARE
     scored = scored_runs(case, noise)
     return exceeds(scored, runs=runs, pilot=runs // 4, delta=budget.delta, epsilon=budget.epsilon, mu=mu)
 

@@ -9,6 +9,9 @@ from tacit_protocol.privacy.guarantee import Guarantee
 from tacit_protocol.privacy.vector import NoisyVector
 from tacit_protocol.strict import StrictModel
 
+CHOICES_MAX = 10**6
+"""Most candidates of any procedure that draws one of them."""
+
 UnitCount = Annotated[int, Field(ge=1, le=UNITS_MAX)]
 
 
@@ -25,11 +28,13 @@ class Release(StrictModel):
     vectors: Annotated[dict[str, NoisyVector], Field(max_length=64)] = Field(default_factory=dict)
     decision: bool | None = None
     """A private decision, where nothing finer is private."""
+    choice: Annotated[int, Field(ge=0, le=CHOICES_MAX)] | None = None
+    """Which of the study's public candidates was drawn, counted from 0, where the procedure draws one."""
 
     @model_validator(mode="after")
     def _says_something(self) -> Self:
-        if not self.vectors and self.decision is None:
-            raise ValueError("a release holds noisy vectors or a decision")
+        if not self.vectors and self.decision is None and self.choice is None:
+            raise ValueError("a release holds noisy vectors, a decision or a choice")
         if self.units_by_owner and sum(self.units_by_owner.values()) != self.units:
             raise ValueError("the owners' units do not add up to the release's")
         return self

@@ -71,6 +71,18 @@ class OpenDPNoise:
         measurement = opendp.m.make_laplace(domain, opendp.l1_distance(T=float), float(scale))
         return np.array(measurement(values.tolist()), dtype=np.int64)
 
+    def choose(self, scores: npt.NDArray[np.int64], scale: float) -> int:
+        """Return i with probability proportional to exp(scores[i] / scale): the exponential mechanism.
+
+        OpenDP adds Gumbel noise where it accounts in zero-concentrated privacy; its noise for pure privacy,
+        exponential, has another law.
+        """
+        _require_room(scores, scale)
+        domain = opendp.vector_domain(opendp.atom_domain(T="i64"))
+        measure = opendp.zero_concentrated_divergence()
+        measurement = opendp.m.make_noisy_max(domain, opendp.linf_distance(T="i64"), measure, float(scale))
+        return int(measurement(scores.tolist()))
+
 
 def discretisation_delta(coordinates: int, scale_steps: float, epsilon: float) -> float:
     """Bound the delta that discrete Gaussian noise costs over continuous noise of the same scale.

@@ -89,6 +89,14 @@ class ChecksRereads(Rereads, Protocol):
         """Raise ReleaseError where what was made of an earlier release cannot be read for the study."""
 
 
+@runtime_checkable
+class Chooses(Protocol):
+    """A procedure some of whose releases name one of a public list of candidates."""
+
+    def candidates(self, study: Study) -> int:
+        """Return how many candidates a release of the study chooses from; 0 where it chooses none."""
+
+
 def check_study(procedure: Procedure, study: Study) -> None:
     """Check a study as its analyst, tester, owners and every verifier do.
 
@@ -156,7 +164,14 @@ def check_release(procedure: Procedure, study: Study, release: Release) -> None:
             a rule of the procedure.
     """
     _check_parts_played(study, release)
+    if release.choice is not None and release.choice >= candidates_of(procedure, study):
+        raise ReleaseError("the release chooses a candidate that the study does not have")
     procedure.check_release(study, release)
+
+
+def candidates_of(procedure: Procedure, study: Study) -> int:
+    """Return how many candidates a study's releases choose from; 0 where they choose none."""
+    return procedure.candidates(study) if isinstance(procedure, Chooses) else 0
 
 
 def _check_parts_played(study: Study, release: Release) -> None:

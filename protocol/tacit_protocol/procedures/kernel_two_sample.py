@@ -11,12 +11,13 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 import numpy as np
+import numpy.typing as npt
 from pydantic import BaseModel
 
 from tacit_protocol.domain.table import Table
 from tacit_protocol.features.additive import AdditiveFeatures
 from tacit_protocol.features.additive_release import AdditiveRelease, AdditiveSums
-from tacit_protocol.features.moment_release import DIAGONAL, read_second_moment
+from tacit_protocol.features.moment_release import DIAGONAL, MEAN, MomentRelease, read_second_moment
 from tacit_protocol.features.sums import FeatureSums
 from tacit_protocol.messages.release import Release
 from tacit_protocol.messages.study import Owner, Study
@@ -36,6 +37,7 @@ from tacit_protocol.procedures.base import (
     require_shared_columns,
     reuse_warnings,
 )
+from tacit_protocol.procedures.embedding_release_plan import require_same_database
 from tacit_protocol.procedures.kernel_two_sample_plan import (
     KernelTwoSampleParameters,
     Plan,
@@ -159,13 +161,29 @@ class KernelTwoSample:
     def reread(self, study: Study, owner: Owner, source: Study, release: Release) -> Release:  # noqa: ARG002
         """Return a release as it is, where it was made for the same columns, features and noise.
 
+        A database release is a mean without a second moment, with less noise: the MMD form takes it.
+
         Raises:
             StudyError: it was not; says which of them to make the same.
         """
-        if source.procedure != self.name:
-            raise StudyError(f"{self.name} reads releases of {self.name} again, and no others")
-        require_same_release(study, source)
+        if source.procedure == self.name:
+            require_same_release(study, source)
+        elif source.procedure == "embedding_release":
+            require_same_database(study, source)
+        else:
+            raise StudyError(f"{self.name} reads releases of {self.name} and embedding_release, no others")
         return release
+
+    def check_reread(self, study: Study, release: Release) -> None:
+        """Raise ReleaseError where a release that is read again is not the study's, or its mean alone."""
+        if set(release.vectors) != {MEAN} or not isinstance(plan_of(study).release, MomentRelease):
+            self.check_release(study, release)
+            return
+        vector, dimension = release.vectors[MEAN], plan_of(study).release.features.dimension
+        if len(vector.values) != dimension or vector.noise != "gaussian":
+            raise ReleaseError(
+                "the earlier mean has not one coordinate with Gaussian noise for each location"
+            )
 
     def assemble(
         self, study: Study, releases: Mapping[str, Release], progress: Progress | None = None
@@ -244,9 +262,16 @@ def _evidence(plan: Plan, releases: list[Release]) -> Evidence:
     means = PrivateMeans(np.stack([mean for mean, _ in read]), units, np.array([noise for _, noise in read]))
     if isinstance(plan.release, AdditiveRelease):
         return Evidence(means)
-    moments = np.stack([read_second_moment(release.vectors, release.units) for release in releases])
-    scales = np.array([release.vectors[DIAGONAL].scale for release in releases])
-    return Evidence(means, moments, scales / units)
+    moments = np.stack([_second_moment(release, means.dimension) for release in releases])
+    scales = [r.vectors[DIAGONAL].scale if DIAGONAL in r.vectors else np.inf for r in releases]
+    return Evidence(means, moments, np.array(scales) / units)
+
+
+def _second_moment(release: Release, dimension: int) -> npt.NDArray[np.float64]:
+    """Return a release's second moment, (J, J); zeros of a database, whose noise counts as infinite."""
+    if DIAGONAL not in release.vectors:
+        return np.zeros((dimension, dimension))
+    return read_second_moment(release.vectors, release.units)
 
 
 def _detectable(plan: Plan, study: Study, units: tuple[int, int]) -> float:

@@ -179,6 +179,11 @@ def require_same_release(study: Study, source: Study) -> None:
         raise StudyError("the reused release was made with features of another seed; use the same seed")
 
 
+def reads_means(parameters: KernelTwoSampleParameters) -> bool:
+    """Whether the test can use a mean without a second moment: the MMD form, which bounds what it misses."""
+    return parameters.statistic in ("auto", "mmd") and parameters.null == "auto"
+
+
 def _draws_features(parameters: KernelTwoSampleParameters) -> bool:
     given = {"me": parameters.locations, "scf": parameters.frequencies}
     return parameters.features in given and given[parameters.features] is None

@@ -47,6 +47,20 @@ def covariance_moments(covariance: PrivateCovariance, trace_max: float = 1.0, sl
     return Moments(trace, energy, float(np.clip(top, energy / trace, trace)))
 
 
+def bounded_moments(means: PrivateMeans, trace_max: float = 1.0, slack: float = 3.0) -> Moments:
+    """Bound the covariance's moments from the means alone: a single eigenvalue, as large as it can be.
+
+    tr Sigma = E|f|^2 - |m|^2 is at most ``trace_max`` - |m|^2; |m|^2 is estimated from the pooled noisy mean,
+    less its noise and sampling in expectation, and rounded down by ``slack`` standard deviations.
+    """
+    dimension, noise, units = means.dimension, means.pooled_noise(), float(means.units.sum())
+    size = float(np.sum(means.pooled() ** 2)) - dimension * noise**2 - trace_max / units
+    spread = 2 * dimension * noise**4 + 4 * max(size, 0.0) * (noise**2 + trace_max / units)
+    size -= slack * float(np.sqrt(spread))
+    trace = float(np.clip(trace_max - size, 1e-12, trace_max))
+    return Moments(trace, trace**2, trace)
+
+
 def heavy_spectrum(moments: Moments, dimension: int) -> Spectrum:
     """Return the two-point spectrum with the trace, the largest eigenvalue and at least the energy given.
 
@@ -72,10 +86,16 @@ def _contrast(weights: FloatVector) -> FloatMatrix:
 
 
 def mmd_test(
-    means: PrivateMeans, covariance: PrivateCovariance, trace_max: float = 1.0
+    means: PrivateMeans, covariance: PrivateCovariance | None, trace_max: float = 1.0
 ) -> tuple[float, float]:
-    """Return the statistic t and its p-value. ``trace_max`` is the squared norm of the features."""
-    spectrum = heavy_spectrum(covariance_moments(covariance, trace_max), means.dimension)
+    """Return the statistic t and its p-value. ``trace_max`` is the squared norm of the features.
+
+    Without a covariance its moments are bounded from the means, which costs power and never the level.
+    """
+    moments = (
+        bounded_moments(means, trace_max) if covariance is None else covariance_moments(covariance, trace_max)
+    )
+    spectrum = heavy_spectrum(moments, means.dimension)
     trace = float(spectrum.eigenvalues @ np.array(spectrum.multiplicities))
     weights = _weights(means, trace)
     centre = weights @ means.means / weights.sum()

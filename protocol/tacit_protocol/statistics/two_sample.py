@@ -14,7 +14,12 @@ from tacit_protocol.statistics.mmd_estimate import MmdEstimate, Moments, estimat
 from tacit_protocol.statistics.mmd_form import covariance_moments, mmd_test
 from tacit_protocol.statistics.multiplicity import holm
 from tacit_protocol.statistics.noise_aware import noise_aware_test
-from tacit_protocol.statistics.private_means import FloatVector, PrivateMeans, pool_covariance
+from tacit_protocol.statistics.private_means import (
+    FloatVector,
+    PrivateCovariance,
+    PrivateMeans,
+    pool_covariance,
+)
 from tacit_protocol.statistics.published import published_test
 
 Progress = Callable[[float], None]
@@ -26,7 +31,10 @@ OWNERS_COMPARED_MAX = 32
 
 @dataclass(frozen=True)
 class Evidence:
-    """All owners' private means and, for ME and SCF features, second moments (k, J, J), noise (k,)."""
+    """All owners' private means and, for ME and SCF features, second moments (k, J, J), noise (k,).
+
+    The noise of a second moment that an owner has not released is infinite.
+    """
 
     means: PrivateMeans
     second_moments: np.typing.NDArray[np.float64] | None = None
@@ -38,6 +46,23 @@ class Evidence:
             return Evidence(self.means.select(owners))
         index = list(owners)
         return Evidence(self.means.select(owners), self.second_moments[index], self.second_noise[index])
+
+    def covariance(self) -> PrivateCovariance | None:
+        """Pool the covariances of the owners that released second moments; None where nobody did.
+
+        Under the null hypothesis all owners have one covariance, so that some owners' stands for all.
+        """
+        if self.second_noise is None:
+            return None
+        known = self.select(tuple(np.flatnonzero(np.isfinite(self.second_noise)).tolist()))
+        if known.second_moments is None or known.second_noise is None or not known.means.owners:
+            return None
+        return pool_covariance(known.means, known.second_moments, known.second_noise)
+
+    @property
+    def complete(self) -> bool:
+        """Whether every owner released a second moment."""
+        return self.second_noise is not None and bool(np.all(np.isfinite(self.second_noise)))
 
 
 @dataclass(frozen=True)
@@ -88,9 +113,11 @@ class TwoSampleTest:
             return Finding(*max_test(evidence.means, variances, self.families))
         if evidence.second_moments is None or evidence.second_noise is None:
             raise TypeError("this form needs second moments")
-        covariance = pool_covariance(evidence.means, evidence.second_moments, evidence.second_noise)
+        covariance = evidence.covariance()
         if self.form == "mmd":
             return Finding(*mmd_test(evidence.means, covariance, self.trace_max))
+        if covariance is None or not evidence.complete:
+            raise TypeError("this form needs every owner's second moment")
         if self.form == "noise-aware":
             child = np.random.SeedSequence(self.seed.entropy, spawn_key=(*self.seed.spawn_key, purpose))
             statistic, pvalue, _ = noise_aware_test(
@@ -125,12 +152,17 @@ class TwoSampleTest:
     def estimate(self, evidence: Evidence, confidence: float) -> MmdEstimate:
         """Estimate the squared MMD between two owners, with an interval of that coverage."""
         means = evidence.means
-        if evidence.second_moments is None or evidence.second_noise is None:
+        if evidence.second_moments is None or evidence.second_noise is None or not evidence.complete:
             # Additive features have norm 1: the trace is 1 - |mean|^2, and bounds the rest.
             energy = np.sum(means.means**2, axis=1) - means.dimension * means.noise**2
             traces = np.clip(1.0 - energy, 0.0, 1.0)
             trace = float(np.sum(traces / means.units) / np.sum(1 / means.units))
-            return estimate_mmd(means, Moments(trace, trace**2, trace), confidence)
+            found = estimate_mmd(means, Moments(trace, trace**2, trace), confidence)
+            if evidence.second_moments is None:
+                return found
+            # ME features have norm 1 at most: what is subtracted for the trace may be too much by all of it.
+            most = trace * float(np.sum(1 / means.units))
+            return MmdEstimate(found.squared_mmd, found.lower, found.upper + most)
         # Under the alternative the covariances differ: a Sigma stands for Sigma_x / n_x + Sigma_y / n_y.
         covariance = pool_covariance(means, evidence.second_moments, evidence.second_noise, 1 / means.units)
         bounds = covariance_moments(covariance, self.trace_max)

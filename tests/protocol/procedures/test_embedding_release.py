@@ -7,11 +7,14 @@ import pytest
 from two_sample_cases import MemoryTable, NoNoise, SeededNoise, domain_of, releases_of, study_of
 
 from tacit_protocol.domain.columns import Domain
+from tacit_protocol.domain.table import PooledTable
 from tacit_protocol.messages.release import Release
-from tacit_protocol.messages.study import Study
+from tacit_protocol.messages.study import Party, Study
 from tacit_protocol.privacy.guarantee import Budget
-from tacit_protocol.procedures.base import ReleaseError, StudyError, check_release, reread
-from tacit_protocol.procedures.embedding_release import CELLS_MAX, EmbeddingRelease, plan_of
+from tacit_protocol.privacy.noise import OpenDPNoise
+from tacit_protocol.procedures.base import ReleaseError, StudyError, check_release, check_study, reread
+from tacit_protocol.procedures.embedding_release import CELLS_MAX, EmbeddingRelease, features_of, plan_of
+from tacit_protocol.procedures.kernel_two_sample import KernelTwoSample
 
 PROCEDURE = EmbeddingRelease()
 MIXED = domain_of(2, (4,))
@@ -27,6 +30,21 @@ def table(rows: int = 500, domain: Domain = MIXED) -> MemoryTable:
     rng = np.random.default_rng(3)
     codes = rng.integers(0, 2, (rows, len(domain.categorical))).astype(np.int32)
     return MemoryTable(domain, rng.random((rows, len(domain.numeric))), codes)
+
+
+class Drawing(NoNoise):
+    """Adds nothing and draws the likeliest candidate."""
+
+    def choose(self, scores: np.typing.NDArray[np.int64], scale: float) -> int:
+        return int(np.argmax(scores))
+
+
+FOURIER: dict[str, Any] = {"method": "random-features", "n_frequencies": 30}
+CHOSEN: dict[str, Any] = {"method": "exponential", "candidate_rows": 2, "n_points": 6}
+
+
+def without_delta(study: Study) -> Study:
+    return study.model_copy(update={"budget": Budget.of(1.0, 0.0)})
 
 
 def release_of(study: Study, noise: Any) -> Release:
@@ -65,6 +83,15 @@ def test_the_noise_is_that_of_a_diameter_of_at_most_sqrt_2_whatever_the_number_o
         ({"points": [[0.1, 0.2]]}, "one value per column"),
         ({"n_points": 5000}, "n_points"),
         ({"method": "magic"}, "method"),
+        ({"n_frequencies": 5}, "parameter n_frequencies has no effect"),
+        ({"candidate_rows": 2}, "parameter candidate_rows has no effect"),
+        ({"method": "random-features", "n_points": 5}, "parameter n_points has no effect"),
+        ({"method": "exponential"}, "needs candidates, or candidate_rows"),
+        ({"method": "exponential", "candidate_rows": 2, "noise": "laplace"}, "parameter noise has no effect"),
+        ({"method": "exponential", "candidate_rows": 9, "n_points": 30}, "drawn exactly"),
+        ({"method": "exponential", "candidate_rows": 1, "n_points": 1}, "two or more"),
+        ({"method": "exponential", "candidates": [[[0.1, 0.2, "l0"]]]}, "candidates"),
+        ({"method": "exponential", "candidates": [[[0.1]], [[0.2]]]}, "one value per column"),
     ],
 )
 def test_studies_that_cannot_be_run_are_refused(parameters: dict[str, Any], words: str) -> None:
@@ -77,7 +104,7 @@ def test_too_many_values_and_no_delta_are_refused() -> None:
     with pytest.raises(StudyError, match="use fewer points"):
         PROCEDURE.check(asked(wide, n_points=1000))
     with pytest.raises(StudyError, match="delta above 0"):
-        PROCEDURE.check(asked().model_copy(update={"budget": Budget.of(1.0, 0.0)}))
+        PROCEDURE.check(without_delta(asked(noise="gaussian")))
 
 
 def test_releases_of_other_shape_or_noise_are_refused() -> None:
@@ -132,3 +159,159 @@ def test_the_mean_of_other_features_is_no_such_database(
     study = asked(reuses="a" * 64, **ours)
     with pytest.raises(StudyError, match=words):
         reread(PROCEDURE, study, study.owners[0], source, made)
+
+
+def test_random_features_release_their_exact_mean_and_can_be_drawn_again() -> None:
+    study = asked(**FOURIER)
+    PROCEDURE.check(study)
+    release = release_of(study, NoNoise())
+    check_release(PROCEDURE, study, release)
+    verdict = PROCEDURE.assemble(study, {"o0": release})
+    (chunk,) = table().chunks()
+    exact = features_of(study)(chunk).mean(axis=0)
+    assert np.array(verdict.embedding["o0"]) == pytest.approx(exact, abs=1e-6)
+    assert (verdict.frequencies, verdict.points, len(exact)) == (30, (), 60)
+    other = study.model_copy(update={"seed": "9" * 32})
+    assert not np.allclose(features_of(other)(chunk), features_of(study)(chunk))
+
+
+@pytest.mark.parametrize("parameters", [{"n_points": 12}, FOURIER])
+def test_without_delta_the_noise_is_laplace_and_pure(parameters: dict[str, Any]) -> None:
+    """Its scale is that of sqrt J times the L2 sensitivity over epsilon."""
+    study = without_delta(asked(**parameters))
+    (event,) = PROCEDURE.cost(study).events
+    assert event.mechanism == "laplace"
+    assert PROCEDURE.cost(asked(noise="laplace", **parameters)).events == (event,)
+    release = release_of(study, OpenDPNoise())
+    check_release(PROCEDURE, study, release)
+    verdict = PROCEDURE.assemble(study, {"o0": release})
+    features = features_of(study)
+    scale = np.sqrt(features.dimension) * features.diameter / 1.0 / 500
+    assert verdict.noise["o0"] == pytest.approx(np.sqrt(2) * scale, rel=1e-3)
+    assert verdict.noise["o0"] > np.sqrt(2) * scale
+    assert verdict.noise_law == "laplace"
+    vector = release.vectors["mean"]
+    for change in ({"scale": vector.scale / 2}, {"values": vector.values[:-1]}, {"noise": "gaussian"}):
+        forged = release.model_copy(update={"vectors": {"mean": vector.model_copy(update=change)}})
+        with pytest.raises(ReleaseError):
+            check_release(PROCEDURE, study, forged)
+
+
+def test_the_likeliest_candidate_is_the_nearest_to_the_data() -> None:
+    study = asked(**CHOSEN)
+    PROCEDURE.check(study)
+    assert (PROCEDURE.numbers_released(study), PROCEDURE.candidates(study)) == (1, 21)
+    verdict = PROCEDURE.assemble(study, {"o0": release_of(study, Drawing())})
+    plan = plan_of(study)
+    assert plan.points is not None
+    assert plan.candidates is not None
+    (chunk,) = table().chunks()
+    mean, points = plan.features(chunk).mean(axis=0), plan.features(plan.points)
+    apart = np.linalg.norm(plan.candidates.weights @ points - mean, axis=1)
+    assert verdict.chosen == {"o0": int(np.argmin(apart))}
+    assert verdict.weights is not None
+    assert sum(verdict.weights["o0"]) == pytest.approx(1)
+    assert np.array(verdict.weights["o0"]) @ points == pytest.approx(np.array(verdict.embedding["o0"]))
+    assert len(verdict.points) == len(verdict.weights["o0"]) == 6
+    assert verdict.excess is not None
+    assert 0 < verdict.excess["o0"] < 0.1
+
+
+def test_given_candidates_are_drawn_from_by_the_real_source() -> None:
+    """All units at one row: at n = 500 and epsilon 1 the other is taken with probability below 1e-50."""
+    study = without_delta(
+        asked(method="exponential", bandwidth=0.1, candidates=[[[0.9, 0.9, "l1"]], [[0.2, 0.2, "l0"]]])
+    )
+    rows = MemoryTable(MIXED, np.full((500, 2), 0.2), np.zeros((500, 1), dtype=np.int32))
+    release = PROCEDURE.privatise(study, PROCEDURE.summarise(study, rows), OpenDPNoise())
+    check_release(PROCEDURE, study, release)
+    assert release.choice == 1
+    assert release.vectors == {}
+
+
+def test_forged_choices_are_refused() -> None:
+    study, numbers = asked(**CHOSEN), asked(n_points=6)
+    release, mean = release_of(study, Drawing()), release_of(numbers, NoNoise())
+    check_release(PROCEDURE, study, release)
+    forged = [
+        release.model_copy(update={"choice": 21}),
+        release.model_copy(update={"decision": True}),
+        release.model_copy(update={"vectors": mean.vectors}),
+        release.model_copy(update={"guarantee": mean.guarantee}),
+        mean,
+    ]
+    for other in forged:
+        with pytest.raises(ReleaseError):
+            check_release(PROCEDURE, study, other)
+    with pytest.raises(ReleaseError, match="chooses a candidate"):
+        check_release(PROCEDURE, numbers, mean.model_copy(update={"choice": 0}))
+    with pytest.raises(ReleaseError, match="chooses a candidate"):
+        check_release(KernelTwoSample(), study_of(domain_of(1), {}), release)
+
+
+def test_a_source_that_cannot_draw_is_a_mistake_of_the_program() -> None:
+    with pytest.raises(TypeError, match="draws numbers alone"):
+        release_of(asked(**CHOSEN), SeededNoise(1))
+
+
+@pytest.mark.parametrize("parameters", [{"n_points": 5}, FOURIER, CHOSEN])
+def test_a_single_unit_has_a_database_of_finite_numbers_and_a_warning(parameters: dict[str, Any]) -> None:
+    study = asked(**parameters)
+    release = PROCEDURE.privatise(study, PROCEDURE.summarise(study, table(1)), OpenDPNoise())
+    check_release(PROCEDURE, study, release)
+    verdict = PROCEDURE.assemble(study, {"o0": release})
+    assert np.all(np.isfinite(verdict.embedding["o0"]))
+    assert any("noise exceeds" in warning for warning in verdict.warnings)
+
+
+def curated(study: Study) -> Study:
+    return study.model_copy(update={"curator": Party(name="curator", key="c" * 64)})
+
+
+@pytest.mark.parametrize("parameters", [{"n_points": 9}, FOURIER, CHOSEN])
+def test_a_curator_releases_one_database_of_all_its_owners_units(parameters: dict[str, Any]) -> None:
+    study = curated(asked(owners=2, **parameters))
+    check_study(PROCEDURE, study)
+    pool = PooledTable(MIXED, {"o0": table(300), "o1": table(200)})
+    release = PROCEDURE.privatise(study, PROCEDURE.summarise(study, pool), Drawing())
+    check_release(PROCEDURE, study, release)
+    assert release.units_by_owner == {"o0": 300, "o1": 200}
+    with pytest.raises(ReleaseError, match="each owner's units"):
+        check_release(PROCEDURE, study, release.model_copy(update={"units_by_owner": {}}))
+    verdict = PROCEDURE.assemble(study, {"curator": release})
+    assert verdict.units == {"curator": 500}
+    assert set(verdict.embedding) == {"curator"}
+    if "method" not in parameters:
+        stacked = np.concatenate([features_of(study)(next(t.chunks())) for t in pool.parts.values()])
+        assert np.array(verdict.embedding["curator"]) == pytest.approx(stacked.mean(axis=0), abs=1e-6)
+        alone = PROCEDURE.assemble(asked(**parameters), {"o0": release_of(asked(**parameters), NoNoise())})
+        assert verdict.noise["curator"] == pytest.approx(alone.noise["o0"]), "the noise of 500 units"
+
+
+def test_warnings_know_a_curators_planned_units() -> None:
+    study = curated(asked(owners=2, n_points=100))
+    assert "noise exceeds" in PROCEDURE.warnings(study, {"o0": 10, "o1": 10})[0]
+    assert PROCEDURE.warnings(study, {"o0": 10}) == ()
+    assert PROCEDURE.warnings(study, {"o0": 50_000, "o1": 50_000}) == ()
+    assert PROCEDURE.warnings(asked(n_points=5), {"o0": 1})[0].startswith("Hopeless: ")
+
+
+@pytest.mark.parametrize("parameters", [{"n_points": 7}, FOURIER, CHOSEN])
+def test_a_database_is_read_again_as_it_is(parameters: dict[str, Any]) -> None:
+    source = asked(**parameters)
+    made = release_of(source, Drawing())
+    study = asked(reuses="a" * 64, **parameters)
+    found = reread(PROCEDURE, study, study.owners[0], source, made)
+    assert (found.vectors, found.choice) == (made.vectors, made.choice)
+    other = study.model_copy(update={"seed": "9" * 32})
+    with pytest.raises(StudyError, match="seed"):
+        reread(PROCEDURE, other, other.owners[0], source, made)
+
+
+def test_databases_of_other_methods_noise_or_candidates_are_not_read_again() -> None:
+    earlier = asked(**CHOSEN), asked(n_points=7), asked(n_points=7)
+    now = asked(**CHOSEN | {"candidate_rows": 3}), asked(**FOURIER), asked(n_points=7, noise="laplace")
+    for source, later, words in zip(earlier, now, ("candidate_rows", "method", "noise"), strict=True):
+        made = release_of(source, Drawing())
+        with pytest.raises(StudyError, match=f"another {words}"):
+            reread(PROCEDURE, later, later.owners[0], source, made)

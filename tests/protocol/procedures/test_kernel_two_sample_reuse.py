@@ -76,7 +76,7 @@ OTHER: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any], str]] = {
     "mean_share": ({"features": "me"}, {"mean_share": 0.5}, {}, "another mean_share"),
     "drawn locations": ({"features": "me"}, {}, {"seed": "9" * 32}, "same seed"),
     "drawn frequencies": ({"features": "scf"}, {}, {"seed": "9" * 32}, "same seed"),
-    "procedure": ({}, {}, {"procedure": "another"}, "of kernel_two_sample again, and no others"),
+    "procedure": ({}, {}, {"procedure": "another"}, "of kernel_two_sample and embedding_release, no others"),
 }
 
 

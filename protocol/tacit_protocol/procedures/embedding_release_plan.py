@@ -1,0 +1,282 @@
+"""What a study of a private database fixes before any data: points or frequencies, candidates, guarantee.
+
+Everything here is a function of the study alone, so that whoever reads a verdict can compute it again:
+:func:`features_of` for the map whose mean was released, :func:`plan_of` for the rest.
+"""
+
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from pydantic import Field
+
+from tacit_protocol.domain.columns import Domain
+from tacit_protocol.features.base import FeatureMap
+from tacit_protocol.features.choice import FEATURES_DEFAULT, LocationRow, idle_parameter
+from tacit_protocol.features.kernels import ProductKernel
+from tacit_protocol.features.mean_embedding import Locations, WhitenedMeanEmbedding
+from tacit_protocol.features.public_choices import (
+    BANDWIDTH_POINTS,
+    draw_locations,
+    encode_locations,
+    median_distance,
+)
+from tacit_protocol.features.random_fourier import RandomFourier
+from tacit_protocol.messages.study import Study
+from tacit_protocol.privacy.exponential_choice import choice_guarantee
+from tacit_protocol.privacy.gaussian_sums import gaussian_guarantee
+from tacit_protocol.privacy.guarantee import Guarantee
+from tacit_protocol.privacy.laplace_sums import laplace_sum_guarantee
+from tacit_protocol.procedures.base import StudyError, parse_parameters
+from tacit_protocol.procedures.kernel_two_sample_plan import (
+    LOCATIONS_STREAM,
+    KernelTwoSampleParameters,
+    reads_means,
+)
+from tacit_protocol.statistics.candidates import Candidates, CandidatesError
+from tacit_protocol.strict import StrictModel
+
+POINTS_DEFAULT = 100
+"""Points where the study names none: noise grows with their square root, what they miss shrinks."""
+
+CANDIDATE_POINTS_DEFAULT = 10
+"""Points of the candidates where the study names none: their multisets are counted in thousands."""
+
+POINTS_MAX = 1000
+"""Most points: whitening takes a second, and a verdict names every one."""
+
+CELLS_MAX = 20_000
+"""Most values of all points together, columns times points: a verdict then stays within a message."""
+
+FREQUENCIES_DEFAULT = 100
+"""Random frequencies where the study names none: two coordinates each."""
+
+FREQUENCIES_MAX = 1000
+"""Most random frequencies: two thousand noisy numbers."""
+
+CANDIDATE_ROWS_MAX = 1000
+"""Most rows of a candidate that is made of the points."""
+
+POINT_TOLERANCE = 1e-12
+"""Points, on [0, 1], that are nearer than this are one: as given, or as a verdict wrote them."""
+
+Method = Literal["subspace", "random-features", "exponential"]
+Candidate = Annotated[tuple[LocationRow, ...], Field(min_length=1, max_length=CANDIDATE_ROWS_MAX)]
+
+
+class EmbeddingReleaseParameters(StrictModel):
+    """What a study may choose; every choice is public.
+
+    ``method``: ``subspace``, the noisy mean on points; ``random-features``, on ``n_frequencies`` random ones;
+    ``exponential``, one of a list of candidate databases, drawn. ``noise`` is Gaussian by default where the
+    study has a delta, and Laplace (pure epsilon) where it has none. ``placement`` says how points are drawn:
+    ``uniform`` over the domain, or around its ``middle`` as the two-sample test draws its locations.
+    ``points`` gives them instead: rows of the domain in its own units, from a public sample. ``candidates``
+    are databases, lists of such rows; without them every multiset of ``candidate_rows`` of the points is one.
+    ``bandwidth`` is in units of the scaled columns.
+    """
+
+    method: Method = "subspace"
+    noise: Literal["gaussian", "laplace"] | None = None
+    kernel: Literal["gaussian", "laplacian"] = "gaussian"
+    n_points: Annotated[int, Field(ge=1, le=POINTS_MAX)] | None = None
+    placement: Literal["uniform", "middle"] | None = None
+    points: Annotated[tuple[LocationRow, ...], Field(min_length=1, max_length=POINTS_MAX)] | None = None
+    n_frequencies: Annotated[int, Field(ge=1, le=FREQUENCIES_MAX)] | None = None
+    candidates: Annotated[tuple[Candidate, ...], Field(min_length=2, max_length=CELLS_MAX)] | None = None
+    candidate_rows: Annotated[int, Field(ge=1, le=CANDIDATE_ROWS_MAX)] | None = None
+    bandwidth: Annotated[float, Field(gt=1e-3, le=1e3)] | None = None
+    category_similarity: Annotated[float, Field(ge=0, lt=1)] = 0.5
+
+
+@dataclass(frozen=True)
+class EmbeddingPlan:
+    """What a study fixes before any data.
+
+    ``points`` is None for random features, and ``candidates`` but for the exponential mechanism; there
+    ``noise``, which is that of the mean, says nothing.
+    """
+
+    method: Method
+    noise: Literal["gaussian", "laplace"]
+    features: FeatureMap
+    kernel: ProductKernel
+    guarantee: Guarantee
+    points: Locations | None = None
+    candidates: Candidates | None = None
+
+
+def features_of(study: Study) -> FeatureMap:
+    """Return the map whose mean, exact or noisy, the study releases: of J coordinates, and norm 1 at most.
+
+    Raises:
+        StudyError: the study cannot be run as written.
+    """
+    return plan_of(study).features
+
+
+def plan_of(study: Study) -> EmbeddingPlan:
+    """Return what a study fixes; raises StudyError where it cannot be run as written."""
+    parameters = parse_parameters(EmbeddingReleaseParameters, study)
+    _refuse_idle_parameters(parameters)
+    noise = noise_of(parameters, study)
+    try:
+        if parameters.method == "random-features":
+            features, kernel = _random_features(study, parameters)
+            return EmbeddingPlan(parameters.method, noise, features, kernel, _guarantee(study, noise))
+        points, candidates = _points(study, parameters)
+        kernel = _kernel(parameters, points)
+        return EmbeddingPlan(
+            parameters.method,
+            noise,
+            WhitenedMeanEmbedding(kernel, points),
+            kernel,
+            choice_guarantee(study.budget) if candidates is not None else _guarantee(study, noise),
+            points,
+            candidates,
+        )
+    except (ValueError, CandidatesError) as error:
+        raise StudyError(str(error)) from None
+
+
+def noise_of(parameters: EmbeddingReleaseParameters, study: Study) -> Literal["gaussian", "laplace"]:
+    """Return the noise of a study's mean: what it asks for, or what its delta allows."""
+    return parameters.noise or ("gaussian" if study.budget.delta_pico else "laplace")
+
+
+def as_database(source: Study) -> EmbeddingReleaseParameters:
+    """Return the database study whose mean a two-sample study's release holds.
+
+    Raises:
+        StudyError: its features are others.
+    """
+    asked = parse_parameters(KernelTwoSampleParameters, source)
+    if asked.features != "me" or asked.calibration != "tight":
+        raise StudyError("a database is read from a two-sample study with features me, calibration tight")
+    fields: dict[str, Any] = {"points": asked.locations}
+    if asked.locations is None:
+        fields = {"n_points": asked.n_features or FEATURES_DEFAULT, "placement": "middle"}
+    return EmbeddingReleaseParameters(
+        kernel=asked.kernel,
+        bandwidth=asked.bandwidth,
+        category_similarity=asked.category_similarity,
+        **fields,
+    )
+
+
+def require_same_database(study: Study, source: Study) -> None:
+    """Raise StudyError unless a database release for ``source`` is a mean that a two-sample study can use.
+
+    It has no second moment: the MMD form alone can do without, and with Gaussian noise.
+    """
+    ours = as_database(study)
+    theirs = parse_parameters(EmbeddingReleaseParameters, source)
+    if not reads_means(parse_parameters(KernelTwoSampleParameters, study)):
+        raise StudyError("a database has no second moment: leave statistic and null at auto, or ask for mmd")
+    require_same_mean(study, ours, source, theirs)
+
+
+def require_same_mean(
+    study: Study, ours: EmbeddingReleaseParameters, source: Study, theirs: EmbeddingReleaseParameters
+) -> None:
+    """Raise StudyError unless a release for ``source`` tells of the same columns what ``study`` asks for.
+
+    The parameters are those of the database that each of them releases, or could read from its releases.
+    """
+    if source.domain != study.domain:
+        raise StudyError("the reused release was made for other columns, bounds or levels")
+    if source.budget != study.budget:
+        raise StudyError("the reused release was made with another budget; use the same one")
+    for name in ("method", "kernel", "bandwidth", "category_similarity", "n_frequencies", "candidate_rows"):
+        if getattr(ours, name) != getattr(theirs, name):
+            raise StudyError(f"the reused release was made with another {name}; use the same")
+    if noise_of(ours, study) != noise_of(theirs, source):
+        raise StudyError("the reused release was made with another noise; use the same")
+    if ours.method == "random-features":
+        if study.seed != source.seed:
+            raise StudyError("the reused release has frequencies of another seed; use the same seed")
+        return
+    (first, one), (second, other) = _points(study, ours), _points(source, theirs)
+    alike = len(first) == len(second) and np.array_equal(first.categorical, second.categorical)
+    if not alike or not np.allclose(first.numeric, second.numeric, rtol=0, atol=POINT_TOLERANCE):
+        raise StudyError("the reused release was made on other points; use the same points, number and seed")
+    if one is not None and other is not None and not np.array_equal(one.weights, other.weights):
+        raise StudyError("the reused release was made with other candidates; use the same")
+
+
+def _refuse_idle_parameters(parameters: EmbeddingReleaseParameters) -> None:
+    """Refuse a parameter that the study's other choices ignore: whoever sets it expects it to act."""
+    drawn = parameters.method != "random-features" and parameters.candidates is None
+    if drawn and parameters.points is not None and (parameters.n_points or parameters.placement):
+        raise StudyError("given points are neither counted nor placed; leave n_points and placement out")
+    acting = {
+        "noise": parameters.method != "exponential",
+        "n_points": drawn,
+        "placement": drawn,
+        "points": drawn,
+        "n_frequencies": parameters.method == "random-features",
+        "candidates": parameters.method == "exponential",
+        "candidate_rows": parameters.method == "exponential" and drawn,
+    }
+    name = idle_parameter(parameters, acting)
+    if name is not None:
+        raise StudyError(f"parameter {name} has no effect with the other choices; leave it out")
+
+
+def _guarantee(study: Study, noise: Literal["gaussian", "laplace"]) -> Guarantee:
+    return gaussian_guarantee(study.budget) if noise == "gaussian" else laplace_sum_guarantee(study.budget)
+
+
+def _rng(study: Study) -> np.random.Generator:
+    sequence = np.random.SeedSequence(int(study.seed, 16), spawn_key=(LOCATIONS_STREAM,))
+    return np.random.default_rng(sequence)
+
+
+def _kernel(parameters: EmbeddingReleaseParameters, points: Locations) -> ProductKernel:
+    bandwidth = parameters.bandwidth or median_distance(points.numeric)
+    return ProductKernel(parameters.kernel, bandwidth, parameters.category_similarity)
+
+
+def _random_features(
+    study: Study, parameters: EmbeddingReleaseParameters
+) -> tuple[RandomFourier, ProductKernel]:
+    rng = _rng(study)
+    kernel = _kernel(parameters, _uniform(study.domain, BANDWIDTH_POINTS, rng))
+    categories = [column.categories for column in study.domain.categorical]
+    count = parameters.n_frequencies or FREQUENCIES_DEFAULT
+    return RandomFourier.draw(kernel, len(study.domain.numeric), categories, count, rng), kernel
+
+
+def _points(study: Study, parameters: EmbeddingReleaseParameters) -> tuple[Locations, Candidates | None]:
+    if parameters.candidates is not None:
+        rows = [row for candidate in parameters.candidates for row in candidate]
+        _require_cells(len(rows), study.domain)
+        sizes = [len(candidate) for candidate in parameters.candidates]
+        return Candidates.of_rows(encode_locations(study.domain, rows), sizes, POINTS_MAX)
+    points = _single_points(study, parameters)
+    _require_cells(len(points), study.domain)
+    if parameters.method != "exponential":
+        return points, None
+    if parameters.candidate_rows is None:
+        raise StudyError("method exponential needs candidates, or candidate_rows to make them of the points")
+    return points, Candidates.multisets(len(points), parameters.candidate_rows)
+
+
+def _single_points(study: Study, parameters: EmbeddingReleaseParameters) -> Locations:
+    if parameters.points is not None:
+        return encode_locations(study.domain, parameters.points)
+    default = CANDIDATE_POINTS_DEFAULT if parameters.method == "exponential" else POINTS_DEFAULT
+    rng, count = _rng(study), parameters.n_points or default
+    if parameters.placement == "middle":
+        return draw_locations(study.domain, count, rng)
+    return _uniform(study.domain, count, rng)
+
+
+def _uniform(domain: Domain, count: int, rng: np.random.Generator) -> Locations:
+    drawn = draw_locations(domain, count, rng)
+    return Locations(rng.random(drawn.numeric.shape), drawn.categorical)
+
+
+def _require_cells(points: int, domain: Domain) -> None:
+    if points * len(domain.columns) > CELLS_MAX:
+        raise StudyError(f"points and columns make more than {CELLS_MAX} values; use fewer points")
