@@ -12,7 +12,7 @@ import numpy.typing as npt
 from pydantic import Field
 
 from tacit_protocol.domain.columns import Domain
-from tacit_protocol.features.brownian import BrownianFeatures, random_directions
+from tacit_protocol.features.brownian import BrownianFeatures, crowded_half_width, random_directions
 from tacit_protocol.features.row_projections import ProjectionRelease, RowProjections, deal_out
 from tacit_protocol.features.sketch_release import BucketDesign, DesignError, SketchRelease
 from tacit_protocol.messages.study import Owner, PartyName, Study
@@ -24,9 +24,13 @@ from tacit_protocol.procedures.base import StudyError, parse_parameters
 from tacit_protocol.signing.sealing import SealError, require_certified
 from tacit_protocol.strict import StrictModel
 
-FREQUENCIES_ONE, FREQUENCIES_MANY = 4, 2
-"""Frequencies of one column, and of each projection of several: 99 and 95 % of a uniform column's
-distance variance."""
+FREQUENCIES = 4
+"""Frequencies of one column, and of each projection of several: 99 % of a uniform column's distance variance,
+and .85 or more of the distance covariance of most real tables with 5 to 35 columns a side
+(docs/benchmarks/p4-frequencies.md)."""
+
+COORDINATES_AIMED = 188
+"""Most coordinates by default, where there are several columns: their moments fill half of a release then."""
 
 DIRECTIONS_AIMED = 6
 """Projections aimed at where an owner has several columns; at least one for each."""
@@ -37,12 +41,10 @@ PNC_DIRECTIONS = 8
 PERMUTATIONS_DEFAULT = 999
 """P-values down to 1e-3."""
 
-BUCKET_DENSITY = 0.2
-"""Buckets per unit, squared mu and coordinate: at m = n mu^2 tr V/J the noise on a bucket equals
-its spread, which is best, and tr V is near .2 for a column that fills its bounds. The optimum is flat."""
-
-DENSE_COORDINATES_MAX = 8
-"""Coordinates that count in it: of many, most have little spread."""
+BUCKET_DENSITY = 0.1
+"""Buckets per unit and squared mu, times the root of the coordinates: at m = n mu^2 |V|/sqrt J the noise on a
+bucket equals its spread, which is best, and |V| is near .1/sqrt p for p columns that fill their bounds
+independently. The optimum is flat."""
 
 DIRECTIONS_STREAM, DESIGN_STREAM, NULL_STREAM = 1, 2, 3
 """Spawn keys under the study's seed."""
@@ -70,18 +72,25 @@ class DistanceCorrelationParameters(StrictModel):
 
 @dataclass(frozen=True)
 class Plan:
-    """What a study fixes before any data: both owners' releases, in the study's order, and the guarantee."""
+    """What a study fixes before any data: both owners' releases, in the study's order, and the guarantee.
+
+    ``columns`` is the number of columns of either owner.
+    """
 
     parameters: DistanceCorrelationParameters
+    columns: tuple[int, ...]
     sketches: tuple[SketchRelease, ...]
     projections: tuple[ProjectionRelease, ...]
     guarantee: Guarantee
 
     def design(self, units: int) -> BucketDesign:
         """Return the buckets for so many units; raises StudyError where no sketch serves them."""
-        dimensions = [sketch.features.dimension for sketch in self.sketches]
-        dense = math.sqrt(math.prod(min(d, DENSE_COORDINATES_MAX) for d in dimensions))
-        wished = BUCKET_DENSITY * units * self.mu**2 / dense
+        sizes = [
+            sketch.features.dimension * columns
+            for sketch, columns in zip(self.sketches, self.columns, strict=True)
+        ]
+        # Of the two sides' roots of J and p, the geometric mean.
+        wished = BUCKET_DENSITY * units * self.mu**2 / math.prod(sizes) ** 0.25
         room = [
             (COORDINATES_MAX - sketch.numbers(0)) // sketch.features.dimension for sketch in self.sketches
         ]
@@ -127,16 +136,17 @@ def plan_of(study: Study) -> Plan:
     except SensitivityError as error:
         raise StudyError(str(error)) from None
     domains = [(side, owner, study.domain_of(owner)) for side, owner in enumerate(study.owners)]
+    columns = tuple(len(domain.columns) for _, _, domain in domains)
     if parameters.method != "sketch":
         if parameters.n_features is not None:
             raise StudyError("parameter n_features has no effect with pnc; leave it out")
         projections = tuple(_projection(study, parameters, side, domain) for side, _, domain in domains)
-        return Plan(parameters, (), projections, guarantee)
+        return Plan(parameters, columns, (), projections, guarantee)
     sketches = tuple(SketchRelease(_features(study, parameters, side, domain)) for side, _, domain in domains)
     for sketch in sketches:
         if sketch.numbers(2) > COORDINATES_MAX:
             raise StudyError("the study asks for too many numbers; use fewer columns, levels or projections")
-    return Plan(parameters, sketches, (), guarantee)
+    return Plan(parameters, columns, sketches, (), guarantee)
 
 
 def _require_mode(study: Study, parameters: DistanceCorrelationParameters) -> None:
@@ -177,17 +187,24 @@ def _names(owner: Owner) -> set[str]:
     return set(owner.columns)
 
 
+def aimed(numeric: int) -> int:
+    """Return how many projections the sketch has by default of so many numeric columns."""
+    return numeric * max(1, round(DIRECTIONS_AIMED / numeric)) if numeric > 1 else numeric
+
+
 def _features(
     study: Study, parameters: DistanceCorrelationParameters, side: int, domain: Domain
 ) -> BrownianFeatures:
     numeric = len(domain.numeric)
-    aimed = numeric * max(1, round(DIRECTIONS_AIMED / numeric)) if numeric > 1 else numeric
-    count = aimed if parameters.n_projections is None or numeric <= 1 else parameters.n_projections
-    default = FREQUENCIES_ONE if numeric <= 1 else FREQUENCIES_MANY
+    count = aimed(numeric) if parameters.n_projections is None or numeric <= 1 else parameters.n_projections
     directions = _directions(study, side, numeric, count)
     categories = tuple(column.categories for column in domain.categorical)
+    # One column has many places at its ends; projections of several have few.
+    half_width = crowded_half_width(numeric) if numeric > 1 else None
+    fitting = (COORDINATES_AIMED - sum(categories)) // count if numeric > 1 else FREQUENCIES
+    kept = parameters.n_features or max(1, min(FREQUENCIES, fitting))
     try:
-        return BrownianFeatures(directions, parameters.n_features or default, categories)
+        return BrownianFeatures(directions, kept, categories, half_width)
     except ValueError as error:
         raise StudyError(str(error)) from None
 

@@ -252,7 +252,7 @@ def test_units_of_several_rows_count_once() -> None:
 
 def test_releases_fit_their_message() -> None:
     for units in (40, 5000, 10**6, 10**8):
-        for x, groups in ((1, 0), (5, 0), (1, 20)):
+        for x, groups in ((1, 0), (5, 0), (35, 0), (1, 20)):
             study = study_of(x, 0 if groups else 1, groups=groups, epsilon=20.0, units=(units, units))
             PROCEDURE.check(study)
             assert PROCEDURE.numbers_released(study) <= COORDINATES_MAX
@@ -347,6 +347,53 @@ def test_hopeless_studies_are_named() -> None:
     assert not PROCEDURE.warnings(study_of(), {"a": 20_000, "b": 20_000})
     with pytest.raises(DesignError):
         BucketDesign.near(2**28, 100)
+
+
+@pytest.mark.parametrize(
+    ("columns", "frequencies"), [(1, 4), (2, 4), (5, 4), (47, 4), (48, 3), (63, 2), (95, 1), (250, 1)]
+)
+def test_the_default_frequencies_are_as_many_as_fit(columns: int, frequencies: int) -> None:
+    study = study_of(columns, 1)
+    sketch, other = plan_of(study).sketches
+    assert isinstance(sketch.features, BrownianFeatures)
+    assert sketch.features.per_direction == frequencies
+    assert other.features.dimension == 4
+    for units in (32, 10**6):
+        PROCEDURE.check(study_of(columns, 1, units=(units, units)))
+
+
+def test_categories_count_where_frequencies_are_chosen() -> None:
+    domain = domain_of(40, (60,))
+    columns = [column.name for column in domain.columns]
+    study = study_of(2, 1)
+    a, b = study.owners
+    held = [{"columns": tuple(columns[1:])}, {"columns": (columns[0],)}]
+    owners = tuple(o.model_copy(update=own) for o, own in zip((a, b), held, strict=True))
+    wide = study.model_copy(update={"domain": domain, "owners": owners})
+    features = plan_of(wide).sketches[0].features
+    assert isinstance(features, BrownianFeatures)
+    assert (features.per_direction, features.dimension) == (3, 39 * 3 + 60)
+    chosen = plan_of(wide.model_copy(update={"parameters": {"n_features": 4}})).sketches[0].features
+    assert chosen.dimension == 39 * 4 + 60
+
+
+@pytest.mark.parametrize("columns", [1, 2, 5, 10])
+def test_buckets_are_near_their_best_number(columns: int) -> None:
+    """Of uniform columns: the law of the error, |V + m s^2/n I|^2/m, is within a fifth of its least."""
+    study = study_of(columns, columns)
+    plan, units = plan_of(study), 200_000
+    rows = table_of(study, 0, np.random.default_rng(columns).random((2000, columns)))
+    values = plan.sketches[0].features(rows.chunks().__next__())
+    own = np.linalg.eigvalsh(np.atleast_2d(np.cov(values, rowvar=False)))
+    design = plan.design(units)
+    scale = plan.layout(0, units)[0].scale(plan.mu)
+
+    def law(buckets: float) -> float:
+        return float(np.sum((own + buckets * scale**2 / units) ** 2)) / buckets
+
+    least = min(law(design.buckets * factor) for factor in np.geomspace(1 / 16, 16, 65))
+    assert law(design.buckets) < 1.2 * least
+    assert law(6 * design.buckets) > 1.2 * least, "far more would be seen"
 
 
 def test_the_whole_budget_is_spent_by_each_owner() -> None:
