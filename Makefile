@@ -51,6 +51,8 @@ bench: $(DEVELOPMENT) ## speed, levels and powers (hours), load: the tables in d
 	$(BIN)/python -m benchmarks.identity $(IDENTITY_FLAGS)
 	$(BIN)/python -m benchmarks.distance_correlation $(CURATOR_FLAGS)
 	$(BIN)/python -m benchmarks.p4_data_sets $(CURATOR_FLAGS)
+	$(BIN)/python -m benchmarks.database_release $(CURATOR_FLAGS)
+	$(BIN)/python -m benchmarks.database_queries $(CURATOR_FLAGS)
 	$(BIN)/python -m benchmarks.two_owners
 	$(BIN)/python -m benchmarks.load
 
