@@ -1,38 +1,47 @@
-"""A released database: public points with probability weights, which stand for private records for ever.
+"""A released database: public points with weights, which stand for private records for ever.
 
 Everything here is post-processing: it costs nothing, and may be done by anyone, as often as they like.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from tacit.errors import InputError
+from tacit.released_database_estimate import Uncertainty
+from tacit.released_database_points import SAMPLE_MAX, Columns, Floats, WeightedDatabase
+from tacit.released_database_weights import Weighting, WeightProblem
 from tacit_protocol.domain.columns import Domain
 from tacit_protocol.features.kernels import ProductKernel
-from tacit_protocol.features.mean_embedding import Locations, WhitenedMeanEmbedding
-from tacit_protocol.features.public_choices import UNLISTED
+from tacit_protocol.features.mean_embedding import WhitenedMeanEmbedding
 from tacit_protocol.messages.study import Study
-from tacit_protocol.statistics.simplex_weights import SimplexFit, fit_simplex
+from tacit_protocol.statistics.simplex_weights import SimplexFit
 
-SAMPLE_MAX = 10_000_000
-"""Most rows of one sample: they are points that come again, so that more say nothing more."""
+if TYPE_CHECKING:
+    from tacit.released_database_comparison import DatabaseComparison
 
-Floats = npt.NDArray[np.float64]
-Columns = Mapping[str, npt.NDArray[Any]]
+__all__ = ["SAMPLE_MAX", "ReleasedDatabase", "databases_of"]
+
+WEIGHTINGS: tuple[Weighting, ...] = ("simplex", "regularised", "raw")
 
 
-@dataclass(frozen=True)
-class ReleasedDatabase:
+@dataclass(frozen=True, eq=False)
+class ReleasedDatabase(WeightedDatabase):
     """One owner's private database.
 
     ``points`` has the public points by column, in the columns' own units (a missing category is None, one
     that is not listed ``"(other)"``). ``noise`` is the standard deviation of the noise on each of the
     ``embedding``'s coordinates (J,), and ``noise_error`` the root mean square of its norm.
+
+    ``weighting`` says which weights the points have: ``simplex`` (probabilities, the smoothest that match
+    within the noise), ``regularised`` (the best match whose L1 norm is at most ``l1_max``; of both signs)
+    or ``raw`` (linear in the release: least squares, with exact errors, and all the noise). ``with_weights``
+    changes it.
     """
 
     domain: Domain
@@ -46,110 +55,152 @@ class ReleasedDatabase:
     delta: float
     method: str
     warnings: tuple[str, ...]
+    weighting: Weighting = "simplex"
+    l1_max: float = 1.0
+    noise_law: Literal["gaussian", "laplace"] = "gaussian"
 
-    def __len__(self) -> int:
-        """Return the number of points."""
-        return len(self.embedding)
+    def __post_init__(self) -> None:
+        if self.weighting not in WEIGHTINGS:
+            raise InputError(f"weights must be one of {', '.join(WEIGHTINGS)}")
+        if not 0 < self.l1_max < np.inf:
+            raise InputError("l1_max must be positive and finite")
+
+    def with_weights(self, weights: Weighting, *, l1_max: float = 1.0) -> "ReleasedDatabase":
+        """Return the same release with other weights; see the class. Raises InputError for unknown ones."""
+        return replace(self, weighting=weights, l1_max=l1_max)
 
     @cached_property
-    def fit(self) -> SimplexFit:
-        """The points' probability weights, with how well they match the release and a certified gap."""
-        features = WhitenedMeanEmbedding(self.kernel, self.locations)
-        return fit_simplex(features(self.locations), self.embedding, self.noise_error)
+    def features(self) -> WhitenedMeanEmbedding:
+        """The feature map whose mean was released."""
+        return WhitenedMeanEmbedding(self.kernel, self.locations)
+
+    @cached_property
+    def problem(self) -> WeightProblem:
+        """What the weights are fitted to."""
+        return WeightProblem.of(
+            self.features(self.locations),
+            self.embedding,
+            self.noise,
+            law=self.noise_law,
+            weighting=self.weighting,
+            l1_max=self.l1_max,
+        )
 
     @property
+    def fit(self) -> SimplexFit:
+        """The points' probability weights, with how well they match the release and a certified gap."""
+        return self.problem.simplex
+
+    @cached_property
     def weights(self) -> Floats:
-        """The points' weights, (J,): non-negative, with sum 1."""
+        """The points' weights, (J,), of the kind that ``weighting`` says."""
+        return self.problem.weights()
+
+    @property
+    def probability_weights(self) -> Floats:
+        """The points' probability weights, (J,): non-negative, with sum 1."""
         return self.fit.weights
 
     @cached_property
-    def locations(self) -> Locations:
-        """The points as kernels see them: numbers scaled to [0, 1], categories as codes."""
-        numeric = [
-            (self.points[c.name].astype(np.float64) - c.lower) / (c.upper - c.lower)
-            for c in self.domain.numeric
-        ]
-        codes = [
-            np.array([_code(value, c.levels) for value in self.points[c.name]], dtype=np.int32)
-            for c in self.domain.categorical
-        ]
-        return Locations(
-            np.clip(np.column_stack(numeric), 0.0, 1.0) if numeric else np.empty((len(self), 0)),
-            np.column_stack(codes) if codes else np.empty((len(self), 0), dtype=np.int32),
+    def uncertainty(self) -> Uncertainty:
+        """What is known of the weights' errors; found once, by refits under simulated noise."""
+        return Uncertainty(
+            noise=self.problem.noise_map(),
+            exact=self.weighting == "raw",
+            projection=self.problem.projection_map(),
+            units=self.units,
         )
 
-    def expectation(self, function: Callable[[Columns], npt.ArrayLike]) -> float:
-        """Estimate the mean of a function over the private records.
+    @property
+    def points_error(self) -> float:
+        """How much farther the weighted points are from the release than noise explains: 0 where it does.
 
-        Args:
-            function: takes the columns by name, (J,) each, in their own units, and returns (J,) numbers.
-
-        Raises:
-            InputError: it returned another shape, or numbers that are not finite.
+        The square root of |m - Psi'u|^2 less the noise's mean square, where a unit's features have norm 1.
+        A sure sign that the points cannot stand for the records where it is far above ``noise_error``.
         """
-        values = np.asarray(function(self.points), dtype=np.float64)
-        if values.shape != (len(self),) or not np.all(np.isfinite(values)):
-            raise InputError(f"the function must return {len(self)} finite numbers, one for each point")
-        return float(self.weights @ values)
+        return float(np.sqrt(max(0.0, self.fit.squared_distance - self.noise_error**2)))
 
-    def probability(self, event: Callable[[Columns], npt.ArrayLike]) -> float:
-        """Estimate the probability of an event: in [0, 1].
+    def mmd(self, other: Any) -> float:
+        """Return the maximum mean discrepancy from another database, or from a table of one's own.
 
-        Args:
-            event: takes the columns by name, (J,) each, and returns (J,) truth values.
-
-        Raises:
-            InputError: it returned anything else.
-        """
-        holds = np.asarray(event(self.points))
-        if holds.shape != (len(self),) or holds.dtype != np.bool_:
-            raise InputError(f"the event must return {len(self)} truth values, one for each point")
-        return min(1.0, max(0.0, float(self.weights[holds].sum())))
-
-    def sample(self, n: int) -> dict[str, npt.NDArray[Any]]:
-        """Return ``n`` unweighted rows, by herding: the same at every call, and better than drawn ones.
-
-        Each next row is the point at which the mean embedding exceeds that of the rows so far the most, so
-        that the rows' own embedding comes nearer to the database's at rate 1/n.
-
-        Raises:
-            InputError: ``n`` is less than 1, or more than ``SAMPLE_MAX``.
-        """
-        if not 1 <= n <= SAMPLE_MAX:
-            raise InputError(f"n must lie between 1 and {SAMPLE_MAX}")
-        gram = self.kernel.gram(self.locations, self.locations)
-        wanted, so_far = gram @ self.weights, np.zeros(len(self))
-        taken = np.empty(n, dtype=np.int64)
-        for count in range(n):
-            taken[count] = int(np.argmax((count + 1) * wanted - so_far))
-            so_far += gram[taken[count]]
-        return {name: values[taken] for name, values in self.points.items()}
-
-    def mmd(self, other: "ReleasedDatabase") -> float:
-        """Return the maximum mean discrepancy between two databases of the same columns and kernel.
+        From a database of the same columns and kernel: of the two sets of weighted points. From a table: as
+        far as the points' kernels see it (the part of the table's embedding in their span).
 
         Noise is in it: two databases of one population are about ``hypot`` of their ``noise_error`` apart
-        at most, beside sampling.
+        at most, beside sampling. :meth:`two_sample_test` says whether it is more than that.
 
         Raises:
-            InputError: the databases have other columns, bounds or kernels.
+            InputError: the databases have other columns, bounds or kernels; or the table lacks columns.
         """
-        if self.domain != other.domain or self.kernel != other.kernel:
-            raise InputError("both databases need the same columns, bounds and kernel")
-        own, theirs = self.weights, other.weights
-        squared = (
-            own @ self.kernel.gram(self.locations, self.locations) @ own
-            + theirs @ self.kernel.gram(other.locations, other.locations) @ theirs
-            - 2 * own @ self.kernel.gram(self.locations, other.locations) @ theirs
-        )
-        return float(np.sqrt(max(0.0, float(squared))))
+        from tacit.released_database_comparison import discrepancy  # noqa: PLC0415 (it builds on this)
+
+        return discrepancy(self, other)
+
+    def two_sample_test(
+        self, other: Any, alpha: float = 0.05, *, null: Literal["bound", "points"] = "bound"
+    ) -> "DatabaseComparison":
+        """Test whether two releases, or a release and a table of one's own, are of one population.
+
+        Args:
+            other: a database with the same points and kernel (the same study, or the same public points), or
+                a NumPy array or table with this database's columns, whose rows are units.
+            alpha: level, in (0, 0.5).
+            null: for two releases, how much the records themselves vary: ``bound``, the most that the
+                releases allow (which keeps the level), or ``points``, as the weighted points do (sharper,
+                approximate).
+
+        The statistic and null distribution count both releases' noise. The outcome of a test against one's
+        own table depends on that table without any noise: it is not private, and is one's own to keep.
+
+        Raises:
+            InputError: the two cannot be compared; the message says why.
+        """
+        from tacit.released_database_comparison import compare  # noqa: PLC0415 (it builds on this module)
+
+        return compare(self, other, alpha, null)
+
+    def metadata(self) -> dict[str, Any]:
+        """Return what a file needs beside the points so that the database can be loaded again."""
+        from tacit.released_database_export import metadata_of  # noqa: PLC0415
+
+        return metadata_of(self)
+
+    @classmethod
+    def load(cls, path: str | Path) -> "ReleasedDatabase":
+        """Load a database that :meth:`to_parquet` wrote.
+
+        The file is not signed: keep the transcript to show where a database comes from.
+
+        Raises:
+            InputError: the file cannot be read, or holds no released database.
+        """
+        from tacit.released_database_export import read_parquet  # noqa: PLC0415
+
+        return read_parquet(Path(path))
+
+    @classmethod
+    def from_verdict(
+        cls, study: Study, verdict: Mapping[str, Any], owner: str | None = None
+    ) -> "ReleasedDatabase":
+        """Return an owner's database, from a study of ``embedding_release`` and its verdict as plain values.
+
+        Raises:
+            InputError: the study has several owners and none is named, or not this one; or it is another's
+                verdict.
+        """
+        try:
+            return only_database(databases_of(study, verdict), owner)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            if isinstance(error, InputError):
+                raise
+            raise InputError("this is not the verdict of a database release") from error
 
 
 def databases_of(study: Study, verdict: Mapping[str, Any]) -> dict[str, ReleasedDatabase]:
     """Return each owner's database, from a study of ``embedding_release`` and its verdict as plain values."""
     domain, rows = study.domain, verdict["points"]
     kinds = {column.name: column.kind for column in domain.columns}
-    points = {
+    points: dict[str, npt.NDArray[Any]] = {
         name: np.array([row[place] for row in rows], dtype=float if kinds[name] == "numeric" else object)
         for place, name in enumerate(verdict["columns"])
     }
@@ -172,7 +223,16 @@ def databases_of(study: Study, verdict: Mapping[str, Any]) -> dict[str, Released
     }
 
 
-def _code(value: Any, levels: tuple[str, ...]) -> int:
-    if value is None:
-        return len(levels) + 1
-    return len(levels) if value == UNLISTED else levels.index(value)
+def only_database(databases: Mapping[str, ReleasedDatabase], owner: str | None) -> ReleasedDatabase:
+    """Return the owner's database, or the only one.
+
+    Raises:
+        InputError: there are several and none is named, or there is none of that owner.
+    """
+    if owner is None and len(databases) == 1:
+        return next(iter(databases.values()))
+    if owner is None:
+        raise InputError(f"name the owner: {', '.join(databases)}")
+    if owner not in databases:
+        raise InputError(f"there is no database of {owner!r}: the owners are {', '.join(databases)}")
+    return databases[owner]

@@ -18,6 +18,7 @@ from tacit_protocol.statistics.simplex_weights import (
     descend,
     duality_gap,
     project_on_simplex,
+    solve_simplex,
 )
 
 
@@ -64,8 +65,11 @@ def fit_regularised(features: Floats, target: Floats, noise_error: float, l1_max
 
     Raises ValueError where ``l1_max`` is not positive and finite.
     """
-    start = np.zeros(len(features))
-    weights = refit_regularised(features, target[:, None], l1_max, GAP_SHARE * noise_error**2, start)[:, 0]
+    _require_positive(l1_max)
+    # The ball's corners are +C and -C at a point: weights in it are mixtures of them, and of 0.
+    corners = l1_max * np.concatenate([features, -features, np.zeros((1, features.shape[1]))])
+    mixture = solve_simplex(corners @ corners.T, corners @ target, GAP_SHARE * noise_error**2)
+    weights = l1_max * (mixture[: len(features)] - mixture[len(features) : -1])
     residual = target - features.T @ weights
     gap = duality_gap(features @ features.T, features @ target, weights, CrossPolytope(l1_max))
     return RegularisedFit(weights, float(residual @ residual), l1_max, gap)
@@ -74,11 +78,16 @@ def fit_regularised(features: Floats, target: Floats, noise_error: float, l1_max
 def refit_regularised(features: Floats, targets: Floats, l1_max: float, gap: float, start: Floats) -> Floats:
     """Return weights, (J, targets), of many means (dimension, targets), each to that duality gap.
 
-    ``start`` (J,) is where all begin. Raises ValueError where ``l1_max`` is not positive and finite.
+    ``start`` (J,) is where all begin; ``REFIT_STEPS_MAX`` gradient steps are the most. Raises
+    ValueError where ``l1_max`` is not positive and finite.
     """
+    _require_positive(l1_max)
+    gram = features @ features.T
+    largest, ball = float(np.linalg.eigvalsh(gram)[-1]), CrossPolytope(l1_max)
+    begun = np.repeat(start[:, None], targets.shape[1], axis=1)
+    return descend(gram, features @ targets, largest, begun, gap, members=ball)
+
+
+def _require_positive(l1_max: float) -> None:
     if not 0 < l1_max < np.inf:
         raise ValueError("the bound on the weights' L1 norm must be positive and finite")
-    gram = features @ features.T
-    largest = float(np.linalg.eigvalsh(gram)[-1])
-    begun = np.repeat(start[:, None], targets.shape[1], axis=1)
-    return descend(gram, features @ targets, largest, begun, gap, members=CrossPolytope(l1_max))

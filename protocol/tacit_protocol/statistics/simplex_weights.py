@@ -15,8 +15,11 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-ITERATIONS_MAX = 20_000
-"""Most gradient steps for one tau; the gap that was reached is reported in any case."""
+NEWTON_STEPS_MAX = 100
+"""Most steps of one fit, of which some twenty are usual; the gap that was reached is reported in any case."""
+
+REFIT_STEPS_MAX = 1000
+"""Most gradient steps of many refits at once, which say how much weights vary, and are nobody's answer."""
 
 GAP_CHECKED_EVERY = 20
 """Steps between two looks at the gap, which costs as much as a step."""
@@ -24,8 +27,11 @@ GAP_CHECKED_EVERY = 20
 GAP_SHARE = 1e-3
 """Part of the noise's square at which a fit counts as solved."""
 
-SMOOTHING_STEPS = 60
-"""Values of tau that are tried, each half of the one before it: from 1 down to 1e-18."""
+SMOOTHING_STEPS = 40
+"""Values of tau, each half of the one before it: from 1 down to 2e-12, below which rounding takes over."""
+
+TO_THE_BOUNDARY = 0.995
+"""Part of the way to the nearest zero weight that a step may go."""
 
 Floats = npt.NDArray[np.float64]
 
@@ -76,36 +82,89 @@ def fit_simplex(features: Floats, target: Floats, noise_error: float) -> Simplex
         target: the noisy mean, (dimension,).
         noise_error: root mean square of the norm of its noise, positive.
     """
-    gram, linear = features @ features.T, features @ target
-    largest = float(np.linalg.eigvalsh(gram)[-1])
-    weights = np.full(len(features), 1.0 / len(features))
-    best: SimplexFit | None = None
-    for halvings in range(SMOOTHING_STEPS):
+    gram, linear, share = features @ features.T, features @ target, GAP_SHARE * noise_error**2
+
+    def fit(halvings: int) -> SimplexFit:
         smoothing = 0.5**halvings
         penalised = gram + smoothing * np.eye(len(gram))
-        weights = descend(penalised, linear, largest + smoothing, weights, GAP_SHARE * noise_error**2)
+        weights = solve_simplex(penalised, linear, share)
         residual = target - features.T @ weights
-        fit = SimplexFit(
-            weights, float(residual @ residual), smoothing, duality_gap(penalised, linear, weights)
-        )
-        if best is not None and fit.squared_distance > best.squared_distance - GAP_SHARE * noise_error**2:
-            return best  # halving tau no longer helps: the points cannot come nearer
-        best = fit
-        if fit.squared_distance <= noise_error**2:
-            return fit
-    if best is None:
-        raise ValueError("at least one value of tau must be tried")
+        gap = duality_gap(penalised, linear, weights)
+        return SimplexFit(weights, float(residual @ residual), smoothing, gap)
+
+    # The distance falls with tau: look for the first tau that is near enough by halving the range.
+    best, low, high = fit(SMOOTHING_STEPS - 1), -1, SMOOTHING_STEPS - 1
+    wanted = max(noise_error**2, best.squared_distance + share)
+    while high - low > 1:
+        middle = (low + high) // 2
+        found = fit(middle)
+        if found.squared_distance <= wanted:
+            best, high = found, middle
+        else:
+            low = middle
     return best
+
+
+def solve_simplex(gram: Floats, linear: Floats, gap: float) -> Floats:
+    """Return probability weights, (J,), whose u'Gu - 2b'u is within ``gap`` of the smallest.
+
+    Mehrotra's predictor and corrector on the optimality conditions Gu - b - z + y = 0, uz = 0, sum u = 1:
+    some twenty Newton steps, however badly conditioned G is. ``gram`` is (J, J), ``linear`` (J,).
+    """
+    count = len(linear)
+    weights, total = np.full(count, 1.0 / count), 0.0
+    slopes = gram @ weights - linear
+    level = -float(slopes.min()) + float(np.abs(slopes).max()) + 1e-12
+    duals = slopes + level
+    best, smallest = weights, np.inf
+    for _ in range(NEWTON_STEPS_MAX):
+        reached = duality_gap(gram, linear, weights / weights.sum())
+        if reached < smallest:
+            best, smallest = weights / weights.sum(), reached
+        if reached <= gap or not np.all(np.isfinite(weights)):
+            break
+        system = gram + np.diag(duals / weights)
+        residual = gram @ weights - linear - duals + level
+        total = float(weights.sum()) - 1
+        centre = float(weights @ duals) / count
+        products = -weights * duals
+        step, shift, slack = _newton(system, residual, products, weights=weights, duals=duals, total=total)
+        length = _length(weights, step, duals, slack)
+        after = float((weights + length * step) @ (duals + length * slack)) / count
+        products += (after / centre) ** 3 * centre - step * slack
+        step, shift, slack = _newton(system, residual, products, weights=weights, duals=duals, total=total)
+        length = TO_THE_BOUNDARY * _length(weights, step, duals, slack)
+        weights, level, duals = weights + length * step, level + length * shift, duals + length * slack
+    return best
+
+
+def _newton(
+    system: Floats, residual: Floats, products: Floats, *, weights: Floats, duals: Floats, total: float
+) -> tuple[Floats, float, Floats]:
+    """Return the steps of the weights, of the multiplier of their sum, and of their dual variables."""
+    sides = np.stack([products / weights - residual, np.ones(len(weights))], axis=1)
+    free, ones = np.linalg.solve(system, sides).T
+    shift = (float(free.sum()) + total) / float(ones.sum())
+    step = free - shift * ones
+    return step, shift, (products - duals * step) / weights
+
+
+def _length(weights: Floats, step: Floats, duals: Floats, slack: Floats) -> float:
+    """Return the longest step, at most 1, that leaves weights and duals non-negative."""
+    falls = np.concatenate([-step / weights, -slack / duals])
+    return 1.0 / max(1.0, float(falls.max()))
 
 
 def refit(features: Floats, targets: Floats, smoothing: float, gap: float, start: Floats) -> Floats:
     """Return probability weights, (J, targets), of many means (dimension, targets) at one tau.
 
-    ``gap`` is the duality gap to be reached by every column, and ``start`` (J,) where all begin.
+    ``gap`` is the duality gap to be reached by every column, in ``REFIT_STEPS_MAX`` steps at most, and
+    ``start`` (J,) where all begin.
     """
     gram = features @ features.T + smoothing * np.eye(len(features))
     begun = np.repeat(start[:, None], targets.shape[1], axis=1)
-    return descend(gram, features @ targets, float(np.linalg.eigvalsh(gram)[-1]), begun, gap)
+    largest = float(np.linalg.eigvalsh(gram)[-1])
+    return descend(gram, features @ targets, largest, begun, gap)
 
 
 def descend(
@@ -116,6 +175,7 @@ def descend(
     gap: float,
     *,
     members: WeightSet = SIMPLEX,
+    steps_max: int = REFIT_STEPS_MAX,
 ) -> Floats:
     """Minimise u'Gu - 2b'u over a set of weights, by accelerated projected gradients.
 
@@ -124,11 +184,12 @@ def descend(
         linear: b, (J,) or (J, targets), each column a problem of its own.
         largest: the largest eigenvalue of G, or more.
         weights: where to start, of the shape of ``linear``.
-        gap: stops where every duality gap is at most this, or after ``ITERATIONS_MAX`` steps.
+        gap: stops where every duality gap is at most this.
         members: the set.
+        steps_max: most steps.
     """
     ahead, momentum = weights, 1.0
-    for count in range(ITERATIONS_MAX):
+    for count in range(steps_max):
         if count % GAP_CHECKED_EVERY == 0 and duality_gap(gram, linear, weights, members) <= gap:
             break
         new = members.project(ahead - (gram @ ahead - linear) / largest)

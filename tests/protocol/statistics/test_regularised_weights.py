@@ -63,7 +63,7 @@ def test_with_one_as_bound_the_weights_match_at_least_as_well_as_probabilities()
 
 
 def test_a_gap_that_is_not_reached_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(simplex_weights, "ITERATIONS_MAX", 1)
+    monkeypatch.setattr(simplex_weights, "NEWTON_STEPS_MAX", 1)
     assert fit_regularised(FEATURES, TARGET, 1e-6, 2.0).gap > GAP_SHARE * 1e-12
 
 

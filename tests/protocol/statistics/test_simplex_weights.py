@@ -65,7 +65,7 @@ def test_a_mean_out_of_reach_gives_the_nearest_that_the_points_can_be() -> None:
 
 
 def test_a_gap_that_is_not_reached_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(simplex_weights, "ITERATIONS_MAX", 1)
+    monkeypatch.setattr(simplex_weights, "NEWTON_STEPS_MAX", 1)
     features = RNG.normal(size=(8, 5))
     fit = fit_simplex(features, features.T @ RNG.dirichlet(np.ones(8)), 1e-6)
     assert fit.gap > GAP_SHARE * 1e-12

@@ -1,0 +1,136 @@
+"""An estimate that a released database gives: a number, and how far it may be off."""
+
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
+
+
+class Estimate(float):
+    """A number with its standard errors; it is a float, and cannot be changed.
+
+    Attributes:
+        noise: standard error from the privacy noise. Exact for raw weights, which are linear in the release
+            (``exact``); for the others the root mean square of what fresh noise of the same law does to
+            weights that are fitted again, smoothing included.
+        projection: how far the public points themselves may lead astray, estimated from the points alone: how
+            wrong two thirds of them are about the population on the others, on (root mean square) average.
+            None where there are too few points to tell.
+        sampling: standard error of the records as a sample of a larger population; of no concern where the
+            question is about these records.
+        clamped: whether the number was moved into [0, 1], as a probability of weights below 0 may have to be.
+    """
+
+    __slots__ = ("_clamped", "_exact", "_noise", "_projection", "_sampling")
+
+    _noise: float
+    _projection: float | None
+    _sampling: float
+    _exact: bool
+    _clamped: bool
+
+    def __new__(
+        cls,
+        value: float,
+        *,
+        noise: float,
+        projection: float | None,
+        sampling: float,
+        exact: bool = False,
+        clamped: bool = False,
+    ) -> "Estimate":
+        """Make an estimate; see the class."""
+        made = super().__new__(cls, value)
+        fields = {"noise": noise, "projection": projection, "sampling": sampling, "exact": exact}
+        for name, field in (fields | {"clamped": clamped}).items():
+            object.__setattr__(made, f"_{name}", field)
+        return made
+
+    def __setattr__(self, name: str, value: object) -> NoReturn:
+        raise AttributeError("an estimate cannot be changed")
+
+    def __getnewargs_ex__(self) -> tuple[tuple[float], dict[str, Any]]:
+        return (float(self),), {
+            "noise": self.noise,
+            "projection": self.projection,
+            "sampling": self.sampling,
+            "exact": self.exact,
+            "clamped": self.clamped,
+        }
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        arguments, named = self.__getnewargs_ex__()
+        return _restored, (*arguments, named)
+
+    @property
+    def noise(self) -> float:
+        """Standard error from the privacy noise."""
+        return self._noise
+
+    @property
+    def projection(self) -> float | None:
+        """Estimated error from the public points, or None."""
+        return self._projection
+
+    @property
+    def sampling(self) -> float:
+        """Standard error of the records as a sample."""
+        return self._sampling
+
+    @property
+    def exact(self) -> bool:
+        """Whether ``noise`` is exact."""
+        return self._exact
+
+    @property
+    def clamped(self) -> bool:
+        """Whether the number was moved into [0, 1]."""
+        return self._clamped
+
+    @property
+    def error(self) -> float:
+        """Noise and projection together, root of the sum of squares: about these records."""
+        return float(np.hypot(self._noise, self._projection or 0.0))
+
+    def __repr__(self) -> str:
+        return f"{float(self):.6g} ± {self.error:.2g}"
+
+    __str__ = __repr__
+
+    def __format__(self, spec: str) -> str:
+        return float.__format__(self, spec) if spec else repr(self)
+
+
+def _restored(value: float, named: dict[str, Any]) -> Estimate:
+    return Estimate(value, **named)
+
+
+@dataclass(frozen=True)
+class Uncertainty:
+    """What a database knows of its weights' errors, as linear maps of a function's values f at the points.
+
+    ``noise`` is (J, parts): the standard error of u'f is |noise' f|; ``exact`` where that is no estimate.
+    ``projection`` (J, splits) does the same for the points' own part, or is None. ``units`` counts the
+    records.
+    """
+
+    noise: Floats
+    exact: bool
+    projection: Floats | None
+    units: float
+
+    def noise_of(self, values: Floats) -> float:
+        """Return the standard error from noise of the expectation of ``values``, (J,)."""
+        return float(np.linalg.norm(values @ self.noise))
+
+    def projection_of(self, values: Floats) -> float | None:
+        """Return the error from the points of the expectation of ``values``, (J,)."""
+        return None if self.projection is None else float(np.linalg.norm(values @ self.projection))
+
+    def sampling_of(self, values: Floats, weights: Floats) -> float:
+        """Return the standard error of sampling, from the weights' own variance of ``values``."""
+        mean = float(weights @ values)
+        return float(np.sqrt(max(0.0, float(weights @ (values - mean) ** 2)) / self.units))

@@ -1,0 +1,347 @@
+"""Weighted public points: what a released database and everything computed from it are."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tacit.errors import InputError
+from tacit.released_database_estimate import Estimate, Uncertainty
+from tacit_protocol.domain.columns import CategoricalColumn, Column, Domain, NumericColumn
+from tacit_protocol.features.kernels import ProductKernel
+from tacit_protocol.features.mean_embedding import Locations
+from tacit_protocol.features.public_choices import UNLISTED
+
+if TYPE_CHECKING:
+    import pandas
+    import polars
+    import pyarrow
+    from matplotlib.figure import Figure
+
+    from tacit.released_database_transform import TransformedDatabase
+
+SAMPLE_MAX = 10_000_000
+"""Most rows of one sample: they are points that come again, so that more say nothing more."""
+
+Floats = npt.NDArray[np.float64]
+Columns = Mapping[str, npt.NDArray[Any]]
+Function = Callable[[Columns], npt.ArrayLike] | npt.ArrayLike
+
+
+class PointColumns(Mapping[str, npt.NDArray[Any]]):
+    """Points by column, as functions get them: read-only, and an unknown name gets a clear answer."""
+
+    def __init__(self, columns: Columns) -> None:
+        self._columns = {name: _frozen(values) for name, values in columns.items()}
+
+    def __getitem__(self, name: str) -> npt.NDArray[Any]:
+        if name not in self._columns:
+            raise InputError(f"there is no column {name!r}: the columns are {', '.join(self._columns)}")
+        return self._columns[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._columns)
+
+    def __len__(self) -> int:
+        return len(self._columns)
+
+
+class WeightedDatabase(ABC):
+    """Points with weights that stand for private records, and what may be asked of them, for ever.
+
+    ``points`` has the points by column, (J,) each, in the columns' own units: a missing category is None,
+    one that is not listed ``"(other)"``. All of it is post-processing of what was released: it costs nothing.
+    """
+
+    domain: Domain
+    points: Columns
+    kernel: ProductKernel
+    """Says which points are near each other."""
+
+    @property
+    @abstractmethod
+    def weights(self) -> Floats:
+        """The points' weights, (J,)."""
+
+    @property
+    @abstractmethod
+    def probability_weights(self) -> Floats:
+        """Weights that are a probability vector, (J,): those from which rows are sampled."""
+
+    @property
+    @abstractmethod
+    def uncertainty(self) -> Uncertainty:
+        """What is known of the weights' errors."""
+
+    def __len__(self) -> int:
+        """Return the number of points."""
+        return len(next(iter(self.points.values())))
+
+    @cached_property
+    def locations(self) -> Locations:
+        """The points as kernels see them: numbers scaled to [0, 1], categories as codes."""
+        return locations_of(self.domain, self.points)
+
+    def expectation(self, function: Function) -> Estimate:
+        """Estimate the mean of a function over the private records.
+
+        Args:
+            function: takes the columns by name, (J,) each, in their own units, and returns (J,) numbers; or
+                these numbers themselves.
+
+        Raises:
+            InputError: it returned another shape, or numbers that are not finite; or it asked for a column
+                that there is not.
+        """
+        values, known = self._numbers(function), self.uncertainty
+        return Estimate(
+            float(self.weights @ values),
+            noise=known.noise_of(values),
+            projection=known.projection_of(values),
+            sampling=known.sampling_of(values, self.probability_weights),
+            exact=known.exact,
+        )
+
+    def probability(self, event: Function) -> Estimate:
+        """Estimate the probability of an event: in [0, 1], moved there where weights below 0 lead out of it.
+
+        Args:
+            event: takes the columns by name, (J,) each, and returns (J,) truth values; or these themselves.
+
+        Where none of the points is in the event, or all are, nothing finer than the largest weight can be
+        told: the estimate's ``projection`` is at least that.
+
+        Raises:
+            InputError: it returned anything else, or asked for a column that there is not.
+        """
+        holds = self._truths(event)
+        values, known = holds.astype(float), self.uncertainty
+        total = float(self.weights @ values)
+        projection = known.projection_of(values)
+        if holds.all() or not holds.any():
+            projection = max(projection or 0.0, float(self.probability_weights.max()))
+        return Estimate(
+            min(1.0, max(0.0, total)),
+            noise=known.noise_of(values),
+            projection=projection,
+            sampling=known.sampling_of(values, self.probability_weights),
+            exact=known.exact,
+            clamped=not -1e-12 <= total <= 1 + 1e-12,
+        )
+
+    def mean(self, column: str) -> Estimate:
+        """Estimate a numeric column's mean. Raises InputError where there is no such column."""
+        name = self._numeric(column).name
+        return self.expectation(lambda columns: columns[name])
+
+    def probability_between(self, column: str, lower: float, upper: float) -> Estimate:
+        """Estimate the probability that lower <= column <= upper.
+
+        Raises:
+            InputError: there is no such numeric column, the interval is empty, or it lies outside the
+                column's bounds, where no record is told from one at the bound.
+        """
+        found = self._numeric(column)
+        if not lower <= upper:
+            raise InputError(f"the interval is empty: {lower:g} is not at most {upper:g}")
+        if upper < found.lower or lower > found.upper:
+            raise InputError(
+                f"{column!r} lies in {found.lower:g} to {found.upper:g}, and the interval outside of it: "
+                "values beyond the bounds were moved to them before the release"
+            )
+        return self.probability(lambda c: (c[column] >= lower) & (c[column] <= upper))
+
+    def probability_level(self, column: str, level: str | None) -> Estimate:
+        """Estimate the share of a category: one of the levels, ``"(other)"``, or None for missing.
+
+        Raises:
+            InputError: there is no such categorical column, or it has no such level.
+        """
+        found = self._column(column)
+        if not isinstance(found, CategoricalColumn):
+            raise InputError(f"{column!r} holds numbers: ask for an interval")
+        if level not in {*found.levels, UNLISTED, None}:
+            listed = ", ".join((*found.levels, UNLISTED))
+            raise InputError(f"{column!r} has no level {level!r}: it has {listed}, and missing values")
+        return self.probability(lambda c: np.array([value == level for value in c[column]], dtype=bool))
+
+    def correlation(self, first: str, second: str) -> Estimate:
+        """Estimate the correlation of two numeric columns, in [-1, 1]; its errors are to first order.
+
+        Raises:
+            InputError: there are no such numeric columns, or one of them hardly varies over the weighted
+                points.
+        """
+        names = self._numeric(first).name, self._numeric(second).name
+        x, y = (self.points[name].astype(np.float64) for name in names)
+        total = float(self.weights.sum())
+        if total <= 1e-6:
+            raise InputError("the weights have no positive sum: ask a database with simplex weights")
+        weights = self.weights / total
+        x, y = ((v - weights @ v) / (v.max() - v.min() or 1.0) for v in (x, y))
+        variances = float(weights @ x**2), float(weights @ y**2)
+        if min(variances) <= 1e-9:
+            raise InputError("a column does not vary over the weighted points: there is no correlation")
+        x, y = x / np.sqrt(variances[0]), y / np.sqrt(variances[1])
+        value = float(weights @ (x * y))
+        influence = (x * y - value * (x**2 + y**2) / 2) / total
+        known = self.uncertainty
+        return Estimate(
+            min(1.0, max(-1.0, value)),
+            noise=known.noise_of(influence),
+            projection=known.projection_of(influence),
+            sampling=known.sampling_of(influence, self.probability_weights),
+            clamped=abs(value) > 1,
+        )
+
+    def sample(self, n: int) -> dict[str, npt.NDArray[Any]]:
+        """Return ``n`` unweighted rows, by herding: the same at every call, and better than drawn ones.
+
+        Each next row is the point at which the mean embedding exceeds that of the rows so far the most, so
+        that the rows' own embedding comes nearer to the database's at rate 1/n. Rows follow
+        ``probability_weights``: there are no rows of negative weight.
+
+        Raises:
+            InputError: ``n`` is less than 1, or more than ``SAMPLE_MAX``.
+        """
+        if not 1 <= n <= SAMPLE_MAX:
+            raise InputError(f"n must lie between 1 and {SAMPLE_MAX}")
+        gram = self.kernel.gram(self.locations, self.locations)
+        wanted, so_far = gram @ self.probability_weights, np.zeros(len(self))
+        taken = np.empty(n, dtype=np.int64)
+        for count in range(n):
+            taken[count] = int(np.argmax((count + 1) * wanted - so_far))
+            so_far += gram[taken[count]]
+        return {name: np.asarray(values)[taken] for name, values in self.points.items()}
+
+    def transform(
+        self,
+        function: Callable[[Columns], Mapping[str, npt.ArrayLike] | npt.ArrayLike],
+        bounds: Any,
+        name: str = "y",
+    ) -> "TransformedDatabase":
+        """Return the database of a function of the records (kernel probabilistic programming).
+
+        Args:
+            function: takes the columns by name, (J,) each, and returns new columns by name, (J,) each, or
+                one, which gets ``name``.
+            bounds: of the new columns, as in :func:`tacit.local.release_database`.
+            name: of the column where the function returns one alone.
+
+        Raises:
+            InputError: the function returned something else, or values outside the bounds.
+        """
+        from tacit.released_database_transform import transformed  # noqa: PLC0415 (it builds on this module)
+
+        return transformed(self, function, bounds, name)
+
+    def to_arrow(self) -> "pyarrow.Table":
+        """Return the points as an Arrow table, with a last column ``weight``."""
+        from tacit.released_database_export import arrow_table  # noqa: PLC0415 (loads where it is needed)
+
+        return arrow_table(self)
+
+    def to_pandas(self) -> "pandas.DataFrame":
+        """Return the points as a pandas frame with ``weight``. Raises InputError without pandas."""
+        from tacit.released_database_export import pandas_frame  # noqa: PLC0415
+
+        return pandas_frame(self)
+
+    def to_polars(self) -> "polars.DataFrame":
+        """Return the points as a Polars frame with ``weight``. Raises InputError without Polars."""
+        from tacit.released_database_export import polars_frame  # noqa: PLC0415
+
+        return polars_frame(self)
+
+    def to_parquet(self, path: str | Path) -> None:
+        """Write the points with ``weight``; a released database can be loaded from it again."""
+        from tacit.released_database_export import write_parquet  # noqa: PLC0415
+
+        write_parquet(self, Path(path))
+
+    def to_csv(self, path: str | Path) -> None:
+        """Write the points with ``weight`` as text; missing categories are empty cells."""
+        from tacit.released_database_export import write_csv  # noqa: PLC0415
+
+        write_csv(self, Path(path))
+
+    def metadata(self) -> dict[str, Any] | None:
+        """Return what a file needs beside the points so that the database can be loaded again, or None."""
+        return None
+
+    def summary_svg(self) -> str:
+        """Return a picture of every column's distribution, with its noise, as SVG."""
+        from tacit.released_database_picture import summary_svg  # noqa: PLC0415
+
+        return summary_svg(self)
+
+    def plot(self) -> "Figure":
+        """Draw every column's distribution with matplotlib. Raises PlottingError where it is missing."""
+        from tacit.released_database_picture import plot  # noqa: PLC0415
+
+        return plot(self)
+
+    def _repr_svg_(self) -> str:
+        return self.summary_svg()
+
+    def _numbers(self, function: Function) -> Floats:
+        found = function(PointColumns(self.points)) if callable(function) else function
+        try:
+            values = np.asarray(found, dtype=np.float64)
+        except (TypeError, ValueError):
+            values = np.empty(0)
+        if values.shape != (len(self),) or not np.all(np.isfinite(values)):
+            raise InputError(f"the function must return {len(self)} finite numbers, one for each point")
+        return values
+
+    def _truths(self, event: Function) -> npt.NDArray[np.bool_]:
+        found = event(PointColumns(self.points)) if callable(event) else event
+        holds = np.asarray(found)
+        if holds.shape != (len(self),) or holds.dtype != np.bool_:
+            raise InputError(f"the event must return {len(self)} truth values, one for each point")
+        return holds
+
+    def _column(self, name: str) -> Column:
+        for column in self.domain.columns:
+            if column.name == name:
+                return column
+        listed = ", ".join(column.name for column in self.domain.columns)
+        raise InputError(f"there is no column {name!r}: the columns are {listed}")
+
+    def _numeric(self, name: str) -> NumericColumn:
+        column = self._column(name)
+        if not isinstance(column, NumericColumn):
+            raise InputError(f"{name!r} holds categories, not numbers: ask for the share of a level")
+        return column
+
+
+def locations_of(domain: Domain, points: Columns) -> Locations:
+    """Return points as kernels see them: numbers scaled to [0, 1], categories as codes."""
+    count = len(next(iter(points.values())))
+    numeric = [
+        (np.asarray(points[c.name], dtype=np.float64) - c.lower) / (c.upper - c.lower) for c in domain.numeric
+    ]
+    codes = [
+        np.array([_code(value, c.levels) for value in points[c.name]], dtype=np.int32)
+        for c in domain.categorical
+    ]
+    return Locations(
+        np.clip(np.column_stack(numeric), 0.0, 1.0) if numeric else np.empty((count, 0)),
+        np.column_stack(codes) if codes else np.empty((count, 0), dtype=np.int32),
+    )
+
+
+def _code(value: Any, levels: tuple[str, ...]) -> int:
+    if value is None:
+        return len(levels) + 1
+    return len(levels) if value == UNLISTED else levels.index(value)
+
+
+def _frozen(values: npt.ArrayLike) -> npt.NDArray[Any]:
+    view = np.asarray(values).view()
+    view.flags.writeable = False
+    return view

@@ -1,0 +1,109 @@
+"""Two-sample tests between releases, and against one's own table: level, power, refusals."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from database_simulation import simulated_database, simulated_rows
+
+from tacit.errors import InputError
+
+RUNS = 40
+ALPHA = 0.05
+UNLIKELY = 11
+"""Of 40 runs at level .05, 11 or more reject with probability 2e-5; the seeds are fixed."""
+
+
+@pytest.mark.parametrize("null", ["bound", "points"])
+@pytest.mark.parametrize(("units", "mu"), [(300, 0.25), (3000, 4.0)])
+def test_releases_of_one_population_are_rejected_no_more_often_than_the_level(
+    null: str, units: int, mu: float
+) -> None:
+    """Where noise hides the records, and where their own spread is what counts; both releases' noise."""
+    rng, rejected = np.random.default_rng(units), 0
+    for _ in range(RUNS):
+        first = simulated_database(simulated_rows(rng, units), mu, rng)
+        second = simulated_database(simulated_rows(rng, 2 * units), mu, rng)
+        rejected += first.two_sample_test(second, ALPHA, null=null).reject  # type: ignore[arg-type]
+    assert rejected < UNLIKELY
+
+
+@pytest.mark.parametrize("mu", [0.25, 4.0])
+def test_a_release_and_a_table_of_one_population_are_rejected_no_more_often_than_the_level(mu: float) -> None:
+    rng, rejected = np.random.default_rng(7), 0
+    for _ in range(RUNS):
+        database = simulated_database(simulated_rows(rng, 1000), mu, rng)
+        rejected += database.two_sample_test(simulated_rows(rng, 200), ALPHA).reject
+    assert rejected < UNLIKELY
+
+
+def test_forgetting_one_releases_noise_would_be_seen() -> None:
+    """The planted mistake: with the other's noise left out of the null, most pairs are rejected."""
+    rng, rejected = np.random.default_rng(8), 0
+    for _ in range(12):
+        first = simulated_database(simulated_rows(rng, 300), 0.25, rng)
+        second = simulated_database(simulated_rows(rng, 300), 0.25, rng)
+        rejected += replace(first, noise=1e-6).two_sample_test(replace(second, noise=1e-6), ALPHA).reject
+    assert rejected >= 9
+
+
+@pytest.mark.parametrize("null", ["bound", "points"])
+def test_populations_that_differ_are_told_apart(null: str) -> None:
+    rng = np.random.default_rng(9)
+    first = simulated_database(simulated_rows(rng, 5000), 1.0, rng)
+    second = simulated_database(simulated_rows(rng, 5000, shift=0.1), 1.0, rng)
+    found = first.two_sample_test(second, null=null)  # type: ignore[arg-type]
+    statistic, pvalue = found
+    assert found.reject
+    assert pvalue < 1e-3
+    assert statistic == pytest.approx(found.estimate, abs=0.05)
+    assert found.interval[0] > 0
+    assert "differ" in str(found)
+    table = first.two_sample_test(simulated_rows(rng, 2000, shift=0.1))
+    assert table.pvalue < 1e-3
+    assert table.n == (5000, 2000)
+
+
+def test_the_distance_from_a_table_is_that_of_its_population() -> None:
+    rng = np.random.default_rng(10)
+    database = simulated_database(simulated_rows(rng, 5000), 1.0, rng)
+    assert database.mmd(simulated_rows(rng, 5000)) < 0.13
+    assert database.mmd(simulated_rows(rng, 5000, shift=0.2)) > 0.2
+
+
+def test_laplace_noise_has_a_null_of_its_own() -> None:
+    """Under Laplace noise the simulated null keeps the level, like the exact one under normal noise."""
+    rng, rejected = np.random.default_rng(11), 0
+    for _ in range(12):
+        pair = [
+            simulated_database(simulated_rows(rng, 300), 0.25, rng, law="laplace", points=20)
+            for _ in range(2)
+        ]
+        rejected += pair[0].two_sample_test(pair[1], ALPHA, null="points").reject
+    assert rejected < 6
+
+
+def test_what_cannot_be_compared_is_refused() -> None:
+    rng = np.random.default_rng(12)
+    database = simulated_database(simulated_rows(rng, 500), 1.0, rng)
+    other = simulated_database(simulated_rows(rng, 500), 1.0, rng, seed=2)
+    with pytest.raises(InputError, match="same points"):
+        database.two_sample_test(other)
+    assert database.mmd(other) > 0
+    with pytest.raises(InputError, match="alpha"):
+        database.two_sample_test(database, 0.7)
+    with pytest.raises(InputError, match="null"):
+        database.two_sample_test(database, null="magic")  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="rows"):
+        database.two_sample_test(simulated_rows(rng, 5))
+    with pytest.raises(InputError, match="transformed"):
+        database.two_sample_test(database.transform(lambda c: c["x1"], (0, 1)))
+    with pytest.raises(InputError, match="columns"):
+        database.mmd(np.zeros((30, 5)))
+
+
+def test_a_database_does_not_differ_from_itself() -> None:
+    rng = np.random.default_rng(13)
+    database = simulated_database(simulated_rows(rng, 500), 1.0, rng)
+    assert database.two_sample_test(database).pvalue == pytest.approx(1.0)
+    assert database.mmd(database) == pytest.approx(0, abs=1e-6)
