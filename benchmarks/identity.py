@@ -141,7 +141,8 @@ def methods(epsilon: float) -> dict[str, dict[str, object]]:
     """Return the methods of the first two experiments, by label."""
     return {
         "not private": {"method": "chi-square"},
-        "privit-laplace, tight": {"method": "privit-laplace"},
+        "privit-laplace, tight": {"method": "privit-laplace", "weights": "published"},
+        "privit-laplace, tight, noise-aware weights": {"method": "privit-laplace"},
         "privit-laplace, filter (P3)": {"method": "privit-laplace", "clipping": "filter"},
         "mcgof, published weights": {"method": "mcgof", "weights": "published"},
         "mcgof, noise-aware weights": {"method": "mcgof"},
@@ -170,7 +171,7 @@ def questions() -> list[Question]:
     found = []
     for cells in UNIFORM:
         for label, chosen in methods(EPSILON).items():
-            if label != "mcgof, noise-aware weights":
+            if not label.endswith("noise-aware weights"):  # cells are alike: all weights are
                 found.append(_question("uniform", label, uniform(cells), chosen))
     found += [
         _question("2-histogram", label, histogram(cells), chosen)

@@ -37,9 +37,10 @@ with the blind coin in one case of ten, and its exact Lipschitz check, it is bou
 """,
     "2-histogram": """As in P3's published code: one cell in 200 (two at least) is heavy, all others together
 have probability α/3. The alternative moves the heavy cells by α/(2 pairs) each, in turn. Cells with less than
-α/(4k) would not count in the Priv'IT methods; all have more here, and carry nearly all of the sensitivity of
-*privit-laplace*, while tight clipping caps what the few heavy cells can add. Weights that know the noise
-need the fewest units: skewed distributions are for `mcgof` and `zcdp-gof`.
+α/(4k) would not count in the Priv'IT methods; all have more here, and with the published weights carry nearly
+all of the sensitivity of *privit-laplace*: one unit in a light cell decides the noise. *Noise-aware weights*,
+the default, cap what a unit may add there ([derivation](../mathematics/identity.md#weights)), and need the
+fewest units here too.
 
 """,
     "guarantees": """The uniform problem again, one test under several guarantees. δ = 1e-6. *zCDP that pure
@@ -53,8 +54,9 @@ need the fewest units: skewed distributions are for `mcgof` and `zcdp-gof`.
 ORDER = """P3 says of Priv'IT that it always needs fewer units than a χ² test on noisy counts, and fewer than
 repetition. Its figures are not in the material that this project is built from, so that they do not stand
 here. For uniform distributions the practical form as published needs fewer than repetition everywhere, and
-fewer than MCGOF only where cells are many; with tight clipping it needs fewer than both everywhere. Algorithm
-1, with its own constants and its exact check, needs more than any other method.
+fewer than MCGOF only where cells are many; with tight clipping, and noise-aware weights where cells differ,
+it needs fewer than both everywhere. Algorithm 1, with its own constants and its exact check, needs more than
+any other method.
 
 """
 
@@ -118,17 +120,19 @@ def _statement(sizes: dict[str, int]) -> str:
     lines = ["## What the curves say\n\n", ORDER]
     for experiment in ("uniform", "2-histogram"):
         curves = _curves(sizes, experiment)
-        tight, published = (
-            curves.get("privit-laplace, tight", {}),
-            curves.get("privit-laplace, filter (P3)", {}),
-        )
-        counted = curves.get("mcgof, published weights", {})
-        for name, other in (("its published form", published), ("MCGOF", counted)):
+        aware = "privit-laplace, tight, noise-aware weights"
+        tight = curves.get(aware, curves.get("privit-laplace, tight", {}))
+        peers = {
+            "its published form": "privit-laplace, filter (P3)",
+            "MCGOF as published": "mcgof, published weights",
+            "MCGOF with noise-aware weights": "mcgof, noise-aware weights",
+        }
+        for name, other in ((name, curves.get(label, {})) for name, label in peers.items()):
             both = sorted(set(tight) & set(other))
             if both:
                 ratios = [other[k] / tight[k] for k in both]
                 lines.append(
-                    f"- {experiment}: `privit-laplace` with tight clipping needs {min(ratios):.1f} to "
+                    f"- {experiment}: `privit-laplace` as it is by default needs {min(ratios):.1f} to "
                     f"{max(ratios):.1f} times fewer units than {name}, k = {both[0]:,} to {both[-1]:,}.\n"
                 )
         lines += [_slope(experiment, label, curve) for label, curve in curves.items() if len(curve) > 2]

@@ -1,20 +1,10 @@
 """How many units tests on noisy counts need, by simulation. Public inputs only; spends nothing."""
 
-import math
-from collections.abc import Callable
-
 import numpy as np
 import numpy.typing as npt
 
 from tacit.errors import InputError
-from tacit.planning_identity import (
-    STEP,
-    UNITS_MAX,
-    SampleSizePlan,
-    distribution,
-    smallest_step,
-    units_at,
-)
+from tacit.planning_sizes import RUNS, Floats, Goal, SampleSizePlan, distribution, distributions
 from tacit_protocol.privacy.gaussian_sums import SensitivityError
 from tacit_protocol.privacy.guarantee import Budget
 from tacit_protocol.privacy.noisy_counts import (
@@ -25,13 +15,10 @@ from tacit_protocol.privacy.noisy_counts import (
 from tacit_protocol.procedures.base import Progress
 from tacit_protocol.statistics.contingency import margins_of, product, residuals
 from tacit_protocol.statistics.homogeneity import Weights
-from tacit_protocol.statistics.identity_power import paninski
 from tacit_protocol.statistics.noisy_tables import CellNoise
 
-Floats = npt.NDArray[np.float64]
-
-RUNS = 400
-"""Simulated studies of each number of units, and of its null distribution."""
+START = 1000
+"""Units at which a search starts."""
 
 
 def plan_homogeneity(
@@ -69,35 +56,21 @@ def plan_homogeneity(
     Raises:
         InputError: the inputs do not fit together, or no number of units up to 10^9 is enough.
     """
-    one = np.full(q, 1 / q) if isinstance(q, int) and q >= 2 else distribution(np.asarray(q, dtype=float))
-    two = distribution(other) if other is not None else _apart(one, distance)
-    if two.shape != one.shape or np.allclose(one, two):
-        raise InputError("other must be another distribution on the same cells")
-    noise = _noise(epsilon, delta, rho, gaussian)
+    one, two = distributions(q, distance, other)
+    goal, noise = Goal(epsilon, delta, alpha, miss, runs, seed), _noise(epsilon, delta, rho, gaussian)
 
     def simulate(first: Floats, second: Floats, units: int, rng: np.random.Generator) -> Floats:
         weights = Weights.of(np.full(2, float(units)), np.full(2, noise.variance), len(first))
         shares = np.stack([_shares(each, units, noise, runs, rng) for each in (first, second)], axis=1)
         return np.asarray(weights.cells(shares)[1].sum(axis=-1))
 
-    def power(units: int, rng: np.random.Generator) -> float:
-        pooled = (one + two) / 2
+    def power(units: int, of_step: np.random.SeedSequence) -> float:
+        pooled, rng = (one + two) / 2, np.random.default_rng(of_step)
         critical = np.quantile(simulate(pooled, pooled, units, rng), 1 - alpha)
         return float(np.mean(simulate(one, two, units, rng) > critical))
 
-    found, reached = _fewest(power, (alpha, miss, epsilon, runs), seed, progress)
-    return SampleSizePlan(
-        units=found,
-        power=reached,
-        standard_error=math.sqrt(reached * (1 - reached) / runs),
-        runs=runs,
-        method=f"homogeneity of two owners, {noise.kind} noise",
-        cells=len(one),
-        distance=float(np.abs(one - two).sum() / 2),
-        epsilon=epsilon,
-        delta=delta,
-        alpha=alpha,
-    )
+    words = f"homogeneity of two owners, {noise.kind} noise"
+    return goal.plan(words, (one, two), power, START, progress)
 
 
 def plan_independence(
@@ -131,68 +104,29 @@ def plan_independence(
     Raises:
         InputError: the inputs do not fit together, or no number of units up to 10^9 is enough.
     """
-    given = np.asarray(table, dtype=np.float64)
+    try:
+        given = np.asarray(table, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise InputError("a table is an array of numbers, its rows of one length") from None
     if given.ndim < 2 or min(given.shape) < 2:
         raise InputError("a table has at least two axes, each of at least two cells")
     joint, shape = distribution(given.ravel()), given.shape
     independent = product(margins_of(joint, shape))
     if np.allclose(joint, independent):
         raise InputError("the columns of the table are independent: there is nothing to be found")
-    noise = _noise(epsilon, delta, rho, gaussian)
+    goal, noise = Goal(epsilon, delta, alpha, miss, runs, seed), _noise(epsilon, delta, rho, gaussian)
 
     def simulate(probabilities: Floats, units: int, rng: np.random.Generator) -> Floats:
         shares = _shares(probabilities, units, noise, runs, rng)
         return residuals(shares, shape, units, noise.variance / units**2).statistics
 
-    def power(units: int, rng: np.random.Generator) -> float:
+    def power(units: int, of_step: np.random.SeedSequence) -> float:
+        rng = np.random.default_rng(of_step)
         critical = np.quantile(simulate(independent, units, rng), 1 - alpha)
         return float(np.mean(simulate(joint, units, rng) > critical))
 
-    found, reached = _fewest(power, (alpha, miss, epsilon, runs), seed, progress)
-    return SampleSizePlan(
-        units=found,
-        power=reached,
-        standard_error=math.sqrt(reached * (1 - reached) / runs),
-        runs=runs,
-        method=f"independence_table, {noise.kind} noise",
-        cells=len(joint),
-        distance=float(np.abs(joint - independent).sum() / 2),
-        epsilon=epsilon,
-        delta=delta,
-        alpha=alpha,
-    )
-
-
-def _fewest(
-    power: Callable[[int, np.random.Generator], float],
-    asked: tuple[float, float, float, int],
-    seed: int | None,
-    progress: Progress | None,
-) -> tuple[int, float]:
-    """Return the fewest units that are enough, and their power."""
-    alpha, miss, epsilon, runs = asked
-    if not (0 < alpha < 0.5 and 0 < miss < 1 and epsilon > 0 and runs >= 1):
-        raise InputError("alpha must lie in (0, 0.5), miss in (0, 1); epsilon and runs must be positive")
-    tried: dict[int, float] = {}
-
-    def enough(step: int) -> bool:
-        if progress is not None:
-            progress(1 - 0.8 ** (len(tried) + 1), f"simulating {units_at(step)} units")
-        if step not in tried:
-            rng = np.random.default_rng(np.random.SeedSequence([seed or 0, step]))
-            tried[step] = power(units_at(step), rng)
-        return tried[step] >= 1 - miss
-
-    found = smallest_step(enough, min(round(math.log(1000) / STEP), math.floor(math.log(UNITS_MAX) / STEP)))
-    enough(found)
-    return units_at(found), tried[found]
-
-
-def _apart(one: Floats, distance: float) -> Floats:
-    whole = float(np.abs(paninski(one, 1.0) - one).sum() / 2)
-    if not 0 < distance <= whole:
-        raise InputError(f"distance must lie between 0 and {whole:.3g} here; or pass other")
-    return paninski(one, distance / whole)
+    words = f"independence_table, {noise.kind} noise"
+    return goal.plan(words, (joint, independent), power, START, progress)
 
 
 def _noise(epsilon: float, delta: float, rho: float | None, gaussian: bool) -> CellNoise:

@@ -70,6 +70,9 @@ CASES = {
     "zcdp-gof": case(study({"method": "zcdp-gof"}, 1.0, 1e-6), reached=0.9),
     "zcdp-gof, rho": case(study({"method": "zcdp-gof", "rho": 0.005}, 1.0, 1e-6), reached=0.9),
     "privit-laplace, tight": case(study({"method": "privit-laplace"}, 1.0), reached=0.3),
+    "privit-laplace, published weights": case(
+        study({"method": "privit-laplace", "weights": "published"}, 1.0), reached=0.3
+    ),
     "privit-laplace, filter": case(
         study({"method": "privit-laplace", "clipping": "filter"}, 1.0), reached=0.5
     ),

@@ -104,6 +104,10 @@ def test_the_seed_fixes_the_null_and_never_the_noise() -> None:
         (([1.5, 2], [1, 2]), "whole numbers"),
         ((["a", "b"], ["a", "a"]), "state bounds"),
         (([0, 0], [1, 2]), "at least one of them positive"),
+        (([1, float("nan")], [1, 2]), "finite"),
+        (([1e300, 1], [1, 2]), "units at most"),
+        (([], []), "at least one of them positive"),
+        (([[1], [1, 2]], [1, 2]), "one length"),
     ],
 )
 def test_counts_that_are_none_are_refused(arguments: tuple[object, ...], message: str) -> None:

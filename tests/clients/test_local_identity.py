@@ -8,7 +8,7 @@ import pytest
 
 from tacit.errors import InputError, StudyRefusedError
 from tacit.local import DecisionResult, IdentityResult, identity
-from tacit.local.identity import CountedTable
+from tacit.local.counted import CountedTable
 from tacit_protocol.domain.columns import CategoricalColumn, Domain
 
 SKEWED = [0.5, 0.3, 0.15, 0.05]
@@ -58,6 +58,16 @@ def test_a_cell_of_probability_zero_may_be_counted() -> None:
         ([-1, 2], [0.5, 0.5], "none negative"),
         ([0, 0], [0.5, 0.5], "at least one"),
         ([1, math.nan], [0.5, 0.5], "finite"),
+        ([1, math.inf], [0.5, 0.5], "finite"),
+        (["a", "b"], [0.5, 0.5], "finite numbers"),
+        ([1, 1j], [0.5, 0.5], "finite numbers"),
+        ([[1], [2, 3]], [0.5, 0.5], "one length"),
+        ([1e300, 2], [0.5, 0.5], "units at most"),
+        ([2**62, 2**62], [0.5, 0.5], "units at most"),
+        ([], [], "at least one of them positive"),
+        (np.ones(40_000), np.full(40_000, 1 / 40_000), "fewer cells"),
+        ([1, 2], [math.nan, 0.5], "probabilities"),
+        ([1, 2], ["x", 0.5], "probabilities"),
         ([1, 2], [1.5, -0.5], "probabilities"),
     ],
 )

@@ -49,6 +49,9 @@ def test_gaussian_noise_is_planned_with_its_price() -> None:
         ([0.5, 0.5], "two axes"),
         ([[0.25, 0.25], [0.25, 0.25]], "nothing to be found"),
         ([[0.5, 0.1], [0.1, 0.1]], "add up to 1"),
+        ([[0.5, 0.1], [0.4]], "rows of one length"),
+        ([[float("nan"), 0.5], [0.25, 0.25]], "probabilities"),
+        ([[-0.5, 0.5], [0.5, 0.5]], "probabilities"),
     ],
 )
 def test_tables_that_cannot_be_planned_are_refused(table: list[object], message: str) -> None:

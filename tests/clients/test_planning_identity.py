@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from tacit.command.app import app
 from tacit.errors import InputError
-from tacit.local import IdentityResult, identity, plan_identity
+from tacit.local import IdentityResult, compare_identity_methods, identity, plan_identity
 from tacit_protocol.statistics.identity_power import paninski
 
 CELLS, SHIFT = 12, 0.4
@@ -62,6 +62,21 @@ def test_the_fewest_units_are_found_and_fewer_are_too_few() -> None:
     assert again.units == plan.units
 
 
+def test_the_best_method_depends_on_what_is_looked_for() -> None:
+    """Differences in many cells, and in one of the rarest, with probability .1 in the heaviest elsewhere."""
+    falling = np.arange(1, 61, dtype=np.float64) ** -1.5
+    q = falling / falling.sum()
+    spread, single = paninski(q, 0.5), q.copy()
+    single[[0, -1]] += (-0.1, 0.1)
+    for other, best in ((spread, "privit-laplace"), (single, "mcgof")):
+        plans = compare_identity_methods(q, other=other, epsilon=1.0, runs=100, seed=1)
+        assert [plan.units for plan in plans] == sorted(plan.units for plan in plans)
+        assert plans[0].method == best
+        assert plans[0].units < 0.8 * plans[1].units
+    with_delta = compare_identity_methods(10, epsilon=1.0, delta=1e-6, distance=0.3, runs=50, seed=1)
+    assert {plan.method for plan in with_delta} == {"privit-laplace", "mcgof", "zcdp-gof"}
+
+
 def test_privit_needs_what_makes_it_private() -> None:
     plan = plan_identity(10, epsilon=1.0, distance=0.3, method="privit", alpha=1 / 3, miss=1 / 3, seed=1)
     assert 1000 < plan.units < 10_000
@@ -76,6 +91,16 @@ def test_privit_needs_what_makes_it_private() -> None:
         (lambda: plan_identity(10, epsilon=0.0), "positive"),
         (lambda: plan_identity(10, epsilon=1.0, method="zcdp-gof"), "delta above 0"),
         (lambda: plan_identity([0.5, 0.5], other=[0.5, 0.5], epsilon=1.0), "another distribution"),
+        (lambda: plan_identity([0.5, math.nan], epsilon=1.0), "probabilities"),
+        (lambda: plan_identity([-0.5, 1.5], epsilon=1.0), "probabilities"),
+        (lambda: plan_identity([], epsilon=1.0), "probabilities"),
+        (lambda: plan_identity([[0.5], [0.5, 0.5]], epsilon=1.0), "vector of numbers"),
+        (lambda: plan_identity(10**12, epsilon=1.0), "at most"),
+        (lambda: plan_identity(10, epsilon=math.nan), "positive"),
+        (lambda: plan_identity(10, epsilon=math.inf), "finite"),
+        (lambda: plan_identity(10, epsilon=1.0, method="zcdp-gof", rho=-1.0), "rho must be positive"),
+        (lambda: plan_identity(10, epsilon=1.0, delta=2.0), "delta"),
+        (lambda: plan_identity(10, epsilon=1.0, seed=-1), "seed"),
         (lambda: plan_identity(5, epsilon=1e-9, method="privit", distance=0.1), "10\\^9 units"),
     ],
 )
@@ -89,6 +114,9 @@ def test_the_command_plans() -> None:
     planned = CliRunner().invoke(app, [*flags, "--cells", "10", "--json"])
     assert planned.exit_code == 0, planned.output
     assert json.loads(planned.stdout)["units"] > 20
+    compared = json.loads(planned.stdout)
+    assert compared["units"] <= compared["others"][0]["units"]
+    assert {compared["method"], compared["others"][0]["method"]} == {"mcgof", "privit-laplace"}
     listed = CliRunner().invoke(app, [*flags, "--probability", "0.5", "--probability", "0.5"])
     assert "units (power" in listed.stdout
     both = CliRunner().invoke(app, [*flags, "--cells", "10", "--probability", "0.5"])

@@ -1,14 +1,12 @@
 """`tacit plan homogeneity` and `tacit plan independence`: units that tests on noisy counts need."""
 # ruff: noqa: PLC0415 (imports wait until a command runs, so that --help is quick)
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from tacit.command.output import Json
-
-if TYPE_CHECKING:
-    from tacit.planning_identity import SampleSizePlan
+from tacit.command.size_view import show_plans
 
 Epsilon = Annotated[float, typer.Option(help="What every owner spends.")]
 Delta = Annotated[float, typer.Option(help="What every owner spends; Gaussian noise needs it.")]
@@ -59,7 +57,7 @@ def homogeneity(
             seed=seed,
             progress=report,
         )
-    _show(plan, as_json)
+    show_plans([plan], as_json)
 
 
 def independence(
@@ -99,20 +97,4 @@ def independence(
             seed=seed,
             progress=report,
         )
-    _show(plan, as_json)
-
-
-def _show(plan: "SampleSizePlan", as_json: bool) -> None:
-    from dataclasses import asdict
-
-    from tacit.command.output import lines, print_json
-
-    if as_json:
-        print_json(asdict(plan))
-        return
-    lines(
-        f"{plan.units} units (power {plan.power:.2f}, standard error {plan.standard_error:.2f}, "
-        f"{plan.runs} simulated studies)",
-        f"  {plan.method}, {plan.cells} cells, distance {plan.distance:.3g}; epsilon {plan.epsilon:g}, "
-        f"delta {plan.delta:g}, level {plan.alpha:g}",
-    )
+    show_plans([plan], as_json)

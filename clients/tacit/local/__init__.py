@@ -13,7 +13,8 @@ from tacit.local.screening import screening
 from tacit.local.two_sample import kernel_two_sample
 from tacit.locations import OptimisedLocations, optimise_locations
 from tacit.planning import PowerPlan, plan_power
-from tacit.planning_identity import SampleSizePlan, plan_identity
+from tacit.planning_identity import compare_identity_methods, plan_identity
+from tacit.planning_sizes import SampleSizePlan
 from tacit.results import (
     CuratedDistanceCorrelationResult,
     DecisionResult,
@@ -39,6 +40,7 @@ __all__ = [
     "SampleSizePlan",
     "ScreeningResult",
     "TwoSampleResult",
+    "compare_identity_methods",
     "distance_correlation",
     "homogeneity",
     "identity",

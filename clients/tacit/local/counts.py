@@ -1,7 +1,7 @@
 """Noisy counts in one process, and the tests on them: homogeneity of owners, independence of columns."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -11,7 +11,7 @@ from tacit.bounds import domain_of
 from tacit.errors import InputError
 from tacit.frames import Sample
 from tacit.in_process import local_study, run, seed_text
-from tacit.local.identity import CountedTable
+from tacit.local.counted import CountedTable, whole_counts
 from tacit.local.samples import owner_names, read_with_units
 from tacit.local.variables import Missing, read_variables
 from tacit.results import HomogeneityResult, IndependenceTableResult, NoisyCountsResult, Result
@@ -25,7 +25,10 @@ OWNER = "owner"
 """Name of the one owner."""
 
 Noise = Literal["laplace", "gaussian"]
+Unlisted = Literal["cells", "last"]
 Cuts = Mapping[str, Sequence[float]]
+
+ResultT = TypeVar("ResultT", bound=Result)
 
 
 def noisy_counts(
@@ -36,7 +39,7 @@ def noisy_counts(
     rho: float | None = None,
     bounds: Any = None,
     cuts: Cuts | None = None,
-    unlisted: Literal["cells", "last"] = "cells",
+    unlisted: Unlisted = "cells",
     columns: Sequence[str] | None = None,
     units: str | Sequence[npt.ArrayLike] | None = None,
     alpha: float = 0.05,
@@ -76,22 +79,18 @@ def noisy_counts(
         >>> result.table.shape
         (4,)
     """
-    domain, tables = _read(samples, bounds, columns, units)
-    parameters = {"noise": noise, "rho": rho, "cuts": _cuts(cuts), "unlisted": unlisted}
-    result = _play(
+    held = _read(samples, bounds, columns, units)
+    return _play(
+        NoisyCountsResult,
         "noisy_counts",
-        domain,
-        tables,
-        owner_names(names, len(tables)),
-        parameters,
+        held,
+        owner_names(names, len(samples)),
+        _parameters(noise, rho, cuts, unlisted),
         epsilon=epsilon,
         delta=delta,
         alpha=alpha,
         seed=seed,
     )
-    if not isinstance(result, NoisyCountsResult):
-        raise TypeError("noisy_counts has a result of another type")
-    return result
 
 
 def homogeneity(
@@ -102,7 +101,7 @@ def homogeneity(
     rho: float | None = None,
     bounds: Any = None,
     cuts: Cuts | None = None,
-    unlisted: Literal["cells", "last"] = "cells",
+    unlisted: Unlisted = "cells",
     columns: Sequence[str] | None = None,
     units: str | Sequence[npt.ArrayLike] | None = None,
     alpha: float = 0.05,
@@ -145,32 +144,21 @@ def homogeneity(
         True
     """
     if bounds is None:
-        domain, tables = _counted(samples, units)
-        unlisted = "last"
+        held, unlisted = _counted(samples, units), "last"
     else:
-        domain, tables = _read(samples, bounds, columns, units)
-    parameters = {
-        "noise": noise,
-        "rho": rho,
-        "cuts": _cuts(cuts),
-        "unlisted": unlisted,
-        "replicates": n_replicates,
-    }
-    result = _play(
+        held = _read(samples, bounds, columns, units)
+    return _play(
+        HomogeneityResult,
         "homogeneity",
-        domain,
-        tables,
-        owner_names(names, len(tables)),
-        parameters,
+        held,
+        owner_names(names, len(samples)),
+        _parameters(noise, rho, cuts, unlisted, n_replicates),
         epsilon=epsilon,
         delta=delta,
         alpha=alpha,
         seed=seed,
         progress=progress,
     )
-    if not isinstance(result, HomogeneityResult):
-        raise TypeError("homogeneity has a result of another type")
-    return result
 
 
 def independence_table(
@@ -181,7 +169,7 @@ def independence_table(
     rho: float | None = None,
     bounds: Any = None,
     cuts: Cuts | None = None,
-    unlisted: Literal["cells", "last"] = "cells",
+    unlisted: Unlisted = "cells",
     units: npt.ArrayLike | None = None,
     missing: Missing = "encode",
     alpha: float = 0.05,
@@ -224,64 +212,55 @@ def independence_table(
         >>> result.reject
         True
     """
-    tables: list[Table]
+    held: tuple[Domain, list[Table]]
     if bounds is None:
         if len(variables) != 1:
             raise InputError("without bounds, pass one table of counts; or say each variable's levels")
-        domain, tables = _counted(variables, units, names)
-        unlisted = "last"
+        held, unlisted = _counted(variables, units, names), "last"
     else:
         read = read_variables(variables, bounds, names, missing)
-        domain, tables = read.domain, [ArrayTable.of(read.sample, read.domain, units)]
-    parameters = {
-        "noise": noise,
-        "rho": rho,
-        "cuts": _cuts(cuts),
-        "unlisted": unlisted,
-        "replicates": n_replicates,
-    }
-    result = _play(
+        held = read.domain, [ArrayTable.of(read.sample, read.domain, units)]
+    return _play(
+        IndependenceTableResult,
         "independence_table",
-        domain,
-        tables,
+        held,
         [OWNER],
-        parameters,
+        _parameters(noise, rho, cuts, unlisted, n_replicates),
         epsilon=epsilon,
         delta=delta,
         alpha=alpha,
         seed=seed,
         progress=progress,
     )
-    if not isinstance(result, IndependenceTableResult):
-        raise TypeError("independence_table has a result of another type")
-    return result
 
 
 def _play(
+    kind: type[ResultT],
     name: str,
-    domain: Domain,
-    tables: Sequence[Table],
+    held: tuple[Domain, Sequence[Table]],
     owners: Sequence[str],
     parameters: Mapping[str, Any],
-    *,
-    epsilon: float,
-    delta: float,
-    alpha: float,
-    seed: int | None,
-    progress: Progress | None = None,
-) -> Result:
-    procedure = procedure_named(name)
-    study = local_study(
-        name,
-        domain,
-        owners,
-        parameters,
-        epsilon=epsilon,
-        delta=delta,
-        alpha=alpha,
-        seed=seed_text(seed),
-    )
-    return run(procedure, study, tables, OpenDPNoise(), progress)
+    **chosen: Any,
+) -> ResultT:
+    """Play a study; ``chosen`` is epsilon, delta, alpha, seed and progress."""
+    progress, seed = chosen.pop("progress", None), seed_text(chosen.pop("seed"))
+    domain, tables = held
+    study = local_study(name, domain, owners, parameters, seed=seed, **chosen)
+    result = run(procedure_named(name), study, tables, OpenDPNoise(), progress)
+    if not isinstance(result, kind):
+        raise TypeError(f"{name} has a result of another type")
+    return result
+
+
+def _parameters(
+    noise: Noise,
+    rho: float | None,
+    cuts: Cuts | None,
+    unlisted: Unlisted,
+    n_replicates: int | None = None,
+) -> dict[str, Any]:
+    edges = None if cuts is None else {name: [float(cut) for cut in inner] for name, inner in cuts.items()}
+    return {"noise": noise, "rho": rho, "cuts": edges, "unlisted": unlisted, "replicates": n_replicates}
 
 
 def _read(
@@ -315,14 +294,12 @@ def _counted(
     """Read counts of whole units; every cell is a level, and no cell is added."""
     if units is not None:
         raise InputError("counts have no units: they are of units already")
-    arrays = [np.asarray(table) for table in tables]
+    try:
+        arrays = [whole_counts(table) for table in tables]
+    except InputError as error:
+        raise InputError(f"{error}; for categories state bounds=") from None
     if not arrays or arrays[0].ndim < 1 or any(array.shape != arrays[0].shape for array in arrays):
         raise InputError("counts must be arrays of one shape; for categories state bounds=")
-    for array in arrays:
-        if not np.issubdtype(array.dtype, np.number) or not np.all(np.isfinite(array)):
-            raise InputError("counts must be finite numbers; for categories state bounds=")
-        if np.any(array != np.floor(array)) or np.any(array < 0) or array.sum() < 1:
-            raise InputError("counts must be whole numbers, none negative, at least one of them positive")
     shape = arrays[0].shape
     listed = [f"x{axis}" for axis in range(1, len(shape) + 1)] if names is None else list(names)
     if len(listed) != len(shape):
@@ -334,8 +311,4 @@ def _counted(
         )
     )
     cells = np.arange(int(np.prod(shape)))
-    return domain, [CountedTable(domain, array.astype(np.int64).ravel(), cells) for array in arrays]
-
-
-def _cuts(cuts: Cuts | None) -> dict[str, list[float]] | None:
-    return None if cuts is None else {name: [float(cut) for cut in edges] for name, edges in cuts.items()}
+    return domain, [CountedTable(domain, array.ravel(), cells) for array in arrays]

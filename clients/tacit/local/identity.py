@@ -1,7 +1,6 @@
 """Counts against a known distribution in one process, through the same procedure as at an agent."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -9,9 +8,9 @@ import numpy.typing as npt
 
 from tacit.errors import InputError
 from tacit.in_process import local_study, run, seed_text
+from tacit.local.counted import CountedTable, whole_counts
 from tacit.results import DecisionResult, IdentityResult
 from tacit_protocol.domain.columns import LEVELS_MAX, CategoricalColumn, Domain
-from tacit_protocol.domain.table import EncodedChunk
 from tacit_protocol.privacy.noise import OpenDPNoise
 from tacit_protocol.procedures.base import Progress
 from tacit_protocol.procedures.identity import Identity
@@ -24,33 +23,6 @@ OTHERS = 2
 """Categories of every column beside its levels: other and missing values."""
 
 Method = Literal["privit", "privit-laplace", "mcgof", "zcdp-gof", "repetition"]
-
-
-@dataclass(frozen=True)
-class CountedTable:
-    """A table of which only the counts are known: it is never read row by row.
-
-    ``cells`` holds the place of each count among the cells of the grid.
-    """
-
-    domain: Domain
-    counted: npt.NDArray[np.int64]
-    cells: npt.NDArray[np.int64]
-
-    @property
-    def units(self) -> int:
-        """Number of rows, each a unit."""
-        return int(self.counted.sum())
-
-    def counts(self, grid: CellGrid) -> npt.NDArray[np.int64]:
-        """Return the number of rows of each cell."""
-        found = np.zeros(grid.size, dtype=np.int64)
-        found[self.cells] = self.counted
-        return found
-
-    def chunks(self) -> Iterator[EncodedChunk]:
-        """Yield nothing: ``counts`` answers."""
-        return iter(())
 
 
 def identity(
@@ -94,8 +66,7 @@ def identity(
         True
     """
     counted, known = _checked(counts, q)
-    domain, cells = _cells(len(counted))
-    size = CellGrid.of(domain).size
+    domain, cells, size = columns_of(len(counted))
     probabilities = np.zeros(size)
     probabilities[cells] = known
     study = local_study(
@@ -117,21 +88,20 @@ def identity(
 def _checked(
     counts: npt.ArrayLike, q: npt.ArrayLike
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
-    given, known = np.asarray(counts), np.asarray(q, dtype=np.float64)
-    if given.ndim != 1 or given.shape != known.shape or len(given) < 2:
+    counted = whole_counts(counts)
+    try:
+        known = np.asarray(q, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise InputError("q must be probabilities") from None
+    if counted.ndim != 1 or counted.shape != known.shape or len(counted) < 2:
         raise InputError("counts and q must be two vectors of one length, at least 2")
-    if not np.issubdtype(given.dtype, np.number) or not np.all(np.isfinite(given)):
-        raise InputError("counts must be finite numbers")
-    counted = given.astype(np.int64)
-    if np.any(counted != given) or np.any(counted < 0) or counted.sum() < 1:
-        raise InputError("counts must be whole numbers, none negative, at least one of them positive")
     if np.any(~np.isfinite(known)) or np.any(known < 0):
         raise InputError("q must be probabilities")
     return counted, known
 
 
-def _cells(count: int) -> tuple[Domain, npt.NDArray[np.int64]]:
-    """Return columns with at least so many cells, and which cells the counts go to.
+def columns_of(count: int) -> tuple[Domain, npt.NDArray[np.int64], int]:
+    """Return columns with at least so many cells, which cells the counts go to, and how many there are.
 
     All of a column's categories are used, "other" and "missing" too: no cell is added but for rounding up.
     """
@@ -140,7 +110,8 @@ def _cells(count: int) -> tuple[Domain, npt.NDArray[np.int64]]:
         CategoricalColumn(name=f"c{i}", levels=tuple(str(level) for level in range(size - OTHERS)))
         for i, size in enumerate(sizes, 1)
     )
-    return Domain(columns=columns), np.arange(count)
+    domain = Domain(columns=columns)
+    return domain, np.arange(count), CellGrid.of(domain).size
 
 
 def _sizes(count: int) -> Sequence[int]:

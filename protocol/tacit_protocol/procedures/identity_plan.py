@@ -48,10 +48,11 @@ class IdentityParameters(CellParameters):
 
     ``probabilities``: of every level, or of every category ("other" and "missing" after the levels; left out
     they have probability 0), in the order of the columns, the last one's levels changing fastest; a numeric
-    column has intervals between its cuts for levels. ``weights`` and ``noise``: of the methods on noisy
-    counts. ``rho``: zCDP of Gaussian counts, within the budget. ``null``: of zcdp-gof. ``clipping``: of
-    privit-laplace. ``distance``: the total variation distance that the Priv'IT methods look for. ``samples``
-    and ``blocks``: privit's m and number of blocks, chosen from the number of units where left out.
+    column has intervals between its cuts for levels. ``weights``: of cells, in mcgof and privit-laplace.
+    ``noise``: of the methods on noisy counts. ``rho``: zCDP of Gaussian counts, within the budget. ``null``:
+    of zcdp-gof. ``clipping``: of privit-laplace. ``distance``: the total variation distance that the Priv'IT
+    methods look for. ``samples`` and ``blocks``: privit's m and number of blocks, chosen from the number of
+    units where left out.
     """
 
     method: Method = "mcgof"
@@ -104,17 +105,25 @@ class IdentityPlan:
         return Repetition(self.probabilities, self.study.budget.epsilon, self.study.level)
 
     def clipped(self, units: int) -> ClippedIdentity:
-        """Return the statistic of privit-laplace."""
-        filtered = self.parameters.clipping == "filter"
+        """Return the statistic of privit-laplace; its published form has the published weights too."""
+        chosen, filtered = self.parameters, self.parameters.clipping == "filter"
         scale = count_noise(self.guarantee)[1] if filtered else None
-        return ClippedIdentity(self.probabilities, units, self.parameters.distance, scale)
+        published = (chosen.weights or ("published" if filtered else "noise-aware")) == "published"
+        multiplier = None if published else self._multiplier
+        return ClippedIdentity(self.probabilities, units, chosen.distance, scale, multiplier)
+
+    @property
+    def _multiplier(self) -> float:
+        """Scale of the noise on privit-laplace's statistic, in units of its sensitivity."""
+        event = self.guarantee.events[-1]
+        if not isinstance(event, LaplaceEvent):
+            raise TypeError("the guarantee is not that of a Laplace statistic")
+        return event.noise_multiplier
 
     def released(self, units: int) -> LaplaceStatistic:
         """Return how privit-laplace's statistic leaves. Raises StudyError where it cannot."""
-        clipped, event = self.clipped(units), self.guarantee.events[-1]
-        if not isinstance(event, LaplaceEvent):
-            raise TypeError("the guarantee is not that of a Laplace statistic")
-        statistic = LaplaceStatistic(clipped.sensitivity, clipped.largest, event.noise_multiplier)
+        clipped = self.clipped(units)
+        statistic = LaplaceStatistic(clipped.sensitivity, clipped.largest, self._multiplier)
         try:
             statistic.bits  # noqa: B018 (raises where there is no grid)
         except StatisticError as error:

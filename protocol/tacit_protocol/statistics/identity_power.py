@@ -44,7 +44,8 @@ class Rates:
 class PlannedIdentity:
     """A test of ``units`` units against ``probabilities`` (k,); ``method`` is as in the procedure.
 
-    ``rho`` is the zCDP of Gaussian counts, by default the largest that (epsilon, delta) allows.
+    ``rho`` is the zCDP of Gaussian counts, by default the largest that (epsilon, delta) allows. ``weights``
+    are "noise-aware" by default, and those of clipping "filter", the published form, "published".
     """
 
     method: str
@@ -55,7 +56,7 @@ class PlannedIdentity:
     delta: float = 0.0
     rho: float | None = None
     distance: float = 0.1
-    weights: Weights = "noise-aware"
+    weights: Weights | None = None
     clipping: str = "tight"
 
     def rates(self, other: Floats, runs: int, draws: int, seed: np.random.SeedSequence) -> Rates:
@@ -89,7 +90,7 @@ class PlannedIdentity:
         if self.method == "zcdp-gof":
             rho = gaussian_mu(self.epsilon, self.delta) ** 2 / 2 if self.rho is None else self.rho
             noise = CellNoise("gaussian", 1 / math.sqrt(rho))
-        fit = GoodnessOfFit(self.probabilities, self.units, noise, self.weights)
+        fit = GoodnessOfFit(self.probabilities, self.units, noise, self.weights or "noise-aware")
 
         def part(size: int) -> Floats:
             counts = rng.multinomial(self.units, p, size=size)
@@ -99,10 +100,16 @@ class PlannedIdentity:
 
     def _clipped_scores(self, p: Floats, runs: int, rng: np.random.Generator) -> Floats:
         filtered = self.clipping == "filter"
+        multiplier = (2 if filtered else 1) / self.epsilon
+        published = (self.weights or ("published" if filtered else "noise-aware")) == "published"
         clipped = ClippedIdentity(
-            self.probabilities, self.units, self.distance, 4 / self.epsilon if filtered else None
+            self.probabilities,
+            self.units,
+            self.distance,
+            4 / self.epsilon if filtered else None,
+            None if published else multiplier,
         )
-        scale = clipped.sensitivity * (2 if filtered else 1) / self.epsilon
+        scale = clipped.sensitivity * multiplier
         return _in_batches(lambda size: clipped.simulate(rng, scale, size, p), runs, len(p))
 
     def _open_scores(self, p: Floats, runs: int, rng: np.random.Generator) -> Floats:

@@ -29,6 +29,7 @@ EVERY: dict[str, dict[str, Any]] = {
     "zcdp-gof": {},
     "zcdp-gof rho": {"rho": 0.02},
     "privit-laplace": {},
+    "privit-laplace published": {"weights": "published"},
     "privit-laplace filter": {"clipping": "filter"},
     "repetition": {},
     "privit": {"distance": 0.9},
@@ -292,11 +293,9 @@ def reusing_owner() -> Owner:
     return Owner(name="owner", key=KEYS[0], data_set="data", reuses="a" * 64)
 
 
-def counted(unlisted: str, codes: np.ndarray, domain: Domain | None = None) -> tuple[Study, Release]:
+def counted(unlisted: str, codes: np.ndarray) -> tuple[Study, Release]:
     """A study of noisy counts, and its owner's release."""
-    source = study(**({} if domain is None else {"domain": domain})).model_copy(
-        update={"procedure": "noisy_counts", "parameters": {"unlisted": unlisted}}
-    )
+    source = study().model_copy(update={"procedure": "noisy_counts", "parameters": {"unlisted": unlisted}})
     counting = NoisyCounts()
     summary = counting.summarise(source, Codes(codes, domain=source.domain))
     return source, counting.privatise(source, summary, OpenDPNoise())
@@ -348,7 +347,7 @@ def test_counts_released_for_identity_are_read_again_too() -> None:
             )
             assert verdict.reject
         else:
-            assert name in {"privit-laplace", "repetition", "privit"}
+            assert name.partition(" ")[0] in {"privit-laplace", "repetition", "privit"}
             with pytest.raises(StudyError, match="did not release noisy counts"):
                 IDENTITY.reread(asked, asked.owners[0], source, release)
 

@@ -14,8 +14,10 @@ DISTRIBUTIONS = {
 }
 
 
-def clipped(q: np.ndarray, units: int = 300, filtered: bool = False) -> ClippedIdentity:
-    return ClippedIdentity(q, units, 0.1, 4.0 if filtered else None)
+def clipped(
+    q: np.ndarray, units: int = 300, filtered: bool = False, multiplier: float | None = None
+) -> ClippedIdentity:
+    return ClippedIdentity(q, units, 0.1, 4.0 if filtered else None, multiplier)
 
 
 def largest_move(found: ClippedIdentity, units: int) -> float:
@@ -41,10 +43,13 @@ def largest_move(found: ClippedIdentity, units: int) -> float:
     return worst
 
 
+@pytest.mark.parametrize("multiplier", [None, 1.0, 100.0])
 @pytest.mark.parametrize("filtered", [False, True])
 @pytest.mark.parametrize("name", DISTRIBUTIONS)
-def test_no_unit_moves_the_statistic_by_more_than_its_sensitivity(name: str, filtered: bool) -> None:
-    found = clipped(DISTRIBUTIONS[name], filtered=filtered)
+def test_no_unit_moves_the_statistic_by_more_than_its_sensitivity(
+    name: str, filtered: bool, multiplier: float | None
+) -> None:
+    found = clipped(DISTRIBUTIONS[name], filtered=filtered, multiplier=multiplier)
     worst = largest_move(found, 300)
     assert worst <= found.sensitivity
     assert worst > found.sensitivity / 3, "the search is too weak to say anything"
@@ -56,6 +61,40 @@ def test_without_clipping_the_sensitivity_is_broken() -> None:
     wide = clipped(DISTRIBUTIONS["skewed"])
     wide.__dict__["bounds"] = np.full(len(found.cells), np.inf)
     assert largest_move(wide, 300) > 2 * found.sensitivity
+
+
+def test_a_sensitivity_that_leaves_the_weights_out_is_caught() -> None:
+    """The planted mistake: weights of one instance, with the sensitivity of another that caps more."""
+    found, planted = clipped(DISTRIBUTIONS["sparse"]), clipped(DISTRIBUTIONS["sparse"], multiplier=100.0)
+    assert largest_move(found, 300) > 2 * planted.sensitivity
+
+
+def test_weights_of_equal_cells_are_the_published_ones() -> None:
+    q = DISTRIBUTIONS["uniform"]
+    assert np.array_equal(clipped(q, multiplier=10.0).weights, clipped(q).weights)
+    assert clipped(q, multiplier=10.0).sensitivity == clipped(q).sensitivity
+
+
+def test_rare_cells_no_longer_decide_the_noise() -> None:
+    """One heavy cell in 50: the published weights let a unit in a light one move the statistic the most."""
+    q = np.concatenate([np.full(2, 0.45), np.full(98, 0.1 / 98)])
+    published, balanced = clipped(q, 5000), clipped(q, 5000, multiplier=10.0)
+    assert balanced.sensitivity < published.sensitivity / 4
+    assert np.all(balanced.weights <= published.weights)
+    assert np.array_equal(balanced.weights[:2], published.weights[:2])
+
+
+def test_rounding_is_paid_for() -> None:
+    """Two orders of summation of 20 000 cells at their bounds differ by less than the allowance, and by more
+    than a billionth of what a unit moves: an allowance relative to that alone would be too small."""
+    cells = 20_000
+    found = clipped(np.full(cells, 1 / cells), 10**9)
+    counts = np.floor(found.expected + found.bounds * np.random.default_rng(2).uniform(0.9, 1, cells))
+    x = np.clip(counts - found.expected, -found.bounds, found.bounds)
+    parts = (x**2 - x - found.expected) * found.weights
+    one, other = float(found.statistic(counts)), float(np.cumsum(parts)[-1])
+    assert 0 < abs(one - other) < found.rounding
+    assert abs(other - math.fsum(parts.tolist())) > 1e-9 * (found.sensitivity - found.rounding)
 
 
 def test_where_nothing_is_clipped_the_statistic_is_the_published_one() -> None:
@@ -87,10 +126,11 @@ def test_the_filter_stops_what_is_far_off_and_little_else() -> None:
     assert found.scores(1.0, None) == 1.0
 
 
+@pytest.mark.parametrize("multiplier", [None, 1.0])
 @pytest.mark.parametrize("filtered", [False, True])
-def test_pvalues_of_simulated_scores_are_uniform_at_worst(filtered: bool) -> None:
+def test_pvalues_of_simulated_scores_are_uniform_at_worst(filtered: bool, multiplier: float | None) -> None:
     """400 p-values of 99 simulations at level 0.1: 40 expected; 76 or more has probability below 1e-7."""
-    found = clipped(DISTRIBUTIONS["sparse"], filtered=filtered)
+    found = clipped(DISTRIBUTIONS["sparse"], filtered=filtered, multiplier=multiplier)
     scale = found.sensitivity
     seeds = np.random.SeedSequence(5).spawn(400)
     rejected = 0

@@ -1,0 +1,211 @@
+"""Levels of the identity tests on sparse and skewed distributions, and with cells of probability 0.
+
+    python -m benchmarks.identity_levels      # everything; continues where it stopped
+    python -m benchmarks.identity_levels --runs 0.05 --cells tenth --folder /tmp/glance
+
+Counts are multinomial, noise is simulated with NumPy; statistics, bounds and rates of decisions are the
+procedure's own functions. In a run all methods and budgets share one set of counts, and one draw of noise of
+each law, which is scaled: their answers depend on one another, and each rate has independent runs of its own.
+"""
+
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from itertools import product
+
+import numpy as np
+import numpy.typing as npt
+
+from benchmarks.categorical_levels import law
+from benchmarks.resumable import Answers, Cell, Counts, level_statement, main, table
+from tacit_protocol.statistics.clipped_identity import ClippedIdentity
+from tacit_protocol.statistics.goodness_of_fit import GoodnessOfFit, Weights
+from tacit_protocol.statistics.noisy_tables import CellNoise
+from tacit_protocol.statistics.privit import PrivitRefusedError, plan_privit
+from tacit_protocol.statistics.repetition import Repetition, RepetitionRefusedError
+
+Floats = npt.NDArray[np.float64]
+Integers = npt.NDArray[np.int64]
+
+RUNS, REPLICATES = 1000, 199
+LEVELS = (0.05, 0.01)
+EPSILONS = (0.3, 3.0, 20.0)
+CELLS = (4, 30, 100)
+LAWS = ("uniform", "Zipf", "tenth")
+UNITS = (20, 500, 20_000)
+
+DISTANCE, WIDE = 0.1, 1.0
+"""Of privit-laplace, the default; and of privit, the largest, with which it is refused least often."""
+
+METHODS = (
+    "mcgof",
+    "mcgof, published weights",
+    "mcgof, Gaussian",
+    "zcdp-gof, auto",
+    "privit-laplace",
+    "privit-laplace, filter",
+    "repetition",
+    "privit",
+)
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """What all methods of a run share: the study's counts first, then those of its null distribution.
+
+    ``counts`` is (1 + REPLICATES, k); the noises are of scale 1, of the same shape or one a statistic.
+    """
+
+    counts: Integers
+    laplace: Floats
+    normal: Floats
+    single: Floats
+
+    @classmethod
+    def of(cls, q: Floats, units: int, rng: np.random.Generator) -> "Drawn":
+        """Draw data that follow q, and noise."""
+        shape = (1 + REPLICATES, len(q))
+        counts = rng.multinomial(units, q, size=shape[0])
+        single = rng.laplace(size=shape[0])
+        return cls(counts, rng.laplace(size=shape), rng.standard_normal(shape), single)
+
+
+def tail(values: Floats) -> float:
+    """Return the p-value of the first of several values."""
+    return float((1 + np.count_nonzero(values[1:] >= values[0])) / len(values))
+
+
+def counted(q: Floats, units: int, drawn: Drawn, noise: CellNoise, weights: Weights) -> float:
+    """Return the p-value of noisy counts by simulation."""
+    shape = drawn.laplace if noise.kind == "laplace" else drawn.normal
+    return tail(GoodnessOfFit(q, units, noise, weights).statistic(drawn.counts + noise.scale * shape))
+
+
+def zcdp(q: Floats, units: int, drawn: Drawn, noise: CellNoise) -> float:
+    """Return the p-value of zcdp-gof: chi-square where the procedure takes it, else by simulation."""
+    fit = GoodnessOfFit(q, units, noise, "noise-aware")
+    if not fit.chi_square_holds:
+        return counted(q, units, drawn, noise, "noise-aware")
+    return fit.chi_square_pvalue(float(fit.statistic(drawn.counts[0] + noise.scale * drawn.normal[0])))
+
+
+def clipped(q: Floats, units: int, drawn: Drawn, epsilon: float, *, filtered: bool) -> float:
+    """Return the p-value of privit-laplace."""
+    scale, multiplier = (4 / epsilon, 2 / epsilon) if filtered else (None, 1 / epsilon)
+    test = ClippedIdentity(q, units, DISTANCE, scale, None if filtered else multiplier)
+    own = test.sensitivity * multiplier
+    values = test.statistic(drawn.counts.astype(np.float64)) + own * drawn.single
+    noisy = None if scale is None else drawn.counts + scale * drawn.laplace
+    return tail(test.scores(values, noisy))
+
+
+def repeated(q: Floats, units: int, epsilon: float, level: float, run: np.random.Generator) -> bool | None:
+    """Return the decision of repetition; None where it is refused.
+
+    Its law is that of a coin with probability ``level``, else the answer of a random block: one is enough.
+    """
+    test = Repetition(q, epsilon, level)
+    try:
+        size = test.block_units(units)
+    except RepetitionRefusedError:
+        return None
+    block = tail(test.statistic(run.multinomial(size, q, size=1 + REPLICATES))) <= test.block_level
+    return bool(run.random() < 0.5) if run.random() < level else block
+
+
+def decided(q: Floats, units: int, epsilon: float, level: float, run: np.random.Generator) -> bool | None:
+    """Return the decision of privit, from its exact probability; None where it is refused."""
+    try:
+        plan = plan_privit(q, units, epsilon, WIDE, level)
+    except PrivitRefusedError:
+        return None
+    blocks = [run.poisson(plan.instance.samples * q) for _ in range(plan.blocks)]
+    rejections = sum(run.random() >= plan.instance.acceptance(block) for block in blocks)
+    return 2 * rejections > plan.blocks
+
+
+def level_run(name: str, cells: int, shares: str, units: int, run: int) -> Answers:
+    """Test data that follow the known distribution, by every method at every epsilon."""
+    q = law(shares, cells)
+    rng = np.random.default_rng(np.random.SeedSequence([zlib.crc32(name.encode()), run]))
+    drawn = Drawn.of(q, units, rng)
+    answers: dict[str, bool] = {}
+    for epsilon in EPSILONS:
+        laplace, gaussian = CellNoise("laplace", 2 / epsilon), CellNoise("gaussian", 2**0.5 / epsilon)
+        pvalues = {
+            "mcgof": counted(q, units, drawn, laplace, "noise-aware"),
+            "mcgof, published weights": counted(q, units, drawn, laplace, "published"),
+            "mcgof, Gaussian": counted(q, units, drawn, gaussian, "noise-aware"),
+            "zcdp-gof, auto": zcdp(q, units, drawn, gaussian),
+            "privit-laplace": clipped(q, units, drawn, epsilon, filtered=False),
+            "privit-laplace, filter": clipped(q, units, drawn, epsilon, filtered=True),
+        }
+        decisions: dict[str, Callable[[float], bool | None]] = {
+            "repetition": partial(repeated, q, units, epsilon, run=rng),
+            "privit": partial(decided, q, units, epsilon, run=rng),
+        }
+        for level in LEVELS:
+            for method, pvalue in pvalues.items():
+                answers[f"{method} | {epsilon:g} | {level:g}"] = pvalue <= level
+            for method, decide in decisions.items():
+                answer = decide(level)
+                if answer is not None:
+                    answers[f"{method} | {epsilon:g} | {level:g}"] = answer
+    return answers
+
+
+def cells() -> list[Cell]:
+    """Return everything that is run."""
+    found = []
+    for k, shares, n in product(CELLS, LAWS, UNITS):
+        name = f"level {shares} k={k} n={n}"
+        found.append(Cell(name, RUNS, partial(level_run, name, k, shares, n)))
+    return found
+
+
+HEAD = """# Levels of the identity tests
+
+How often each method of [`identity`](../procedures/identity.md) rejects a distribution that is true. Made by
+
+    python -m benchmarks.identity_levels
+
+with LEVEL_RUNS runs a cell of the table and {replicates} replicates of each null distribution. Known
+distributions: uniform; Zipf (falling like i^-1.5); tenth (all probability in a tenth of the cells, or in two
+of four; the others are impossible). Expected counts go down to {smallest:.2g}: 20 units, 100 cells. Noise on
+counts: Laplace of scale 2/ε, or Gaussian of variance 2/ε² (ρ = ε²/2). `zcdp-gof, auto` is the χ²
+distribution where the procedure takes it, else a simulated one. Decisions (`repetition`; `privit` with
+distance 1) are left out where they are refused.
+
+Simulated nulls are exact by exchangeability, for any cells ([derivation](../mathematics/identity.md)); the
+bound of `privit` is proved, and above its rate. This table looks for mistakes in code, and measures χ².
+
+"""
+
+
+def text(counts: Counts) -> str:
+    """Write the page."""
+    smallest = UNITS[0] * min(share for share in law("Zipf", CELLS[-1]) if share > 0)
+    head = HEAD.replace("{replicates}", str(REPLICATES)).replace("{smallest:.2g}", f"{smallest:.2g}")
+    parts = [head.replace("LEVEL_RUNS", counts.runs_of("level")), level_statement(counts)]
+    for level, method in product(LEVELS, METHODS):
+        parts += [f"## {method}, level {level:g}\n\n", _rates(counts, method, level), "\n"]
+    return "".join(parts).rstrip() + "\n"
+
+
+def _rates(counts: Counts, method: str, level: float) -> str:
+    """One row for each distribution and k; a column for each n and epsilon."""
+    rows: dict[str, dict[str, str]] = {}
+    for k, shares, n in product(CELLS, LAWS, UNITS):
+        for epsilon in EPSILONS:
+            rate = counts.rate(f"level {shares} k={k} n={n}", f"{method} | {epsilon:g} | {level:g}")
+            if rate is not None:
+                rows.setdefault(f"{shares} k={k}", {})[f"n={n} ε={epsilon:g}"] = f"{rate:.3f}"
+    columns = [f"n={n} ε={epsilon:g}" for n, epsilon in product(UNITS, EPSILONS)]
+    used = [column for column in columns if any(column in row for row in rows.values())]
+    ordered = {name: {column: row.get(column, "") for column in used} for name, row in rows.items()}
+    return table(ordered, "distribution") if rows else "Refused everywhere.\n"
+
+
+if __name__ == "__main__":
+    main(__doc__, "identity-levels", cells(), text)
