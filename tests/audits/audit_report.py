@@ -16,7 +16,7 @@ RUNS = 200_000
 """Per neighbour; a quarter as many others choose the event."""
 
 DECISIONS = 20_000
-"""Runs of a decision, each of which draws noise for a hundred statistics."""
+"""Runs of a decision or a choice, each of which draws noise for many statistics."""
 
 HEADER = (
     "| audited | claimed ε, δ | ε proved | claimed μ | μ that the neighbours reach | μ proved | its ε at δ |"
@@ -47,7 +47,7 @@ def rows() -> Iterator[str]:
         one, other = (release(audited.study, table) for table in audited.neighbours(0))
         budget = audited.study.budget
         claim = budget.epsilon, budget.delta, promised(one).gaussian
-        if one.decision is not None:
+        if not one.vectors:
             yield row(name, scored_runs(audited, noise), claim, 0.0, DECISIONS)
             continue
         reached = moved_in_noise(one, other).gaussian

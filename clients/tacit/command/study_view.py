@@ -187,7 +187,18 @@ def _reused_lines(study: Study) -> list[str]:
 def _what_leaves(prepared: PreparedStudy) -> str:
     if decides_only(prepared.study):
         return "one private decision, and no number"
+    candidates = _candidates(prepared.study)
+    if candidates:
+        return f"the name of one of {candidates} public candidates"
     return f"{prepared.numbers_released} noisy numbers"
+
+
+def _candidates(study: Study) -> int:
+    # Statistics load when needed.
+    from tacit_protocol.procedures.base import candidates_of  # noqa: PLC0415
+    from tacit_protocol.procedures.registry import procedure_named  # noqa: PLC0415
+
+    return candidates_of(procedure_named(study.procedure), study)
 
 
 def _who_sent(study: Study, releases: int) -> str:

@@ -59,8 +59,12 @@ def plain_words(
     numbers_released: int,
     *,
     part: RelayPart | None = None,
+    candidates: int = 0,
 ) -> str:
-    """Return a few sentences: what is asked of which columns, what would leave, what it costs, what stays."""
+    """Return a few sentences: what is asked of which columns, what would leave, what it costs, what stays.
+
+    ``candidates`` says of how many public ones the release would name one; 0 where it names none.
+    """
     unit = (
         "One unit of privacy is one row."
         if study.unit_column is None
@@ -81,9 +85,9 @@ def plain_words(
         "sent if they have changed since."
         if study.alignment is not None
         else "",
-        f"What would leave: {_what_leaves(numbers_released, cost)}, and the number of units."
+        f"What would leave: {_what_leaves(numbers_released, cost, candidates)}, and the number of units."
         if part is None
-        else part.what_leaves(_what_leaves(numbers_released, cost)),
+        else part.what_leaves(_what_leaves(numbers_released, cost, candidates)),
         f"The curator {study.curator.name} computes it from all owners' rows together."
         if study.curator is not None
         else "",
@@ -98,14 +102,18 @@ def plain_words(
     return " ".join(sentence for sentence in sentences if sentence)
 
 
-def what_leaves(numbers_released: int, cost: Guarantee, part: RelayPart | None = None) -> str:
+def what_leaves(
+    numbers_released: int, cost: Guarantee, part: RelayPart | None = None, candidates: int = 0
+) -> str:
     """Say in a few words what would be sent, beside the number of units."""
     if part is not None and part.leaves_a_receipt:
         return RECEIPT
-    return _what_leaves(numbers_released, cost)
+    return _what_leaves(numbers_released, cost, candidates)
 
 
-def _what_leaves(numbers_released: int, cost: Guarantee) -> str:
+def _what_leaves(numbers_released: int, cost: Guarantee, candidates: int) -> str:
+    if candidates:
+        return f"the name of one of {candidates} public candidates, drawn at random, the nearer ones likelier"
     # A decision counts as one number; it has no noise of its own, only a guarantee.
     if numbers_released == 1 and all(isinstance(event, ApproximateEvent) for event in cost.events):
         return "one decision, yes or no, drawn with random noise"

@@ -10,7 +10,7 @@ from tacit_protocol.messages.encoding import MessageError, decode
 from tacit_protocol.messages.study import Study
 from tacit_protocol.messages.verdict import VerdictMessage
 from tacit_protocol.privacy.guarantee import Guarantee
-from tacit_protocol.procedures.base import Procedure
+from tacit_protocol.procedures.base import Procedure, candidates_of
 from tacit_protocol.procedures.relay import numbers_released_by, relay_of
 from tacit_protocol.signing.envelope import VERDICT_TYPE, EnvelopeError, open_envelope
 from tacit_protocol.signing.sealing import certify
@@ -94,7 +94,15 @@ def detail(agent: Participant, row: StudyRow, data_set: str | None = None) -> di
         name = data_set or row.data_set or "no data set"
         own = next((owner for owner in study.owners if owner.key == agent.key.public_hex), None)
         domain = study.domain if own is None else study.domain_of(own)
-        words = plain_words(study, domain, name, asked.cost, asked.numbers_released, part=asked.part)
+        words = plain_words(
+            study,
+            domain,
+            name,
+            asked.cost,
+            asked.numbers_released,
+            part=asked.part,
+            candidates=asked.candidates,
+        )
         warnings = asked.procedure.warnings(study, agent.units_of(study))
     return {
         **summary(agent, row),
@@ -133,6 +141,7 @@ class _Asked:
     cost: Guarantee
     numbers_released: int
     part: RelayPart | None
+    candidates: int
 
     @property
     def spends(self) -> bool:
@@ -140,7 +149,7 @@ class _Asked:
 
     @property
     def what_leaves(self) -> str:
-        return what_leaves(self.numbers_released, self.cost, self.part)
+        return what_leaves(self.numbers_released, self.cost, self.part, self.candidates)
 
 
 def _asked(agent: Participant, study: Study) -> _Asked | None:
@@ -150,7 +159,8 @@ def _asked(agent: Participant, study: Study) -> _Asked | None:
         return None  # the row's own reason says why
     relay = relay_of(procedure, study)
     part = None if relay is None else RelayPart(relay, agent.name)
-    return _Asked(procedure, cost, numbers_released_by(procedure, study, agent.name), part)
+    numbers = numbers_released_by(procedure, study, agent.name)
+    return _Asked(procedure, cost, numbers, part, candidates_of(procedure, study))
 
 
 def _verdict(agent: Participant, row: StudyRow) -> dict[str, Any] | None:

@@ -1,0 +1,99 @@
+"""Private databases through real processes: made, used by a two-sample test, read out of one; paid once."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tacit.configuration import DataSetSetup, PolicySetup
+from tacit.draft import StudyDraft
+from tacit.federation import LocalFederation, OwnerSetup
+
+UNITS = 3000
+MIDDLE = {"north": 0.35, "west": 0.65}
+EPSILON, DELTA = 2.0, 1e-5
+PUBLIC = [[0.1], [0.35], [0.65], [0.9]]
+
+
+def owner_of(folder: Path, name: str) -> OwnerSetup:
+    """Write an owner's file: values around a third at north, around two thirds at west."""
+    rng = np.random.default_rng(len(name))
+    values = np.clip(MIDDLE[name] + 0.05 * rng.standard_normal(UNITS), 0, 1)
+    (folder / f"{name}.csv").write_text("\n".join(["x", *(repr(float(v)) for v in values)]) + "\n")
+    # Enough for the studies in which an owner is asked, and no more.
+    return OwnerSetup(
+        name,
+        DataSetSetup("people", str(folder / f"{name}.csv"), EPSILON + 0.5 * (name == "north"), DELTA),
+        PolicySetup(approval="automatic", columns=("x",), epsilon_per_study_max=EPSILON, procedures=("*",)),
+    )
+
+
+def draft_of(procedure: str, owners: Sequence[str], reuses: dict[str, str], **changes: Any) -> StudyDraft:
+    named = [
+        {"name": name, "data_set": "people", "units": UNITS}
+        | ({"reuses": reuses[name]} if name in reuses else {})
+        for name in owners
+    ]
+    plain = {
+        "title": "What do they look like?",
+        "procedure": procedure,
+        "columns": [{"kind": "numeric", "name": "x", "lower": 0, "upper": 1}],
+        "owners": named,
+        "epsilon": EPSILON,
+        "delta": DELTA,
+    }
+    return StudyDraft.from_dict(plain | changes)
+
+
+def test_a_database_is_paid_for_once_whatever_is_made_of_it(
+    tmp_path: Path, start_federation: Callable[[Sequence[OwnerSetup]], LocalFederation]
+) -> None:
+    """The owners' means are six standard deviations apart, thousands of standard errors: a test that missed
+    them would be broken. North's units lie at the second candidate, by dozens of the mechanism's scales."""
+    federation = start_federation([owner_of(tmp_path, name) for name in MIDDLE])
+    subspace = {"points": PUBLIC, "bandwidth": 0.2}
+    me = {"features": "me", "locations": PUBLIC, "bandwidth": 0.2}
+    with federation.analyst_client() as client:
+
+        def verdict_of(draft: StudyDraft) -> tuple[str, dict[str, Any]]:
+            digest = client.create_study(draft)
+            found = client.wait_for_verdict(digest, timeout_s=240)
+            assert found.outcome == "completed"
+            assert found.result is not None
+            client.verify(digest)
+            return digest, dict(found.result.verdict)
+
+        made, database = verdict_of(draft_of("embedding_release", ["north"], {}, parameters=subspace))
+        assert len(database["embedding"]["north"]) == len(PUBLIC)
+        compared, test = verdict_of(
+            draft_of("kernel_two_sample", ["north", "west"], {"north": made}, parameters=me)
+        )
+        assert test["reject"]
+        assert [(r.owner, r.study) for r in client.study(made).reused_by] == [("north", compared)]
+        _, read = verdict_of(
+            draft_of(
+                "embedding_release", ["north", "west"], {"north": made, "west": compared}, parameters=subspace
+            )
+        )
+        assert read["embedding"]["north"] == database["embedding"]["north"]
+        assert any("read again" in warning for warning in read["warnings"])
+
+        chosen = {
+            "parameters": {
+                "method": "exponential",
+                "candidates": [[row] for row in PUBLIC],
+                "bandwidth": 0.2,
+            },
+            "epsilon": 0.5,
+            "delta": 0.0,
+        }
+        digest, choice = verdict_of(draft_of("embedding_release", ["north"], {}, **chosen))
+        assert choice["points"][choice["weights"]["north"].index(1.0)] == [0.35]
+
+    for name, debits in (("north", 2), ("west", 1)):
+        with federation.agent_client(name) as agent:
+            assert len([entry for entry in agent.ledger() if entry["kind"] == "debit"]) == debits
+            assert agent.verify_ledger()["ok"]
+    with federation.agent_client("north") as agent:
+        assert "the name of one of 4 public candidates" in agent.study(digest)["plain_words"]
