@@ -10,6 +10,7 @@ from tacit.command.screening_view import print_screening, screening_fields
 from tacit.results import (
     Comparison,
     CuratedDistanceCorrelationResult,
+    DatabaseResult,
     DecisionResult,
     DistanceCorrelationResult,
     HomogeneityResult,
@@ -28,10 +29,12 @@ PLAIN_FIELDS: Mapping[type[Result], tuple[str, ...]] = {
         "statistic",
         "pvalue",
         "distance_covariance_sqr",
+        "covariance_interval",
         "distance_correlation",
         "interval",
         "truncation",
         "attenuation",
+        "aligned",
     ),
     CuratedDistanceCorrelationResult: (
         "distance_covariance_sqr",
@@ -75,7 +78,7 @@ def result_fields(result: Result) -> dict[str, Any]:
             return fields | screening_fields(result)
         case NoisyCountsResult() | HomogeneityResult() | IndependenceTableResult():
             return fields | counts_fields(result)
-        case ProcedureResult():
+        case DatabaseResult() | ProcedureResult():
             return fields | {"verdict": dict(result.verdict)}
         case _:
             return fields | {name: getattr(result, name) for name in PLAIN_FIELDS[type(result)]}
@@ -109,18 +112,29 @@ def print_result(result: Result) -> None:
                 f"Verdict: {finding} (p = {result.pvalue:.3g}, level {result.alpha:g})",
                 f"  {result.method}, {result.cells} cells",
             )
-        case ProcedureResult():
-            decision = "rejected" if result.reject else "not rejected"
-            lines(
-                f"Verdict of {result.procedure}: the hypothesis is {decision} (level {result.alpha:g})",
-                f"  {result.method}",
-            )
+        case DatabaseResult() | ProcedureResult():
+            _print_plain(result)
     if not isinstance(result, PeerResult):
         lines(f"  every owner spent epsilon {result.epsilon:g}, delta {result.delta:g}")
     if isinstance(result, TwoSampleResult):
         _print_estimates(result)
     for warning in result.warnings:
         lines(f"Note: {warning}")
+
+
+def _print_plain(result: DatabaseResult | ProcedureResult) -> None:
+    if isinstance(result, DatabaseResult):
+        lines(
+            f"Released: {', '.join(f'{name} ({units} units)' for name, units in result.n.items())}",
+            f"  {result.method}",
+            "  keep the transcript, and ask it as often as you like: tacit release show",
+        )
+        return
+    decision = "rejected" if result.reject else "not rejected"
+    lines(
+        f"Verdict of {result.procedure}: the hypothesis is {decision} (level {result.alpha:g})",
+        f"  {result.method}",
+    )
 
 
 def _print_distance_correlation(result: DistanceCorrelationResult) -> None:

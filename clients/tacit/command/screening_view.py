@@ -13,11 +13,13 @@ NOT_FOUND_SHOWN = 10
 def screening_fields(result: ScreeningResult) -> dict[str, Any]:
     """Return what a screening adds to the fields of every result."""
     return {
+        "aligned": result.aligned,
         "ranking": [
             {
                 "outcome": pair.outcome,
                 "column": pair.column,
                 "distance_covariance_sqr": pair.distance_covariance_sqr,
+                "covariance_interval": pair.covariance_interval,
                 "distance_correlation": pair.distance_correlation,
                 "interval": pair.interval,
                 "sign": pair.sign,

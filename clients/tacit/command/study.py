@@ -37,6 +37,9 @@ def create(
     delta: Annotated[float | None, typer.Option(help="What every owner spends.")] = None,
     level: Annotated[float | None, typer.Option(help="Level of the test; 0.05 by default.")] = None,
     unit_column: Annotated[str | None, typer.Option(help="Column that names the privacy unit.")] = None,
+    alignment: Annotated[
+        str | None, typer.Option(help="Digest that two owners found by `tacit data align`.")
+    ] = None,
     procedure: Annotated[str | None, typer.Option(help="kernel_two_sample by default.")] = None,
     parameter: Annotated[list[str] | None, typer.Option(help="name=value, for the procedure.")] = None,
     open_for_hours: Annotated[float | None, typer.Option(help="Time for owners; 168 by default.")] = None,
@@ -64,6 +67,7 @@ def create(
         "delta": delta,
         "level": level,
         "unit_column": unit_column,
+        "alignment": alignment,
         "procedure": procedure,
         "open_for_hours": open_for_hours,
     }
