@@ -5,6 +5,7 @@ Everything here is a function of the study alone, so that whoever reads a verdic
 """
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -25,7 +26,7 @@ from tacit_protocol.features.random_fourier import RandomFourier
 from tacit_protocol.messages.study import Study
 from tacit_protocol.privacy.exponential_choice import choice_guarantee
 from tacit_protocol.privacy.gaussian_sums import gaussian_guarantee
-from tacit_protocol.privacy.guarantee import Guarantee
+from tacit_protocol.privacy.guarantee import Budget, Guarantee
 from tacit_protocol.privacy.laplace_sums import laplace_sum_guarantee
 from tacit_protocol.procedures.base import StudyError, parse_parameters
 from tacit_protocol.procedures.kernel_two_sample_plan import (
@@ -59,6 +60,10 @@ CANDIDATE_ROWS_MAX = 1000
 
 POINT_TOLERANCE = 1e-12
 """Points, on [0, 1], that are nearer than this are one: as given, or as a verdict wrote them."""
+
+PLANS_KEPT = 4
+"""Plans remembered: every check of a study, its cost and its warnings ask for it again, and whitening a
+thousand points takes a second."""
 
 Method = Literal["subspace", "random-features", "exponential"]
 Candidate = Annotated[tuple[LocationRow, ...], Field(min_length=1, max_length=CANDIDATE_ROWS_MAX)]
@@ -118,30 +123,38 @@ def features_of(study: Study) -> FeatureMap:
 def plan_of(study: Study) -> EmbeddingPlan:
     """Return what a study fixes; raises StudyError where it cannot be run as written."""
     parameters = parse_parameters(EmbeddingReleaseParameters, study)
-    _refuse_idle_parameters(parameters)
-    noise = noise_of(parameters, study)
     try:
-        if parameters.method == "random-features":
-            features, kernel = _random_features(study, parameters)
-            return EmbeddingPlan(parameters.method, noise, features, kernel, _guarantee(study, noise))
-        points, candidates = _points(study, parameters)
-        kernel = _kernel(parameters, points)
-        return EmbeddingPlan(
-            parameters.method,
-            noise,
-            WhitenedMeanEmbedding(kernel, points),
-            kernel,
-            choice_guarantee(study.budget) if candidates is not None else _guarantee(study, noise),
-            points,
-            candidates,
-        )
+        return _plan(parameters, study.domain, study.budget, study.seed)
     except (ValueError, CandidatesError) as error:
         raise StudyError(str(error)) from None
 
 
-def noise_of(parameters: EmbeddingReleaseParameters, study: Study) -> Literal["gaussian", "laplace"]:
+@lru_cache(PLANS_KEPT)
+def _plan(parameters: EmbeddingReleaseParameters, domain: Domain, budget: Budget, seed: str) -> EmbeddingPlan:
+    _refuse_idle_parameters(parameters)
+    noise = noise_of(parameters, budget)
+    guarantee = gaussian_guarantee if noise == "gaussian" else laplace_sum_guarantee
+    if parameters.method == "random-features":
+        features, kernel = _random_features(domain, parameters, seed)
+        return EmbeddingPlan(parameters.method, noise, features, kernel, guarantee(budget))
+    points, candidates = _points(domain, parameters, seed)
+    kernel = _kernel(parameters, points)
+    if candidates is not None:
+        guarantee = choice_guarantee
+    return EmbeddingPlan(
+        parameters.method,
+        noise,
+        WhitenedMeanEmbedding(kernel, points),
+        kernel,
+        guarantee(budget),
+        points,
+        candidates,
+    )
+
+
+def noise_of(parameters: EmbeddingReleaseParameters, budget: Budget) -> Literal["gaussian", "laplace"]:
     """Return the noise of a study's mean: what it asks for, or what its delta allows."""
-    return parameters.noise or ("gaussian" if study.budget.delta_pico else "laplace")
+    return parameters.noise or ("gaussian" if budget.delta_pico else "laplace")
 
 
 def as_database(source: Study) -> EmbeddingReleaseParameters:
@@ -190,13 +203,14 @@ def require_same_mean(
     for name in ("method", "kernel", "bandwidth", "category_similarity", "n_frequencies", "candidate_rows"):
         if getattr(ours, name) != getattr(theirs, name):
             raise StudyError(f"the reused release was made with another {name}; use the same")
-    if noise_of(ours, study) != noise_of(theirs, source):
+    if noise_of(ours, study.budget) != noise_of(theirs, source.budget):
         raise StudyError("the reused release was made with another noise; use the same")
     if ours.method == "random-features":
         if study.seed != source.seed:
             raise StudyError("the reused release has frequencies of another seed; use the same seed")
         return
-    (first, one), (second, other) = _points(study, ours), _points(source, theirs)
+    first, one = _points(study.domain, ours, study.seed)
+    second, other = _points(source.domain, theirs, source.seed)
     alike = len(first) == len(second) and np.array_equal(first.categorical, second.categorical)
     if not alike or not np.allclose(first.numeric, second.numeric, rtol=0, atol=POINT_TOLERANCE):
         raise StudyError("the reused release was made on other points; use the same points, number and seed")
@@ -223,13 +237,8 @@ def _refuse_idle_parameters(parameters: EmbeddingReleaseParameters) -> None:
         raise StudyError(f"parameter {name} has no effect with the other choices; leave it out")
 
 
-def _guarantee(study: Study, noise: Literal["gaussian", "laplace"]) -> Guarantee:
-    return gaussian_guarantee(study.budget) if noise == "gaussian" else laplace_sum_guarantee(study.budget)
-
-
-def _rng(study: Study) -> np.random.Generator:
-    sequence = np.random.SeedSequence(int(study.seed, 16), spawn_key=(LOCATIONS_STREAM,))
-    return np.random.default_rng(sequence)
+def _rng(seed: str) -> np.random.Generator:
+    return np.random.default_rng(np.random.SeedSequence(int(seed, 16), spawn_key=(LOCATIONS_STREAM,)))
 
 
 def _kernel(parameters: EmbeddingReleaseParameters, points: Locations) -> ProductKernel:
@@ -238,23 +247,25 @@ def _kernel(parameters: EmbeddingReleaseParameters, points: Locations) -> Produc
 
 
 def _random_features(
-    study: Study, parameters: EmbeddingReleaseParameters
+    domain: Domain, parameters: EmbeddingReleaseParameters, seed: str
 ) -> tuple[RandomFourier, ProductKernel]:
-    rng = _rng(study)
-    kernel = _kernel(parameters, _uniform(study.domain, BANDWIDTH_POINTS, rng))
-    categories = [column.categories for column in study.domain.categorical]
+    rng = _rng(seed)
+    kernel = _kernel(parameters, _uniform(domain, BANDWIDTH_POINTS, rng))
+    categories = [column.categories for column in domain.categorical]
     count = parameters.n_frequencies or FREQUENCIES_DEFAULT
-    return RandomFourier.draw(kernel, len(study.domain.numeric), categories, count, rng), kernel
+    return RandomFourier.draw(kernel, len(domain.numeric), categories, count, rng), kernel
 
 
-def _points(study: Study, parameters: EmbeddingReleaseParameters) -> tuple[Locations, Candidates | None]:
+def _points(
+    domain: Domain, parameters: EmbeddingReleaseParameters, seed: str
+) -> tuple[Locations, Candidates | None]:
     if parameters.candidates is not None:
         rows = [row for candidate in parameters.candidates for row in candidate]
-        _require_cells(len(rows), study.domain)
+        _require_cells(len(rows), domain)
         sizes = [len(candidate) for candidate in parameters.candidates]
-        return Candidates.of_rows(encode_locations(study.domain, rows), sizes, POINTS_MAX)
-    points = _single_points(study, parameters)
-    _require_cells(len(points), study.domain)
+        return Candidates.of_rows(encode_locations(domain, rows), sizes, POINTS_MAX)
+    points = _single_points(domain, parameters, seed)
+    _require_cells(len(points), domain)
     if parameters.method != "exponential":
         return points, None
     if parameters.candidate_rows is None:
@@ -262,14 +273,14 @@ def _points(study: Study, parameters: EmbeddingReleaseParameters) -> tuple[Locat
     return points, Candidates.multisets(len(points), parameters.candidate_rows)
 
 
-def _single_points(study: Study, parameters: EmbeddingReleaseParameters) -> Locations:
+def _single_points(domain: Domain, parameters: EmbeddingReleaseParameters, seed: str) -> Locations:
     if parameters.points is not None:
-        return encode_locations(study.domain, parameters.points)
+        return encode_locations(domain, parameters.points)
     default = CANDIDATE_POINTS_DEFAULT if parameters.method == "exponential" else POINTS_DEFAULT
-    rng, count = _rng(study), parameters.n_points or default
+    rng, count = _rng(seed), parameters.n_points or default
     if parameters.placement == "middle":
-        return draw_locations(study.domain, count, rng)
-    return _uniform(study.domain, count, rng)
+        return draw_locations(domain, count, rng)
+    return _uniform(domain, count, rng)
 
 
 def _uniform(domain: Domain, count: int, rng: np.random.Generator) -> Locations:
