@@ -104,14 +104,25 @@ def decisions_on(connection: sa.Connection, studies: Iterable[str]) -> dict[str,
     return found
 
 
+def newest_studies_for(connection: sa.Connection, owner: str | None, size: int) -> list[StudyRow]:
+    """Return the studies that changed last: those that ask for an owner's data, or all."""
+    query = STUDIES.select().order_by(STUDIES.c.changed_at.desc(), STUDIES.c.digest).limit(size)
+    if owner is not None:
+        query = query.where(_asked_of(owner))
+    return [study_of_row(row) for row in connection.execute(query)]
+
+
+def _asked_of(owner: str) -> sa.ColumnElement[bool]:
+    return STUDIES.c.digest.in_(sa.select(DECISIONS.c.study).where(DECISIONS.c.owner == owner))
+
+
 def page_of_studies_for(
     connection: sa.Connection, owner: str | None, state: State | None, after: str | None, size: int
 ) -> list[StudyRow]:
     """Return studies in the order of their digests: those that ask for an owner's data, or all."""
     query = STUDIES.select().order_by(STUDIES.c.digest).limit(size)
     if owner is not None:
-        named = sa.select(DECISIONS.c.study).where(DECISIONS.c.owner == owner)
-        query = query.where(STUDIES.c.digest.in_(named))
+        query = query.where(_asked_of(owner))
     if state is not None:
         query = query.where(STUDIES.c.state == state.value)
     if after is not None:

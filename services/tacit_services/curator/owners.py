@@ -77,7 +77,7 @@ class Access:
         """A dependency: the key of anyone whose token holds, enrolled or not."""
 
         def caller(key: Annotated[str, Depends(bearer)]) -> Caller:
-            return self._caller(key)
+            return self.caller_of(key)
 
         def owner(caller: Annotated[Caller, Depends(caller)]) -> str:
             if caller.owner is None:
@@ -95,7 +95,8 @@ class Access:
         self.operator = operator
         """A dependency that lets the operator alone pass."""
 
-    def _caller(self, key: str) -> Caller:
+    def caller_of(self, key: str) -> Caller:
+        """Return whose key it is; raises ``unknown-party``. Blocking."""
         if key == self._operator_key:
             return Caller(key, None)
         member = run_transaction(self._engine, lambda c: ROSTER.member(c, key), read_only=True)

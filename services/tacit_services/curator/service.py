@@ -23,6 +23,7 @@ from tacit_services.curator.data_sets import DataSets
 from tacit_services.curator.intake import CuratorIntake
 from tacit_services.curator.opening import open_storage
 from tacit_services.curator.owners import Access
+from tacit_services.curator.pages.routes import add_curator_pages
 from tacit_services.curator.settings import CuratorSettings
 from tacit_services.curator.storage_keys import StorageKeyError, StorageKeys
 from tacit_services.curator.store import RowStore
@@ -132,6 +133,7 @@ def make_app(base: Foundation, curator: Curator, loops: Loops, stopping: Stoppin
         surroundings, upload_bytes_max=settings.upload_bytes_max, check_ready=check_ready, gauges=gauges
     )
     add_study_routes(app, curator, access, loops.ring)
+    add_curator_pages(app, curator, surroundings, settings.url, loops.ring)
     return app
 
 

@@ -56,7 +56,7 @@ def _add_reading(app: FastAPI, curator: Curator, access: Access) -> None:
         """Show one study: what it asks, what would leave, what it costs, who has approved, its verdict."""
 
         def read(connection: sa.Connection) -> dict[str, Any]:
-            row, decisions = _study(connection, digest, caller.owner)
+            row, decisions = require_study(connection, digest, caller.owner)
             return views.detail(connection, curator, row, decisions, caller.owner)
 
         return json_response(run_transaction(curator.engine, read, read_only=True))
@@ -70,7 +70,7 @@ def _add_deciding(app: FastAPI, curator: Curator, access: Access, ring: Callable
         body: Annotated[Empty, Depends(json_body(Empty))],  # noqa: ARG001
     ) -> Response:
         """Approve a study for the caller's own data; it runs once every owner has."""
-        return decide(digest, owner, lambda: curator.approve(digest, owner))
+        return answer(digest, owner, lambda: curator.approve(digest, owner))
 
     @app.post("/v1/studies/{digest}/decline", openapi_extra=body_schema(Decline))
     def decline(
@@ -79,21 +79,33 @@ def _add_deciding(app: FastAPI, curator: Curator, access: Access, ring: Callable
         body: Annotated[Decline, Depends(json_body(Decline))],
     ) -> Response:
         """Decline a study that uses the caller's data, for everyone; the tester is told only that much."""
-        return decide(digest, owner, lambda: curator.decline(digest, owner, body.reason))
+        return answer(digest, owner, lambda: curator.decline(digest, owner, body.reason))
 
-    def decide(digest: str, owner: str, decision: Callable[[], None]) -> Response:
-        def read(connection: sa.Connection) -> tuple[StudyRow, list[OwnerDecision]]:
-            return _study(connection, digest, owner)
-
-        run_transaction(curator.engine, read, read_only=True)
-        try:
-            decision()
-        except AlreadyDecidedError:
-            row, _ = run_transaction(curator.engine, read, read_only=True)
-            raise ProblemError("study-expired" if row.state is State.EXPIRED else "already-decided") from None
+    def answer(digest: str, owner: str, decision: Callable[[], None]) -> Response:
+        row, decisions = decide(curator, digest, owner, decision)
         ring()
-        row, decisions = run_transaction(curator.engine, read, read_only=True)
         return json_response(views.summary(curator, row, decisions, owner))
+
+
+def decide(
+    curator: Curator, digest: str, owner: str, decision: Callable[[], None]
+) -> tuple[StudyRow, list[OwnerDecision]]:
+    """Carry an owner's decision out; returns what the study is then, and everyone's decisions.
+
+    Raises:
+        ProblemError: ``unknown-study``, ``study-expired`` or ``already-decided``.
+    """
+
+    def read(connection: sa.Connection) -> tuple[StudyRow, list[OwnerDecision]]:
+        return require_study(connection, digest, owner)
+
+    run_transaction(curator.engine, read, read_only=True)
+    try:
+        decision()
+    except AlreadyDecidedError:
+        row, _ = run_transaction(curator.engine, read, read_only=True)
+        raise ProblemError("study-expired" if row.state is State.EXPIRED else "already-decided") from None
+    return run_transaction(curator.engine, read, read_only=True)
 
 
 def _add_ledger(app: FastAPI, curator: Curator, access: Access) -> None:
@@ -139,7 +151,10 @@ def _accounts(connection: sa.Connection, caller: Caller, data_set: str | None) -
     return [account]
 
 
-def _study(connection: sa.Connection, digest: str, owner: str | None) -> tuple[StudyRow, list[OwnerDecision]]:
+def require_study(
+    connection: sa.Connection, digest: str, owner: str | None
+) -> tuple[StudyRow, list[OwnerDecision]]:
+    """Return a study and its decisions; raises ``unknown-study``, also where it asks nothing of the owner."""
     row = study_row(connection, digest)
     decisions = decisions_on(connection, [digest])[digest]
     if row is None or (owner is not None and all(item.owner != owner for item in decisions)):

@@ -39,6 +39,16 @@ class Access:
 
         return check
 
+    def role(self, key: str) -> str:
+        """Return the role of a key, for whom a browser was signed in; blocking.
+
+        Raises:
+            ProblemError: ``unknown-party``.
+        """
+        if key not in self._roles:
+            self._find_role(key)
+        return self._roles[key]
+
     def _find_role(self, key: str) -> None:
         role = run_transaction(self._engine, lambda connection: role_of(connection, key), read_only=True)
         if role is None:

@@ -19,6 +19,7 @@ from tacit_services.tester.access import Access
 from tacit_services.tester.answers import Answers
 from tacit_services.tester.endings import Signer
 from tacit_services.tester.jobs import Worker
+from tacit_services.tester.pages.routes import add_tester_pages
 from tacit_services.tester.routes import Tester, make_router
 from tacit_services.tester.settings import TesterSettings
 from tacit_services.tester.studies import Identity, Studies
@@ -80,6 +81,7 @@ def create_tester(settings: TesterSettings, engine: Engine, clock: Clock = syste
         lifespan=lifespan,
     )
     app.include_router(make_router(tester))
+    add_tester_pages(app, tester, settings.url)
     app.state.worker, app.state.bell = worker, bell
     app.state.watch, app.state.stopping = watch, stopping
     return app

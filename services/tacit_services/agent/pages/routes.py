@@ -98,10 +98,16 @@ def _add_deciding(site: Site, agent: Agent, ring: Callable[[], None]) -> None:
 
     @site.router.post("/studies/{digest}/decline")
     def decline(digest: Digest, form: Annotated[Mapping[str, str], Depends(site.form("reason"))]) -> Response:
-        reason = form.get("reason", "").strip()
-        # Browsers count a line's end as one character, and send two.
-        if len(reason.replace("\r\n", "\n")) > REASON_LENGTH:
-            raise ProblemError("malformed-message", path="reason")
-        decide(agent, digest, lambda: agent.decline(digest, reason.replace("\r\n", "\n") or None))
+        reason = read_reason(form)
+        decide(agent, digest, lambda: agent.decline(digest, reason))
         ring()
         return site.redirect(f"/studies/{digest}")
+
+
+def read_reason(form: Mapping[str, str]) -> str | None:
+    """Return a steward's note from a form, or None; raises ``malformed-message`` where it is too long."""
+    # Browsers count a line's end as one character, and send two.
+    reason = form.get("reason", "").strip().replace("\r\n", "\n")
+    if len(reason) > REASON_LENGTH:
+        raise ProblemError("malformed-message", path="reason")
+    return reason or None

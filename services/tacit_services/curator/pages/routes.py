@@ -1,0 +1,159 @@
+"""The curator's pages: to the operator everything and no decision, to an owner its own and its decisions."""
+
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any
+
+from fastapi import Depends, FastAPI, Path, Request
+from sqlalchemy.engine import Connection
+from starlette.responses import Response
+
+from tacit_services.agent.pages.routes import read_reason
+from tacit_services.agent.schema import REASON_LENGTH
+from tacit_services.curator import views
+from tacit_services.curator.curator import Curator
+from tacit_services.curator.data_sets import view
+from tacit_services.curator.decisions import Decision, decisions_on, newest_studies_for
+from tacit_services.curator.owners import Caller, list_owners
+from tacit_services.curator.study_routes import decide, require_study
+from tacit_services.curator.surroundings import CuratorSurroundings
+from tacit_services.curator.tables import SIGN_IN
+from tacit_services.ledger.accounts import account_of
+from tacit_services.shared.database import Result, run_transaction
+from tacit_services.shared.pages.charts import burn_down
+from tacit_services.shared.pages.sessions import Sessions
+from tacit_services.shared.pages.site import Page, Service, SignedIn, Site
+from tacit_services.shared.problem_responses import ProblemError
+
+MENU = (Page("Studies", "/"), Page("Data sets", "/data-sets"), Page("Ledger", "/ledger"))
+
+STUDIES_MAX = 100
+"""Studies listed, the newest; the command lists all."""
+
+Digest = Annotated[str, Path(pattern="^[0-9a-f]{64}$")]
+
+
+def add_curator_pages(
+    app: FastAPI,
+    curator: Curator,
+    surroundings: CuratorSurroundings,
+    public_url: str,
+    ring: Callable[[], None],
+) -> None:
+    """Add the pages to the curator's app; ``ring`` wakes the loop that runs studies."""
+    service = Service(
+        "curator", curator.name, "tacit_services.curator.pages", "tacit curator login", MENU, public_url
+    )
+    sessions = Sessions(curator.engine, SIGN_IN, surroundings.clock)
+    site = Site(service, sessions, surroundings.access.caller_of)
+
+    def may_sign_in(caller: Annotated[Caller, Depends(surroundings.access.caller)]) -> str:
+        return caller.key
+
+    _Pages(site, curator, surroundings).add(ring)
+    site.add_to(app, may_sign_in)
+
+
+class _Pages:
+    def __init__(self, site: Site, curator: Curator, surroundings: CuratorSurroundings) -> None:
+        self._site, self._curator, self._surroundings = site, curator, surroundings
+
+    def add(self, ring: Callable[[], None]) -> None:
+        self._add_studies()
+        self._add_holdings()
+        self._add_deciding(ring)
+
+    def _read(self, work: Callable[[Connection], Result]) -> Result:
+        return run_transaction(self._curator.engine, work, read_only=True)
+
+    def _add_studies(self) -> None:
+        site, curator = self._site, self._curator
+        Someone = Annotated[SignedIn, Depends(site.signed_in)]
+
+        @site.router.get("/")
+        def show_studies(request: Request, someone: Someone) -> Response:
+            owner = someone.who.owner
+
+            def read(connection: Connection) -> list[dict[str, Any]]:
+                rows = newest_studies_for(connection, owner, STUDIES_MAX)
+                decisions = decisions_on(connection, [row.digest for row in rows])
+                return [views.summary(curator, row, decisions[row.digest], owner) for row in rows]
+
+            return site.page(request, "studies.html", someone, studies=self._read(read), owner=owner)
+
+        @site.router.get("/studies/{digest}")
+        def show_study(request: Request, digest: Digest, someone: Someone) -> Response:
+            owner = someone.who.owner
+
+            def read(connection: Connection) -> dict[str, Any]:
+                row, decisions = require_study(connection, digest, owner)
+                return views.detail(connection, curator, row, decisions, owner)
+
+            study = self._read(read)
+            waits = study["state"] == "waiting-for-approval" and any(
+                part["owner"] == owner and part["decision"] == Decision.WAITING.value
+                for part in study["owners"]
+            )
+            shown = {"study": study, "owner": owner, "waits": waits, "reason_length": REASON_LENGTH}
+            return site.page(request, "study.html", someone, **shown)
+
+    def _add_holdings(self) -> None:
+        site, surroundings = self._site, self._surroundings
+        Someone = Annotated[SignedIn, Depends(site.signed_in)]
+
+        @site.router.get("/data-sets")
+        def show_data_sets(request: Request, someone: Someone) -> Response:
+            owner = someone.who.owner
+
+            def read(connection: Connection) -> list[dict[str, Any]]:
+                held = surroundings.data_sets.held_data_sets(connection, owner)
+                return [view(connection, item, to_owner=owner is not None) for item in held]
+
+            def read_owners(connection: Connection) -> dict[str, Any]:
+                return list_owners(connection, None)
+
+            owners = self._read(read_owners) if owner is None else None
+            return site.page(
+                request, "data_sets.html", someone, data_sets=self._read(read), owners=owners, owner=owner
+            )
+
+        @site.router.get("/ledger")
+        def show_ledger(request: Request, someone: Someone) -> Response:
+            now = surroundings.now()
+
+            def read(connection: Connection) -> list[dict[str, Any]]:
+                shown = []
+                for name in views.accounts_of(connection, someone.who.owner):
+                    entries = views.ledger(connection, [name])
+                    head_hash = account_of(connection, name).head_hash
+                    chart = burn_down(entries, now)
+                    shown.append({"name": name, "entries": entries, "head_hash": head_hash, "chart": chart})
+                return shown
+
+            return site.page(request, "ledger.html", someone, accounts=self._read(read))
+
+    def _add_deciding(self, ring: Callable[[], None]) -> None:
+        site, curator = self._site, self._curator
+        Someone = Annotated[SignedIn, Depends(site.signed_in)]
+
+        def owner_of(someone: SignedIn) -> str:
+            if someone.who.owner is None:
+                raise ProblemError("forbidden")
+            return str(someone.who.owner)
+
+        @site.router.post("/studies/{digest}/approval")
+        def approve(
+            digest: Digest, someone: Someone, _: Annotated[Mapping[str, str], Depends(site.form())]
+        ) -> Response:
+            owner = owner_of(someone)
+            decide(curator, digest, owner, lambda: curator.approve(digest, owner))
+            ring()
+            return site.redirect(f"/studies/{digest}")
+
+        @site.router.post("/studies/{digest}/decline")
+        def decline(
+            digest: Digest, someone: Someone, form: Annotated[Mapping[str, str], Depends(site.form("reason"))]
+        ) -> Response:
+            owner, reason = owner_of(someone), read_reason(form)
+            decide(curator, digest, owner, lambda: curator.decline(digest, owner, reason))
+            ring()
+            return site.redirect(f"/studies/{digest}")

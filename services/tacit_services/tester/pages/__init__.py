@@ -1,0 +1,1 @@
+"""The tester's pages: studies, who has sent, progress, and verdicts."""
