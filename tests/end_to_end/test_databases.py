@@ -1,30 +1,39 @@
 """Private databases through real processes: made, used by a two-sample test, read out of one; paid once."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 from tacit.configuration import DataSetSetup, PolicySetup
+from tacit.data_set import DataSetDescription
 from tacit.draft import StudyDraft
 from tacit.federation import LocalFederation, OwnerSetup
+from tacit.local_curator import CuratedOwnerSetup
 
 UNITS = 3000
 MIDDLE = {"north": 0.35, "west": 0.65}
 EPSILON, DELTA = 2.0, 1e-5
+COLUMNS: list[dict[str, Any]] = [{"kind": "numeric", "name": "x", "lower": 0, "upper": 1}]
 PUBLIC = [[0.1], [0.35], [0.65], [0.9]]
 
 
-def owner_of(folder: Path, name: str) -> OwnerSetup:
+def values_of(folder: Path, name: str) -> Path:
     """Write an owner's file: values around a third at north, around two thirds at west."""
     rng = np.random.default_rng(len(name))
     values = np.clip(MIDDLE[name] + 0.05 * rng.standard_normal(UNITS), 0, 1)
-    (folder / f"{name}.csv").write_text("\n".join(["x", *(repr(float(v)) for v in values)]) + "\n")
+    file = folder / f"{name}.csv"
+    file.write_text("\n".join(["x", *(repr(float(v)) for v in values)]) + "\n")
+    return file
+
+
+def owner_of(folder: Path, name: str) -> OwnerSetup:
     # Enough for the studies in which an owner is asked, and no more.
     return OwnerSetup(
         name,
-        DataSetSetup("people", str(folder / f"{name}.csv"), EPSILON + 0.5 * (name == "north"), DELTA),
+        DataSetSetup("people", str(values_of(folder, name)), EPSILON + 0.5 * (name == "north"), DELTA),
         PolicySetup(approval="automatic", columns=("x",), epsilon_per_study_max=EPSILON, procedures=("*",)),
     )
 
@@ -38,7 +47,7 @@ def draft_of(procedure: str, owners: Sequence[str], reuses: dict[str, str], **ch
     plain = {
         "title": "What do they look like?",
         "procedure": procedure,
-        "columns": [{"kind": "numeric", "name": "x", "lower": 0, "upper": 1}],
+        "columns": COLUMNS,
         "owners": named,
         "epsilon": EPSILON,
         "delta": DELTA,
@@ -97,3 +106,44 @@ def test_a_database_is_paid_for_once_whatever_is_made_of_it(
             assert agent.verify_ledger()["ok"]
     with federation.agent_client("north") as agent:
         assert "the name of one of 4 public candidates" in agent.study(digest)["plain_words"]
+
+
+@pytest.fixture
+def curated(tmp_path: Path) -> Iterator[LocalFederation]:
+    """The same two owners, who have handed their rows to a curator."""
+    policy = {"approval": "automatic", "epsilon_per_study_max": EPSILON, "analysts": ["*"]}
+    described = {"name": "people", "columns": COLUMNS, "epsilon": EPSILON, "delta": DELTA}
+    people = DataSetDescription.from_dict(described | {"policy": policy | {"delta_per_study_max": DELTA}})
+    owners = [CuratedOwnerSetup(name, people, values_of(tmp_path, name)) for name in MIDDLE]
+    with LocalFederation(tmp_path / "federation", [], owners) as federation:
+        federation.wait_until_ready()
+        federation.enrol_all()
+        yield federation
+
+
+def test_a_curator_releases_one_database_of_all_its_owners_units(curated: LocalFederation) -> None:
+    """Half of the units lie around either owner's middle: the middle of all, .5, is nobody's."""
+    assert curated.curator is not None
+    draft = {
+        "title": "What do all of them look like?",
+        "procedure": "embedding_release",
+        "parameters": {"points": PUBLIC, "bandwidth": 0.2},
+        "columns": COLUMNS,
+        "owners": curated.curator.draft_owners(list(MIDDLE)),
+        "curator": "curator",
+        "epsilon": EPSILON,
+        "delta": DELTA,
+    }
+    with curated.analyst_client() as client:
+        digest = client.create_study(draft)
+        found = client.wait_for_verdict(digest, timeout_s=240)
+        assert found.outcome == "completed"
+        client.verify(digest)
+    assert found.result is not None
+    verdict = dict(found.result.verdict)
+    assert verdict["units"] == {"curator": len(MIDDLE) * UNITS}
+    assert list(verdict["embedding"]) == ["curator"]
+    for name in MIDDLE:
+        with curated.curator.owner_client(name) as client:
+            spent = [entry for entry in client.ledger() if entry["study"] is not None]
+            assert [entry["epsilon_micro"] for entry in spent] == [int(EPSILON * 1e6)]
