@@ -37,7 +37,7 @@ from tacit.transport import HttpTransport
 
 HOST = "127.0.0.1"
 
-READY_TIMEOUT_S = 60.0
+READY_TIMEOUT_S = 300.0
 """How long the services may take to start: six Python processes on a slow machine."""
 
 POLL_S = 0.05

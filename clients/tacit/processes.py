@@ -1,5 +1,6 @@
 """Service processes on this machine: started, watched and stopped. Services are never imported here."""
 
+import itertools
 import os
 import signal
 import socket
@@ -19,8 +20,14 @@ ServiceKind = Literal["tester", "agent", "curator"]
 STOP_TIMEOUT_S = 5.0
 """How long a service may take to end once asked; then it is killed, which its state survives by design."""
 
+PORTS = range(10_000, 30_000)
+"""Where free ports are looked for: below those that systems give to whoever asks for any port, which would
+give one away between the moment it was found and the moment its service listens."""
+
 LOG_TAIL_LINES = 5
 """Lines of a log shown where a service ended early."""
+
+_places = itertools.count(os.getpid() * 101)
 
 
 def service_command(kind: ServiceKind, verb: str, configuration: Path) -> list[str]:
@@ -29,15 +36,25 @@ def service_command(kind: ServiceKind, verb: str, configuration: Path) -> list[s
 
 
 def free_ports(count: int, host: str = "127.0.0.1") -> list[int]:
-    """Find ports that are free now; all are held until the last is found, so that they are distinct."""
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for listener in sockets:
-            listener.bind((host, 0))
-        return [int(listener.getsockname()[1]) for listener in sockets]
-    finally:
-        for listener in sockets:
-            listener.close()
+    """Find ports that are free now, none of them twice in the life of a process.
+
+    Each process looks from a place of its own, so that two that start services at once find others.
+
+    Raises:
+        ServiceError: there are not so many.
+    """
+    found: list[int] = []
+    for place in itertools.islice(_places, len(PORTS)):
+        port = PORTS[place % len(PORTS)]
+        with socket.socket() as listener:
+            try:
+                listener.bind((host, port))
+            except OSError:
+                continue
+        found.append(port)
+        if len(found) == count:
+            return found
+    raise ServiceError(f"{count} free ports were not found")
 
 
 @dataclass

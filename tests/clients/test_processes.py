@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -47,13 +48,21 @@ def test_deferring_works_in_any_thread() -> None:
 
 
 def test_free_ports_are_distinct() -> None:
-    assert len(set(free_ports(20))) == 20
+    assert len({*free_ports(20), *free_ports(20)}) == 40
+
+
+def test_a_port_that_is_taken_is_not_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        monkeypatch.setattr("tacit.processes.PORTS", [taken.getsockname()[1]])
+        with pytest.raises(ServiceError, match="not found"):
+            free_ports(1)
 
 
 def test_a_service_that_ended_names_its_log_and_its_last_words(tmp_path: Path) -> None:
     log = tmp_path / "service.log"
     service = ServiceProcess.start("tester", python("print('the last words'); raise SystemExit(3)"), log)
-    service.process.wait(30)
+    service.process.wait(120)
     with pytest.raises(ServiceError, match="ended with code 3") as caught:
         service.check_running()
     assert str(log) in str(caught.value)
@@ -79,7 +88,7 @@ def test_a_service_is_not_told_another_services_settings(
     monkeypatch.setenv("KEPT", "yes")
     show = "import os; print(os.environ.get('TACIT_CONFIG'), os.environ['KEPT'])"
     log = tmp_path / "log"
-    ServiceProcess.start("x", python(show), log).process.wait(30)
+    ServiceProcess.start("x", python(show), log).process.wait(120)
     assert log.read_text().split() == ["None", "yes"]
 
 
@@ -95,7 +104,7 @@ def test_a_federation_that_cannot_start_says_which_service_and_leaves_none(tmp_p
     def run() -> None:
         with federation:
             started.extend(service.process for service in federation._services)
-            federation.wait_until_ready(30)
+            federation.wait_until_ready(300)
 
     with pytest.raises(ServiceError, match="tester ended"):
         run()

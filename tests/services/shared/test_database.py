@@ -53,7 +53,7 @@ def test_work_is_committed_whole_or_not_at_all(engine: Engine) -> None:
 
 def test_read_then_write_never_loses_an_update(engine: Engine) -> None:
     """Sum-then-insert, the pattern that overspends below serializable isolation."""
-    barrier = threading.Barrier(8, timeout=30)
+    barrier = threading.Barrier(8, timeout=120)
 
     def spend(connection: Connection, name: str) -> None:
         if sum(_amounts(connection)) < 3:
@@ -157,7 +157,7 @@ def test_a_new_file_that_another_process_is_writing_is_waited_for(tmp_path: Path
 
 
 def test_processes_that_start_at_once_migrate_once(database_url: str) -> None:
-    barrier = threading.Barrier(4, timeout=30)
+    barrier = threading.Barrier(4, timeout=120)
 
     def start(_: int) -> None:
         engine = create_engine(database_url)

@@ -13,7 +13,7 @@ from tacit_services.shared import group_commit as group_commit_module
 from tacit_services.shared.database import StorageFullError, create_engine, run_transaction
 from tacit_services.shared.group_commit import GroupCommit
 
-WAIT_S_MAX = 30.0
+WAIT_S_MAX = 120.0
 CALLERS = 8
 
 NUMBERS = sa.Table("numbers", sa.MetaData(), sa.Column("number", sa.Integer, primary_key=True))

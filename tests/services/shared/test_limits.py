@@ -3,10 +3,12 @@
 import asyncio
 import re
 from collections.abc import AsyncIterator, Iterable
+from dataclasses import replace
 
 import httpx
 import pytest
 from fastapi import FastAPI, Request
+from hurried_loop import run_hurried
 from starlette.types import Message, Receive, Scope, Send
 
 from tacit_services.shared.http_app import create_app
@@ -19,7 +21,8 @@ PACE = BodyLimit(SIZE_BYTES_MAX, TIMEOUT_S, bytes_per_s_min=1000.0, too_large="u
 
 
 def app() -> FastAPI:
-    streamed = StreamedBodies("PUT", re.compile("/files/[^/]+"), PACE)
+    unhurried = replace(PACE, timeout_s=600.0)
+    streamed = StreamedBodies("PUT", re.compile("/files/[^/]+"), unhurried)
     app = create_app(
         title="test", version="0", metrics_prefix="test", check_ready=lambda: None, streamed=streamed
     )
@@ -98,7 +101,7 @@ def pieces_taken(size_bytes: int, pause_s: float, pieces: int, thinks_s: float =
 
     scope = {"type": "http", "method": "PUT", "path": "/files/a", "headers": []}
     limits = BodyLimits(read, streamed=StreamedBodies("PUT", re.compile("/files/[^/]+"), PACE))
-    asyncio.run(limits(scope, receive, _ignore))
+    run_hurried(limits(scope, receive, _ignore))
     return taken
 
 
