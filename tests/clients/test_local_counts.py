@@ -120,6 +120,10 @@ def test_what_cannot_be_asked_is_refused() -> None:
         tacit.local.independence_table(draw(1, 9), draw(2, 9), epsilon=1)
     with pytest.raises(StudyRefusedError, match="delta above 0"):
         tacit.local.noisy_counts(draw(1, 9), epsilon=1, noise="gaussian", bounds=LEVELS)
+    with pytest.raises(StudyRefusedError, match="single cell holds every unit"):
+        tacit.local.homogeneity([5], [6], epsilon=1)
+    with pytest.raises(StudyRefusedError, match="single cell depends on nothing"):
+        tacit.local.independence_table([[50, 60]], epsilon=1)
     with pytest.raises(InputError, match="at least one sample"):
         tacit.local.noisy_counts(epsilon=1, bounds=LEVELS)
 

@@ -81,6 +81,8 @@ class Homogeneity(CountTest):
         if len(study.owners) < 2:
             raise StudyError("homogeneity is of two or more owners")
         parameters, plan = self.parameters(study), self.plan(study)
+        if plan.grid.size < 2:
+            raise StudyError("a single cell holds every unit: there is nothing to compare")
         owners = len(study.owners)
         tables = owners + owners * (owners - 1) if 2 < owners <= PAIRED_OWNERS_MAX else owners
         require_work(plan.grid.size * tables, parameters.replicates)

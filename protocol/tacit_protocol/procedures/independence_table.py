@@ -97,6 +97,8 @@ class IndependenceTable(CountTest):
         columns = len(plan.grid.axes)
         if not 2 <= columns <= COLUMNS_MAX:
             raise StudyError(f"a contingency table has 2 to {COLUMNS_MAX} columns")
+        if min(plan.grid.shape) < 2:
+            raise StudyError("a column with a single cell depends on nothing: leave it out")
         pairs = columns * (columns - 1) // 2
         simulated = len(study.owners) + (pairs if columns > 2 else 0)
         require_work(plan.grid.size * simulated, parameters.replicates)
