@@ -9,7 +9,7 @@ from tacit_protocol.messages.study import Study
 from tacit_services.shared.pages.charts import Drawing, horizontal, path_of, vertical
 from tacit_services.tester.pages.null_curve import POINTS, NullCurve, null_curve
 
-PVALUE_DRAWN_MIN = 1e-12
+PVALUE_DRAWN_MIN = 1e-30
 """Smaller p-values are drawn at the axis' end."""
 
 ESTIMATES = {
@@ -41,7 +41,8 @@ def charts_of(study: Study, result: dict[str, Any]) -> dict[str, Any]:
 def _null(curve: NullCurve, statistic: float) -> dict[str, Any]:
     high = 1.05 * max(curve.high, statistic)
     # Near 0 some densities have no bound: the curve begins a step away from it.
-    t = np.linspace(high / POINTS, high, POINTS)
+    bulk = np.linspace(curve.high / POINTS, curve.high, POINTS)
+    t = np.concatenate([bulk, np.linspace(curve.high, high, POINTS // 10)[1:]])
     density = curve.density(t)
     drawing = Drawing(horizontal(0, high), vertical(0, 1.08 * float(density.max())))
     points = [(drawing.x.at(float(a)), drawing.y.at(float(b))) for a, b in zip(t, density, strict=True)]

@@ -1,0 +1,322 @@
+"""The pages of all services in memory: who gets in, what is refused, and that nothing sent comes back."""
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+from html import unescape
+from pathlib import Path
+from typing import Any
+
+import pytest
+from attacked_agent import AttackedAgent
+from curator_federation import NOW as CURATOR_NOW
+from curator_federation import OPERATOR, CuratorFederation, curator_federation, key_of
+from curator_federation import URL as CURATOR_URL
+from study_parties import MeanProcedure, Parties
+from tester_federation import URL as TESTER_URL
+from tester_federation import Federation
+from window import FORM, Window
+
+from tacit_protocol.messages.problems import PROBLEMS
+from tacit_protocol.signing.keys import PrivateKey
+from tacit_protocol.signing.tokens import issue_token
+from tacit_services.agent.api import Surroundings, create_agent_app
+from tacit_services.shared.pages.sessions import LINK_LIFE_S, SESSION_LIFE_S
+
+CANARY = "Xc4nary7"
+AGENT_URL = "http://agent"
+
+
+@dataclass
+class Asked:
+    """An agent with one study that waits, and a steward's window."""
+
+    agent: AttackedAgent
+    window: Window
+    digest: str
+
+
+def agent_window(agent: AttackedAgent, key: PrivateKey | None = None) -> Window:
+    app = create_agent_app(agent.agent, Surroundings("0", lambda: True, lambda: None))
+    signer = key or agent.world.agent
+    return Window(app, AGENT_URL, lambda: issue_token(signer, "agent:north", int(agent.clock())))
+
+
+@pytest.fixture
+def asked(tmp_path: Path) -> Iterator[Asked]:
+    agent = AttackedAgent(tmp_path, policy='approval = "by-hand"')
+    digest = agent.world.ask(agent.tester, agent.world.study(title="<script>alert(1)</script> & x?"))
+    agent.turn()
+    yield Asked(agent, agent_window(agent), digest)
+    agent.agent.engine.dispose()
+
+
+@pytest.fixture
+def federation(tmp_path: Path, parties: Parties, mean_procedure: MeanProcedure) -> Iterator[Federation]:
+    found = Federation(tmp_path, f"sqlite:///{tmp_path / 'tester.sqlite3'}", parties)
+    found.enrol_everyone()
+    yield found
+    found.engine.dispose()
+
+
+def tester_window(federation: Federation, key: PrivateKey) -> Window:
+    return Window(federation.app, TESTER_URL, lambda: issue_token(key, TESTER_URL, int(federation.now)))
+
+
+@pytest.fixture
+def curated(tmp_path: Path) -> Iterator[CuratorFederation]:
+    with curator_federation(tmp_path) as found:
+        for owner in ("north", "south"):
+            found.add_owner(owner, "by-hand")
+        yield found
+
+
+def curator_window(curated: CuratorFederation, party: str) -> Window:
+    return Window(curated.app, CURATOR_URL, lambda: issue_token(key_of(party), CURATOR_URL, CURATOR_NOW))
+
+
+PAGES = ("/", "/ledger", "/data-sets", "/policy")
+
+
+def test_nothing_is_shown_to_a_browser_that_is_not_signed_in(asked: Asked) -> None:
+    for path in (*PAGES, f"/studies/{asked.digest}"):
+        response = asked.window.get(path)
+        assert (response.status_code, "script" in response.text.split("<main")[1]) == (401, False)
+        assert "How to" not in response.text
+    assert asked.window.get("/", headers={"hx-request": "true"}).headers["hx-refresh"] == "true"
+
+
+def test_every_page_carries_the_security_headers_and_no_inline_script(asked: Asked) -> None:
+    asked.window.sign_in()
+    for path in (*PAGES, f"/studies/{asked.digest}", "/sign-in", "/studies/none"):
+        response = asked.window.get(path)
+        policy = response.headers["content-security-policy"]
+        assert policy.startswith("default-src 'none'; script-src 'self'; style-src 'self'; ")
+        assert "unsafe" not in policy
+        assert response.headers["cache-control"] == "no-store"
+        assert response.headers["x-content-type-options"] == "nosniff"
+        assert "<style" not in response.text
+        assert " style=" not in response.text
+        assert "<script>" not in response.text
+        assert "hx-on" not in response.text
+    assert "&lt;script&gt;alert(1)&lt;/script&gt; &amp; x?" in asked.window.get("/").text
+
+
+def test_static_files_are_served_under_the_name_of_their_bytes_alone(asked: Asked) -> None:
+    page = asked.window.get("/sign-in").text
+    paths = [part.split('"')[0] for part in page.split('"/static/')[1:]]
+    assert {path.split("/")[1] for path in paths} == {"icon.svg", "pages.css", "pages.js", "htmx.min.js"}
+    for path in paths:
+        response = asked.window.get(f"/static/{path}")
+        assert (response.status_code, "immutable" in response.headers["cache-control"]) == (200, True)
+    for path in (f"0/{CANARY}", "0/pages.css", "..%2f..%2fsite.py/x", "0/..%2fsite.py"):
+        assert asked.window.get(f"/static/{path}").status_code == 404
+
+
+def test_a_link_works_once_and_within_five_minutes(asked: Asked) -> None:
+    link = asked.window.link()
+    assert asked.window.get(link).status_code == 200
+    assert asked.window.post(link).status_code == 303
+    assert asked.window.post(link).status_code == 403
+    for waited, status in ((LINK_LIFE_S - 1, 303), (LINK_LIFE_S, 403)):
+        link = asked.window.link()
+        asked.agent.clock.now += waited
+        assert asked.window.post(link).status_code == status
+    assert asked.window.post("/sign-in").status_code == 403
+    assert asked.window.post("/sign-in?link=" + "é" * 100).status_code == 403
+
+
+def test_a_session_ends_after_eight_hours_and_at_sign_out(asked: Asked) -> None:
+    window = asked.window.sign_in()
+    kept = dict(window.cookies)
+    asked.agent.clock.now += SESSION_LIFE_S - 1
+    assert window.get("/").status_code == 200
+    asked.agent.clock.now += 1
+    assert window.get("/").status_code == 401
+    window.sign_in()
+    assert window.cookies != kept
+    kept, token = dict(window.cookies), window.token()
+    assert window.post("/sign-out", {"form_token": token}).status_code == 200
+    window.cookies = kept
+    assert window.get("/").status_code == 401
+
+
+def test_only_the_owners_key_gets_a_link_and_a_changed_key_ends_sessions(asked: Asked) -> None:
+    other = agent_window(asked.agent, PrivateKey.generate())
+    headers = {"authorization": f"Bearer {other._token()}"}
+    assert other.send("POST", "/v1/sign-in-links", json={}, headers=headers).status_code == 403
+    window = asked.window.sign_in()
+    asked.agent.agent.key = PrivateKey.generate()
+    assert window.get("/").status_code == 401
+
+
+def test_the_database_holds_neither_links_nor_cookies(asked: Asked, tmp_path: Path) -> None:
+    unused, window = asked.window.link(), asked.window.sign_in()
+    (cookie,) = window.cookies.values()
+    stored = b"".join(file.read_bytes() for file in tmp_path.glob("agent.sqlite3*"))
+    assert cookie.encode() not in stored
+    assert unused.split("=")[1].encode() not in stored
+
+
+ORIGINS: tuple[dict[str, str], ...] = (
+    {"origin": "http://evil"},
+    {"origin": "null"},
+    {"origin": "http://agent.evil"},
+    {"origin": "http://agent:8080"},
+    {"origin": ""},
+    {"origin": "agent"},
+)
+
+
+def test_forms_are_refused_without_token_or_from_another_origin(asked: Asked) -> None:
+    window, path = asked.window.sign_in(), f"/studies/{asked.digest}/approval"
+    token = window.token()
+    for headers in ORIGINS:
+        assert window.post(path, {"form_token": token}, headers=headers).status_code == 403
+    content = f"form_token={token}".encode()
+    without = window.send("POST", path, content=content, headers={"content-type": FORM})
+    assert without.status_code == 403
+    for wrong in ("", "0" * 64, token[:-1], token + "0", "é"):
+        assert window.post(path, {"form_token": wrong}).status_code == 403
+    other = agent_window(asked.agent).sign_in().token()
+    assert window.post(path, {"form_token": other}).status_code == 403
+    assert asked.agent.row(asked.digest).state.value == "waiting-for-approval"
+    assert window.post(path, {"form_token": token}).status_code == 303
+    assert asked.agent.row(asked.digest).state.value == "approved"
+    assert window.post(path, {"form_token": token}).status_code == 409
+
+
+def test_the_reason_of_a_decline_stays_here(asked: Asked) -> None:
+    window, path = asked.window.sign_in(), f"/studies/{asked.digest}/decline"
+    token = window.token()
+    assert window.post(path, {"form_token": token, "reason": CANARY * 100}).status_code == 400
+    assert window.post(path, {"form_token": token, "reason": f"{CANARY}\r\nü"}).status_code == 303
+    assert asked.agent.row(asked.digest).reason == f"{CANARY}\nü"
+    assert CANARY in window.get(f"/studies/{asked.digest}").text
+    asked.agent.agent.deliver()
+    sent = b"".join(body for _, _, body in asked.agent.tester.received)
+    assert CANARY.encode() not in sent
+
+
+BODIES: tuple[bytes, ...] = (
+    b"",
+    b"\xff\xfe\x00",
+    CANARY.encode(),
+    f"reason={CANARY}".encode(),
+    b"form_token=%ff%fe&reason=" + CANARY.encode(),
+    b"&".join([f"{CANARY}=1".encode()] * 2000),
+    b"form_token=TOKEN&reason=%00" + CANARY.encode(),
+    b"form_token=TOKEN&reason=a&reason=" + CANARY.encode(),
+    b"form_token=TOKEN&form_token=TOKEN&reason=" + CANARY.encode(),
+    b"form_token=TOKEN&other=" + CANARY.encode(),
+    b"form_token=TOKEN&reason=%ed%a0%80" + CANARY.encode(),
+    b"form_token=TOKEN&reason=" + CANARY.encode() * 1000,
+    b"form_token=TOKEN&reason=" + CANARY.encode() * 200_000,
+)
+
+
+def require_decent(response: Any) -> None:
+    assert 400 <= response.status_code < 500, response.text[:300]
+    assert CANARY not in response.text + str(response.headers)
+    assert response.headers["content-type"].startswith("text/html")
+    text = unescape(response.text)
+    assert any(problem.title in text for problem in PROBLEMS.values())
+
+
+def bad_input(window: Window, digest: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Send what no page would send; nothing of it may come back or be logged, and nothing may break."""
+    token = window.token().encode()
+    for body, kind in itertools.product(BODIES, (FORM, "application/json", f"{CANARY}/x", "")):
+        sent = body.replace(b"TOKEN", token)
+        headers = {"origin": window.url, "content-type": kind}
+        for path in (f"/studies/{digest}/decline", "/sign-out", f"/sign-in?link={CANARY}"):
+            require_decent(window.send("POST", path, content=sent, headers=headers))
+    strange = (CANARY, "A" * 64, "%00", "é", "0" * 65)
+    for text in strange:
+        require_decent(window.get(f"/studies/{text}"))
+        require_decent(window.send("POST", f"/studies/{text}/approval", headers={"origin": window.url}))
+    require_decent(window.get("/sign-in?link=" + CANARY * 100))
+    require_decent(window.send("POST", "/sign-in?link=" + CANARY * 100, headers={"origin": window.url}))
+    for cookie in (CANARY, CANARY * 50, '"', "a=b; c"):
+        name = next(iter(window.cookies))
+        headers = {"cookie": f"{name}={cookie}"}
+        window.cookies, kept = {}, window.cookies
+        require_decent(window.get("/", headers=headers))
+        window.cookies = kept
+    assert window.get("/").status_code == 200
+    logged = "".join(capsys.readouterr())
+    assert (CANARY in logged, "Traceback" in logged, "internal_error" in logged) == (False, False, False)
+
+
+def test_bad_input_to_the_agents_pages(asked: Asked, capsys: pytest.CaptureFixture[str]) -> None:
+    bad_input(asked.window.sign_in(), asked.digest, capsys)
+    assert asked.agent.row(asked.digest).state.value == "waiting-for-approval"
+
+
+def test_bad_input_to_the_curators_pages(
+    curated: CuratorFederation, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bad_input(curator_window(curated, "north").sign_in(), curated.ask("north", "south"), capsys)
+
+
+def test_every_enrolled_party_sees_the_testers_studies_and_nobody_else(
+    federation: Federation, parties: Parties, capsys: pytest.CaptureFixture[str]
+) -> None:
+    study = federation.create()
+    stranger = tester_window(federation, PrivateKey.generate())
+    headers = {"authorization": f"Bearer {stranger._token()}"}
+    assert stranger.send("POST", "/v1/sign-in-links", json={}, headers=headers).status_code == 403
+    for key in (parties.tester, parties.analyst, parties.owners["north"]):
+        window = tester_window(federation, key).sign_in()
+        assert "What is the mean?" in window.get("/").text
+        assert "0 of 3 releases are in" in window.get(f"/studies/{study}").text
+    for path in (f"/?state={CANARY}", f"/?before={CANARY}", f"/studies/{study}/events?seen={CANARY}"):
+        require_decent(window.get(path))
+    require_decent(window.get(f"/studies/{study}/transcript"))
+    assert tester_window(federation, parties.analyst).get(f"/studies/{study}/transcript").status_code == 401
+    assert CANARY not in "".join(capsys.readouterr())
+
+
+def test_the_tester_shows_who_has_sent_and_ends_its_stream_with_the_study(
+    federation: Federation, parties: Parties
+) -> None:
+    study = federation.create()
+    window = tester_window(federation, parties.analyst).sign_in()
+    assert federation.decline(study, "north").status_code == 201
+    page = window.get(f"/studies/{study}").text
+    assert page.count('<span class="state declined">') == 1
+    assert page.count('<span class="state waiting">') == 2
+    for owner in ("south", "west"):
+        assert federation.release(study, owner).status_code == 201
+    events = window.get(f"/studies/{study}/events?seen={'0' * 16}")
+    assert events.headers["content-type"].startswith("text/event-stream")
+    assert "event: ended" in events.text
+    ended = window.get(f"/studies/{study}").text
+    assert "No release came from <bdi>north</bdi>" in ended
+    transcript = window.get(f"/studies/{study}/transcript")
+    assert transcript.headers["content-disposition"] == f'attachment; filename="tacit-{study[:12]}.json"'
+    assert transcript.content == federation.get(f"/v1/studies/{study}/transcript").content
+
+
+def test_a_completed_study_of_any_procedure_is_shown(federation: Federation, parties: Parties) -> None:
+    study = federation.create()
+    federation.release_all(study)
+    assert federation.work()
+    page = tester_window(federation, parties.tester).sign_in().get(f"/studies/{study}").text
+    assert "This procedure tests nothing by itself" in page
+
+
+def test_an_owner_at_a_curator_sees_and_decides_for_its_own_alone(curated: CuratorFederation) -> None:
+    study = curated.ask("north", "south")
+    north, operator = curator_window(curated, "north").sign_in(), curator_window(curated, OPERATOR).sign_in()
+    assert "south/patients" not in north.get("/data-sets").text
+    assert "south/patients" in operator.get("/data-sets").text
+    assert "south/patients" not in north.get("/ledger").text
+    assert "south/patients" in operator.get("/ledger").text
+    path = f"/studies/{study}/approval"
+    assert "Approve and spend" not in operator.get(f"/studies/{study}").text
+    assert operator.post(path, {"form_token": operator.token()}).status_code == 403
+    assert "Approve and spend" in north.get(f"/studies/{study}").text
+    assert north.post(path, {"form_token": north.token()}).status_code == 303
+    assert "Approve and spend" not in north.get(f"/studies/{study}").text
+    assert "north: approved, south: waiting" in north.get("/").text
