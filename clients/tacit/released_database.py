@@ -3,7 +3,7 @@
 Everything here is post-processing: it costs nothing, and may be done by anyone, as often as they like.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -15,8 +15,9 @@ import numpy.typing as npt
 from tacit.errors import InputError
 from tacit.released_database_estimate import Uncertainty
 from tacit.released_database_points import SAMPLE_MAX, Columns, Floats, WeightedDatabase
-from tacit.released_database_weights import Weighting, WeightProblem
+from tacit.released_database_weights import NoiseLaw, Weighting, WeightProblem
 from tacit_protocol.domain.columns import Domain
+from tacit_protocol.features.base import FeatureMap
 from tacit_protocol.features.kernels import ProductKernel
 from tacit_protocol.features.mean_embedding import WhitenedMeanEmbedding
 from tacit_protocol.messages.study import Study
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
     from tacit.released_database_comparison import DatabaseComparison
 
 __all__ = ["SAMPLE_MAX", "ReleasedDatabase", "databases_of"]
+
+POINTS_ERROR_MAX = 3.0
+"""Times the noise's norm that weighted points may be from the release before it is said."""
 
 WEIGHTINGS: tuple[Weighting, ...] = ("simplex", "regularised", "raw")
 
@@ -40,8 +44,13 @@ class ReleasedDatabase(WeightedDatabase):
 
     ``weighting`` says which weights the points have: ``simplex`` (probabilities, the smoothest that match
     within the noise), ``regularised`` (the best match whose L1 norm is at most ``l1_max``; of both signs)
-    or ``raw`` (linear in the release: least squares, with exact errors, and all the noise). ``with_weights``
-    changes it.
+    or ``raw`` (linear in the release: least squares, with exact errors, and all the noise).
+    ``with_weights`` changes it.
+
+    ``released_features`` is the map whose mean was released, where it is not the points' own: of random
+    features, and where points were moved (:meth:`reduced`). ``chosen_weights`` are those of a database that
+    the exponential mechanism drew; ``noise`` is then how much farther from the records than the nearest
+    candidate it may be, and errors are bounds.
     """
 
     domain: Domain
@@ -57,7 +66,9 @@ class ReleasedDatabase(WeightedDatabase):
     warnings: tuple[str, ...]
     weighting: Weighting = "simplex"
     l1_max: float = 1.0
-    noise_law: Literal["gaussian", "laplace"] = "gaussian"
+    noise_law: NoiseLaw = "gaussian"
+    released_features: FeatureMap | None = None
+    chosen_weights: Floats | None = None
 
     def __post_init__(self) -> None:
         if self.weighting not in WEIGHTINGS:
@@ -66,13 +77,19 @@ class ReleasedDatabase(WeightedDatabase):
             raise InputError("l1_max must be positive and finite")
 
     def with_weights(self, weights: Weighting, *, l1_max: float = 1.0) -> "ReleasedDatabase":
-        """Return the same release with other weights; see the class. Raises InputError for unknown ones."""
+        """Return the same release with other weights; see the class.
+
+        Raises:
+            InputError: there are no such weights; or the database was drawn, and has its own.
+        """
+        if self.chosen_weights is not None and weights != "simplex":
+            raise InputError("a database that was drawn has its own weights")
         return replace(self, weighting=weights, l1_max=l1_max)
 
     @cached_property
-    def features(self) -> WhitenedMeanEmbedding:
+    def features(self) -> FeatureMap:
         """The feature map whose mean was released."""
-        return WhitenedMeanEmbedding(self.kernel, self.locations)
+        return self.released_features or WhitenedMeanEmbedding(self.kernel, self.locations)
 
     @cached_property
     def problem(self) -> WeightProblem:
@@ -84,6 +101,7 @@ class ReleasedDatabase(WeightedDatabase):
             law=self.noise_law,
             weighting=self.weighting,
             l1_max=self.l1_max,
+            chosen=self.chosen_weights,
         )
 
     @property
@@ -118,7 +136,46 @@ class ReleasedDatabase(WeightedDatabase):
         The square root of |m - Psi'u|^2 less the noise's mean square, where a unit's features have norm 1.
         A sure sign that the points cannot stand for the records where it is far above ``noise_error``.
         """
-        return float(np.sqrt(max(0.0, self.fit.squared_distance - self.noise_error**2)))
+        return self.problem.misfit
+
+    @property
+    def limits(self) -> tuple[str, ...]:
+        """What limits the database, in words: the study's warnings, and points that do not match it."""
+        if self.points_error <= POINTS_ERROR_MAX * self.noise_error:
+            return self.warnings
+        return (
+            *self.warnings,
+            f"the points do not match the release: they are {self.points_error:.2g} from it, the noise is "
+            f"{self.noise_error:.2g}; move them (--move, reduced()), or name points like the records",
+        )
+
+    def reduced(
+        self,
+        n_points: int,
+        *,
+        starts: int = 3,
+        seed: int | None = None,
+        progress: Callable[[float], None] | None = None,
+    ) -> "ReleasedDatabase":
+        """Return the same release on points that were moved to match it (a reduced set; P2, Algorithm 2).
+
+        Fewer points then do the same, or the same number does better where drawn points lie far from the
+        records. They start where the weights of many public points match the release; numeric columns then
+        move within their bounds, and categories stay.
+
+        Args:
+            n_points: number of points.
+            starts: how often to start from other public points, at most; the nearest match is kept.
+            seed: of the starts.
+            progress: called with the part done, in [0, 1].
+
+        Raises:
+            InputError: the numbers are less than 1, or more than the points a database may have; or the
+                database was drawn, and has its points.
+        """
+        from tacit.released_database_reduced import reduced  # noqa: PLC0415 (it builds on this module)
+
+        return reduced(self, n_points, starts, seed, progress)
 
     def mmd(self, other: Any) -> float:
         """Return the maximum mean discrepancy from another database, or from a table of one's own.
@@ -197,30 +254,42 @@ class ReleasedDatabase(WeightedDatabase):
 
 
 def databases_of(study: Study, verdict: Mapping[str, Any]) -> dict[str, ReleasedDatabase]:
-    """Return each owner's database, from a study of ``embedding_release`` and its verdict as plain values."""
-    domain, rows = study.domain, verdict["points"]
-    kinds = {column.name: column.kind for column in domain.columns}
-    points: dict[str, npt.NDArray[Any]] = {
-        name: np.array([row[place] for row in rows], dtype=float if kinds[name] == "numeric" else object)
-        for place, name in enumerate(verdict["columns"])
-    }
+    """Return each sender's database, from a study of ``embedding_release`` and its verdict, plain values."""
     kernel = ProductKernel(verdict["kernel"], verdict["bandwidth"], verdict["category_similarity"])
-    return {
-        name: ReleasedDatabase(
-            domain=domain,
-            points=points,
-            kernel=kernel,
-            embedding=np.array(values, dtype=np.float64),
-            noise=verdict["noise"][name],
-            noise_error=verdict["noise_error"][name],
-            units=verdict["units"][name],
-            epsilon=verdict["epsilon"],
-            delta=verdict["delta"],
-            method=verdict["method"],
-            warnings=tuple(verdict["warnings"]),
-        )
-        for name, values in verdict["embedding"].items()
+    return {name: _database_of(study, verdict, kernel, name) for name in verdict["embedding"]}
+
+
+def _database_of(
+    study: Study, verdict: Mapping[str, Any], kernel: ProductKernel, name: str
+) -> ReleasedDatabase:
+    chosen = verdict.get("weights")
+    error = verdict["noise_error"][name] if chosen is None else verdict["excess"][name]
+    common: dict[str, Any] = {
+        "domain": study.domain,
+        "kernel": kernel,
+        "embedding": np.array(verdict["embedding"][name], dtype=np.float64),
+        "noise": verdict["noise"][name] if chosen is None else error,
+        "noise_error": error,
+        "units": verdict["units"][name],
+        "epsilon": verdict["epsilon"],
+        "delta": verdict["delta"],
+        "method": verdict["method"],
+        "warnings": tuple(verdict["warnings"]),
+        "noise_law": verdict.get("noise_law") or ("gaussian" if chosen is None else "bound"),
+        "chosen_weights": None if chosen is None else np.array(chosen[name], dtype=np.float64),
     }
+    if not verdict["points"]:
+        from tacit.released_database_reduced import from_random_features  # noqa: PLC0415 (as above)
+
+        return from_random_features(study, common)
+    kinds = {column.name: column.kind for column in study.domain.columns}
+    points: dict[str, npt.NDArray[Any]] = {
+        column: np.array(
+            [row[place] for row in verdict["points"]], dtype=float if kinds[column] == "numeric" else object
+        )
+        for place, column in enumerate(verdict["columns"])
+    }
+    return ReleasedDatabase(points=points, **common)
 
 
 def only_database(databases: Mapping[str, ReleasedDatabase], owner: str | None) -> ReleasedDatabase:

@@ -1,6 +1,6 @@
 """Distances and two-sample tests between released databases, or between one and a table of one's own."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -11,6 +11,9 @@ from tacit.array_table import ArrayTable
 from tacit.errors import InputError
 from tacit.frames import read_samples
 from tacit.released_database_points import WeightedDatabase
+from tacit_protocol.features.base import FeatureMap
+from tacit_protocol.features.mean_embedding import WhitenedMeanEmbedding
+from tacit_protocol.features.random_fourier import RandomFourier
 from tacit_protocol.statistics.mmd_estimate import estimate_mmd
 from tacit_protocol.statistics.noisy_distance import (
     Noise,
@@ -27,6 +30,9 @@ if TYPE_CHECKING:
 
 ROWS_MIN = 20
 """Fewest rows of one's own table: their covariance has to be known from them alone."""
+
+POINT_TOLERANCE = 1e-9
+"""Points, on [0, 1], that are nearer than this are one: as a verdict or a file wrote them."""
 
 Floats = npt.NDArray[np.float64]
 
@@ -99,7 +105,7 @@ def discrepancy(database: "ReleasedDatabase", other: Any) -> float:
     """Return the maximum mean discrepancy; see :meth:`ReleasedDatabase.mmd`."""
     if not isinstance(other, WeightedDatabase):
         mean = table_mean(database, other).mean
-        return float(np.linalg.norm(database.features(database.locations).T @ database.weights - mean))
+        return float(np.linalg.norm(database.problem.features.T @ database.weights - mean))
     if database.domain != other.domain or database.kernel != other.kernel:
         raise InputError("both databases need the same columns, bounds and kernel")
     kernel, own, theirs = database.kernel, database.weights, other.weights
@@ -140,12 +146,7 @@ def _compare_databases(
         np.array([database.units, other.units], dtype=np.float64),
         np.array([database.noise, other.noise]),
     )
-    if null == "bound":
-        spread = bounded_spread(means)
-    else:
-        shares = means.units / means.units.sum()
-        weights = shares[0] * database.probability_weights + shares[1] * other.probability_weights
-        spread = database_spread(database.features(database.locations), weights, means)
+    spread = bounded_spread(means) if null == "bound" else _points_spread(database, other, means)
     words = {
         "bound": "the largest spread of records that both allow",
         "points": "the spread of the weighted points",
@@ -189,26 +190,44 @@ def _conclude(
 
 
 def _noise(database: "ReleasedDatabase") -> Noise:
+    if database.noise_law == "bound":
+        raise InputError(
+            "a database that was drawn has no noise of known law: mmd() compares it, without a test"
+        )
     return Noise(database.noise, database.noise_law)
 
 
 def _require_same_features(database: "ReleasedDatabase", other: "ReleasedDatabase") -> None:
     if database.domain != other.domain or database.kernel != other.kernel:
         raise InputError("both databases need the same columns, bounds and kernel")
-    if len(database) != len(other) or not _same_points(database.points, other.points):
+    if not _same_features(database.features, other.features):
         raise InputError(
             "both databases need the same points: release them in one study, or with the same public points; "
             "mmd() takes any, without a test"
         )
 
 
-def _same_points(own: Mapping[str, Any], theirs: Mapping[str, Any]) -> bool:
-    return all(
-        np.allclose(own[name], theirs[name], rtol=1e-12, atol=0)
-        if own[name].dtype == np.float64
-        else list(own[name]) == list(theirs[name])
-        for name in own
-    )
+def _same_features(own: FeatureMap, theirs: FeatureMap) -> bool:
+    if isinstance(own, WhitenedMeanEmbedding) and isinstance(theirs, WhitenedMeanEmbedding):
+        first, second = own.locations, theirs.locations
+        return bool(
+            first.numeric.shape == second.numeric.shape
+            and np.allclose(first.numeric, second.numeric, rtol=0, atol=POINT_TOLERANCE)
+            and np.array_equal(first.categorical, second.categorical)
+        )
+    if isinstance(own, RandomFourier) and isinstance(theirs, RandomFourier):
+        return np.array_equal(own.frequencies, theirs.frequencies) and all(
+            np.array_equal(a, b) for a, b in zip(own.signs, theirs.signs, strict=True)
+        )
+    return False
+
+
+def _points_spread(database: "ReleasedDatabase", other: "ReleasedDatabase", means: PrivateMeans) -> Spread:
+    """Return the spectrum of both databases' points, each with its share of the units."""
+    shares = means.units / means.units.sum()
+    features = np.concatenate([database.problem.features, other.problem.features])
+    weights = [share * d.probability_weights for share, d in zip(shares, (database, other), strict=True)]
+    return database_spread(features, np.concatenate(weights), means)
 
 
 __all__ = ["DatabaseComparison", "compare", "discrepancy"]

@@ -16,8 +16,9 @@ class Estimate(float):
         noise: standard error from the privacy noise. Exact for raw weights, which are linear in the release
             (``exact``); for the others the root mean square of what fresh noise of the same law does to
             weights that are fitted again, smoothing included.
-        projection: how far the public points themselves may lead astray, estimated from the points alone: how
-            wrong two thirds of them are about the population on the others, on (root mean square) average.
+        projection: how far the public points themselves may lead astray, estimated: how wrong two thirds of
+            them are about the population on the others, on (root mean square) average; and, where they are
+            farther from the release than noise explains, what noise of that size would do.
             None where there are too few points to tell.
         sampling: standard error of the records as a sample of a larger population; of no concern where the
             question is about these records.

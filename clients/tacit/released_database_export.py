@@ -11,6 +11,7 @@ import pyarrow as pa
 from pyarrow import parquet
 
 from tacit.errors import InputError
+from tacit.released_database_features import features_fields, read_features
 from tacit.released_database_points import Columns, WeightedDatabase
 from tacit_protocol.domain.columns import Domain
 from tacit_protocol.features.kernels import ProductKernel
@@ -115,6 +116,8 @@ def metadata_of(database: "ReleasedDatabase") -> dict[str, Any]:
             "similarity": database.kernel.similarity,
         },
         "embedding": database.embedding.tolist(),
+        "features": features_fields(database),
+        "chosen_weights": None if database.chosen_weights is None else database.chosen_weights.tolist(),
         **{name: getattr(database, name) for name in PLAIN_FIELDS},
         "warnings": list(database.warnings),
     }
@@ -153,12 +156,18 @@ def read_parquet(path: Path) -> "ReleasedDatabase":
         domain = Domain.model_validate_json(json.dumps(fields["domain"]))
         points = {column.name: _points(table, column.name, column.kind) for column in domain.columns}
         embedding = np.array(fields["embedding"], dtype=np.float64)
-        if embedding.shape != (table.num_rows,) or not np.all(np.isfinite(embedding)):
-            raise ValueError("the embedding has not one number for each point")
+        kernel = ProductKernel(**fields["kernel"])
+        features = read_features(domain, kernel, fields["features"])
+        dimension = table.num_rows if features is None else features.dimension
+        if embedding.shape != (dimension,) or not np.all(np.isfinite(embedding)):
+            raise ValueError("the embedding has not one number for each feature")
+        chosen = fields["chosen_weights"]
         database = ReleasedDatabase(
             domain=domain,
             points=points,
-            kernel=ProductKernel(**fields["kernel"]),
+            kernel=kernel,
+            released_features=features,
+            chosen_weights=None if chosen is None else np.array(chosen, dtype=np.float64),
             embedding=embedding,
             warnings=tuple(fields["warnings"]),
             **{name: fields[name] for name in PLAIN_FIELDS},

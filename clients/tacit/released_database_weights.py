@@ -10,10 +10,19 @@ from tacit_protocol.domain.columns import Domain
 from tacit_protocol.features.mean_embedding import REGULARISATION_PER_LOCATION, Locations
 from tacit_protocol.features.public_choices import decode_locations
 from tacit_protocol.statistics.regularised_weights import fit_regularised, refit_regularised
-from tacit_protocol.statistics.simplex_weights import GAP_SHARE, SimplexFit, fit_simplex, refit
+from tacit_protocol.statistics.simplex_weights import (
+    GAP_SHARE,
+    SMOOTHING_STEPS,
+    SimplexFit,
+    fit_simplex,
+    refit,
+)
 
 Floats = npt.NDArray[np.float64]
 Weighting = Literal["simplex", "regularised", "raw"]
+
+NoiseLaw = Literal["gaussian", "laplace", "bound"]
+"""Of the noise on a coordinate; ``bound`` where there is none, and what is stated bounds an error."""
 
 REPLICAS = 100
 """Refits under fresh noise: the standard error that they give is itself known to 7 per cent."""
@@ -38,14 +47,14 @@ SEED = 20180
 class WeightProblem:
     """What weights are fitted to: the points' features (J, dimension), and the noisy mean (dimension,).
 
-    ``noise`` is the standard deviation on each coordinate, of a normal or a Laplace law; ``l1_max`` bounds
-    regularised weights.
+    ``noise`` is the standard deviation on each coordinate, of a normal or a Laplace law, or a bound on the
+    distance from the mean; ``l1_max`` bounds regularised weights.
     """
 
     features: Floats
     target: Floats
     noise: float
-    law: Literal["gaussian", "laplace"]
+    law: NoiseLaw
     weighting: Weighting
     l1_max: float
     simplex: SimplexFit
@@ -57,12 +66,16 @@ class WeightProblem:
         target: Floats,
         noise: float,
         *,
-        law: Literal["gaussian", "laplace"],
+        law: NoiseLaw,
         weighting: Weighting,
         l1_max: float,
+        chosen: Floats | None = None,
     ) -> "WeightProblem":
-        """Pose the problem, and fit its probability weights."""
-        simplex = fit_simplex(features, target, noise * float(np.sqrt(len(target))))
+        """Pose the problem, and fit its probability weights, unless they were ``chosen``."""
+        if chosen is None:
+            simplex = fit_simplex(features, target, noise * float(np.sqrt(len(target))))
+        else:
+            simplex = SimplexFit(chosen, 0.0, 0.5**SMOOTHING_STEPS, 0.0)
         return cls(features, target, noise, law, weighting, l1_max, simplex)
 
     @property
@@ -87,19 +100,30 @@ class WeightProblem:
 
     def noise_map(self) -> Floats:
         """Return N, (J, parts): expectations of f move by |N'f| (root mean square) under fresh noise."""
-        if self.weighting == "raw":
+        if self.weighting == "raw" or self.law == "bound":
+            # |f'u - f'v| <= |f| |distance|, with |f| the norm of the function that has f's values.
             return self.linear_map() * self.noise
-        rng = np.random.default_rng(SEED)
-        centre = self.weights()
+        return self._refitted(self.noise, self.law)
+
+    @property
+    def misfit(self) -> float:
+        """How much farther the weighted points are from the release than noise explains."""
+        return float(np.sqrt(max(0.0, self.simplex.squared_distance - self.noise_error**2)))
+
+    def _refitted(self, noise: float, law: NoiseLaw) -> Floats:
+        """Return what noise of that deviation on a coordinate does to weights, (J, ``REPLICAS``)."""
+        rng, centre = np.random.default_rng(SEED), self.weights()
         shape = (len(self.target), REPLICAS)
-        drawn = rng.standard_normal(shape) if self.law == "gaussian" else rng.laplace(0, np.sqrt(0.5), shape)
-        targets = (self.features.T @ centre)[:, None] + self.noise * drawn
-        again = self._fit(self.features, targets, centre)
+        drawn = rng.laplace(0, np.sqrt(0.5), shape) if law == "laplace" else rng.standard_normal(shape)
+        targets = (self.features.T @ centre)[:, None] + noise * drawn
+        again = self._fit(self.features, targets, centre, noise * float(np.sqrt(len(self.target))))
         return np.asarray((again - centre[:, None]) / np.sqrt(REPLICAS))
 
     def projection_map(self) -> Floats | None:
-        """Return P, (J, splits): |P'f| is how wrong points are about the third held out, without noise.
+        """Return P, (J, parts): |P'f| is how far the points themselves may lead astray.
 
+        Where they are farther from the release than noise explains, that distance counts as noise of a
+        random direction does. And |P'f| is how wrong points are about the third held out, without noise.
         Of the population on the points held out, each with its probability weight, the others get the exact
         embedding, and stand for it as the points stand for the records.
         """
@@ -116,16 +140,22 @@ class WeightProblem:
             target = self.features[held].T @ shares
             columns[held, split] = shares
             columns[known, split] = -self._represent(known, target)
-        return np.asarray(columns / np.sqrt(SPLITS))
+        columns /= np.sqrt(SPLITS)
+        if self.law == "bound" or self.misfit <= self.noise_error:
+            return columns
+        beyond = self.misfit / float(np.sqrt(len(self.target)))
+        if self.weighting == "raw":
+            return np.hstack([columns, self.linear_map() * beyond])
+        return np.hstack([columns, self._refitted(beyond, "gaussian")])
 
     def _represent(self, rows: npt.NDArray[np.intp], target: Floats) -> Floats:
         if self.weighting == "raw":
             return np.asarray(self.linear_map(rows) @ target)
         start = np.full(len(rows), 1.0 / len(rows))
-        return self._fit(self.features[rows], target[:, None], start)[:, 0]
+        return self._fit(self.features[rows], target[:, None], start, self.noise_error)[:, 0]
 
-    def _fit(self, features: Floats, targets: Floats, start: Floats) -> Floats:
-        gap = REFIT_GAP_SHARE * self.noise_error**2
+    def _fit(self, features: Floats, targets: Floats, start: Floats, error: float) -> Floats:
+        gap = REFIT_GAP_SHARE * error**2
         if self.weighting == "regularised":
             return refit_regularised(features, targets, self.l1_max, gap, start)
         return refit(features, targets, self.simplex.smoothing, gap, start)

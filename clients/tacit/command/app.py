@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from tacit.command import agent, curator, data, demo, doctor, ledger, party, plan, study, tester
+from tacit.command import agent, curator, data, demo, doctor, ledger, party, plan, release, study, tester
 from tacit.command.output import Json
 from tacit.errors import InputError, TacitError
 
@@ -21,7 +21,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for noun in (tester, agent, curator, party, study, data, ledger, plan):
+for noun in (tester, agent, curator, party, study, data, ledger, plan, release):
     app.add_typer(noun.app)
 app.command("demo")(demo.demo)
 app.command("doctor")(doctor.doctor)

@@ -3,21 +3,41 @@
 
 import json
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from tacit.command.output import Json
 
+if TYPE_CHECKING:
+    from tacit.released_database import ReleasedDatabase
+    from tacit_protocol.domain.columns import Domain
+
+RELEASE_ROWS = 1000
+"""Rows of a release, by herding, on which locations are optimised."""
+
 
 def locations(
     *,
-    public: Annotated[Path, typer.Option(help="A public sample (.csv or .parquet), like the first owner's.")],
+    public: Annotated[
+        Path | None, typer.Option(help="A public sample (.csv or .parquet), like the first owner's.")
+    ] = None,
+    release: Annotated[
+        str | None,
+        typer.Option(help="A private database in place of --public: a transcript or Parquet file."),
+    ] = None,
     second: Annotated[
         Path | None, typer.Option(help="A public sample like the second owner's, in place of --shift.")
     ] = None,
+    second_release: Annotated[
+        str | None, typer.Option(help="A private database in place of --second.")
+    ] = None,
+    owner: Annotated[str | None, typer.Option(help="Whose database, where a release has several.")] = None,
     n: Annotated[list[int], typer.Option("--n", help="Units of each owner; once, or twice.")],
-    column: Annotated[list[str], typer.Option(help="name:lower:upper or name=level,level.")],
+    column: Annotated[
+        list[str] | None,
+        typer.Option(help="name:lower:upper or name=level,level; those of the release by default."),
+    ] = None,
     epsilon: Annotated[float, typer.Option(help="What every owner spends.")],
     delta: Annotated[float, typer.Option(help="What every owner spends.")] = 1e-5,
     alpha: Annotated[float, typer.Option(help="Level of the test.")] = 0.05,
@@ -38,25 +58,22 @@ def locations(
     seed: Annotated[int | None, typer.Option(help="Seed of the starts.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Optimise test locations on public rows; prints the parameters of a study."""
-    from tacit.bounds import domain_of
-    from tacit.command.draft_flags import parse_column
+    """Optimise test locations on public rows, or on a release; prints the parameters of a study."""
     from tacit.command.output import lines, print_json, progress
-    from tacit.command.plan_inputs import amounts, read_public
+    from tacit.command.plan_inputs import amounts
     from tacit.locations import optimise_locations
 
-    described = [parse_column(text) for text in column]
-    bounds = {c["name"]: c.get("levels") or (c["lower"], c["upper"]) for c in described}
+    first, other, domain = _rows((public, second), (release, second_release), column, owner)
     with progress("optimising", quiet=as_json) as report:
         found = optimise_locations(
-            read_public(public, list(bounds)),
-            None if second is None else read_public(second, list(bounds)),
+            first,
+            other,
             effect=amounts(shift) if shift else None,
             scale=amounts(scale) if scale else 1.0,
             epsilon=epsilon,
             delta=delta,
             n=n if len(n) > 1 else n[0],
-            bounds=domain_of(bounds, list(bounds)),
+            bounds=domain,
             features=features,
             n_features=n_features,
             statistic=statistic,
@@ -83,6 +100,47 @@ def locations(
         "[parameters]",
         *(f"{name} = {_toml(value)}" for name, value in found.parameters.items()),
     )
+
+
+def _rows(
+    files: tuple[Path | None, Path | None],
+    releases: tuple[str | None, str | None],
+    column: list[str] | None,
+    owner: str | None,
+) -> tuple[Any, Any, "Domain"]:
+    """Return the rows like the first and the second owner's, and their domain."""
+    from tacit.bounds import domain_of
+    from tacit.command.draft_flags import parse_column
+    from tacit.errors import InputError
+    from tacit.released_database_export import rows_table
+    from tacit.released_database_reading import load_database
+
+    if (files[0] is None) == (releases[0] is None) or (files[1] and releases[1]):
+        raise InputError(
+            "give --public or --release for the first owner, and at most one of --second, --second-release"
+        )
+    databases = [None if source is None else load_database(source, owner=owner) for source in releases]
+    described = [parse_column(text) for text in column or []]
+    bounds: Any = {c["name"]: c.get("levels") or (c["lower"], c["upper"]) for c in described}
+    if not bounds:
+        known = next((database for database in databases if database is not None), None)
+        if known is None:
+            raise InputError("name the columns: --column name:lower:upper or name=level,level")
+        bounds = {column.name: column for column in known.domain.columns}
+    domain = domain_of(bounds, list(bounds))
+
+    def rows(file: Path | None, database: "ReleasedDatabase | None") -> Any:
+        if database is not None:
+            held = [column.name for column in database.domain.columns]
+            absent = [name for name in bounds if name not in held]
+            if absent:
+                raise InputError(f"the release has no column {', '.join(absent)}")
+            return rows_table(database.domain, database.sample(RELEASE_ROWS)).select(list(bounds))
+        from tacit.command.plan_inputs import read_public
+
+        return None if file is None else read_public(file, list(bounds))
+
+    return rows(files[0], databases[0]), rows(files[1], databases[1]), domain
 
 
 def _toml(value: Any) -> str:

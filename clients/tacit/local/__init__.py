@@ -6,6 +6,7 @@ real people need a federation.
 """
 
 from tacit.local.counts import homogeneity, independence_table, noisy_counts
+from tacit.local.database import release_database
 from tacit.local.distance import distance_correlation
 from tacit.local.identity import identity
 from tacit.local.independence import joint_independence
@@ -15,6 +16,7 @@ from tacit.locations import OptimisedLocations, optimise_locations
 from tacit.planning import PowerPlan, plan_power
 from tacit.planning_identity import compare_identity_methods, plan_identity
 from tacit.planning_sizes import SampleSizePlan
+from tacit.released_database import ReleasedDatabase
 from tacit.results import (
     CuratedDistanceCorrelationResult,
     DecisionResult,
@@ -37,6 +39,7 @@ __all__ = [
     "NoisyCountsResult",
     "OptimisedLocations",
     "PowerPlan",
+    "ReleasedDatabase",
     "SampleSizePlan",
     "ScreeningResult",
     "TwoSampleResult",
@@ -51,5 +54,6 @@ __all__ = [
     "optimise_locations",
     "plan_identity",
     "plan_power",
+    "release_database",
     "screening",
 ]

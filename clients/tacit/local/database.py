@@ -11,6 +11,7 @@ from tacit.errors import InputError, StudyRefusedError
 from tacit.in_process import local_study, seed_text
 from tacit.local.samples import read_with_units
 from tacit.released_database import ReleasedDatabase, databases_of
+from tacit.released_database_weights import Weighting
 from tacit_protocol.privacy.noise import OpenDPNoise
 from tacit_protocol.procedures.base import StudyError, check_release
 from tacit_protocol.procedures.embedding_release import EmbeddingRelease
@@ -23,13 +24,16 @@ def release_database(
     *,
     epsilon: float,
     delta: float,
-    method: Literal["subspace"] = "subspace",
+    method: Literal["subspace", "random-features", "exponential"] = "subspace",
     n_points: int | None = None,
     bounds: Any = None,
     public: Sequence[Sequence[float | str | None]] | None = None,
     columns: Sequence[str] | None = None,
     units: str | npt.ArrayLike | None = None,
     bandwidth: float | None = None,
+    move_points: bool | None = None,
+    weights: Weighting = "simplex",
+    l1_max: float = 1.0,
     seed: int | None = None,
     **parameters: Any,
 ) -> ReleasedDatabase:
@@ -38,9 +42,12 @@ def release_database(
     Args:
         x: a NumPy array (n, D) or a pandas, Polars or Arrow table. Missing values are allowed.
         epsilon: budget to spend, greater than 0.
-        delta: budget to spend, in (0, 1).
-        method: "subspace": the noisy mean embedding on public points (P2, Algorithm 1, with sharper noise).
-        n_points: number of points, drawn from a uniform distribution over the domain; 100 by default.
+        delta: budget to spend, in [0, 1); 0 means pure epsilon, by Laplace noise or an exact choice.
+        method: "subspace": the noisy mean embedding on public points (P2, Algorithm 1, with sharper noise);
+            "random-features": that of random frequencies, to which points are fitted (Algorithm 2);
+            "exponential": one of the candidate databases of ``candidate_rows`` rows of few points, drawn.
+        n_points: number of points, drawn from a uniform distribution over the domain; 100 by default, or 10
+            of candidates. Random features have ``n_frequencies`` instead.
         bounds: what is publicly known of the columns: by name a (lower, upper) pair or a list of levels; or
             an array (D, 2); or one pair for every column. Never taken from the data.
         public: public points in place of drawn ones: rows with one value per column, in their own units.
@@ -48,11 +55,18 @@ def release_database(
         units: the column that names a row's privacy unit, or an array (n,); by default every row is a unit.
         bandwidth: kernel bandwidth in units of the scaled columns; the median distance of the points by
             default.
+        move_points: whether points are moved to match the release
+            (:meth:`tacit.released_database.ReleasedDatabase.reduced`); by default where they were drawn and
+            do not match it otherwise.
+        weights: "simplex", "regularised" (with ``l1_max``) or "raw"; see
+            :class:`tacit.released_database.ReleasedDatabase`, whose ``with_weights`` changes it later.
+        l1_max: bound on the L1 norm of regularised weights.
         seed: fixes the points. Never the noise: two calls differ.
         parameters: further parameters of the procedure, such as ``kernel`` or ``category_similarity``.
 
     Returns:
-        A frozen database with ``expectation``, ``probability``, ``sample`` and ``mmd``.
+        A frozen database with ``expectation``, ``probability``, ``mmd``, ``two_sample_test``, ``sample``,
+        ``transform`` and ``to_parquet``, ``to_csv``, ``to_pandas``.
 
     Raises:
         InputError: the sample or the bounds cannot be used; the message says what to change.
@@ -60,9 +74,8 @@ def release_database(
 
     Example:
         >>> import numpy as np, tacit.local
-        >>> from tacit.local.database import release_database
         >>> x = np.random.default_rng(1).normal(3, 1, (20000, 1))
-        >>> found = release_database(x, epsilon=1, delta=1e-6, n_points=50, bounds=(-5, 5), seed=1)
+        >>> found = tacit.local.release_database(x, epsilon=1, delta=1e-6, bounds=(-5, 5), seed=1)
         >>> abs(found.expectation(lambda c: c["x1"]) - 3) < 0.2
         True
     """
@@ -96,4 +109,7 @@ def release_database(
         verdict = procedure.assemble(study, {OWNER: release})
     except StudyError as error:
         raise StudyRefusedError(str(error)) from error
-    return databases_of(study, verdict.model_dump(mode="json"))[OWNER]
+    database = databases_of(study, verdict.model_dump(mode="json"))[OWNER]
+    if move_points or (move_points is None and public is None and database.limits != database.warnings):
+        database = database.reduced(len(database), starts=1, seed=seed)
+    return database if weights == "simplex" else database.with_weights(weights, l1_max=l1_max)

@@ -11,6 +11,7 @@ from tacit.results.counts import (
     noisy_counts_result,
 )
 from tacit.results.curated_distance import CuratedDistanceCorrelationResult, curated_distance_result
+from tacit.results.database import DatabaseResult, database_result
 from tacit.results.decision import FINER_FIELDS, DecisionResult, decision_result
 from tacit.results.distance import DistanceCorrelationResult, distance_correlation_result
 from tacit.results.generic import ProcedureResult, procedure_result
@@ -29,6 +30,7 @@ Result = (
     | ScreeningResult
     | IdentityResult
     | CountsResult
+    | DatabaseResult
     | ProcedureResult
 )
 
@@ -89,5 +91,6 @@ RESULTS: dict[str, Callable[[Study, Mapping[str, Any]], Result]] = {
     "noisy_counts": noisy_counts_result,
     "homogeneity": homogeneity_result,
     "independence_table": independence_table_result,
+    "embedding_release": database_result,
 }
 """Builders by procedure; a procedure without one gets a :class:`ProcedureResult`."""

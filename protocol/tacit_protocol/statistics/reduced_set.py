@@ -78,9 +78,11 @@ class MovingFourier:
         """Return phi, (rows, 2 F)."""
         return self.map(rows)
 
-    def pullback(self, rows: Locations, values: FloatMatrix, vector: Floats) -> FloatMatrix:  # noqa: ARG002
+    def pullback(self, rows: Locations, values: FloatMatrix, vector: Floats) -> FloatMatrix:
         """Return d(phi(z)'vector)/dz, (rows, numeric columns)."""
-        count = len(self.frequencies)
+        count, columns = self.frequencies.shape
+        if not columns:
+            return np.empty((len(rows), 0))
         cosines, sines = values[:, :count], values[:, count:]
         return np.asarray((cosines * vector[count:] - sines * vector[:count]) @ self.frequencies)
 
