@@ -11,6 +11,7 @@ from kernel_two_sample_cases import (
     MIXED,
     NUMBERS,
     ONE_NUMBER,
+    many_row_units,
     one_row_units,
     space_of,
 )
@@ -74,25 +75,32 @@ ALL = STUDIES | FEW_NUMBERS
 
 
 @cache
-def worst_units(name: str) -> tuple[Rows, Rows]:
+def worst_units(name: str, rows_per_unit: int = 1) -> tuple[Rows, Rows]:
     """The two units that the study's features tell apart most."""
     plan = plan_of(ALL[name])
     anchors = None if plan.points is None else Rows(plan.points.numeric, plan.points.categorical)
-    space, effort = space_of(ALL[name]), Effort(200, 4, 2)
-    found = largest_change(plan.features, space, seed=3, anchors=anchors, effort=effort)
+    found = largest_change(
+        plan.features,
+        space_of(ALL[name]),
+        seed=3,
+        rows_per_unit=rows_per_unit,
+        anchors=anchors,
+        effort=Effort(200, 4, 2),
+    )
     return found.unit, found.other
 
 
-def worst_neighbours(name: str, index: int) -> Neighbours:
+def worst_neighbours(name: str, rows_per_unit: int, index: int) -> Neighbours:
     """The worst pair among other units: the rounding differs between tables, and distances with the others.
 
     A choice moves most where the replaced unit is alone.
     """
     asked = ALL[name]
-    unit, other = worst_units(name)
+    unit, other = worst_units(name, rows_per_unit)
     alone = index == 0 and asked.parameters.get("method") == "exponential"
     others = space_of(asked).random(np.random.default_rng(index), 0 if alone else 1 + 7 * index)
-    return one_row_units(asked.domain, others, unit), one_row_units(asked.domain, others, other)
+    build = one_row_units if rows_per_unit == 1 else many_row_units
+    return build(asked.domain, others, unit), build(asked.domain, others, other)
 
 
 REACHED = {
@@ -109,9 +117,14 @@ REACHED = {
 CASES = {
     name: ReleaseCase(
         study=asked,
-        neighbours=partial(worst_neighbours, name),
+        neighbours=partial(worst_neighbours, name, 1),
         reached=REACHED.get(name, 0.3),
         black_box=name in FEW_NUMBERS,
     )
     for name, asked in ALL.items()
+}
+
+CASES |= {
+    f"{name}, units of 3 rows": ReleaseCase(ALL[name], partial(worst_neighbours, name, 3), tables=4)
+    for name in ("subspace, Laplace", "random features, mixed", "exponential, multisets")
 }

@@ -11,8 +11,10 @@ from tacit_protocol.messages.study import Study
 from tacit_protocol.privacy.guarantee import Budget
 from tacit_protocol.privacy.noise import OpenDPNoise
 from tacit_protocol.procedures.base import ReleaseError, StudyError, check_release, check_study, reread
-from tacit_protocol.procedures.embedding_release import EmbeddingRelease
+from tacit_protocol.procedures.embedding_release import EmbeddingRelease, plan_of
 from tacit_protocol.procedures.kernel_two_sample import KernelTwoSample, KernelTwoSampleVerdict
+from tacit_protocol.statistics.mmd_form import bounded_moments
+from tacit_protocol.statistics.private_means import PrivateMeans
 
 TEST, DATABASE = KernelTwoSample(), EmbeddingRelease()
 PLANE = domain_of(2)
@@ -77,6 +79,25 @@ def test_a_database_enters_a_two_sample_study(reused: tuple[str, ...]) -> None:
 def test_the_level_holds_with_means_alone(reused: tuple[str, ...]) -> None:
     """At level .05 more than 9 rejections of 30 have probability below 1e-5; the seeds are fixed."""
     assert sum(verdict_on(0.0, seed, reused).reject for seed in range(30)) <= 9
+
+
+def test_the_trace_is_bounded_from_means_alone() -> None:
+    """Three standard deviations upward: the bound is below the true trace once in a thousand times."""
+    plan = plan_of(database())
+    truth = plan.features(next(sample(99, units=100_000).chunks()))
+    trace = float(np.trace(np.cov(truth.T)))
+    below = 0
+    for seed in range(60):
+        rng = np.random.default_rng(seed)
+        means = np.stack([truth[rng.integers(0, len(truth), 1000)].mean(axis=0) for _ in range(2)])
+        noisy = PrivateMeans(
+            means + 0.01 * rng.standard_normal(means.shape), np.full(2, 1000.0), np.full(2, 0.01)
+        )
+        moments = bounded_moments(noisy)
+        below += moments.trace < trace
+        assert moments.energy == pytest.approx(moments.trace**2)
+        assert moments.trace <= 1
+    assert below <= 2
 
 
 def test_two_databases_of_one_population_have_an_interval_that_holds_zero() -> None:
