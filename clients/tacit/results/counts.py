@@ -2,78 +2,15 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import product
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from tacit.results.common import common_fields
+from tacit.results.count_tables import CellComparison, NoisyTables, PairOfColumns, PairOfOwners
 from tacit_protocol.messages.study import Study
-from tacit_protocol.procedures.count_plan import CountParameters
-from tacit_protocol.statistics.cell_counts import CellGrid
-
-
-@dataclass(frozen=True)
-class NoisyTables:
-    """Noisy counts of public cells, one array for each owner.
-
-    Attributes:
-        columns: the columns that are counted.
-        labels: each column's labels, in the order of the arrays' axes.
-        counts: arrays by owner, one axis a column. Noise makes some of them negative or fractional.
-    """
-
-    columns: tuple[str, ...]
-    labels: tuple[tuple[str, ...], ...]
-    counts: Mapping[str, npt.NDArray[np.float64]]
-
-    @property
-    def table(self) -> npt.NDArray[np.float64]:
-        """The noisy counts of all owners together, one axis a column."""
-        return np.asarray(np.sum(list(self.counts.values()), axis=0))
-
-    def to_rows(self) -> list[tuple[tuple[str, ...], tuple[float, ...]]]:
-        """Return each cell's labels and its noisy counts, owner by owner."""
-        flat = [counts.ravel().tolist() for counts in self.counts.values()]
-        return list(zip(product(*self.labels), zip(*flat, strict=True), strict=True))
-
-    def to_pandas(self) -> Any:
-        """Return a pandas frame: one row a cell, one column for each owner."""
-        import pandas as pd  # noqa: PLC0415 (pandas is asked for here alone)
-
-        index = pd.MultiIndex.from_product(self.labels, names=self.columns)
-        return pd.DataFrame({name: counts.ravel() for name, counts in self.counts.items()}, index=index)
-
-
-@dataclass(frozen=True)
-class CellComparison:
-    """A cell that stands out: labels by column, p-value adjusted for all cells, and owners' noisy shares."""
-
-    labels: Mapping[str, str]
-    pvalue: float
-    reject: bool
-    shares: Mapping[str, float]
-
-
-@dataclass(frozen=True)
-class PairOfOwners:
-    """Two owners compared: the p-value is adjusted for all pairs."""
-
-    names: tuple[str, str]
-    pvalue: float
-    reject: bool
-
-
-@dataclass(frozen=True)
-class PairOfColumns:
-    """Two columns compared: p-value adjusted for all pairs, and Cramér's V with its interval."""
-
-    names: tuple[str, str]
-    pvalue: float
-    reject: bool
-    cramers_v: float
-    interval: tuple[float, float]
+from tacit_protocol.procedures.count_plan import counted_part, grid_of
 
 
 @dataclass(frozen=True)
@@ -127,14 +64,13 @@ class NoisyCountsResult:
 
 
 @dataclass(frozen=True)
-class HomogeneityResult:
-    """Outcome of ``homogeneity``. Unpacks into ``statistic, pvalue``.
+class CountsTestResult:
+    """Outcome of a test on noisy counts. Unpacks into ``statistic, pvalue``.
 
     Attributes:
         statistic: the test statistic, from noisy counts alone; about 0 under the null hypothesis.
-        pvalue: simulated probability of a statistic at least as large if one distribution explains all.
+        pvalue: simulated probability under the null hypothesis of a statistic at least as large.
         reject: whether ``pvalue`` is at most ``alpha``.
-        pairs: owners compared with each other; empty for more than ten.
         cells: the ten cells that stand out most.
         tables: every owner's noisy counts, or None where they are too large to be shown.
         alpha: the level, in (0, 0.5).
@@ -149,7 +85,6 @@ class HomogeneityResult:
     statistic: float
     pvalue: float
     reject: bool
-    pairs: tuple[PairOfOwners, ...]
     cells: tuple[CellComparison, ...]
     tables: NoisyTables | None
     alpha: float
@@ -164,63 +99,43 @@ class HomogeneityResult:
         yield self.statistic
         yield self.pvalue
 
-    def __str__(self) -> str:
-        decision = "the distributions differ" if self.reject else "no difference shown"
-        return (
-            f"{decision}: p = {self.pvalue:.3g} at level {self.alpha:g}, epsilon {self.epsilon:g}, "
-            f"delta {self.delta:g} ({self.method})"
-        )
+    def _described(self, decision: str) -> str:
+        return f"{decision}, epsilon {self.epsilon:g}, delta {self.delta:g} ({self.method})"
 
 
 @dataclass(frozen=True)
-class IndependenceTableResult:
-    """Outcome of ``independence_table``. Unpacks into ``statistic, pvalue``.
+class HomogeneityResult(CountsTestResult):
+    """Outcome of ``homogeneity``: a :class:`CountsTestResult`.
 
     Attributes:
-        statistic: the test statistic, from noisy counts alone; about 0 under the null hypothesis.
-        pvalue: simulated probability under independence of a statistic at least as large.
-        reject: whether ``pvalue`` is at most ``alpha``.
+        pairs: owners compared with each other; empty for more than ten.
+    """
+
+    pairs: tuple[PairOfOwners, ...]
+
+    def __str__(self) -> str:
+        decision = "the distributions differ" if self.reject else "no difference shown"
+        return self._described(f"{decision}: p = {self.pvalue:.3g} at level {self.alpha:g}")
+
+
+@dataclass(frozen=True)
+class IndependenceTableResult(CountsTestResult):
+    """Outcome of ``independence_table``: a :class:`CountsTestResult`.
+
+    Attributes:
         cramers_v: strength of the association of two columns, in [0, 1]; None for more columns.
         interval: of Cramér's V; counts the noise. None for more columns.
         pairs: columns compared with each other, with Cramér's V.
-        cells: the ten cells that stand out most.
-        tables: every owner's noisy counts, or None where they are too large to be shown.
-        alpha: the level, in (0, 0.5).
-        method: what was computed, in words.
-        n: privacy units of each owner, by name.
-        epsilon: what every owner spent.
-        delta: what every owner spent.
-        warnings: what limits the test, in words.
-        verdict: everything that the procedure reports.
     """
 
-    statistic: float
-    pvalue: float
-    reject: bool
     cramers_v: float | None
     interval: tuple[float, float] | None
     pairs: tuple[PairOfColumns, ...]
-    cells: tuple[CellComparison, ...]
-    tables: NoisyTables | None
-    alpha: float
-    method: str
-    n: Mapping[str, int]
-    epsilon: float
-    delta: float
-    warnings: tuple[str, ...]
-    verdict: Mapping[str, Any] = field(repr=False)
-
-    def __iter__(self) -> Iterator[float]:
-        yield self.statistic
-        yield self.pvalue
 
     def __str__(self) -> str:
         decision = "the columns depend on each other" if self.reject else "no dependence shown"
         strength = "" if self.cramers_v is None else f", Cramér's V {self.cramers_v:.3f}"
-        return (
-            f"{decision}: p = {self.pvalue:.3g} at level {self.alpha:g}{strength}, epsilon {self.epsilon:g}, "
-            f"delta {self.delta:g} ({self.method})"
-        )
+        return self._described(f"{decision}: p = {self.pvalue:.3g} at level {self.alpha:g}{strength}")
 
 
 CountsResult = NoisyCountsResult | HomogeneityResult | IndependenceTableResult
@@ -303,11 +218,7 @@ def _tables(study: Study, verdict: Mapping[str, Any]) -> NoisyTables | None:
     """Read the noisy counts; their labels follow from the study, which the parties signed."""
     if verdict["counts"] is None:
         return None
-    known = {
-        name: study.parameters[name] for name in CountParameters.model_fields if name in study.parameters
-    }
-    parameters = CountParameters.model_validate(known, strict=False)
-    grid = CellGrid.of(study.domain, cuts=parameters.cuts, folded=parameters.unlisted == "last")
+    grid = grid_of(study, counted_part(study))
     return NoisyTables(
         grid.names,
         grid.labels,
