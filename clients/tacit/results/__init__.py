@@ -9,6 +9,7 @@ from tacit.results.comparison import Comparison, LocationComparison
 from tacit.results.count_tables import NoisyTables
 from tacit.results.counts import HomogeneityResult, IndependenceTableResult, NoisyCountsResult
 from tacit.results.curated_distance import CuratedDistanceCorrelationResult
+from tacit.results.database import DatabaseResult
 from tacit.results.decision import DecisionResult
 from tacit.results.distance import DistanceCorrelationResult
 from tacit.results.generic import ProcedureResult
@@ -23,6 +24,7 @@ __all__ = [
     "RESULTS",
     "Comparison",
     "CuratedDistanceCorrelationResult",
+    "DatabaseResult",
     "DecisionResult",
     "DistanceCorrelationResult",
     "HomogeneityResult",
