@@ -53,6 +53,7 @@ bench: $(DEVELOPMENT) ## speed, levels and powers (hours), load: the tables in d
 	$(BIN)/python -m benchmarks.identity_speed
 	$(BIN)/python -m benchmarks.distance_correlation $(CURATOR_FLAGS)
 	$(BIN)/python -m benchmarks.p4_data_sets $(CURATOR_FLAGS)
+	$(BIN)/python -m benchmarks.p4_frequencies
 	$(BIN)/python -m benchmarks.screening $(CURATOR_FLAGS)
 	$(BIN)/python -m benchmarks.curated_distance $(CURATOR_FLAGS)
 	$(BIN)/python -m benchmarks.database_release $(CURATOR_FLAGS)
