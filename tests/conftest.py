@@ -10,9 +10,22 @@ from pathlib import Path
 
 import psycopg
 import pytest
+from hypothesis import HealthCheck, settings
+from long_runs import LONG
 from study_parties import MeanProcedure, Parties
 
 from tacit_protocol.procedures import registry
+
+# The usual run takes the same examples every time, at whatever speed: what passed here passes there. New
+# examples, which may find what nobody knew, are for the long run.
+settings.register_profile(
+    "tacit",
+    derandomize=not LONG,
+    deadline=None,
+    print_blob=True,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.load_profile("tacit")
 
 
 def pytest_configure() -> None:

@@ -52,7 +52,7 @@ BOMBS: dict[str, Callable[[Path], None]] = {
 
 def read_apart(path: Path, kind: str, *planted: str) -> dict[str, Any]:
     command = [sys.executable, str(CHILD), str(path), kind, *planted]
-    child = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
+    child = subprocess.run(command, capture_output=True, text=True, timeout=900, check=False)
     assert child.returncode == 0, child.stderr
     report: dict[str, Any] = json.loads(child.stdout)
     return report

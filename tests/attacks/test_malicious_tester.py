@@ -28,7 +28,7 @@ CHILD = Path(__file__).parents[1] / "support" / "hostile_child.py"
 GROWTH_BYTES_MAX = 20 * 10**6
 """How much an agent's memory may grow under any attack."""
 
-SECONDS_MAX = 20.0
+SECONDS_MAX = 60.0
 """Processor time that any one answer of the tester may cost; measured ones take two at most."""
 
 
@@ -39,7 +39,7 @@ def run_attacks(folder: Path, *planted: str) -> dict[str, Any]:
             [sys.executable, str(CHILD), str(folder), url, *planted],
             capture_output=True,
             text=True,
-            timeout=250,
+            timeout=900,
             check=False,
         )
     assert child.returncode == 0, child.stderr

@@ -95,7 +95,8 @@ def play(federation: LocalFederation, run: Run) -> None:
             "/metrics",
             "/v1/status",
         ):
-            answer = httpx.get(site.url + path, headers={"authorization": f"Bearer {token}"}, trust_env=False)
+            headers = {"authorization": f"Bearer {token}"}
+            answer = httpx.get(site.url + path, headers=headers, trust_env=False, timeout=60)
             run.places[f"{site.name}{path[:12]}"] = answer.content + str(answer.headers).encode()
 
 

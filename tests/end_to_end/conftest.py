@@ -14,7 +14,7 @@ import pytest
 from tacit.federation import LocalFederation, OwnerSetup
 
 COMMAND = (sys.executable, "-c", "from tacit.command import main; main()")
-PATIENCE_S = 120.0
+PATIENCE_S = 300.0
 
 
 def run_tacit(*arguments: str, cwd: Path | None = None) -> "subprocess.CompletedProcess[str]":

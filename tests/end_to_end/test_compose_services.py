@@ -13,7 +13,7 @@ from tacit import Client, StudyDraft
 from tacit_protocol.signing.keys import PrivateKey
 
 OWNERS = ("cleveland", "budapest", "long-beach")
-ARRIVAL_TIMEOUT_S = 60.0
+ARRIVAL_TIMEOUT_S = 300.0
 
 DRAFT = {
     "title": "Do the patients of three hospitals come from one population?",
@@ -69,7 +69,7 @@ def test_the_composed_services_run_a_study_to_a_verdict_that_verifies(services: 
         digest = client.create_study(StudyDraft.from_dict(DRAFT), force=True)
         for owner in OWNERS:
             approve_when_it_arrives(services, owner, digest)
-        verdict = client.wait_for_verdict(digest, timeout_s=120)
+        verdict = client.wait_for_verdict(digest, timeout_s=300)
         assert verdict.outcome == "completed"
         assert verdict.result is not None
         assert set(verdict.result.n) == set(OWNERS)
@@ -89,7 +89,7 @@ def test_the_composed_services_run_a_study_to_a_verdict_that_verifies(services: 
 
 def test_the_profile_of_the_curator_starts_one_that_is_healthy(services: ComposeProcesses) -> None:
     services.start_all("tester", "curator")
-    identity = httpx.get(services.url("curator", 8720) + "/v1/identity", trust_env=False).json()
+    identity = httpx.get(services.url("curator", 8720) + "/v1/identity", trust_env=False, timeout=60).json()
     assert identity["name"] == "curator"
     tester_file = str(services.settings_for_this_machine("tester.toml"))
     invite = ["tacit", "party", "invite", "--config", tester_file, "--json", "--role", "curator"]

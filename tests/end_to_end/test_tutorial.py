@@ -91,7 +91,7 @@ class Reader:
         for service in self.services:
             service.send_signal(signal.SIGTERM)
         for service in self.services:
-            service.wait(30)
+            service.wait(120)
 
 
 def answers(url: str) -> bool:

@@ -30,7 +30,7 @@ from tacit_services.shared.failpoints import VARIABLE
 
 Result = TypeVar("Result")
 
-PATIENCE_S = 60.0
+PATIENCE_S = 180.0
 """How long an agent may take for one study; it takes about two seconds on an idle machine."""
 
 STEPS = choose(list(Step)[::3], list(Step))

@@ -1,7 +1,6 @@
 """SIGTERM under load: the services stop within five seconds, and what they acknowledged is stored."""
 
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -19,6 +18,7 @@ import tester_process
 from agent_fakes import FakeTester, World
 from study_parties import Parties
 
+from tacit.processes import free_ports
 from tacit_protocol.messages.encoding import encode
 from tacit_protocol.messages.study import Party
 from tacit_protocol.privacy.guarantee import Budget
@@ -34,16 +34,10 @@ STOP_S_MAX = 5.0
 ATTEMPTS_MAX = 3
 """Stops of which the fastest must be in time: machines are shared. Each must lose nothing."""
 
-PATIENCE_S = 60.0
+PATIENCE_S = 300.0
 SENDERS = 8
 ACKNOWLEDGED_MIN = 40
 """Uploads that are acknowledged before the service is asked to stop; the senders go on meanwhile."""
-
-
-def free_port() -> int:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return int(taken.getsockname()[1])
 
 
 def wait_until(holds: Callable[[], bool], what: str) -> None:
@@ -78,7 +72,7 @@ def stop(process: subprocess.Popen[bytes]) -> tuple[int, float]:
 
 def run_tester(folder: Path, parties: Parties, *planted: str) -> tuple[int, float, set[str], set[str]]:
     """Stop a tester under load; returns exit code, seconds, studies acknowledged and studies stored."""
-    url = f"http://127.0.0.1:{free_port()}"
+    url = f"http://127.0.0.1:{free_ports(1)[0]}"
     config, database_url = folder / "tester.toml", f"sqlite:///{folder / 'tester.sqlite3'}"
     (folder / "tester.pem").write_bytes(parties.tester.to_pem())
     config.write_text(
@@ -91,7 +85,7 @@ def run_tester(folder: Path, parties: Parties, *planted: str) -> tuple[int, floa
 
     def send(sender: int) -> None:
         now = int(time.time())
-        with httpx.Client(base_url=url, trust_env=False, timeout=30) as http:
+        with httpx.Client(base_url=url, trust_env=False, timeout=PATIENCE_S) as http:
             for index in range(10_000):
                 study = parties.study(
                     title=f"study {sender} {index}",
@@ -200,7 +194,7 @@ def count(engine: sa.Engine, table: sa.Table, *conditions: sa.ColumnElement[bool
 @contextmanager
 def stopped_agent(folder: Path, *planted: str) -> Iterator[StoppedAgent]:
     """Stop an agent while its steward approves one study after the other; its tester lives on."""
-    world, tester, url = World(folder), FakeTester(), f"http://127.0.0.1:{free_port()}"
+    world, tester, url = World(folder), FakeTester(), f"http://127.0.0.1:{free_ports(1)[0]}"
     names = [
         world.ask(
             tester, world.study(title=f"study {index}", budget=Budget(epsilon_micro=10_000, delta_pico=1))
@@ -217,7 +211,11 @@ def stopped_agent(folder: Path, *planted: str) -> Iterator[StoppedAgent]:
             }
             try:
                 answer = httpx.post(
-                    f"{url}/v1/studies/{name}/approval", content=b"{}", headers=headers, trust_env=False
+                    f"{url}/v1/studies/{name}/approval",
+                    content=b"{}",
+                    headers=headers,
+                    trust_env=False,
+                    timeout=PATIENCE_S,
                 )
             except httpx.TransportError:
                 return

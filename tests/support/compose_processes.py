@@ -19,8 +19,8 @@ import psycopg
 import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
-HEALTHY_TIMEOUT_S = 90.0
-STOP_TIMEOUT_S = 20.0
+HEALTHY_TIMEOUT_S = 300.0
+STOP_TIMEOUT_S = 120.0
 STATE_FOLDER = "/var/lib/tacit"
 DATABASE_ADDRESS = "@postgres:5432/tacit"
 
@@ -42,7 +42,10 @@ class ComposeProcesses:
 
     def __post_init__(self) -> None:
         self.compose = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
-        self.addresses = {name: loopback_address() for name in self.compose["services"]}
+        drawn = set[str]()
+        while len(drawn) < len(self.compose["services"]):
+            drawn.add(loopback_address())
+        self.addresses = dict(zip(self.compose["services"], sorted(drawn), strict=True))
         script = [sys.executable, str(ROOT / "deploy" / "make_federation.py"), str(self.federation)]
         subprocess.run(script, check=True, capture_output=True)
 

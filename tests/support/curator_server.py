@@ -14,11 +14,13 @@ from typing import Any, Self
 import httpx
 from curator_world import URL, CuratorWorld
 
+from tacit.processes import free_ports
 from tacit_protocol.signing.tokens import issue_token
 from tacit_services.shared.failpoints import VARIABLE
 
 CHILD = Path(__file__).parent / "curator_process.py"
-START_S_MAX = 60.0
+START_S_MAX = 300.0
+ANSWER_S_MAX = 300.0
 
 PATH = "/v1/data-sets/north/patients/rows"
 
@@ -29,8 +31,7 @@ class CuratorProcess:
     def __init__(self, folder: Path, world: CuratorWorld, *planted: str, failpoint: str = "") -> None:
         self._environment = os.environ | {VARIABLE: failpoint}
         self._key, self._folder, self._planted = world.owners["north"], folder, planted
-        with socket.create_server(("127.0.0.1", 0)) as probe:
-            self.port: int = probe.getsockname()[1]
+        (self.port,) = free_ports(1)
 
     def __enter__(self) -> Self:
         self._log = (self._folder / "log").open("ab")
@@ -74,18 +75,18 @@ class CuratorProcess:
 
     def show(self) -> dict[str, Any]:
         url = f"http://127.0.0.1:{self.port}{PATH.removesuffix('/rows')}"
-        shown: dict[str, Any] = httpx.get(url, headers=self.headers()).json()
+        shown: dict[str, Any] = httpx.get(url, headers=self.headers(), timeout=ANSWER_S_MAX).json()
         return shown
 
     def delete(self) -> httpx.Response:
         url = f"http://127.0.0.1:{self.port}{PATH.removesuffix('/rows')}"
-        return httpx.delete(url, headers=self.headers())
+        return httpx.delete(url, headers=self.headers(), timeout=ANSWER_S_MAX)
 
     def begin(self, size_bytes: int, sent: bytes) -> socket.socket:
         """Begin an upload of that size; returns its connection once the curator has begun a file."""
         lines = [f"PUT {PATH} HTTP/1.1", "host: curator", f"content-length: {size_bytes}"]
         lines += [f"{name}: {value}" for name, value in self.headers().items()]
-        connection = socket.create_connection(("127.0.0.1", self.port), timeout=30)
+        connection = socket.create_connection(("127.0.0.1", self.port), timeout=ANSWER_S_MAX)
         connection.sendall(("\r\n".join(lines) + "\r\n\r\n").encode() + sent)
         before = set(self.files_at_start)
         self.wait_for(lambda: bool(set(self.files()) - before))
@@ -95,7 +96,7 @@ class CuratorProcess:
         return sorted(path.name for path in (self._folder / "rows").glob("*.rows"))
 
     def wait_for(self, holds: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + ANSWER_S_MAX
         while not holds():
             assert time.monotonic() < deadline, (self._folder / "log").read_text()[-3000:]
             time.sleep(0.01)

@@ -60,7 +60,7 @@ def debit_once(engine: sa.Engine, account: str, study: str, micro: int) -> bool:
 def debit_after_reading(engine: sa.Engine, account: str, study: str, micro: int, together: Barrier) -> bool:
     """Plant: what is left is read in one transaction, and the entry written in another."""
     left = run_transaction(engine, lambda c: left_micro(c, account), read_only=True)
-    together.wait(60)
+    together.wait(300)
     if micro > left:
         return False
 
@@ -81,7 +81,7 @@ def storm(url: str, name: int, debits: int, seed: int, together: Barrier, plante
     """One child: its debits one after the other, all children starting at once."""
     engine, amounts = create_engine(url), random.Random(f"{seed} {name}")  # noqa: S311 (amounts)
     granted: dict[str, list[int]] = {}
-    together.wait(60)
+    together.wait(300)
     for index in range(debits):
         account = account_name(index)
         study, micro = digest(f"{name} {index}".encode()), amounts.randint(1, DEBIT_MICRO_MAX)

@@ -15,7 +15,6 @@ import mmap
 import os
 import secrets
 import signal
-import socket
 import struct
 import sys
 import time
@@ -42,6 +41,7 @@ from fault_world import (
     study_of,
 )
 
+from tacit.processes import free_ports
 from tacit_protocol.messages.encoding import encode
 from tacit_protocol.messages.release import ReleaseMessage
 from tacit_protocol.messages.study import Study
@@ -62,10 +62,10 @@ from tacit_services.tester.tables import JOBS, RELEASES, VERDICTS
 from tacit_services.tester.tables import METADATA as TESTER_TABLES
 from tacit_services.tester.transcripts import transcript_of
 
-PATIENCE_S = 60.0
+PATIENCE_S = 120.0
 """How long one case may take; it takes a fraction of a second."""
 
-PLANTED_PATIENCE_S = 3.0
+PLANTED_PATIENCE_S = 12.0
 """How long a planted mistake that stops everything is watched."""
 
 HEADERS = {"content-type": "application/json"}
@@ -118,9 +118,7 @@ class Sweep:
             engine = create_engine(url)
             upgrade(engine, component)
             engine.dispose()
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = probe.getsockname()[1]
+        (self.port,) = free_ports(1)
         self.url = f"http://127.0.0.1:{self.port}"
         # Neither engine is connected before the fork: each child opens its own connections.
         self.agent_engine = create_engine(agent_url)
@@ -132,7 +130,7 @@ class Sweep:
             self.shared.clock,
             lambda pause_s: time.sleep(pause_s / 100),
         )
-        self.http = httpx.Client(base_url=self.url, trust_env=False, timeout=10)
+        self.http = httpx.Client(base_url=self.url, trust_env=False, timeout=60)
         self.study, self.envelope = sealed(self.make_study())
         self.releases = self.make_releases()
         self.children: dict[str, int] = {}

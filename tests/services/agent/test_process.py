@@ -1,7 +1,6 @@
 """An agent as a process: it serves its owner, and stops when asked."""
 
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -11,15 +10,10 @@ import agent_process
 import httpx
 from agent_fakes import FakeTester, World
 
+from tacit.processes import free_ports
 from tacit_protocol.signing.tokens import issue_token
 
-PATIENCE_S = 60.0
-
-
-def free_port() -> int:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return int(taken.getsockname()[1])
+PATIENCE_S = 300.0
 
 
 def wait_for(address: str, process: subprocess.Popen[bytes]) -> None:
@@ -35,7 +29,7 @@ def wait_for(address: str, process: subprocess.Popen[bytes]) -> None:
 
 
 def test_an_agent_serves_its_owner_and_stops_with_status_zero(tmp_path: Path) -> None:
-    world, tester, port = World(tmp_path), FakeTester(), free_port()
+    world, tester, (port,) = World(tmp_path), FakeTester(), free_ports(1)
     world.ask(tester, world.study())
     with tester.serving() as tester_address:
         config = world.write(tester_address)
@@ -46,7 +40,7 @@ def test_an_agent_serves_its_owner_and_stops_with_status_zero(tmp_path: Path) ->
             wait_for(address, process)
             token = issue_token(world.agent, "agent:north", int(time.time()))
             headers = {"Authorization": f"Bearer {token}"}
-            answer = httpx.get(f"{address}/v1/status", headers=headers, trust_env=False)
+            answer = httpx.get(f"{address}/v1/status", headers=headers, trust_env=False, timeout=PATIENCE_S)
             assert answer.json()["party"]["name"] == "north"
             process.send_signal(signal.SIGTERM)
             assert process.wait(PATIENCE_S) == 0

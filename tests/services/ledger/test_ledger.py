@@ -241,7 +241,7 @@ def test_reading_the_sum_and_then_inserting_would_overspend(sqlite: sa.Engine) -
 
     def naive_debit(study: str) -> None:
         spent = run_transaction(sqlite, lambda c: spent_micro(c, "patients"), read_only=True)
-        both_have_read.wait(timeout=30)
+        both_have_read.wait(timeout=120)
         if spent + DEBIT_MICRO <= DEBIT_MICRO:
             run_transaction(sqlite, lambda c: insert_unchecked(c, study))
 
