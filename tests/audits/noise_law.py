@@ -42,7 +42,10 @@ def cells(mechanism: str, noise: Floats) -> float:
 
 
 def variance(mechanism: str, noise: Floats) -> float:
-    """P-value of the mean square, by its normal limit."""
+    """P-value of the mean square: exact for Gaussian noise, by the normal limit for Laplace noise."""
+    if mechanism == "gaussian":
+        total = np.sum(noise**2)
+        return float(2 * min(chi2.sf(total, len(noise)), chi2.cdf(total, len(noise))))
     spread = np.sqrt((KURTOSES[mechanism] - 1) / len(noise))
     return float(2 * norm.sf(abs(np.mean(noise**2) / VARIANCES[mechanism] - 1) / spread))
 

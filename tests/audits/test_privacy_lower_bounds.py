@@ -22,7 +22,7 @@ pytestmark = pytest.mark.timeout(1800)
 
 LONG = os.environ.get("TACIT_LONG") == "1"
 
-MECHANISM_RUNS = 200_000 if LONG else 50_000
+MECHANISM_RUNS = 200_000 if LONG else 80_000
 RELEASE_RUNS = 200_000 if LONG else 10_000
 DECISION_SHARE = 10
 """Decisions and choices are run as often divided by this: each draws noise for many statistics."""
