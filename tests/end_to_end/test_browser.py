@@ -1,0 +1,308 @@
+"""The pages in a real Chromium: sign in by a link, approve, decline, and read the verdict off its chart."""
+
+import csv
+import random
+import re
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from attacked_agent import AttackedAgent
+from browser import Visitor, hostile_site, running_browser, serving, visitor
+from scipy.stats import chi2
+
+from tacit.configuration import DataSetSetup, PolicySetup
+from tacit.draft import StudyDraft
+from tacit.federation import LocalFederation, OwnerSetup
+from tacit.sign_in import Door, agent_door, make_sign_in_link, party_door
+from tacit_services.agent.api import Surroundings, create_agent_app
+
+UNITS = 1500
+PATIENCE_S = 120.0
+TITLE = "Are the patients of north and south alike?"
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with running_browser() as running:
+        yield running
+
+
+@pytest.fixture
+def steward(browser: Any) -> Iterator[Visitor]:
+    with visitor(browser) as window:
+        yield window
+
+
+@pytest.fixture
+def analyst(browser: Any) -> Iterator[Visitor]:
+    with visitor(browser) as window:
+        yield window
+
+
+@pytest.fixture(scope="module")
+def federation(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalFederation]:
+    """Two hospitals whose stewards decide by hand; the browser comes first, as without one all is skipped."""
+    folder, rng, owners = tmp_path_factory.mktemp("browser"), random.Random(5), []  # noqa: S311
+    for name, mean_age in (("north", 50.0), ("south", 56.0)):
+        source = folder / f"{name}.csv"
+        with source.open("w", newline="") as opened:
+            writer = csv.writer(opened)
+            writer.writerow(["age", "sex"])
+            writer.writerows([round(rng.gauss(mean_age, 12)), rng.choice("FM")] for _ in range(UNITS))
+        policy = PolicySetup(approval="by-hand", columns=("age", "sex"))
+        owners.append(OwnerSetup(name, DataSetSetup("patients", str(source), 3.0, 1e-4), policy))
+    with LocalFederation(folder / "federation", owners) as started:
+        started.wait_until_ready()
+        started.enrol_all()
+        yield started
+
+
+def ask(federation: LocalFederation, title: str) -> str:
+    """Create a study, and wait until both agents have it."""
+    draft = StudyDraft.from_dict(
+        {
+            "title": title,
+            "columns": [
+                {"kind": "numeric", "name": "age", "lower": 0, "upper": 120},
+                {"kind": "categorical", "name": "sex", "levels": ["F", "M"]},
+            ],
+            "owners": [{"name": name, "data_set": "patients", "units": UNITS} for name in ("north", "south")],
+            "epsilon": 1.0,
+            "delta": 1e-5,
+        }
+    )
+    with federation.analyst_client() as client:
+        digest = client.create_study(draft)
+    for owner in ("north", "south"):
+        with federation.agent_client(owner) as agent:
+            wait_for(lambda agent=agent: any(study["digest"] == digest for study in agent.studies()))
+    return digest
+
+
+def wait_for(look: Callable[[], Any]) -> Any:
+    ends_at = time.monotonic() + PATIENCE_S
+    while not (found := look()):
+        assert time.monotonic() < ends_at, "what was waited for did not happen"
+        time.sleep(0.1)
+    return found
+
+
+def door_of(federation: LocalFederation, owner: str) -> Door:
+    return agent_door(federation.folder / owner / "agent.toml")
+
+
+def numbers(text: str) -> np.ndarray:
+    return np.array([[float(part) for part in point.split(",")] for point in text.split()])
+
+
+def values_at(chart: Any, kind: str) -> Callable[[Any], Any]:
+    """Read a chart's axis back from its ticks; returns what maps a coordinate to a value."""
+    ticks = chart.locator(f".{kind}-tick").evaluate_all(
+        "all => all.map(t => [t.dataset.at, t.dataset.value])"
+    )
+    at, value = np.array(ticks, dtype=float).T
+    slope, start = np.polyfit(at, value, 1)
+    return lambda where: start + slope * where
+
+
+def test_a_steward_approves_and_the_verdict_is_on_its_chart(
+    federation: LocalFederation,
+    steward: Visitor,
+    analyst: Visitor,
+    tacit_process: Callable[..., "subprocess.CompletedProcess[str]"],
+    tmp_path: Path,
+) -> None:
+    digest = ask(federation, TITLE)
+    analyst.sign_in(party_door(federation.analyst.configuration))
+    analyst.page.get_by_role("link", name=TITLE).click()
+    analyst.page.get_by_text("0 of 2 releases are in").wait_for()
+    analyst.require_accessible()
+
+    steward.sign_in(door_of(federation, "north"))
+    steward.page.get_by_text(
+        re.compile(r"Sends \d+ numbers.*; costs ε = 1 of the 3 that remain; no row leaves")
+    ).wait_for()
+    steward.require_accessible()
+    steward.picture("agent-inbox")
+    steward.page.get_by_role("link", name=TITLE).click()
+    steward.require_accessible()
+    steward.picture("agent-study")
+    steward.page.get_by_role("button", name="Approve and spend ε = 1").click()
+    steward.page.locator(".state", has_text=re.compile("approved|released|sent")).wait_for()
+    # Nobody touches the analyst's page: what has come shows by itself.
+    analyst.page.get_by_text("1 of 2 releases are in").wait_for()
+    with federation.agent_client("south") as agent:
+        agent.approve(digest)
+    analyst.page.get_by_role("heading", name="Verdict", exact=True).wait_for()
+    analyst.require_accessible()
+    analyst.picture("tester-verdict")
+
+    with federation.analyst_client() as client:
+        verdict = client.wait_for_verdict(digest, timeout_s=PATIENCE_S).result.verdict
+    require_chart_of(analyst.page, verdict)
+    with analyst.page.expect_download() as download:
+        analyst.page.get_by_role("link", name="Download the transcript").click()
+    transcript = tmp_path / "transcript.json"
+    download.value.save_as(transcript)
+    snippet = analyst.page.locator("#verify").text_content().split()
+    assert snippet[:2] == ["tacit", "verify"]
+    assert tacit_process("verify", str(transcript), *snippet[3:]).returncode == 0
+
+    for name in ("Ledger", "Data sets", "Policy"):
+        steward.page.get_by_role("link", name=name).click()
+        steward.page.get_by_role("heading", name=name, exact=True).wait_for()
+        steward.require_accessible()
+        steward.picture("agent-" + name.lower().replace(" ", "-"))
+    steward.page.get_by_role("link", name="Ledger").click()
+    require_burn_down_of(steward.page, federation)
+    assert (steward.complaints, analyst.complaints) == ([], [])
+
+
+def require_chart_of(page: Any, verdict: Any) -> None:
+    chart = page.locator("svg.null")
+    value = values_at(chart, "x")
+    mark = float(chart.locator("line.mark").get_attribute("x1"))
+    assert value(mark) == pytest.approx(verdict["statistic"], rel=1e-3)
+    assert float(chart.get_attribute("data-statistic")) == verdict["statistic"]
+    assert float(page.locator("svg.pvalue").get_attribute("data-pvalue")) == verdict["pvalue"]
+    shown = page.locator("svg.interval").first
+    assert [float(shown.get_attribute(f"data-{part}")) for part in ("value", "lower", "upper")] == [
+        verdict[part] for part in ("squared_mmd", "lower", "upper")
+    ]
+    # The curve is the law that the page names, computed here in another way: differences of its distribution.
+    count = int(re.search(r"largest of (\d+) chi-squared", chart.get_attribute("aria-label"))[1])
+    points = numbers(chart.locator("polyline.curve").get_attribute("points"))
+    t, drawn = value(points[:, 0]), points[:, 1].max() - points[:, 1]
+    step = 1e-4
+    law = (chi2.cdf(t + step, 1) ** count - chi2.cdf(t - step, 1) ** count) / (2 * step)
+    peak = int(law.argmax())
+    assert drawn / drawn[peak] == pytest.approx(law / law[peak], abs=0.02)
+    # Shaded is what lies beyond the statistic, and nothing before it.
+    tail = numbers(chart.locator("polygon.tail").get_attribute("points"))
+    assert tail[:, 0].min() == mark
+
+
+def require_burn_down_of(page: Any, federation: LocalFederation) -> None:
+    chart = page.locator("svg.burn-down")
+    value = values_at(chart, "y")
+    dots = chart.locator("circle.dot").evaluate_all(
+        "all => all.map(d => [d.getAttribute('cy'), d.dataset.leftMicro])"
+    )
+    with federation.agent_client("north") as agent:
+        entries = agent.ledger("patients")
+    assert [float(micro) for _, micro in dots] == [3e6 - entry["spent_after_micro"] for entry in entries]
+    assert [value(float(y)) for y, _ in dots] == pytest.approx(
+        [float(micro) / 1e6 for _, micro in dots], abs=1e-3
+    )
+
+
+def test_a_declined_study_ends_cleanly(
+    federation: LocalFederation, steward: Visitor, analyst: Visitor
+) -> None:
+    reason = "We answer no such question before the board has met."
+    digest = ask(federation, "A question that north declines")
+    steward.sign_in(door_of(federation, "north"))
+    steward.page.goto(f"{door_of(federation, 'north').shown}/studies/{digest}")
+    # By keyboard alone.
+    steward.page.get_by_label("A note for your own record").focus()
+    steward.page.keyboard.type(reason)
+    steward.page.keyboard.press("Tab")
+    steward.page.keyboard.press("Enter")
+    steward.page.locator(".state.declined").wait_for()
+    assert reason in steward.page.locator("main").text_content()
+    assert steward.page.get_by_role("button", name=re.compile("Approve")).count() == 0
+    with federation.agent_client("south") as agent:
+        agent.decline(digest)
+    analyst.sign_in(party_door(federation.analyst.configuration))
+    analyst.page.goto(f"{federation.tester.url}/studies/{digest}")
+    analyst.page.get_by_role("heading", name="Ended without a result").wait_for()
+    assert "No release came from north, south" in analyst.page.locator("main").text_content()
+    assert reason not in analyst.page.content()
+    assert analyst.page.locator("svg").count() == 0
+    analyst.require_accessible()
+    assert (steward.complaints, analyst.complaints) == ([], [])
+
+
+@pytest.fixture
+def attacked(tmp_path: Path) -> Iterator[tuple[AttackedAgent, Door, str]]:
+    """An agent of this process, its clock in the test's hands, with one study that waits."""
+    agent = AttackedAgent(tmp_path, policy='approval = "by-hand"')
+    digest = agent.world.ask(agent.tester, agent.world.study())
+    agent.turn()
+    app = create_agent_app(agent.agent, Surroundings("0", lambda: True, lambda: None))
+    with serving(app) as url:
+        yield agent, Door(url, url, "agent:north", agent.world.agent), digest
+    agent.agent.engine.dispose()
+
+
+def link_to(agent: AttackedAgent, door: Door) -> str:
+    return make_sign_in_link(door, clock=agent.clock).url
+
+
+def test_links_work_once_and_both_links_and_sessions_expire(
+    attacked: tuple[AttackedAgent, Door, str], steward: Visitor
+) -> None:
+    agent, door, digest = attacked
+    page, link = steward.page, link_to(agent, door)
+    page.goto(door.shown)
+    page.get_by_role("heading", name="This browser is not signed in").wait_for()
+    steward.require_accessible()
+    page.goto(link)
+    steward.require_accessible()
+    page.goto(link)  # looking at it does not use it up
+    page.get_by_role("button", name="Sign in").click()
+    page.get_by_role("heading", name="What is asked of north").wait_for()
+    (cookie,) = steward.context.cookies()
+    assert (cookie["httpOnly"], cookie["sameSite"]) == (True, "Strict")
+    page.goto(link)
+    page.get_by_role("button", name="Sign in").click()
+    page.get_by_role("heading", name="The sign-in link is not valid").wait_for()
+
+    agent.clock.now += 8 * 3600 + 1
+    page.goto(f"{door.shown}/studies/{digest}")
+    page.get_by_role("heading", name="This browser is not signed in").wait_for()
+    late = link_to(agent, door)
+    agent.clock.now += 301
+    page.goto(late)
+    page.get_by_role("button", name="Sign in").click()
+    page.get_by_role("heading", name="The sign-in link is not valid").wait_for()
+
+    page.goto(link_to(agent, door))
+    page.get_by_role("button", name="Sign in").click()
+    page.get_by_role("button", name="Sign out").click()
+    page.get_by_role("heading", name="Signed out").wait_for()
+    steward.context.add_cookies([cookie])
+    page.goto(door.shown)
+    page.get_by_role("heading", name="This browser is not signed in").wait_for()
+
+
+def test_a_form_of_another_site_is_refused_even_with_a_stolen_token(
+    attacked: tuple[AttackedAgent, Door, str], steward: Visitor
+) -> None:
+    agent, door, digest = attacked
+    page = steward.page
+    page.goto(link_to(agent, door))
+    page.get_by_role("button", name="Sign in").click()
+    page.get_by_role("link", name="How high is x?").click()
+    stolen = page.locator("input[name=form_token]").first.get_attribute("value")
+    for token in ("", stolen):
+        attack = (
+            f'<form method="post" action="{door.shown}/studies/{digest}/approval">'
+            f'<input name="form_token" value="{token}"><button>Win a prize</button></form>'
+        )
+        with hostile_site(attack) as evil:
+            page.goto(evil)
+            with page.expect_request(lambda request: request.method == "POST") as sent:
+                page.get_by_role("button", name="Win a prize").click()
+            page.get_by_role("heading", name="The form did not come from").wait_for()
+            # The same host is the same site: the cookie did come along, and did not help.
+            assert "tacit-agent-north" in sent.value.all_headers().get("cookie", "")
+        assert agent.row(digest).state.value == "waiting-for-approval"
+    page.goto(f"{door.shown}/studies/{digest}")
+    page.get_by_role("button", name=re.compile("Approve")).click()
+    page.locator(".state.approved").wait_for()

@@ -1,0 +1,165 @@
+"""A real Chromium for tests of the pages, and what they ask of every page."""
+
+import os
+import shutil
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+from fastapi import FastAPI
+
+from tacit.sign_in import Door, make_sign_in_link
+from tacit_services.shared.http_server import Stopping, make_server
+
+ROOT = Path(__file__).resolve().parents[2]
+AXE = Path(__file__).parent / "axe" / "axe.min.js"
+IMAGES = ROOT / "docs" / "images"
+
+ARGUMENTS = (
+    "--no-sandbox",
+    "--disable-gpu",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
+PATIENCE_MS = 60_000
+"""No healthy run waits as long; a loaded machine is ten times slower than an idle one."""
+
+DESKTOP, PHONE = {"width": 1100, "height": 900}, {"width": 390, "height": 800}
+
+
+def chromium() -> str:
+    """The path of Chromium; without one the tests skip, or fail where TACIT_BROWSER_REQUIRED says so."""
+    found = shutil.which("chromium") or shutil.which("chromium-browser")
+    if found is None:
+        if os.environ.get("TACIT_BROWSER_REQUIRED") == "1":
+            pytest.fail("TACIT_BROWSER_REQUIRED=1, and there is no chromium")
+        pytest.skip("there is no chromium: apt-get install chromium")
+    return found
+
+
+@contextmanager
+def running_browser() -> Iterator[Any]:
+    """Run Chromium. Playwright's loop belongs to this thread meanwhile: nothing else may run one in it."""
+    path = chromium()
+    from playwright.sync_api import sync_playwright  # noqa: PLC0415 (slow to import, and skipped without)
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=path, args=list(ARGUMENTS))
+        try:
+            yield browser
+        finally:
+            browser.close()
+
+
+@dataclass
+class Visitor:
+    """One browser window with cookies of its own; remembers what its pages complained about."""
+
+    context: Any
+    page: Any
+    complaints: list[str]
+
+    def sign_in(self, door: Door) -> None:
+        """Ask for a link as the command does, open it and press the button."""
+        self.page.goto(make_sign_in_link(door).url)
+        self.page.get_by_role("button", name="Sign in").click()
+        self.page.get_by_role("button", name="Sign out").wait_for()
+
+    def serious_faults(self) -> list[str]:
+        """What axe-core finds on the page as it is: faults that are serious or worse."""
+        self.page.evaluate(AXE.read_text("utf-8"))
+        found = self.page.evaluate("async () => (await axe.run()).violations")
+        return [
+            f"{fault['id']}: {node['html']}"
+            for fault in found
+            if fault["impact"] in {"serious", "critical"}
+            for node in fault["nodes"]
+        ]
+
+    def require_accessible(self) -> None:
+        """Fail on a serious fault, wide in light and as a phone in dark; nothing may be cut off there."""
+        for scheme, size in (("dark", PHONE), ("light", DESKTOP)):
+            self.page.emulate_media(color_scheme=scheme)
+            self.page.set_viewport_size(size)
+            assert self.serious_faults() == [], (scheme, size, self.page.url)
+            width = self.page.evaluate("document.documentElement.scrollWidth")
+            assert width <= size["width"], (size, self.page.url)
+
+    def picture(self, name: str) -> None:
+        """Take a picture for the docs, where TACIT_PICTURES=1 asks for it."""
+        if os.environ.get("TACIT_PICTURES") == "1":
+            IMAGES.mkdir(exist_ok=True)
+            self.page.screenshot(path=IMAGES / f"{name}.png", animations="disabled")
+
+
+@contextmanager
+def visitor(browser: Any) -> Iterator[Visitor]:
+    """Open a window. Nothing but this machine is reached, and no page may break its own security policy."""
+    context = browser.new_context(viewport=DESKTOP, accept_downloads=True)
+    context.set_default_timeout(PATIENCE_MS)
+    page, complaints = context.new_page(), list[str]()
+    page.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+
+    def leave_alone(route: Any) -> None:
+        if urlsplit(route.request.url).hostname == "127.0.0.1":
+            route.continue_()
+        else:
+            complaints.append(f"asked for {route.request.url}")
+            route.abort()
+
+    context.route("**/*", leave_alone)
+    try:
+        yield Visitor(context, page, complaints)
+    finally:
+        sys.stdout.write(f"{page.url} {complaints} {page.inner_text('body')[:2000]}\n")  # shown on failure
+        context.close()
+
+
+@contextmanager
+def serving(app: FastAPI) -> Iterator[str]:
+    """Serve an app of this process on a loopback port; yields its URL."""
+    server = make_server(app, "127.0.0.1", 0, Stopping())
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    try:
+        while not server.started:
+            thread.join(0.005)
+        yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        thread.join(30)
+
+
+@contextmanager
+def hostile_site(html: str) -> Iterator[str]:
+    """Serve one page of another origin, on the same host so that cookies of any SameSite go along."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.send_header("content-type", "text/html")
+            self.end_headers()
+            self.wfile.write(html.encode())
+
+        def log_message(self, *_: Any) -> None:
+            return
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
