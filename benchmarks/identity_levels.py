@@ -178,7 +178,9 @@ distribution where the procedure takes it, else a simulated one. Decisions (`rep
 distance 1) are left out where they are refused.
 
 Simulated nulls are exact by exchangeability, for any cells ([derivation](../mathematics/identity.md)); the
-bound of `privit` is proved, and above its rate. This table looks for mistakes in code, and measures χ².
+bound of `privit` is proved, and above its rate. This table looks for mistakes in code, and measures χ². All
+methods and ε of one cell share their runs' counts, so that their rates stray together: chance makes clusters
+of tails below .01.
 
 """
 
