@@ -59,6 +59,7 @@ bench: $(DEVELOPMENT) ## speed, levels and powers (hours), load: the tables in d
 	$(BIN)/python -m benchmarks.database_release $(CURATOR_FLAGS)
 	$(BIN)/python -m benchmarks.database_queries $(CURATOR_FLAGS)
 	$(BIN)/python -m benchmarks.two_owners
+	$(BIN)/python -m benchmarks.two_owners --aligned
 	$(BIN)/python -m benchmarks.load
 
 .PHONY: audit
