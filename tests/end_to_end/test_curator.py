@@ -28,7 +28,10 @@ HEALTH_COLUMNS: list[dict[str, Any]] = [
     {"kind": "numeric", "name": "disea", "lower": 0.0, "upper": 60.0},
 ]
 RAND = Path(__file__).parent / "data" / "randhie.csv"
-PATIENCE_S = 120.0
+PATIENCE_S = 300.0
+
+LEAVER = "leaver"
+"""An owner of the one test that deletes rows: no other needs them, whatever the order of the tests."""
 
 Rows = list[dict[str, str]]
 
@@ -73,6 +76,7 @@ def curated(folder: Path) -> list[CuratedOwnerSetup]:
             CuratedOwnerSetup(name, patients, write(folder / f"{name}.csv", hospital(name)))
             for name in HOSPITALS
         ),
+        CuratedOwnerSetup(LEAVER, patients, write(folder / f"{LEAVER}.csv", hospital("zurich-basel"))),
         *(
             CuratedOwnerSetup(site, years, write(folder / f"{site}.csv", rows[index::2]))
             for index, site in enumerate(SITES)
@@ -223,7 +227,7 @@ def test_columns_of_the_health_insurance_experiment_are_not_jointly_independent(
     assert dict(result.n) == {"site-a": 1010, "site-b": 1009}
     analyst.verify(digest)
     for site in SITES:
-        assert debits(curator, site) == [(digest, 8_000_000)]
+        assert (digest, 8_000_000) in debits(curator, site)
     transcript = json.loads(analyst.transcript(digest))
     assert set(transcript["releases"]) == {"curator"}
 
@@ -311,18 +315,18 @@ def test_an_owner_sees_its_own_and_no_other_owners_data_sets(curator: LocalCurat
         with pytest.raises(ProblemError):
             client.ledger("budapest/patients")
     with curator.operator_client() as operator:
-        assert {data_set.owner for data_set in operator.data_sets()} == {*HOSPITALS, *SITES}
+        assert {data_set.owner for data_set in operator.data_sets()} - {LEAVER} == {*HOSPITALS, *SITES}
         assert {data_set.rows for data_set in operator.data_sets()} == {None}
 
 
 def test_rows_that_an_owner_deletes_are_gone_for_studies(
     curator: LocalCurator, analyst: Client, eventually: Any
 ) -> None:
-    with curator.owner_client("zurich-basel") as client:
+    with curator.owner_client(LEAVER) as client:
         client.delete("patients")
         assert client.data_sets() == []
-        digest = analyst.create_study(asked(curator, ["cleveland", "zurich-basel"]))
+        digest = analyst.create_study(asked(curator, ["cleveland", LEAVER]))
         verdict = analyst.wait_for_verdict(digest, PATIENCE_S)
         assert verdict.missing == ("curator",)
-        spent = {study for study, _ in debits(curator, "zurich-basel")}
+        spent = {study for study, _ in debits(curator, LEAVER)}
     assert digest not in spent
