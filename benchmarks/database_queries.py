@@ -31,12 +31,14 @@ from benchmarks.database_queries_page import (
     MARGINAL_POINTS,
     OWN_DATABASE,
     OWN_POINTS,
+    POINT_COUNTS,
     RANDOM_FEATURES,
     RED_DATABASE,
     RED_POINTS,
     SAMPLING,
     UNIFORM,
     draw,
+    points_cell,
     question,
     text,
 )
@@ -79,19 +81,11 @@ def run(name: str, number: int) -> Answers:
     """Answer every query by every method at every epsilon."""
     data = read(name)
     rng = np.random.default_rng([number, data.rows])
-    truth = [query.answer(data.columns, np.full(data.rows, 1 / data.rows)) for query in data.queries]
     peers = {HISTOGRAMS: Marginals(data), COARSE: Marginals(data, bins=COARSE_BINS)}
     single = Marginals(data, orders=(1,))
     answers: dict[str, float] = {}
 
-    def take(method: str, epsilon: float | None, found: Iterator[Floats]) -> None:
-        errors: dict[str, list[float]] = {}
-        for query, exact, value in zip(data.queries, truth, found, strict=True):
-            errors.setdefault(query.kind, []).append(query.error(value, exact))
-        everything = [error for kind in errors.values() for error in kind]
-        for kind, values in (errors | {"all": everything}).items():
-            answers[question(method, epsilon, kind)] = float(np.mean(values))
-
+    take = functools.partial(_take, data, _truth(data), answers)
     again = data.take(rng.integers(0, data.rows, data.rows))
     take(SAMPLING, None, _answers(data, again, np.full(data.rows, 1 / data.rows)))
     fixed = dict(_fixed_points(data, rng))
@@ -111,7 +105,7 @@ def run(name: str, number: int) -> Answers:
             noisy = marginals.release(epsilon, DELTA, rng)
             take(peer, epsilon, map(noisy.answer, data.queries))
         first = single.release(epsilon, DELTA, rng, share=HISTOGRAM_SHARE)
-        points = _marginal_points(data, first, rng)
+        points = _marginal_points(data, first, DRAWN_POINTS, rng)
         count = len(points.locations)
         take(MARGINAL_POINTS, epsilon, _answers(data, points.columns, np.full(count, 1 / count)))
         features = WhitenedMeanEmbedding(points.kernel, points.locations)
@@ -122,6 +116,27 @@ def run(name: str, number: int) -> Answers:
     )
     take(LOCAL, 1.0, _answers(data, found.points, found.weights))
     return answers
+
+
+def _truth(data: QueryData) -> list[Floats]:
+    return list(_answers(data, data.columns, np.full(data.rows, 1 / data.rows)))
+
+
+def _take(
+    data: QueryData,
+    truth: Sequence[Floats],
+    answers: dict[str, float],
+    method: str,
+    epsilon: float | None,
+    found: Iterator[Floats],
+) -> None:
+    """Add the mean errors of a method's answers, by kind of query and of all."""
+    errors: dict[str, list[float]] = {}
+    for query, exact, value in zip(data.queries, truth, found, strict=True):
+        errors.setdefault(query.kind, []).append(query.error(value, exact))
+    everything = [error for kind in errors.values() for error in kind]
+    for kind, values in (errors | {"all": everything}).items():
+        answers[question(method, epsilon, kind)] = float(np.mean(values))
 
 
 DATABASES = {UNIFORM: UNIFORM, OWN_POINTS: OWN_DATABASE, RED_POINTS: RED_DATABASE}
@@ -147,9 +162,7 @@ def _fixed_points(data: QueryData, rng: np.random.Generator) -> Iterator[tuple[s
         for name, bound in data.bounds.items()
     }
     yield UNIFORM, Points(columns, uniform, everyone)
-    order = rng.permutation(data.rows)
-    part, rest = data.take(order[:DRAWN_POINTS]), data.take(order[DRAWN_POINTS:])
-    yield OWN_POINTS, Points(part, _located(data, part), encode(domain, rest))
+    yield OWN_POINTS, _published(data, DRAWN_POINTS, rng)
     if data.name in FOREIGN and is_there(FOREIGN[data.name]):
         other = read(FOREIGN[data.name])
         rows_ = rng.permutation(other.rows)[:DRAWN_POINTS]
@@ -157,14 +170,21 @@ def _fixed_points(data: QueryData, rng: np.random.Generator) -> Iterator[tuple[s
         yield RED_POINTS, Points(sample, _located(data, sample), everyone)
 
 
+def _published(data: QueryData, count: int, rng: np.random.Generator) -> Points:
+    """Publish some of the records; the others are to be protected."""
+    order = rng.permutation(data.rows)
+    part, rest = data.take(order[:count]), data.take(order[count:])
+    return Points(part, _located(data, part), encode(_domain(data), rest))
+
+
 def _located(data: QueryData, columns: dict[str, npt.NDArray[Any]]) -> Locations:
     chunk = encode(_domain(data), columns)
     return Locations(chunk.numeric, chunk.categorical)
 
 
-def _marginal_points(data: QueryData, tables: NoisyMarginals, rng: np.random.Generator) -> Points:
+def _marginal_points(data: QueryData, tables: NoisyMarginals, count: int, rng: np.random.Generator) -> Points:
     """Draw points whose columns are independent, each from its noisy histogram, stratified."""
-    columns = {name: tables.draw(name, DRAWN_POINTS, rng) for name in data.bounds}
+    columns = {name: tables.draw(name, count, rng) for name in data.bounds}
     return Points(columns, _located(data, columns), encode(_domain(data), data.columns))
 
 
@@ -179,11 +199,7 @@ def _release(
     share: float = 1.0,
 ) -> None:
     """Release the mean with simulated noise, for a part of mu^2, and ask the queries of its weights."""
-    units = points.private.rows
-    exact = sum(
-        (features(rows).sum(axis=0) for rows in row_slices(points.private, features.dimension)),
-        start=np.zeros(features.dimension),
-    )
+    units, exact = points.private.rows, _exact_sum(points, features)
     own, noise = features(points.locations), rng.standard_normal(features.dimension)
     parts = MomentRelease(features, MomentShares(1.0, 0.0)).parts(units)
     for epsilon in epsilons:
@@ -193,6 +209,36 @@ def _release(
         take(method, epsilon, _answers(data, points.columns, weights))
 
 
+def _exact_sum(points: Points, features: FeatureMap) -> Floats:
+    """Return the sum of the features; whitening, which is linear, comes last."""
+    whitened = isinstance(features, WhitenedMeanEmbedding)
+    total = np.zeros(features.dimension)
+    for rows in row_slices(points.private, features.dimension):
+        values = points.kernel.gram(rows, points.locations) if whitened else features(rows)
+        total += values.sum(axis=0)
+    if isinstance(features, WhitenedMeanEmbedding):
+        return np.asarray(np.linalg.solve(features.unwhitener, total), dtype=np.float64)
+    return total
+
+
+def run_points(name: str, count: int, number: int) -> Answers:
+    """Answer every query at epsilon 1 by databases of so many points, and by the points alone."""
+    data = read(name)
+    rng = np.random.default_rng([number, data.rows, count])
+    answers: dict[str, float] = {}
+    take = functools.partial(_take, data, _truth(data), answers)
+    first = Marginals(data, orders=(1,)).release(1.0, DELTA, rng, share=HISTOGRAM_SHARE)
+    chosen = {
+        OWN_DATABASE: (_published(data, count, rng), 1.0),
+        MARGINAL_DATABASE: (_marginal_points(data, first, count, rng), 1 - HISTOGRAM_SHARE),
+    }
+    for method, (points, share) in chosen.items():
+        take(f"{method}, alone", 1.0, _answers(data, points.columns, np.full(count, 1 / count)))
+        features = WhitenedMeanEmbedding(points.kernel, points.locations)
+        _release(data, method, points, features, (1.0,), rng, take, share=share)
+    return answers
+
+
 def cells() -> list[Cell]:
     """List a cell for every data set that is there."""
     made = []
@@ -200,7 +246,11 @@ def cells() -> list[Cell]:
         if name in FOREIGN.values():
             continue
         if is_there(name):
-            made.append(Cell(name, 10, functools.partial(run, name)))
+            made.append(Cell(name, 6, functools.partial(run, name)))
+            made += [
+                Cell(points_cell(name, count), 4, functools.partial(run_points, name, count))
+                for count in POINT_COUNTS
+            ]
         else:
             print(f"skipped {name}: {FILES[name][0]} is not there")
     return made

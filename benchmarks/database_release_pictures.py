@@ -69,7 +69,7 @@ def _against_n(counts: Counts, panel: "Axes", columns: int) -> None:
                     sizes, found, line, color=COLOURS[placement], lw=width, label=words if wanted else None
                 )
     own = [fitted_error(counts, columns, n, "own | 100 | 1 | ours") or math.nan for n in UNITS]
-    panel.plot(UNITS, own, "o", color=COLOURS["own"], ms=5, label="published part, user's weights")
+    panel.plot(UNITS, own, "o", color=COLOURS["own"], ms=5, label="published part, fitted weights (100)")
     norm = p2_mixture(columns).norm_sqr(p2_bandwidth(columns))
     panel.plot(sizes, np.sqrt((1 - norm) / sizes), ":", color="black", lw=1, label="data alone")
     panel.plot([], [], "--", color="grey", label="P2's noise")
