@@ -1,4 +1,4 @@
-"""A picture of a released database: every column's distribution over the weighted points, with its noise."""
+"""A picture of a released database: every column's distribution over the weighted points, with its errors."""
 
 from dataclasses import dataclass
 from html import escape
@@ -23,8 +23,8 @@ LEVELS_MAX = 12
 
 BINS_MIN, BINS_MAX, POINTS_PER_BIN = 4, 20, 5
 
-PANEL_WIDTH, PANEL_HEIGHT, ACROSS = 250, 170, 3
-LEFT, RIGHT, TOP, BOTTOM = 34, 10, 26, 34
+PANEL_WIDTH, PANEL_HEIGHT, ACROSS = 250, 190, 3
+LEFT, RIGHT, TOP, BOTTOM = 34, 10, 26, 54
 HEADING = 40
 
 LABEL_LENGTH_MAX = 14
@@ -34,8 +34,9 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Marginal:
-    """One column's distribution: ``probabilities`` (bars,) with their noise's standard errors, and labels.
+    """One column's distribution.
 
+    ``probabilities`` (bars,) with their standard errors, of noise and points, and labels.
     ``edges`` is (bars + 1,) of a numeric column, in its units, or None.
     """
 
@@ -76,12 +77,14 @@ def _filled(
 ) -> Marginal:
     if edges is None and not members[:, -1].any():
         labels, members = labels[:-1], members[:, :-1]
-    errors = np.linalg.norm(members.T @ database.uncertainty.noise, axis=1)
+    known = database.uncertainty
+    parts = [known.noise] if known.projection is None else [known.noise, known.projection]
+    errors = np.linalg.norm(members.T @ np.hstack(parts), axis=1)
     return Marginal(name, labels, edges, database.weights @ members, errors)
 
 
 def summary_svg(database: WeightedDatabase) -> str:
-    """Return every column's distribution as SVG; whiskers are one standard error of the noise."""
+    """Return every column's distribution as SVG; whiskers are one standard error, of noise and points."""
     panels = marginals(database)
     across = min(ACROSS, len(panels))
     down = -(-len(panels) // across)
@@ -108,7 +111,7 @@ def heading(database: WeightedDatabase, shown: int) -> str:
     """Say in a line what the picture shows."""
     columns = len(database.domain.columns)
     some = f", {shown} of {columns} columns" if shown < columns else ""
-    return f"{len(database)} weighted points{some}; whiskers: standard error of the noise"
+    return f"{len(database)} weighted points{some}; whiskers: standard error, of noise and points"
 
 
 def _panel(panel: Marginal, x: int, y: int) -> str:

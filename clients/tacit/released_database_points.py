@@ -274,7 +274,7 @@ class WeightedDatabase(ABC):
         return None
 
     def summary_svg(self) -> str:
-        """Return a picture of every column's distribution, with its noise, as SVG."""
+        """Return a picture of every column's distribution, with its errors, as SVG."""
         from tacit.released_database_picture import summary_svg  # noqa: PLC0415
 
         return summary_svg(self)
