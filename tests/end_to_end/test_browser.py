@@ -202,11 +202,12 @@ def require_burn_down_of(page: Any, federation: LocalFederation) -> None:
 
 
 def test_a_declined_study_ends_cleanly(
-    federation: LocalFederation, steward: Visitor, analyst: Visitor
+    federation: LocalFederation, steward: Visitor, analyst: Visitor, tacit_json: Callable[..., Any]
 ) -> None:
     reason = "We answer no such question before the board has met."
     digest = ask(federation, "A question that north declines")
-    steward.sign_in(door_of(federation, "north"))
+    config = federation.folder / "north" / "agent.toml"
+    steward.use_link(tacit_json("agent", "login", "--config", str(config))["url"])
     steward.page.goto(f"{door_of(federation, 'north').shown}/studies/{digest}")
     # By keyboard alone.
     steward.page.get_by_label("A note for your own record").focus()
@@ -218,7 +219,7 @@ def test_a_declined_study_ends_cleanly(
     assert steward.page.get_by_role("button", name=re.compile("Approve")).count() == 0
     with federation.agent_client("south") as agent:
         agent.decline(digest)
-    analyst.sign_in(party_door(federation.analyst.configuration))
+    analyst.use_link(tacit_json("tester", "login", "--config", str(federation.tester.configuration))["url"])
     analyst.page.goto(f"{federation.tester.url}/studies/{digest}")
     analyst.page.get_by_role("heading", name="Ended without a result").wait_for()
     assert "No release came from north, south" in analyst.page.locator("main").text_content()
