@@ -191,7 +191,10 @@ class Released:
             rng = np.random.default_rng(run)
             drawn = rng.standard_normal((self.buckets, len(joint))) @ root.T
             sides = [
-                Side(part, noise, own + _symmetric(len(own), scale, rng), scale, 1.0, 0.0, self.units)
+                Side(
+                    *(part, noise, own + _symmetric(len(own), scale, rng), scale),
+                    *(1.0, 0.0, self.units, np.zeros(len(own)), 0.0),
+                )
                 for part, noise, own, scale in zip(
                     (drawn[:, : len(a)], drawn[:, len(a) :]),
                     self.noises,

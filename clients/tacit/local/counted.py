@@ -9,7 +9,7 @@ import numpy.typing as npt
 from tacit.errors import InputError
 from tacit_protocol.domain.columns import Domain
 from tacit_protocol.domain.table import EncodedChunk
-from tacit_protocol.messages.release import UNITS_MAX
+from tacit_protocol.messages.study import UNITS_MAX
 from tacit_protocol.statistics.cell_counts import CELLS_MAX, CellGrid
 
 

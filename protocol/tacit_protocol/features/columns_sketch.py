@@ -48,15 +48,6 @@ class ColumnsSums:
         return self.design.units
 
 
-@dataclass(frozen=True)
-class ReadColumn:
-    """One column's sketch as a tester reads it, with its features' noisy mean, (J,)."""
-
-    sketch: ReadSketch
-    mean: npt.NDArray[np.float64]
-    mean_noise: float
-
-
 class ColumnsSketch:
     """How columns are sketched, laid out with their sensitivities, and read back."""
 
@@ -104,7 +95,7 @@ class ColumnsSketch:
         # Entries above the diagonal count twice in the Frobenius norm.
         return (*parts, SumPart(OFF_DIAGONAL, upper, -2 * bits, second, SECOND_SHARE, math.sqrt(0.5)))
 
-    def read(self, vectors: Mapping[str, NoisyVector], design: BucketDesign) -> tuple[ReadColumn, ...]:
+    def read(self, vectors: Mapping[str, NoisyVector], design: BucketDesign) -> tuple[ReadSketch, ...]:
         """Return every column's buckets and covariance, with their noise."""
         root = math.sqrt(design.bucket_units)
         buckets = vectors[SKETCH].mean(1).reshape(design.buckets, -1) / root
@@ -119,14 +110,17 @@ class ColumnsSketch:
             second[above] = upper[used : used + len(above[0])]
             second.T[above] = second[above]
             used += len(above[0])
-            sketch = ReadSketch(
-                design,
-                buckets[:, place],
-                vectors[SKETCH].scale / root,
-                second - np.outer(mean, mean) + mean_noise**2 * np.eye(size),
-                vectors[DIAGONAL].scale / design.units,
+            found.append(
+                ReadSketch(
+                    design,
+                    buckets[:, place],
+                    vectors[SKETCH].scale / root,
+                    second - np.outer(mean, mean) + mean_noise**2 * np.eye(size),
+                    vectors[DIAGONAL].scale / design.units,
+                    mean,
+                    mean_noise,
+                )
             )
-            found.append(ReadColumn(sketch, mean, mean_noise))
         return tuple(found)
 
 

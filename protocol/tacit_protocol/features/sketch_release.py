@@ -105,7 +105,8 @@ class ReadSketch:
     """What a tester reads: ``buckets`` (m, J) noisy bucket sums over the root of a bucket's units.
 
     Their covariance is ``covariance`` plus ``bucket_noise``^2 I. ``covariance`` (J, J) is the features' own,
-    with noise of standard deviation ``covariance_noise`` on isometric coordinates.
+    with noise of standard deviation ``covariance_noise`` on isometric coordinates, and that of ``mean`` (J,),
+    whose square was subtracted: ``mean_noise`` on each coordinate.
     """
 
     design: BucketDesign
@@ -113,6 +114,8 @@ class ReadSketch:
     bucket_noise: float
     covariance: FloatMatrix
     covariance_noise: float
+    mean: npt.NDArray[np.float64]
+    mean_noise: float
 
 
 class SketchRelease:
@@ -173,13 +176,15 @@ class SketchRelease:
         second = read_second_moment(vectors, design.units)
         # The diagonal's noise is that of an isometric coordinate.
         noise = vectors[DIAGONAL].scale
-        bias = vectors[MEAN].scale ** 2 / design.units**2
+        mean_noise = vectors[MEAN].scale / design.units
         return ReadSketch(
             design,
             vectors[SKETCH].mean(1).reshape(design.buckets, -1) / root,
             vectors[SKETCH].scale / float(root),
-            second - np.outer(mean, mean) + bias * np.eye(len(mean)),
+            second - np.outer(mean, mean) + mean_noise**2 * np.eye(len(mean)),
             noise / design.units,
+            mean,
+            mean_noise,
         )
 
 

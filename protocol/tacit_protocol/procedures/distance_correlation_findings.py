@@ -89,6 +89,8 @@ def read_side(sketch: SketchRelease, design: BucketDesign, release: Release) -> 
         features.norm,
         left_out,
         release.units,
+        read.mean,
+        read.mean_noise,
     )
 
 

@@ -256,16 +256,16 @@ def _read(plan: ScreeningPlan, side: int, release: Release) -> list[ScreenedColu
     return [
         ScreenedColumn(
             Side(
-                own.sketch.buckets,
-                own.sketch.bucket_noise,
-                own.sketch.covariance,
-                own.sketch.covariance_noise,
+                own.buckets,
+                own.bucket_noise,
+                own.covariance,
+                own.covariance_noise,
                 block.norm,
                 block.left_out,
                 release.units,
+                own.mean,
+                own.mean_noise,
             ),
-            own.mean,
-            own.mean_noise,
             ordered=not block.categories,
         )
         for own, block in zip(read, sketch.features.blocks, strict=True)

@@ -109,4 +109,5 @@ def _side(released: NoisyProjections, blocks: Blocks | None) -> Side:
     covariance = centred.T @ centred / len(values)
     floor = 1e-6 * float(np.sqrt(np.trace(covariance)))
     # A constant column has covariance 0 with everything: the floor keeps that from being 0/0.
-    return Side(centred, max(floor, 1e-150), covariance, 0.0, 1.0, 0.0, len(values))
+    noise, none = max(floor, 1e-150), np.zeros(len(covariance))
+    return Side(centred, noise, covariance, 0.0, 1.0, 0.0, len(values), none, 0.0)

@@ -21,7 +21,6 @@ from tacit_protocol.statistics.sketched_covariance import (
     VARIANCE_FACTOR_MIN,
     CorrelationEstimate,
     CovarianceEstimate,
-    Estimate,
     Permutations,
     Side,
     correlation_estimate,
@@ -47,25 +46,13 @@ Control = Literal["by", "bh"]
 
 @dataclass(frozen=True)
 class ScreenedColumn:
-    """One column's part of a sketch. ``mean`` (J,) of its features carries noise ``mean_noise``.
+    """One column's part of a sketch.
 
     ``ordered`` says whether its first feature rises with the value: then a correlation has a sign.
     """
 
     side: Side
-    mean: Floats
-    mean_noise: float
     ordered: bool
-
-    @property
-    def variance(self) -> Estimate:
-        """The squared distance variance; its error counts the noise that comes with the mean.
-
-        Of 4 |S|^2, S less mm', an error e of the mean moves -16 m'S e in the first order.
-        """
-        estimate = variance_estimate(self.side)
-        moved = 16 * float(np.linalg.norm(self.side.covariance @ self.mean)) * self.mean_noise
-        return Estimate(estimate.value, estimate.variance + moved**2)
 
 
 @dataclass(frozen=True)
@@ -89,7 +76,8 @@ def correlation_of(squared: float) -> float:
 def estimate_pair(first: ScreenedColumn, second: ScreenedColumn, coverage: float) -> PairEstimate:
     """Estimate one pair of columns, of two owners."""
     covariance = covariance_estimate(first.side, second.side)
-    correlation = correlation_estimate(covariance, (first.variance, second.variance), coverage)
+    variances = (variance_estimate(first.side), variance_estimate(second.side))
+    correlation = correlation_estimate(covariance, variances, coverage)
     return PairEstimate(covariance, correlation, _sign(first, second))
 
 
@@ -232,5 +220,5 @@ def unbiased_covariance_sqr(a: FloatMatrix, b: FloatMatrix) -> float:
 
 
 def _scale(column: ScreenedColumn) -> float:
-    variance = column.variance
+    variance = variance_estimate(column.side)
     return variance.value if variance.value > VARIANCE_FACTOR_MIN * math.sqrt(variance.variance) else math.nan

@@ -30,7 +30,8 @@ class Side:
 
     ``buckets`` (m, J) has rows of covariance ``covariance`` + ``bucket_noise``^2 I. ``covariance`` (J, J)
     carries noise of standard deviation ``covariance_noise`` on isometric coordinates. ``norm`` bounds |f| and
-    ``left_out`` the variance in features left out, its trace; ``units`` is n.
+    ``left_out`` the variance in features left out, its trace; ``units`` is n. ``mean`` (J,), whose square was
+    subtracted in ``covariance``, carries noise ``mean_noise`` on each coordinate.
     """
 
     buckets: FloatMatrix
@@ -40,6 +41,8 @@ class Side:
     norm: float
     left_out: float
     units: int
+    mean: Floats
+    mean_noise: float
 
     @property
     def bucket_covariance(self) -> FloatMatrix:
@@ -105,16 +108,37 @@ def covariance_estimate(first: Side, second: Side) -> CovarianceEstimate:
 def variance_estimate(side: Side) -> Estimate:
     """Return the squared distance variance, 4 |covariance|^2 less its noise's energy, with its error.
 
-    The sampling part of the variance is a bound: to first order the estimate's error is that of the mean of
+    The noise is that of the second moment and, from an error e of the mean, em' + me' + ee' - s^2 I. The
+    sampling part of the variance is a bound: to first order the estimate's error is that of the mean of
     z'S z, S = covariance/|covariance| and z the centred features. It lies in [0, M], M the largest eigenvalue
     of S times the squared diameter 2 norm^2, and has mean |covariance|, so its variance is at most
     |covariance| (M - |covariance|) (Bhatia and Davis).
     """
-    dimension = len(side.covariance)
-    noise = dimension * (dimension + 1) / 2 * side.covariance_noise**2
-    squared = max(0.0, _squared_norm(side.covariance) - noise)
-    error = side.covariance_noise**2 + _sampling_variance(side, squared) / side.units
-    return Estimate(4 * squared, 16 * (4 * squared * error + 2 * noise * side.covariance_noise**2))
+    dimension, noise_sqr = len(side.covariance), side.covariance_noise**2
+    own = dimension * (dimension + 1) / 2 * noise_sqr
+    mean_sqr = max(0.0, _squared_norm(side.mean) - dimension * side.mean_noise**2)
+    of_mean = (dimension + 1) * side.mean_noise**2 * (2 * mean_sqr + dimension * side.mean_noise**2)
+    squared = max(0.0, _squared_norm(side.covariance) - own - of_mean)
+    error = noise_sqr + _sampling_variance(side, squared) / side.units
+    variance = 4 * squared * error + 2 * own * noise_sqr + 4 * of_mean * noise_sqr
+    return Estimate(4 * squared, 16 * (variance + _variance_by_mean(side, mean_sqr, squared)))
+
+
+def _variance_by_mean(side: Side, mean_sqr: float, squared: float) -> float:
+    """Bound the variance that the mean's noise alone gives |covariance|^2 less its energy.
+
+    By Hermite polynomials in e it is 16 s^2 |S m|^2 + 8 s^4 ||m|^2 I + mm' - S|^2 + 32 (J + 2) s^6 |m|^2
+    + 8 J (J + 2) s^8, S being the covariance; it is positive, so that the second norm's square is at most
+    (J + 3) |m|^4 + |S|^2.
+    """
+    dimension, noise_sqr = len(side.covariance), side.mean_noise**2
+    moved = min(_squared_norm(side.covariance @ side.mean), squared * mean_sqr)
+    return noise_sqr * (
+        16 * moved
+        + 8 * noise_sqr * ((dimension + 3) * mean_sqr**2 + squared)
+        + 32 * (dimension + 2) * noise_sqr**2 * mean_sqr
+        + 8 * dimension * (dimension + 2) * noise_sqr**3
+    )
 
 
 def _sampling_variance(side: Side, energy: float) -> float:

@@ -140,8 +140,10 @@ def test_a_bias_correction_left_out_would_be_seen() -> None:
     values, planted = [], []
     for _ in range(300):
         a, b = rng.standard_normal((2, 40, 3))
-        side = Side(a, 1.0, np.zeros((3, 3)), 0.0, 1.0, 0.0, 40)
-        values.append(covariance_estimate(side, Side(b, 1.0, np.zeros((3, 3)), 0.0, 1.0, 0.0, 40)).value)
+        first, second = (
+            Side(own, 1.0, np.zeros((3, 3)), 0.0, 1.0, 0.0, 40, np.zeros(3), 0.0) for own in (a, b)
+        )
+        values.append(covariance_estimate(first, second).value)
         planted.append(4 * float(np.sum((a.T @ b / 40) ** 2)))
     assert abs(np.mean(values)) < 6 * np.std(values) / math.sqrt(300)
     assert np.mean(planted) > 20 * np.std(planted) / math.sqrt(300)
@@ -163,7 +165,12 @@ def test_independence_is_rejected_at_most_at_the_level(kind: str) -> None:
             parts = sketch.parts(design, sketch.sum(table, design, codes))
             vectors = release_sums(parts, plan.guarantee, SeededNoise(10_000 + 2 * run + len(sides)))
             read = sketch.read(vectors, design)
-            sides.append(Side(read.buckets, read.bucket_noise, read.covariance, 0.0, 1.0, 0.0, 64))
+            sides.append(
+                Side(
+                    *(read.buckets, read.bucket_noise, read.covariance, 0.0),
+                    *(1.0, 0.0, 64, read.mean, read.mean_noise),
+                )
+            )
         test = permutation_test(sides[0], sides[1], Permutations(19, np.random.default_rng(run)))
         rejected += test.pvalue <= 0.05
     assert rejected <= 70

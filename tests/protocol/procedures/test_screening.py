@@ -163,9 +163,9 @@ def test_every_columns_sketch_is_that_of_the_column_alone() -> None:
             MemoryTable(domain_of(1), rows[:, [index]], np.zeros((300, 0), np.int32)), design, codes
         )
         expected = alone.sketch.reshape(design.buckets, -1) * 2.0**-20 / math.sqrt(design.bucket_units)
-        np.testing.assert_allclose(column.sketch.buckets, expected, atol=1e-12)
+        np.testing.assert_allclose(column.buckets, expected, atol=1e-12)
         features = numeric_block(4)(next(table_of(study_of(1, 1), 0, rows[:, index]).chunks()))
-        spread = column.sketch.covariance - column.mean_noise**2 * np.eye(4)
+        spread = column.covariance - column.mean_noise**2 * np.eye(4)
         np.testing.assert_allclose(spread, np.cov(features.T, bias=True), atol=1e-5)
 
 
@@ -273,7 +273,7 @@ def many_runs() -> tuple[tuple[ScreeningVerdict, float, float], ...]:
         x, y = dependent(np.random.default_rng(run), 1500)
         releases = releases_of(asked, (table_of(asked, 0, x), table_of(asked, 1, y)), SeededNoise(run))
         read = plan.sketches[0].read(releases["a"].vectors, plan.design(1500))
-        second, third = (read[index].sketch.buckets for index in (2, 3))
+        second, third = (read[index].buckets for index in (2, 3))
         within, itself = unbiased_covariance_sqr(second, third), unbiased_covariance_sqr(second, second)
         found.append((PROCEDURE.assemble(asked, releases), within, itself))
     return tuple(found)
@@ -322,7 +322,7 @@ def sides(rng: np.random.Generator, columns: int, kind: str) -> list[Side]:
     for _ in range(columns):
         values = rng.standard_normal((20, 3)) if kind == "normal" else (rng.random((20, 3)) < 0.1) * 1.0
         noise = 0.02 * rng.standard_normal((20, 3))
-        found.append(Side(values + noise, 0.02, np.eye(3) * 0.1, 0.0, 1.0, 0.0, 400))
+        found.append(Side(values + noise, 0.02, np.eye(3) * 0.1, 0.0, 1.0, 0.0, 400, np.zeros(3), 0.0))
     return found
 
 
@@ -345,7 +345,17 @@ def test_a_pair_is_tested_as_by_the_procedure_for_one_pair() -> None:
     """Statistics agree but for the permutations that standardise them: 400 and 4000 here."""
     rng = np.random.default_rng(7)
     outcome, columns = sides(rng, 1, "normal")[0], sides(rng, 3, "normal")
-    columns[1] = Side(outcome.buckets[:, :3] + 0.5 * columns[1].buckets, 0.02, np.eye(3), 0.0, 1.0, 0.0, 400)
+    columns[1] = Side(
+        outcome.buckets[:, :3] + 0.5 * columns[1].buckets,
+        0.02,
+        np.eye(3),
+        0.0,
+        1.0,
+        0.0,
+        400,
+        np.zeros(3),
+        0.0,
+    )
     joint = screening_tests(
         [outcome], columns, Permutations(999, np.random.default_rng(1)), np.random.default_rng(2)
     )

@@ -1,12 +1,18 @@
 """Bounds on what the sketch leaves out and on the sampling error of a distance variance, searched against."""
 
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
 
 from tacit_protocol.features.brownian import BrownianFeatures
-from tacit_protocol.statistics.sketched_covariance import Side, truncation_bound, variance_estimate
+from tacit_protocol.statistics.sketched_covariance import (
+    Estimate,
+    Side,
+    truncation_bound,
+    variance_estimate,
+)
 
 Floats = np.typing.NDArray[np.float64]
 
@@ -34,7 +40,8 @@ def side_of(places: Floats, weights: Floats, left_out: float, units: int = 1000)
     values = features_of(places)
     centred = values - weights @ values
     covariance = (centred * weights[:, None]).T @ centred
-    return Side(np.zeros((16, 4)), 0.0, covariance, 0.0, FEATURES.norm, left_out, units)
+    mean = weights @ values
+    return Side(np.zeros((16, 4)), 0.0, covariance, 0.0, FEATURES.norm, left_out, units, mean, 0.0)
 
 
 def left_out_of(x: Floats, y: Floats, weights: Floats) -> float:
@@ -90,3 +97,58 @@ def test_the_sampling_error_bound_is_sharper_for_a_uniform_column() -> None:
     estimate = variance_estimate(side_of(places, np.full(1000, 1e-3), 0.0))
     worst = 16 * estimate.value * FEATURES.norm**4 / 1000
     assert estimate.variance < 0.4 * worst
+
+
+NOISE_RUNS = 20_000
+
+
+def noisy_sides(column: Floats, second_noise: float, mean_noise: float) -> Iterator[Side]:
+    """What a tester reads of one law, with the noise of both moments, again and again."""
+    weights = np.full(len(column), 1 / len(column))
+    exact, rng = side_of(column, weights, 0.0, units=10**9), np.random.default_rng(3)
+    size = len(exact.mean)
+    for _ in range(NOISE_RUNS):
+        above = np.triu(rng.standard_normal((size, size)), 1) * np.sqrt(0.5)
+        noise = second_noise * (above + above.T + np.diag(rng.standard_normal(size)))
+        moved = mean_noise * rng.standard_normal(size)
+        second = exact.covariance + np.outer(exact.mean, exact.mean) + noise
+        mean = exact.mean + moved
+        covariance = second - np.outer(mean, mean) + mean_noise**2 * np.eye(size)
+        yield replace(
+            exact, covariance=covariance, covariance_noise=second_noise, mean=mean, mean_noise=mean_noise
+        )
+
+
+def uncounted(side: Side) -> Side:
+    """The planted mistake: as if the mean had no noise."""
+    return replace(side, mean=np.zeros_like(side.mean), mean_noise=0.0)
+
+
+def test_a_distance_variance_counts_the_noise_of_the_mean() -> None:
+    """Unbiased, and within the variance that it states; seeded, so that nothing here fails by chance."""
+    column = 0.6 + 0.7 * (np.arange(8) / 7 - 0.5)
+    truth = variance_estimate(side_of(column, np.full(8, 1 / 8), 0.0, units=10**9)).value
+    sides = list(noisy_sides(column, 0.01, 0.02))
+    found = [variance_estimate(side) for side in sides]
+    values, planted = (
+        np.array([each.value for each in made]) for made in (found, map(uncounted_value, sides))
+    )
+    error = 6 * values.std() / np.sqrt(NOISE_RUNS)
+    assert abs(values.mean() - truth) < error
+    assert planted.mean() - truth > 2 * error
+    assert 0.9 < np.mean([each.variance for each in found]) / values.var() < 2
+
+
+def uncounted_value(side: Side) -> Estimate:
+    return variance_estimate(uncounted(side))
+
+
+def test_a_constant_column_has_no_stated_variance() -> None:
+    """Two standard errors: the noise's energy is skewed, so that its tail is longer than a normal one."""
+    sides = list(noisy_sides(np.full(8, 0.95), 0.02, 0.04))
+
+    def stated(estimates: Iterable[Estimate]) -> float:
+        return float(np.mean([each.value > 2 * np.sqrt(each.variance) for each in estimates]))
+
+    assert stated(map(variance_estimate, sides)) < 0.05
+    assert stated(map(uncounted_value, sides)) > 0.3
