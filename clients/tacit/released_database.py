@@ -203,7 +203,7 @@ class ReleasedDatabase(WeightedDatabase):
                 a NumPy array or table with this database's columns, whose rows are units.
             alpha: level, in (0, 0.5).
             null: for two releases, how much the records themselves vary: ``bound``, the most that the
-                releases allow (which keeps the level), or ``points``, as the weighted points do (sharper,
+                releases allow (meant to keep the level), or ``points``, as the weighted points do (sharper,
                 approximate).
 
         The statistic and null distribution count both releases' noise. The outcome of a test against one's

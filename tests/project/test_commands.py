@@ -59,11 +59,14 @@ def test_where_no_python_serves_the_message_says_why(
     assert said in found.stderr.splitlines()
 
 
-def test_continuous_integration_runs_make_test_and_nothing_else() -> None:
+def test_continuous_integration_runs_make_test_with_a_browser_and_nothing_else() -> None:
     script = (ROOT / ".ci" / "run").read_text().splitlines()
     commands = [line for line in script if line and not line.startswith("#")]
     assert script[0] == "#!/usr/bin/env bash"
-    assert commands == ["set -euo pipefail", 'cd "$(dirname "$0")/.."', "make test"]
+    assert commands[:2] == ["set -euo pipefail", 'cd "$(dirname "$0")/.."']
+    assert commands[2].startswith("if ! command -v chromium ")
+    installs = ["    apt-get update", "    apt-get install --yes --no-install-recommends chromium", "fi"]
+    assert commands[3:] == [*installs, "export TACIT_BROWSER_REQUIRED=1", "make test"]
 
 
 def test_make_test_runs_every_check_and_every_test() -> None:
@@ -77,7 +80,7 @@ def test_make_test_runs_every_check_and_every_test() -> None:
     ).stdout.splitlines()
     tools = [line.split("/")[-1].strip() for line in plan if line.startswith(".venv/bin/")]
     assert tools[:2] == ["ruff check .", "ruff format --check ."]
-    assert tools[2:] == ["mypy", "lint-imports --no-cache", "python -m pytest -n 2 --dist worksteal"]
+    assert tools[2:] == ["mypy", "lint-imports --no-cache", "python -m pytest -n 3 --dist worksteal"]
 
 
 def test_an_install_is_constrained_and_sets_no_index() -> None:
