@@ -122,13 +122,13 @@ def independent(kind: str, rng: np.random.Generator, units: int, variables: int)
     return rng.random((units, variables))
 
 
-LEVEL_RUNS = 1000
+LEVEL_RUNS = 500
 
 
 @pytest.mark.parametrize("variables", [2, 3])
 @pytest.mark.parametrize("kind", ["ties", "heavy tails", "uniform"])
 def test_independence_is_rejected_at_most_at_the_level(kind: str, variables: int) -> None:
-    """1000 tables of 12 units, 19 permutations each, level .1; each cell fails with probability below 1e-8.
+    """500 tables of 12 units, 19 permutations each, level .1; each cell fails with probability below 1e-8.
 
     At epsilon 1 the noise decides, at 50 the data.
     """
@@ -147,10 +147,10 @@ def test_independence_is_rejected_at_most_at_the_level(kind: str, variables: int
                 rejected[epsilon] += permutation_decision(
                     values, sensitivity, 0.1, Budget.of(epsilon, 0), noise, permuted_sensitivity=permuted
                 )
-    # Bernstein: P(Bin(1000, .1) > 100 + 60) < 1e-8.
-    assert max(rejected.values()) <= 160
+    # Bernstein: P(Bin(500, .1) > 50 + 50) < 1e-8. Everything is seeded.
+    assert max(rejected.values()) <= 100
     if kind != "ties":
-        assert min(rejected.values()) >= 50, "the level is exact where there are no ties"
+        assert min(rejected.values()) >= 20, "the level is exact where there are no ties"
 
 
 def test_one_bit_leaves_and_nothing_finer() -> None:
