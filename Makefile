@@ -14,8 +14,8 @@ PIP := $(BIN)/python -m pip
 export PIP_ROOT_USER_ACTION := ignore
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-# Three processes share the tests: most of them wait for a database, a socket or another process.
-WORKERS := -n 3 --dist worksteal
+# Two processes share the tests: most of them wait for a database, a socket or another process.
+WORKERS := -n 2 --dist worksteal
 
 # The stamps change when what is to be installed changes, and only after an install that succeeded.
 LOCK := pyproject.toml constraints.txt
