@@ -14,8 +14,10 @@ PIP := $(BIN)/python -m pip
 export PIP_ROOT_USER_ACTION := ignore
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-# Two processes share the tests: most of them wait for a database, a socket or another process.
-WORKERS := -n 2 --dist worksteal
+# Three processes share the tests: most of them wait for a database, a socket or another process.
+WORKERS := -n 3 --dist worksteal
+# None of them computes with threads of its own, which would only wait for the others'.
+test audit: export OPENBLAS_NUM_THREADS := 1
 
 # The stamps change when what is to be installed changes, and only after an install that succeeded.
 LOCK := pyproject.toml constraints.txt
@@ -27,7 +29,7 @@ help: ## list the targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)/make \1\t\2/p' Makefile | column -t -s "$$(printf '\t')"
 
 .PHONY: demo
-demo: $(RUNTIME) ## four hospitals ask one question of their real data; DEMO_FLAGS=--keep-running leaves it up
+demo: $(RUNTIME) ## four hospitals ask one question of their real data; DEMO_FLAGS=--all asks every system, --keep-running leaves it up
 	@$(BIN)/tacit demo $(DEMO_FLAGS)
 
 .PHONY: test
@@ -41,9 +43,15 @@ check: $(DEVELOPMENT) ## ruff, mypy and the import contract
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 
+.PHONY: docs
+docs: $(DEVELOPMENT) ## the documentation as a site, in build/docs; a warning is an error
+	$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going -c docs/site -d build/doctrees . build/docs
+	@echo "The site is in build/docs: open build/docs/index.html"
+
 .PHONY: bench
 bench: $(DEVELOPMENT) ## speed, levels and powers (hours), load: the tables in docs; BENCH_FLAGS="--runs 20" CURATOR_FLAGS="--runs 0.02" for a glance
 	$(BIN)/python -m benchmarks.agent_summary
+	$(BIN)/python -m benchmarks.hot_paths
 	$(BIN)/python -m benchmarks.two_sample --runs 500 --out docs/benchmarks/two-sample.md $(BENCH_FLAGS)
 	$(BIN)/python -m benchmarks.curator $(CURATOR_FLAGS)
 	$(BIN)/python -m benchmarks.joint_independence $(CURATOR_FLAGS)
@@ -55,12 +63,20 @@ bench: $(DEVELOPMENT) ## speed, levels and powers (hours), load: the tables in d
 	$(BIN)/python -m benchmarks.p4_data_sets $(CURATOR_FLAGS)
 	$(BIN)/python -m benchmarks.p4_frequencies
 	$(BIN)/python -m benchmarks.screening $(CURATOR_FLAGS)
+	$(BIN)/python -m benchmarks.planning $(CURATOR_FLAGS)
 	$(BIN)/python -m benchmarks.curated_distance $(CURATOR_FLAGS)
 	$(BIN)/python -m benchmarks.database_release $(CURATOR_FLAGS)
 	$(BIN)/python -m benchmarks.database_queries $(CURATOR_FLAGS)
+	$(BIN)/python -m benchmarks.database_errors $(CURATOR_FLAGS)
+	$(BIN)/python -m benchmarks.database_comparison $(CURATOR_FLAGS)
 	$(BIN)/python -m benchmarks.two_owners
 	$(BIN)/python -m benchmarks.two_owners --aligned
+	$(BIN)/python -m benchmarks.scale $(SCALE_FLAGS)
 	$(BIN)/python -m benchmarks.load
+	$(BIN)/python -m benchmarks.costs
+	$(BIN)/python -m benchmarks.cost_owners
+	$(BIN)/python -m benchmarks.cost_workers
+	$(BIN)/python -m benchmarks.long_polls
 
 .PHONY: audit
 audit: $(DEVELOPMENT) ## the adversarial searches and attacks alone, slow ones included
@@ -72,7 +88,7 @@ lock: ## resolve the newest versions afresh and write constraints.txt
 
 .PHONY: clean
 clean: ## remove the environment, caches and the demo's folder
-	rm -rf $(VENV) demo-federation dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) demo-federation build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(RUNTIME): $(LOCK)

@@ -26,6 +26,7 @@ from benchmarks.database_queries_page import (
     FREQUENCIES,
     HISTOGRAM_SHARE,
     HISTOGRAMS,
+    JOINT,
     LOCAL,
     MARGINAL_DATABASE,
     MARGINAL_POINTS,
@@ -46,6 +47,7 @@ from benchmarks.database_query_data import FILES, Columns, Floats, QueryData, is
 from benchmarks.resumable import Answers, Cell, main
 from tacit.bounds import domain_of
 from tacit.local.database import release_database
+from tacit.released_database import ReleasedDatabase
 from tacit_protocol.domain.encode import encode
 from tacit_protocol.domain.table import EncodedChunk
 from tacit_protocol.features.base import FeatureMap
@@ -111,11 +113,23 @@ def run(name: str, number: int) -> Answers:
         features = WhitenedMeanEmbedding(points.kernel, points.locations)
         share = 1 - HISTOGRAM_SHARE
         _release(data, MARGINAL_DATABASE, points, features, (epsilon,), rng, take, share=share)
-    found = release_database(
-        pl.DataFrame(data.columns), epsilon=1.0, delta=DELTA, bounds=data.bounds, seed=number
-    )
-    take(LOCAL, 1.0, _answers(data, found.points, found.weights))
+    for epsilon in EPSILONS:
+        for method, count in ((LOCAL, None), *JOINT.items()):
+            found = _drawn_inside(data, epsilon, count, number)
+            take(method, epsilon, _answers(data, found.points, found.weights))
     return answers
+
+
+def _drawn_inside(data: QueryData, epsilon: float, count: int | None, number: int) -> ReleasedDatabase:
+    """Release as the SDK does: points from histograms inside the study, OpenDP's noise."""
+    return release_database(
+        pl.DataFrame(data.columns),
+        epsilon=epsilon,
+        delta=DELTA,
+        bounds=data.bounds,
+        n_points=count,
+        seed=number,
+    )
 
 
 def _truth(data: QueryData) -> list[Floats]:

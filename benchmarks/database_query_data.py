@@ -135,10 +135,10 @@ def read(name: str) -> QueryData:
         text = [None if value is None else str(value) for value in frame[column].to_list()]
         columns[column] = np.array(text, dtype=object)
         bounds[column] = list(bound or sorted({value for value in text if value is not None}))
-    return QueryData(name, columns, bounds, _queries(columns, bounds))
+    return QueryData(name, columns, bounds, queries_of(columns, bounds))
 
 
-def _queries(columns: Columns, bounds: Mapping[str, Any]) -> tuple[Query, ...]:
+def queries_of(columns: Columns, bounds: Mapping[str, Any]) -> tuple[Query, ...]:
     """Means, histograms, correlations, and as many probabilities of intervals as make fifty."""
     rng = np.random.default_rng(QUERY_SEED)
     numeric = [name for name, bound in bounds.items() if not isinstance(bound, list)]

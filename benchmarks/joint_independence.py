@@ -133,7 +133,7 @@ def level_run(law: str, variables: int, n: int, number: int) -> Answers:
     rows, noise = independent(law, variables, n, rng), SimulatedNoise(int(rng.integers(2**63)))
     seed = np.random.SeedSequence(int(rng.integers(2**63)))
     grams = [gram(rows, (column,)) for column in range(variables)]
-    values = permuted_statistics(grams, LEVEL_PERMUTATIONS, seed, workers=1)
+    values = permuted_statistics(grams, LEVEL_PERMUTATIONS, seed)
     moved = sensitivities(n, variables)
     return {
         question(OURS, epsilon, level): decide(values, moved, level, Budget.of(epsilon, DELTA), noise)
@@ -148,10 +148,10 @@ def power_run(name: str, n: int, number: int) -> Answers:
     rows, noise = dependent(name, n, rng), SimulatedNoise(int(rng.integers(2**63)))
     seeds = np.random.SeedSequence(int(rng.integers(2**63))).spawn(3)
     single = [gram(rows, (column,)) for column in range(3)]
-    joint = permuted_statistics(single, POWER_PERMUTATIONS, seeds[0], workers=1)
+    joint = permuted_statistics(single, POWER_PERMUTATIONS, seeds[0])
     pairs = [
-        permuted_statistics([single[1], single[0]], POWER_PERMUTATIONS, seeds[1], workers=1),
-        permuted_statistics([single[2], gram(rows, (0, 1))], POWER_PERMUTATIONS, seeds[2], workers=1),
+        permuted_statistics([single[1], single[0]], POWER_PERMUTATIONS, seeds[1]),
+        permuted_statistics([single[2], gram(rows, (0, 1))], POWER_PERMUTATIONS, seeds[2]),
     ]
     resampled = np.append(joint[0], bootstrap(single, RESAMPLES, rng))
     answers: dict[str, bool] = {}

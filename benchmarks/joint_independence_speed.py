@@ -22,6 +22,7 @@ import numpy.typing as npt
 from tacit_protocol.features.kernels import ProductKernel
 from tacit_protocol.features.unit_gram import UnitGram, UnitRows
 from tacit_protocol.statistics.joint_independence import permuted_statistics
+from tacit_protocol.workers import ThreadWorkers
 
 Floats = npt.NDArray[np.float64]
 
@@ -97,7 +98,9 @@ def grams_of(case: Case, values: Floats) -> list[UnitGram]:
 def ours(case: Case, values: Floats, workers: int) -> Floats:
     """All statistics."""
     seed = np.random.SeedSequence(1)
-    return permuted_statistics(grams_of(case, values), case.permutations, seed, workers=workers)
+    return permuted_statistics(
+        grams_of(case, values), case.permutations, seed, workers=ThreadWorkers(workers)
+    )
 
 
 def plain(matrices: Sequence[Floats], replicates: int) -> None:

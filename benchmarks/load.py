@@ -1,4 +1,4 @@
-"""Load at the tester: uploads beside a bare handler, agents that poll, and ten thousand in memory.
+"""Load at the tester: uploads beside a bare handler, and agents that poll.
 
 ``python -m benchmarks.load`` measures and writes docs/benchmarks/load.md.
 
@@ -20,7 +20,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import psutil
 from sqlalchemy.engine import Engine
 
 from benchmarks.load_client import Measured, hold_polls, request_bytes, upload
@@ -36,9 +35,6 @@ from tacit_protocol.signing.envelope import RELEASE_TYPE, STUDY_TYPE, digest, se
 from tacit_protocol.signing.keys import PrivateKey
 from tacit_protocol.signing.tokens import issue_token
 from tacit_services.shared.database import create_engine, run_transaction, upgrade
-from tacit_services.shared.logging import configure_logging
-from tacit_services.tester.app import create_tester
-from tacit_services.tester.settings import TesterSettings
 from tacit_services.tester.studies import Identity, Studies
 from tacit_services.tester.tables import PARTIES
 
@@ -57,7 +53,6 @@ DEFAULTS: Mapping[str, float] = {
     "connections": 16,
     "agents": 1000,
     "seconds": 40,
-    "simulated": 10_000,
 }
 """Three to four minutes in all; polling lasts twice as long as a poll waits."""
 
@@ -221,71 +216,6 @@ def measure_polling(folder: Path, agents: int, seconds: float) -> dict[str, floa
         }
 
 
-def measure_in_memory(folder: Path, agents: int) -> dict[str, float]:
-    """Let so many agents wait at a tester's app in this process, then create a study: all look again."""
-    configure_logging("ERROR")
-    made = make_uploads(1)
-    (folder / "tester.pem").write_bytes(made.tester.to_pem())
-    database_url = f"sqlite:///{folder / 'memory.sqlite3'}"
-    engine = create_engine(database_url)
-    upgrade(engine, "tester")
-    idle = fill(engine, made, agents)
-    settings = TesterSettings(
-        name="tester", url="http://tester", key_file=folder / "tester.pem", database_url=database_url
-    )
-    now = int(time.time())
-    app, process = create_tester(settings, engine, lambda: float(now)), psutil.Process()
-    empty_mb = process.memory_info().rss / 2**20
-    tokens = [issue_token(key, "http://tester", now) for key in idle]
-    finished = 0
-
-    async def poll(token: str) -> None:
-        nonlocal finished
-        scope = {
-            "type": "http",
-            "method": "GET",
-            "path": "/v1/inbox",
-            "query_string": b"wait_s=60",
-            "headers": [(b"authorization", b"Bearer " + token.encode())],
-        }
-
-        async def receive() -> dict[str, object]:
-            return {"type": "http.request", "body": b"", "more_body": False}
-
-        async def send(message: dict[str, object]) -> None:
-            if message.get("status", 200) != 200:
-                raise RuntimeError("a poll was refused")
-
-        await app(scope, receive, send)
-        finished += 1
-
-    async def run() -> dict[str, float]:
-        started, cpu = time.perf_counter(), process.cpu_times().user
-        tasks = [asyncio.create_task(poll(token)) for token in tokens]
-        while app.state.bell.waiting + finished < agents:
-            await asyncio.sleep(0.05)
-        settled_s, cpu_s = time.perf_counter() - started, process.cpu_times().user - cpu
-        waiting = app.state.bell.waiting
-        waiting_mb = process.memory_info().rss / 2**20
-        app.state.stopping.requested = True
-        started = time.perf_counter()
-        app.state.bell.ring()
-        await asyncio.gather(*tasks)
-        return {
-            "agents": agents,
-            "waiting": waiting,
-            "settled_s": settled_s,
-            "cpu_ms_each": 1000 * cpu_s / agents,
-            "woken_s": time.perf_counter() - started,
-            "memory_mb": waiting_mb,
-            "empty_mb": empty_mb,
-        }
-
-    found = asyncio.run(run())
-    engine.dispose()
-    return found
-
-
 def best(rounds: list[tuple[Measured, float]]) -> tuple[Measured, float]:
     """Return the quickest round, and the least CPU of the server in milliseconds a request."""
     measured = max((found for found, _ in rounds), key=lambda found: found.rate)
@@ -308,14 +238,12 @@ def upload_rows(
 def page(
     uploads: list[str],
     polling: dict[str, float],
-    memory: dict[str, float],
     chosen: argparse.Namespace,
     loads: tuple[float, float],
 ) -> str:
     """Return the page that is written; ``loads`` are the machine's load averages, before and after."""
     command = f"python -m benchmarks.load {options_of(chosen)}".strip()
     rounds, connections = chosen.rounds, chosen.connections
-    grown_kb = (memory["memory_mb"] - memory["empty_mb"]) / memory["agents"] * 1024
     return f"""# Load at the tester
 
 Written by `{command}` (`make bench` runs it), on {os.cpu_count()} processors
@@ -340,10 +268,7 @@ over {polling["seconds"]:.0f} s the tester answered {polling["answers"]:.0f} pol
 used {polling["cpu_percent"]:.1f} % of one processor, and held {polling["memory_mb"]:.0f} MB
 ({polling["empty_mb"]:.0f} MB before they came).
 
-{memory["agents"]:.0f} agents simulated in memory, without sockets:
-{memory["waiting"]:.0f} waited at once, after {memory["cpu_ms_each"]:.2f} ms of CPU each
-({memory["settled_s"]:.1f} s for all), with {grown_kb:.1f} kB each.
-Woken all at once, as by a new study, the last had looked again after {memory["woken_s"]:.1f} s.
+[Ten thousand agents](long-polls.md) are measured by themselves.
 """
 
 
@@ -372,10 +297,9 @@ def main() -> None:
             rows += upload_rows("PostgreSQL", measure_uploads(folder, (url, url), *sizes))
         print("\n".join(rows[3:]), flush=True)
         polling = measure_polling(folder, chosen.agents, chosen.seconds)
-        memory = measure_in_memory(folder, chosen.simulated)
     chosen.out.parent.mkdir(parents=True, exist_ok=True)
     loads = (load_before, os.getloadavg()[0])
-    chosen.out.write_text(page(rows, polling, memory, chosen, loads))
+    chosen.out.write_text(page(rows, polling, chosen, loads))
     print(chosen.out.read_text())
 
 

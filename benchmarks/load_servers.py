@@ -69,6 +69,11 @@ class Served:
         self._measured = psutil.Process(process.pid)
 
     @property
+    def pid(self) -> int:
+        """The process's number."""
+        return self._process.pid
+
+    @property
     def cpu_s(self) -> float:
         """CPU seconds used since the start."""
         times = self._measured.cpu_times()
@@ -78,6 +83,11 @@ class Served:
     def memory_mb(self) -> float:
         """Resident memory, in megabytes."""
         return float(self._measured.memory_info().rss) / 2**20
+
+    @property
+    def threads(self) -> int:
+        """Threads that there are now."""
+        return int(self._measured.num_threads())
 
 
 def free_port() -> int:

@@ -211,7 +211,7 @@ def table(counts: dict[tuple[str, float, int, str], list[int]]) -> str:
         cells = sorted({(key[1], key[2]) for key in keys})
         methods = [name for name in METHODS if any(key[3] == name for key in keys)]
         lines += [
-            f"### {problem}",
+            f"## {problem}",
             "",
             "| method | " + " | ".join(f"ε={e:g}, n={n}" for e, n in cells) + " |",
         ]

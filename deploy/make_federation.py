@@ -11,6 +11,8 @@ import secrets
 from importlib import resources
 from pathlib import Path
 
+from dask_certificates import dask_secrets
+
 from tacit_protocol.signing.keys import PrivateKey
 
 OWNERS = ("cleveland", "budapest", "long-beach")
@@ -117,6 +119,8 @@ def make_federation(folder: Path) -> str:
         write(settings / "policy.toml", POLICY.format(columns=columns))
         write(make_folder(folder / owner / "data") / "heart.csv", data.joinpath(f"{owner}.csv").read_bytes())
     make_curator(folder, hidden, tester_key)
+    for name, content in dask_secrets():
+        write(hidden / name, content)
     return tester_key
 
 

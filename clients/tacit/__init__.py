@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tacit import local
+    from tacit.adjusting import Adjustment, adjust
     from tacit.agent_client import AgentClient
     from tacit.async_client import AsyncClient
     from tacit.async_curator_client import AsyncCuratorClient
@@ -19,10 +20,12 @@ if TYPE_CHECKING:
     from tacit.draft import StudyDraft
     from tacit.errors import TacitError
     from tacit.results import DecisionResult, ProcedureResult, TwoSampleResult
+    from tacit.saved_results import load_result
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "Adjustment",
     "AgentClient",
     "AsyncClient",
     "AsyncCuratorClient",
@@ -35,10 +38,13 @@ __all__ = [
     "TacitError",
     "TwoSampleResult",
     "__version__",
+    "adjust",
+    "load_result",
     "local",
 ]
 
 _HOMES = {
+    "Adjustment": "tacit.adjusting",
     "AgentClient": "tacit.agent_client",
     "AsyncClient": "tacit.async_client",
     "AsyncCuratorClient": "tacit.async_curator_client",
@@ -50,6 +56,8 @@ _HOMES = {
     "StudyDraft": "tacit.draft",
     "TacitError": "tacit.errors",
     "TwoSampleResult": "tacit.results",
+    "adjust": "tacit.adjusting",
+    "load_result": "tacit.saved_results",
 }
 
 

@@ -1,5 +1,6 @@
 """A table held in memory, streamed in chunks as the services stream theirs."""
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -12,9 +13,15 @@ from tacit.frames import Sample
 from tacit_protocol.domain.columns import Domain
 from tacit_protocol.domain.encode import encode
 from tacit_protocol.domain.table import EncodedChunk
+from tacit_protocol.workers import ThreadWorkers, Workers
 
 CHUNK_ROWS = 65_536
 """Rows encoded at a time: a few dozen megabytes for tables of hundreds of columns."""
+
+
+_THREADS = ThreadWorkers(
+    len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+)
 
 
 @dataclass(frozen=True)
@@ -48,6 +55,11 @@ class ArrayTable:
         starts = np.concatenate([[0], np.cumsum(np.bincount(codes))]).astype(np.int64)
         ordered = {name: values[order] for name, values in columns.items()}
         return cls(domain, len(starts) - 1, ordered, starts)
+
+    @property
+    def workers(self) -> Workers:
+        """A thread for each of the processors that this process may use."""
+        return _THREADS
 
     def chunks(self) -> Iterator[EncodedChunk]:
         """Yield the rows; all rows of a unit lie in one chunk."""

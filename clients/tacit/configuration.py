@@ -14,6 +14,7 @@ from typing import Any
 
 from tacit.errors import ConfigurationError
 from tacit.keys import create_key
+from tacit.setup_checks import require_address, require_caps, require_name
 
 TESTER_PORT = 8400
 """Default port of a tester."""
@@ -69,6 +70,7 @@ class PolicySetup:
 
 def init_tester(folder: Path, name: str, host: str, port: int, url: str | None = None) -> Path:
     """Write a tester's key and tester.toml; returns the latter's path."""
+    require_name(name)
     make_folder(folder)
     create_key(folder / "tester.pem")
     return write_toml(
@@ -95,6 +97,11 @@ def init_agent(
     port: int,
 ) -> Path:
     """Write an agent's key, agent.toml and policy.toml; returns agent.toml's path."""
+    require_name(name)
+    require_name(data_set.name, "a data set's name")
+    require_address(tester.url, tester.key, "tester")
+    require_caps(data_set.epsilon, data_set.delta, "of the data set")
+    require_caps(policy.epsilon_per_study_max, policy.delta_per_study_max, "per study")
     make_folder(folder)
     create_key(folder / "agent.pem")
     described = {
@@ -136,6 +143,8 @@ def init_agent(
 
 def init_party(folder: Path, name: str, tester: TesterAddress) -> Path:
     """Write an analyst's key and party.toml; returns the latter's path."""
+    require_name(name)
+    require_address(tester.url, tester.key, "tester")
     make_folder(folder)
     create_key(folder / "party.pem")
     return write_toml(

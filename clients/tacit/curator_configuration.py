@@ -13,6 +13,7 @@ from tacit.configuration import (
     write_toml,
 )
 from tacit.keys import create_key, create_storage_key, load_key
+from tacit.setup_checks import require_address, require_name
 from tacit_protocol.signing.keys import PrivateKey
 
 CURATOR_PORT = 8720
@@ -52,6 +53,8 @@ def init_curator(
     folder: Path, name: str, tester: TesterAddress, *, host: str, port: int, url: str | None = None
 ) -> Path:
     """Write a curator's key, its storage key and curator.toml; returns the latter's path."""
+    require_name(name)
+    require_address(tester.url, tester.key, "tester")
     make_folder(folder)
     create_key(folder / "curator.pem")
     create_storage_key(folder / "storage.key")
@@ -75,6 +78,8 @@ def init_curator(
 
 def init_owner(folder: Path, name: str, curator: CuratorAddress) -> Path:
     """Write an owner's key and owner.toml; returns the latter's path."""
+    require_name(name)
+    require_address(curator.url, curator.key, "curator")
     make_folder(folder)
     create_key(folder / "owner.pem")
     return write_toml(

@@ -48,7 +48,7 @@ COLUMNS: list[dict[str, Any]] = [
     {"kind": "numeric", "name": "num", "lower": 0.0, "upper": 1.0},
 ]
 
-VERDICT_TIMEOUT_S = 120.0
+VERDICT_TIMEOUT_S = 300.0
 """How long the demo waits for its verdict on a slow machine."""
 
 
@@ -95,11 +95,11 @@ def owners(epsilon: float, delta: float, folder: Path) -> list[OwnerSetup]:
         columns=[column["name"] for column in COLUMNS],
     )
     folder.mkdir(parents=True, exist_ok=True)
-    _copy(ATTRIBUTION_FILE, folder / ATTRIBUTION_FILE)
+    copy_demo_file(ATTRIBUTION_FILE, folder / ATTRIBUTION_FILE)
     described = []
     for name in HOSPITALS:
         (folder / name).mkdir(parents=True)
-        _copy(f"{name}.csv", folder / name / f"{DATA_SET}.csv")
+        copy_demo_file(f"{name}.csv", folder / name / f"{DATA_SET}.csv")
         # The account's delta is the study's: at a larger one the same release would count as less epsilon.
         data_set = DataSetSetup(DATA_SET, f"{DATA_SET}.csv", round(CAP_FACTOR * epsilon, 6), delta)
         described.append(OwnerSetup(name, data_set, policy))
@@ -159,7 +159,8 @@ def ask(
     return DemoOutcome(digest, verdict, remaining, transcript, verified)
 
 
-def _copy(name: str, target: Path) -> None:
+def copy_demo_file(name: str, target: Path) -> None:
+    """Copy a file that comes with the demo."""
     with resources.as_file(resources.files("tacit.demo_data") / name) as path:
         shutil.copyfile(path, target)
 

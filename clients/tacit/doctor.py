@@ -3,16 +3,18 @@
 import email.utils
 import json
 import re
-import sqlite3
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from tacit.configuration import read_toml, text_field
+from tacit.doctor_database import database_findings
+from tacit.doctor_enrolment import enrolment
 from tacit.errors import ConfigurationError, ResponseError, ServiceError, TransportError
+from tacit.findings import Finding
 from tacit.http import HttpRequest, HttpResponse
 from tacit.keys import load_key, readable_by_others
 from tacit.processes import service_command
@@ -24,21 +26,15 @@ CLOCK_SKEW_MAX_S = 30.0
 CHECK_TIMEOUT_S = 600.0
 """How long reading a whole data set may take."""
 
-DATABASE_WAIT_S = 2.0
-"""How long a running service may hold the database before it counts as not writable."""
+BOUNDS_HOLD = "all values lie within"
+"""What the agent's check says of a column where nothing is clipped."""
+
+BOUNDS_CAUTION = (
+    "This is for your eyes alone, on this machine. Look for a mistaken unit or coding; do not change bounds "
+    "or levels to fit what the data are, because that leaks them"
+)
 
 STORAGE_KEY = re.compile("[0-9a-fA-F]{64}")
-
-State = Literal["ok", "failed", "skipped"]
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One check: what was looked at, how it is, and what to do where it is not well."""
-
-    name: str
-    state: State
-    text: str
 
 
 @dataclass(frozen=True)
@@ -69,14 +65,25 @@ def examine(
     yield _key(configuration, fields)
     if "storage_keys_file" in fields:
         yield _storage_key(configuration.parent / str(fields["storage_keys_file"]))
-    if "database_url" in fields:
-        yield _database(configuration, str(fields["database_url"]))
+    if "database_url" in fields or "policy_file" in fields:
+        component = component_of(fields)
+        url = str(fields.get("database_url", f"sqlite:///{component}.sqlite3"))
+        yield from database_findings(configuration.parent, url, component)
     for peer in ("tester", "curator"):
         if f"{peer}_url" in fields:
             url, key = str(fields[f"{peer}_url"]), fields.get(f"{peer}_key")
-            yield from _peer(peer, url, key, clock, transport)
+            answered = yield from _peer(peer, url, key, clock, transport)
+            if answered and peer == "tester":
+                yield enrolment(configuration, fields, clock, transport)
     if "policy_file" in fields:
-        yield _data(configuration)
+        yield from _data(configuration)
+
+
+def component_of(fields: Mapping[str, Any]) -> str:
+    """Return whose configuration this is that has a database: an agent's, a curator's or a tester's."""
+    if "policy_file" in fields:
+        return "agent"
+    return "curator" if "storage_keys_file" in fields else "tester"
 
 
 def run_agent_check(configuration: Path) -> AgentCheck:
@@ -122,47 +129,13 @@ def _storage_key(path: Path) -> Finding:
     return Finding("storage key", "ok", f"{path} can be read by its owner alone")
 
 
-def _database(configuration: Path, url: str) -> Finding:
-    if not url.startswith("sqlite:///"):
-        return _database_server(url)
-    path = configuration.parent / url.removeprefix("sqlite:///")
-    existed = path.exists()
-    try:
-        connection = sqlite3.connect(path, timeout=DATABASE_WAIT_S, isolation_level=None)
-        try:
-            connection.execute("BEGIN IMMEDIATE")
-            connection.execute("ROLLBACK")
-        finally:
-            connection.close()
-            if not existed:
-                path.unlink(missing_ok=True)
-    except sqlite3.Error as error:
-        return Finding("database", "failed", f"cannot write {path} ({error}): check the folder's permissions")
-    return Finding("database", "ok", f"{path} can be written")
-
-
-def _database_server(url: str) -> Finding:
-    from sqlalchemy import create_engine, text  # noqa: PLC0415 (only where there is a database server)
-    from sqlalchemy.exc import SQLAlchemyError  # noqa: PLC0415
-
-    try:
-        engine = create_engine(url)
-        with engine.connect() as connection:
-            connection.execute(text("SELECT 1"))
-        engine.dispose()
-    except (SQLAlchemyError, ImportError) as error:
-        kind = type(error).__name__
-        return Finding("database", "failed", f"the database does not answer ({kind}): check database_url")
-    return Finding("database", "ok", "the database answers")
-
-
 def _peer(
     peer: str,
     url: str,
     pinned_key: Any,
     clock: Callable[[], float],
     transport: Callable[[str], Transport],
-) -> Iterator[Finding]:
+) -> Generator[Finding, None, bool]:
     sender = transport(url)
     try:
         answer = sender.send(HttpRequest("GET", "/v1/identity", signed=False))
@@ -170,18 +143,20 @@ def _peer(
     except TransportError as error:
         yield Finding(peer, "failed", str(error))
         yield Finding("clock", "skipped", f"needs the {peer}'s time to compare with")
-        return
+        return False
     except (ResponseError, ValueError, KeyError, TypeError):
         yield Finding(peer, "failed", f"what answers at {url} is not a {peer}: check {peer}_url")
         yield Finding("clock", "skipped", f"needs the {peer}'s time to compare with")
-        return
+        return False
     finally:
         sender.close()
-    if key != pinned_key:
-        yield Finding(peer, "failed", f"the {peer} has another key than {peer}_key: ask its operator")
-    else:
+    same = bool(key == pinned_key)
+    if same:
         yield Finding(peer, "ok", f"{url} answers, with the key that you pinned")
+    else:
+        yield Finding(peer, "failed", f"the {peer} has another key than {peer}_key: ask its operator")
     yield _clock(peer, answer, clock())
+    return same
 
 
 def _clock(peer: str, answer: HttpResponse, now: float) -> Finding:
@@ -197,12 +172,48 @@ def _clock(peer: str, answer: HttpResponse, now: float) -> Finding:
     return Finding("clock", "ok", f"within {CLOCK_SKEW_MAX_S:g} s of the {peer}'s")
 
 
-def _data(configuration: Path) -> Finding:
+def _data(configuration: Path) -> Iterator[Finding]:
+    """Have the agent's own code read settings, policy and data, in a process of its own."""
     try:
         found = run_agent_check(configuration)
     except ServiceError as error:
-        return Finding("data", "failed", str(error))
-    return Finding("data", "ok" if found.passed else "failed", found.text)
+        yield Finding("data", "failed", str(error))
+        return
+    yield Finding("data", "ok" if found.passed else "failed", found.text)
+    data_sets = found.report.get("data_sets") if isinstance(found.report, dict) else None
+    if not data_sets:
+        return
+    yield _compute(found.report.get("compute") or {})
+    yield Finding("policy", "ok", f"can be read; studies are approved {found.report.get('approval')}")
+    for data_set in data_sets:
+        yield _budget(str(data_set.get("name")), data_set.get("budget") or {})
+        if data_set.get("bounds"):
+            yield _bounds(str(data_set.get("name")), data_set["bounds"])
+
+
+def _compute(compute: Mapping[str, Any]) -> Finding:
+    if compute.get("error"):
+        return Finding("compute", "failed", str(compute["error"]))
+    return Finding("compute", "ok", str(compute.get("text")))
+
+
+def _budget(name: str, budget: Mapping[str, Any]) -> Finding:
+    left, cap = budget.get("left"), budget.get("cap")
+    if not isinstance(left, int | float) or not isinstance(cap, int | float):
+        return Finding("budget", "warning", f"{name}: the ledger cannot be read: see `tacit ledger verify`")
+    if left <= 0:
+        return Finding(
+            "budget", "warning", f"{name}: nothing is left of epsilon {cap:g}; studies will be refused"
+        )
+    return Finding("budget", "ok", f"{name}: epsilon {left:g} of {cap:g} is left")
+
+
+def _bounds(name: str, bounds: Mapping[str, str]) -> Finding:
+    beyond = {column: words for column, words in bounds.items() if words != BOUNDS_HOLD}
+    if not beyond:
+        return Finding("bounds", "ok", f"{name}: all values lie within the declared bounds and levels")
+    listed = ", ".join(f"{column} ({words})" for column, words in beyond.items())
+    return Finding("bounds", "warning", f"{name}: {listed}. {BOUNDS_CAUTION}")
 
 
 def _report_text(report: Any) -> str:

@@ -13,9 +13,11 @@ from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from tacit.draft_faults import faults_of, procedure_faults, told
 from tacit.errors import InputError, StudyRefusedError
+from tacit.toml_lines import TomlLines
 from tacit_protocol.domain.columns import Column, ColumnName, Domain
-from tacit_protocol.messages.encoding import encode, json_path
+from tacit_protocol.messages.encoding import encode
 from tacit_protocol.messages.study import (
     RESPOND_AFTER_S,
     UNITS_MAX,
@@ -50,7 +52,9 @@ class EnrolledKeys:
 
 
 class _DraftModel(BaseModel):
-    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
+    model_config = ConfigDict(
+        strict=True, extra="forbid", frozen=True, allow_inf_nan=False, use_attribute_docstrings=True
+    )
 
 
 class DraftOwner(_DraftModel):
@@ -62,12 +66,19 @@ class DraftOwner(_DraftModel):
     """
 
     name: PartyName
+    """The owner's name at the tester."""
     data_set: DataSetName
+    """Its data set's name; in a curated study, of one that the curator holds."""
     units: Annotated[int, Field(ge=1, le=UNITS_MAX)] | None = None
+    """How many privacy units it holds, as far as is known publicly: power is estimated from it."""
     key: PublicKeyHex | None = None
+    """Its public key; by default the tester's list is believed."""
     columns: tuple[ColumnName, ...] | None = None
+    """Which of the study's columns it holds, where it does not hold all."""
     reuses: Digest | None = None
+    """The whole digest of an earlier study, whose release by this owner is read again at no cost."""
     sealing: SealingCertificate | None = None
+    """What `tacit agent certificate` prints, for an owner that receives another's release."""
 
 
 class StudyDraft(_DraftModel):
@@ -80,20 +91,35 @@ class StudyDraft(_DraftModel):
     """
 
     title: Annotated[str, Field(min_length=1, max_length=200)]
+    """The question, in a line."""
     procedure: str = "kernel_two_sample"
+    """The method that answers it: docs/procedures."""
     parameters: dict[str, Any] = {}
+    """The procedure's own parameters; each has a default."""
     columns: Annotated[tuple[Column, ...], Field(min_length=1)]
+    """The columns that are looked at, with public bounds or levels."""
     owners: Annotated[tuple[DraftOwner, ...], Field(min_length=1)]
+    """Whose data sets are asked."""
     curator: PartyName | None = None
+    """Who holds the owners' data and answers for them; by default every owner has an agent."""
     curator_key: PublicKeyHex | None = None
+    """The curator's public key, to be compared with the tester's list."""
     unit_column: ColumnName | None = None
+    """The column that names the privacy unit; by default every row is a unit."""
     alignment: Digest | None = None
+    """The digest that two owners of different columns found by `tacit data align`."""
     epsilon: Annotated[float, Field(gt=0)]
+    """What every owner that is asked spends of its data set's budget; 1 is usual."""
     delta: Annotated[float, Field(ge=0, lt=1)]
+    """The same: at most one in ten times the number of units; 1e-5 is usual, 0 where the procedure allows."""
     level: Level = 0.05
+    """Level of the test: how often it may reject what is true."""
     open_for_hours: Annotated[float, Field(gt=0, le=HOURS_MAX)] = 168.0
+    """How long owners may answer, in hours."""
     respond_after_s: RespondAfter = RESPOND_AFTER_S
+    """When owners' answers leave, in seconds after each owner's decision."""
     seed: Seed | None = None
+    """Public randomness, never of noise; by default fresh."""
 
     @property
     def reuses(self) -> str | None:
@@ -105,29 +131,36 @@ class StudyDraft(_DraftModel):
         """Build a draft from plain values, as TOML or JSON give them.
 
         Raises:
-            InputError: a field is missing, unknown or wrong; the message names it.
+            InputError: something is missing, unknown or wrong, in the draft or in its procedure's parameters;
+                the message names all of it, with what is allowed and the nearest spelling.
         """
-        try:
-            return cls.model_validate_json(json.dumps(fields, default=str))
-        except ValidationError as error:
-            first = error.errors(include_url=False)[0]
-            path = json_path(cls, first["loc"])
-            raise InputError(f"the draft's {path}: {first['msg'].removeprefix('Value error, ')}") from error
+        return cls._read(fields, "the draft", None)
 
     @classmethod
     def from_toml(cls, path: Path) -> Self:
         """Read a draft from a TOML file.
 
         Raises:
-            InputError: the file is missing, is not TOML, or does not describe a study.
+            InputError: the file is missing, is not TOML, or describes no study; the message names lines.
         """
         try:
-            fields = tomllib.loads(path.read_text("utf-8"))
+            text = path.read_text("utf-8")
+            fields = tomllib.loads(text)
         except OSError as error:
             raise InputError(f"cannot read {path}: {error.strerror}") from error
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise InputError(f"{path} is not TOML: {error}") from error
-        return cls.from_dict(fields)
+        return cls._read(fields, str(path), TomlLines(text))
+
+    @classmethod
+    def _read(cls, fields: Mapping[str, Any], source: str, lines: TomlLines | None) -> Self:
+        try:
+            draft = cls.model_validate_json(json.dumps(fields, default=str))
+        except ValidationError as error:
+            raise InputError(told(faults_of(cls, error), source, lines)) from error
+        if faults := procedure_faults(draft.procedure, draft.parameters):
+            raise InputError(told(faults, source, lines))
+        return draft
 
     def study(self, enrolled: EnrolledKeys, tester: Party, analyst: Party, now: int) -> Study:
         """Fill in the enrolled parties' keys, times and a fresh seed.

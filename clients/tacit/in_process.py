@@ -73,7 +73,7 @@ def run(
         verdict = procedure.assemble(study, releases, progress)
     except StudyError as error:
         raise StudyRefusedError(str(error)) from error
-    return result_of(study, verdict.model_dump(mode="json"))
+    return result_of(study, verdict.model_dump(mode="json"), releases=releases)
 
 
 def held_by_senders(study: Study, tables: Sequence[Table]) -> dict[str, Table]:

@@ -15,7 +15,8 @@ from tacit.array_table import ArrayTable
 from tacit.bounds import domain_of
 from tacit.errors import InputError
 from tacit.frames import Sample, read_samples
-from tacit.planning import Effect, with_effect
+from tacit.planning.effects import Amounts as Effect
+from tacit.planning.rows import with_effect
 from tacit_protocol.domain.columns import Domain
 from tacit_protocol.features.curated_release import MOMENT_CENTRE_SHARE, balance
 from tacit_protocol.features.optimise import NoDifferenceError, Optimum, PublicPair, optimise

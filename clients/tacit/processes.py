@@ -74,7 +74,7 @@ class ServiceProcess:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
-                env=_environment(),
+                env=service_environment(),
                 start_new_session=True,
             )
         return cls(name, process, log)
@@ -130,7 +130,7 @@ def stop_all(services: Sequence[ServiceProcess]) -> None:
             service.process.wait()
 
 
-def _environment() -> dict[str, str]:
+def service_environment() -> dict[str, str]:
     """Return this environment without settings meant for another service, and with one thread for algebra.
 
     The processes of a local federation share a few cores: threads that spin for one another only slow them.

@@ -14,8 +14,9 @@ import numpy.typing as npt
 
 from tacit.errors import InputError
 from tacit.released_database_estimate import Uncertainty
+from tacit.released_database_histograms import NoisyHistograms
 from tacit.released_database_points import SAMPLE_MAX, Columns, Floats, WeightedDatabase
-from tacit.released_database_weights import NoiseLaw, Weighting, WeightProblem
+from tacit.released_database_weights import Histograms, NoiseLaw, Weighting, WeightProblem
 from tacit_protocol.domain.columns import Domain
 from tacit_protocol.features.base import FeatureMap
 from tacit_protocol.features.kernels import ProductKernel
@@ -50,7 +51,8 @@ class ReleasedDatabase(WeightedDatabase):
     ``released_features`` is the map whose mean was released, where it is not the points' own: of random
     features, and where points were moved (:meth:`reduced`). ``chosen_weights`` are those of a database that
     the exponential mechanism drew; ``noise`` is then how much farther from the records than the nearest
-    candidate it may be, and errors are bounds.
+    candidate it may be, and errors are bounds. ``histograms`` are those that the points were drawn from, of
+    the same release: weights match them too.
     """
 
     domain: Domain
@@ -69,6 +71,7 @@ class ReleasedDatabase(WeightedDatabase):
     noise_law: NoiseLaw = "gaussian"
     released_features: FeatureMap | None = None
     chosen_weights: Floats | None = None
+    histograms: NoisyHistograms | None = None
 
     def __post_init__(self) -> None:
         if self.weighting not in WEIGHTINGS:
@@ -102,7 +105,14 @@ class ReleasedDatabase(WeightedDatabase):
             weighting=self.weighting,
             l1_max=self.l1_max,
             chosen=self.chosen_weights,
+            histograms=self._histograms_at_points(),
         )
+
+    def _histograms_at_points(self) -> Histograms | None:
+        found = self.histograms
+        if found is None:
+            return None
+        return Histograms(found.indicators(self.domain, self.locations), found.shares, found.noise)
 
     @property
     def fit(self) -> SimplexFit:
@@ -127,26 +137,38 @@ class ReleasedDatabase(WeightedDatabase):
             exact=self.weighting == "raw",
             projection=self.problem.projection_map(),
             units=self.units,
+            misfit=0.0 if self.noise_law == "bound" else self.problem.misfit,
         )
 
     @property
     def points_error(self) -> float:
         """How much farther the weighted points are from the release than noise explains: 0 where it does.
 
-        The square root of |m - Psi'u|^2 less the noise's mean square, where a unit's features have norm 1.
-        A sure sign that the points cannot stand for the records where it is far above ``noise_error``.
+        The square root of ``|m - Psi'u|^2`` less the noise's mean square, where a unit's features have norm
+        1; with ``histograms`` their misfit is in it, in units of their noise. A sure sign that the points
+        cannot stand for the records where it is far above ``noise_error``.
         """
         return self.problem.misfit
+
+    @property
+    def points_are_blind(self) -> bool:
+        """Whether the points are the study's, and nothing that was released chose them."""
+        return self.histograms is None and self.chosen_weights is None
 
     @property
     def limits(self) -> tuple[str, ...]:
         """What limits the database, in words: the study's warnings, and points that do not match it."""
         if self.points_error <= POINTS_ERROR_MAX * self.noise_error:
             return self.warnings
+        advice = (
+            "move them (--move, reduced()), or name points like the records"
+            if self.histograms is None
+            else "its histograms come first then; more points would match more of the rest"
+        )
         return (
             *self.warnings,
             f"the points do not match the release: they are {self.points_error:.2g} from it, the noise is "
-            f"{self.noise_error:.2g}; move them (--move, reduced()), or name points like the records",
+            f"{self.noise_error:.2g}; {advice}",
         )
 
     def reduced(
@@ -160,8 +182,8 @@ class ReleasedDatabase(WeightedDatabase):
         """Return the same release on points that were moved to match it (a reduced set; P2, Algorithm 2).
 
         Fewer points then do the same, or the same number does better where drawn points lie far from the
-        records. They start where the weights of many public points match the release; numeric columns then
-        move within their bounds, and categories stay.
+        records. They start where the weights of many public points match the release, or its own do where it
+        has histograms; numeric columns then move within their bounds, and categories stay.
 
         Args:
             n_points: number of points.
@@ -194,7 +216,7 @@ class ReleasedDatabase(WeightedDatabase):
         return discrepancy(self, other)
 
     def two_sample_test(
-        self, other: Any, alpha: float = 0.05, *, null: Literal["bound", "points"] = "bound"
+        self, other: Any, alpha: float = 0.05, *, null: Literal["bound", "normal", "points"] = "bound"
     ) -> "DatabaseComparison":
         """Test whether two releases, or a release and a table of one's own, are of one population.
 
@@ -202,9 +224,10 @@ class ReleasedDatabase(WeightedDatabase):
             other: a database with the same points and kernel (the same study, or the same public points), or
                 a NumPy array or table with this database's columns, whose rows are units.
             alpha: level, in (0, 0.5).
-            null: for two releases, how much the records themselves vary: ``bound``, the most that the
-                releases allow (meant to keep the level), or ``points``, as the weighted points do (sharper,
-                approximate).
+            null: what is assumed of how much records vary: ``bound``, nothing, so that level and interval
+                are proved for every population and number of units; ``normal``, that there are many units;
+                or ``points``, that they vary as the weighted points do, or as the rows of one's own table,
+                20 at least: sharper, approximate.
 
         The statistic and null distribution count both releases' noise. The outcome of a test against one's
         own table depends on that table without any noise: it is not private, and is one's own to keep.
@@ -255,15 +278,13 @@ class ReleasedDatabase(WeightedDatabase):
 
 def databases_of(study: Study, verdict: Mapping[str, Any]) -> dict[str, ReleasedDatabase]:
     """Return each sender's database, from a study of ``embedding_release`` and its verdict, plain values."""
-    kernel = ProductKernel(verdict["kernel"], verdict["bandwidth"], verdict["category_similarity"])
-    return {name: _database_of(study, verdict, kernel, name) for name in verdict["embedding"]}
+    return {name: _database_of(study, verdict, name) for name in verdict["embedding"]}
 
 
-def _database_of(
-    study: Study, verdict: Mapping[str, Any], kernel: ProductKernel, name: str
-) -> ReleasedDatabase:
-    chosen = verdict.get("weights")
+def _database_of(study: Study, verdict: Mapping[str, Any], name: str) -> ReleasedDatabase:
+    chosen, drawn = verdict.get("weights"), verdict.get("drawn_points")
     error = verdict["noise_error"][name] if chosen is None else verdict["excess"][name]
+    kernel = ProductKernel(verdict["kernel"], verdict["bandwidth"], verdict["category_similarity"])
     common: dict[str, Any] = {
         "domain": study.domain,
         "kernel": kernel,
@@ -278,15 +299,17 @@ def _database_of(
         "noise_law": verdict.get("noise_law") or ("gaussian" if chosen is None else "bound"),
         "chosen_weights": None if chosen is None else np.array(chosen[name], dtype=np.float64),
     }
-    if not verdict["points"]:
+    if drawn is not None:
+        shares, noise = verdict["histograms"][name], verdict["histogram_noise"][name]
+        common["histograms"] = NoisyHistograms.of(study.domain, verdict["bins"], shares, noise)
+    rows = verdict["points"] if drawn is None else drawn[name]
+    if not rows:
         from tacit.released_database_reduced import from_random_features  # noqa: PLC0415 (as above)
 
         return from_random_features(study, common)
     kinds = {column.name: column.kind for column in study.domain.columns}
     points: dict[str, npt.NDArray[Any]] = {
-        column: np.array(
-            [row[place] for row in verdict["points"]], dtype=float if kinds[column] == "numeric" else object
-        )
+        column: np.array([row[place] for row in rows], dtype=float if kinds[column] == "numeric" else object)
         for place, column in enumerate(verdict["columns"])
     }
     return ReleasedDatabase(points=points, **common)

@@ -18,18 +18,28 @@ from tacit_protocol.statistics.mmd_estimate import estimate_mmd
 from tacit_protocol.statistics.noisy_distance import (
     Noise,
     Spread,
-    bounded_spread,
     database_spread,
     distance_pvalue,
     sample_spread,
+    trace_bound,
 )
 from tacit_protocol.statistics.private_means import PrivateMeans
+from tacit_protocol.statistics.proved_distance import ProvedDistance, ReleasedMean, Sampling
 
 if TYPE_CHECKING:
     from tacit.released_database import ReleasedDatabase
 
 ROWS_MIN = 20
-"""Fewest rows of one's own table: their covariance has to be known from them alone."""
+"""Fewest rows of one's own table where their covariance is the spread of records."""
+
+Null = Literal["bound", "normal", "points"]
+"""How much records vary: see :meth:`tacit.released_database.ReleasedDatabase.two_sample_test`."""
+
+NULLS: tuple[Null, ...] = ("bound", "normal", "points")
+
+SAMPLING: dict[Null, Sampling] = {"bound": "any", "normal": "normal"}
+
+Pair = tuple[ReleasedMean, ReleasedMean]
 
 POINT_TOLERANCE = 1e-9
 """Points, on [0, 1], that are nearer than this are one: as a verdict or a file wrote them."""
@@ -48,8 +58,10 @@ class DatabaseComparison:
         alpha: the level.
         method: what was computed, in words.
         n: units of both.
-        estimate: squared maximum mean discrepancy, unbiased but for what is assumed of the spread of records.
-        interval: covers it with probability 1 - alpha, about.
+        estimate: squared maximum mean discrepancy, less what noise and sampling add to it: too low on average
+            where records vary less than is assumed.
+        interval: covers it with probability 1 - alpha at least with ``null="bound"``; for many units with
+            ``normal``; about so with ``points``.
     """
 
     statistic: float
@@ -117,14 +129,12 @@ def discrepancy(database: "ReleasedDatabase", other: Any) -> float:
     return float(np.sqrt(max(0.0, float(squared))))
 
 
-def compare(
-    database: "ReleasedDatabase", other: Any, alpha: float, null: Literal["bound", "points"]
-) -> DatabaseComparison:
+def compare(database: "ReleasedDatabase", other: Any, alpha: float, null: Null) -> DatabaseComparison:
     """Test whether two are of one population; see :meth:`ReleasedDatabase.two_sample_test`."""
     if not 0 < alpha < 0.5:
         raise InputError("alpha must lie in (0, 0.5)")
-    if null not in {"bound", "points"}:
-        raise InputError('null must be "bound" or "points"')
+    if null not in NULLS:
+        raise InputError('null must be "bound", "normal" or "points"')
     from tacit.released_database import ReleasedDatabase  # noqa: PLC0415 (it builds on this module)
 
     if isinstance(other, ReleasedDatabase):
@@ -133,48 +143,78 @@ def compare(
         raise InputError(
             "a transformed database has no release of its own to test: compare what it came from"
         )
-    return _compare_table(database, other, alpha)
+    return _compare_table(database, other, alpha, null)
 
 
 def _compare_databases(
-    database: "ReleasedDatabase", other: "ReleasedDatabase", alpha: float, null: Literal["bound", "points"]
+    database: "ReleasedDatabase", other: "ReleasedDatabase", alpha: float, null: Null
 ) -> DatabaseComparison:
     _require_same_features(database, other)
-    noises = (_noise(database), _noise(other))
-    means = PrivateMeans(
-        np.stack([database.embedding, other.embedding]),
-        np.array([database.units, other.units], dtype=np.float64),
-        np.array([database.noise, other.noise]),
-    )
-    spread = bounded_spread(means) if null == "bound" else _points_spread(database, other, means)
-    words = {
-        "bound": "the largest spread of records that both allow",
-        "points": "the spread of the weighted points",
-    }
-    method = f"MMD of two releases, noise of both, {words[null]}"
-    return _conclude(means, noises, spread, alpha, method)
+    pair = _released(database), _released(other)
+    method = "MMD of two releases, noise of both"
+    if database.histograms is not None:
+        method += ", as if their points were public"
+    if null != "points":
+        return _proved(ProvedDistance(*pair, database.features.diameter, SAMPLING[null]), alpha, method)
+    spread = _points_spread(database, other, _private_means(pair))
+    return _approximate(pair, spread, alpha, f"{method}, the spread of the weighted points")
 
 
-def _compare_table(database: "ReleasedDatabase", table: Any, alpha: float) -> DatabaseComparison:
+def _compare_table(database: "ReleasedDatabase", table: Any, alpha: float, null: Null) -> DatabaseComparison:
+    own = _released(database)
     found = table_mean(database, table)
-    if found.rows < ROWS_MIN:
-        raise InputError(f"the table has {found.rows} rows: a test needs {ROWS_MIN} at least")
-    means = PrivateMeans(
-        np.stack([database.embedding, found.mean]),
-        np.array([database.units, found.rows], dtype=np.float64),
-        np.array([database.noise, 0.0]),
-    )
-    spread = sample_spread(found.covariance, found.rows)
+    pair = own, ReleasedMean(found.mean, found.rows, Noise(0.0))
     method = "MMD of a release and a table, noise of the release"
-    return _conclude(means, (_noise(database),), spread, alpha, method)
+    if database.histograms is not None:
+        # The points are then chosen with a look at the records, if a noisy one: proofs are for public ones.
+        method += ", as if its points were public"
+    if null != "points":
+        return _proved(ProvedDistance(*pair, database.features.diameter, SAMPLING[null]), alpha, method)
+    if found.rows < ROWS_MIN:
+        raise InputError(
+            f"the table has {found.rows} rows: their spread is known from {ROWS_MIN} at least; or use "
+            'null="bound"'
+        )
+    spread = sample_spread(found.covariance, found.rows)
+    return _approximate(pair, spread, alpha, f"{method}, the spread of the table's rows")
 
 
-def _conclude(
-    means: PrivateMeans, noises: tuple[Noise, ...], spread: Spread, alpha: float, method: str
-) -> DatabaseComparison:
+def _released(database: "ReleasedDatabase") -> ReleasedMean:
+    return ReleasedMean(database.embedding, database.units, _noise(database))
+
+
+def _private_means(pair: Pair) -> PrivateMeans:
+    return PrivateMeans(
+        np.stack([one.mean for one in pair]),
+        np.array([one.units for one in pair], dtype=np.float64),
+        np.array([one.noise.scale for one in pair]),
+    )
+
+
+def _proved(distance: ProvedDistance, alpha: float, method: str) -> DatabaseComparison:
+    """Test with the most that records may vary, in any population or in one of many units."""
+    means, pvalue = _private_means((distance.first, distance.second)), distance.pvalue()
+    added = float(np.sum(1 / means.units)) * trace_bound(means)
+    added += float(np.sum(means.noise**2)) * means.dimension
+    of_whom = "every population" if distance.sampling == "any" else "many units"
+    return DatabaseComparison(
+        statistic=distance.statistic,
+        pvalue=pvalue,
+        reject=pvalue <= alpha,
+        alpha=alpha,
+        method=f"{method}, proved for {of_whom}",
+        n=(int(means.units[0]), int(means.units[1])),
+        estimate=distance.statistic - added,
+        interval=distance.interval(1 - alpha),
+    )
+
+
+def _approximate(pair: Pair, spread: Spread, alpha: float, method: str) -> DatabaseComparison:
+    """Test with a spectrum of the records that is estimated."""
+    means = _private_means(pair)
     difference = means.means[0] - means.means[1]
     statistic = float(difference @ difference)
-    share = float(np.sum(1 / means.units))
+    share, noises = float(np.sum(1 / means.units)), tuple(one.noise for one in pair if one.noise.scale > 0)
     pvalue = distance_pvalue(statistic, share, noises, spread, means.dimension)
     estimate = estimate_mmd(means, spread.moments, 1 - alpha)
     return DatabaseComparison(
@@ -230,4 +270,4 @@ def _points_spread(database: "ReleasedDatabase", other: "ReleasedDatabase", mean
     return database_spread(features, np.concatenate(weights), means)
 
 
-__all__ = ["DatabaseComparison", "compare", "discrepancy"]
+__all__ = ["DatabaseComparison", "Null", "compare", "discrepancy"]

@@ -109,19 +109,28 @@ def _restored(value: float, named: dict[str, Any]) -> Estimate:
     return Estimate(value, **named)
 
 
+MISFIT_FACTOR, MISFIT_MAX = 3.0, 0.5
+"""By how much a misfit of 1 is taken to lead a probability astray, and the most.
+
+Chosen so that stated errors cover on four data sets (docs/benchmarks/database-errors.md): no bound exists.
+"""
+
+
 @dataclass(frozen=True)
 class Uncertainty:
     """What a database knows of its weights' errors, as linear maps of a function's values f at the points.
 
     ``noise`` is (J, parts): the standard error of u'f is |noise' f|; ``exact`` where that is no estimate.
     ``projection`` (J, splits) does the same for the points' own part, or is None. ``units`` counts the
-    records.
+    records. ``misfit`` is how much farther the points are from the release than noise explains: records that
+    they cannot follow may lie anywhere, so that every probability is in doubt by it.
     """
 
     noise: Floats
     exact: bool
     projection: Floats | None
     units: float
+    misfit: float = 0.0
 
     def noise_of(self, values: Floats) -> float:
         """Return the standard error from noise of the expectation of ``values``, (J,)."""
@@ -129,7 +138,14 @@ class Uncertainty:
 
     def projection_of(self, values: Floats) -> float | None:
         """Return the error from the points of the expectation of ``values``, (J,)."""
-        return None if self.projection is None else float(np.linalg.norm(values @ self.projection))
+        if self.projection is None:
+            return None
+        found = float(np.linalg.norm(values @ self.projection))
+        if len(np.unique(values)) > 2:
+            return found
+        # Two values are those of an event.
+        astray = min(MISFIT_MAX, MISFIT_FACTOR * self.misfit) * float(values.max() - values.min())
+        return float(np.hypot(found, astray))
 
     def sampling_of(self, values: Floats, weights: Floats) -> float:
         """Return the standard error of sampling, from the weights' own variance of ``values``."""

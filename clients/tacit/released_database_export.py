@@ -12,6 +12,7 @@ from pyarrow import parquet
 
 from tacit.errors import InputError
 from tacit.released_database_features import features_fields, read_features
+from tacit.released_database_histograms import NoisyHistograms
 from tacit.released_database_points import Columns, WeightedDatabase
 from tacit_protocol.domain.columns import Domain
 from tacit_protocol.features.kernels import ProductKernel
@@ -117,10 +118,18 @@ def metadata_of(database: "ReleasedDatabase") -> dict[str, Any]:
         },
         "embedding": database.embedding.tolist(),
         "features": features_fields(database),
+        "histograms": _histogram_fields(database),
         "chosen_weights": None if database.chosen_weights is None else database.chosen_weights.tolist(),
         **{name: getattr(database, name) for name in PLAIN_FIELDS},
         "warnings": list(database.warnings),
     }
+
+
+def _histogram_fields(database: "ReleasedDatabase") -> dict[str, Any] | None:
+    found = database.histograms
+    if found is None:
+        return None
+    return {"bins": found.bins, "shares": found.by_column(database.domain), "noise": found.noise}
 
 
 PLAIN_FIELDS = (
@@ -161,12 +170,13 @@ def read_parquet(path: Path) -> "ReleasedDatabase":
         dimension = table.num_rows if features is None else features.dimension
         if embedding.shape != (dimension,) or not np.all(np.isfinite(embedding)):
             raise ValueError("the embedding has not one number for each feature")
-        chosen = fields["chosen_weights"]
+        chosen, histograms = fields["chosen_weights"], fields.get("histograms")
         database = ReleasedDatabase(
             domain=domain,
             points=points,
             kernel=kernel,
             released_features=features,
+            histograms=None if histograms is None else NoisyHistograms.of(domain, **histograms),
             chosen_weights=None if chosen is None else np.array(chosen, dtype=np.float64),
             embedding=embedding,
             warnings=tuple(fields["warnings"]),

@@ -16,9 +16,11 @@ from tacit_protocol.features.kernels import ProductKernel
 from tacit_protocol.features.mean_embedding import Locations
 from tacit_protocol.features.public_choices import draw_locations
 from tacit_protocol.messages.study import Study
-from tacit_protocol.procedures.embedding_release_plan import POINTS_MAX, features_of
+from tacit_protocol.procedures.embedding_release import features_of
+from tacit_protocol.procedures.embedding_release_plan import POINTS_MAX
 from tacit_protocol.statistics.reduced_set import ReducedSet, fit_reduced_set
 from tacit_protocol.statistics.simplex_weights import fit_simplex
+from tacit_protocol.workers import linear_algebra
 
 POINTS_DEFAULT = 100
 """Points of a database of random features: as many as are drawn for one on points."""
@@ -49,6 +51,8 @@ def reduced(
         informed_start(
             database.domain, features, database.embedding, database.noise_error, count=n_points, rng=rng
         )
+        if database.points_are_blind
+        else _moved_apart(database.locations, database.probability_weights, n_points, rng)
         for _ in range(starts)
     ]
     found = _fit(
@@ -92,10 +96,16 @@ def informed_start(
     Categories do not move later, so that they are best drawn so. Everything comes from the release.
     """
     many = blind_start(domain, BLIND_POINTS, rng)
-    weights = fit_simplex(features(many), target, noise_error).weights
-    taken = rng.choice(len(many), count, p=weights / weights.sum())
-    moved = many.numeric[taken] + rng.uniform(-JITTER, JITTER, (count, many.numeric.shape[1]))
-    return Locations(np.clip(moved, 0.0, 1.0), many.categorical[taken])
+    return _moved_apart(many, fit_simplex(features(many), target, noise_error).weights, count, rng)
+
+
+def _moved_apart(
+    points: Locations, weights: np.typing.NDArray[np.float64], count: int, rng: np.random.Generator
+) -> Locations:
+    """Draw points by their weights, and move those that are drawn twice apart."""
+    taken = rng.choice(len(points), count, p=weights / weights.sum())
+    moved = points.numeric[taken] + rng.uniform(-JITTER, JITTER, (count, points.numeric.shape[1]))
+    return Locations(np.clip(moved, 0.0, 1.0), points.categorical[taken])
 
 
 def _fit(
@@ -107,4 +117,6 @@ def _fit(
     starts: list[Locations],
     progress: Progress | None,
 ) -> ReducedSet:
-    return fit_reduced_set(moving(kernel, features), target, noise_error, starts, progress)
+    # More threads take as long and twice the processor: the products are small.
+    with linear_algebra().limit(limits=1, user_api="blas"):
+        return fit_reduced_set(moving(kernel, features), target, noise_error, starts, progress)

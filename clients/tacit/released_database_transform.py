@@ -128,6 +128,7 @@ def combined(
             False,
             _both(one.projection, other.projection, (rows, columns), (own, theirs)),
             min(one.units, other.units),
+            one.misfit + other.misfit,
         ),
     )
 

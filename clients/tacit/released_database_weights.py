@@ -16,6 +16,7 @@ from tacit_protocol.statistics.simplex_weights import (
     SimplexFit,
     fit_simplex,
     refit,
+    solve_simplex,
 )
 
 Floats = npt.NDArray[np.float64]
@@ -39,21 +40,43 @@ POINTS_MIN = 8
 REFIT_GAP_SHARE = 1e-2
 """Duality gap of a refit, in squares of the noise's norm: its error is then a tenth of the noise's."""
 
+REACH = 0.9
+"""Part of the noise's norm within which weights that match histograms too are to be: smoother ones, at 1,
+keep more of their points' independent columns (docs/mathematics/database-release.md)."""
+
+IMPORTANCES = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
+"""How much more than their noise says histograms may count for."""
+
 SEED = 20180
 """Of the refits' noise and of what is held out: the same question gets the same answer."""
 
 
 @dataclass(frozen=True)
-class WeightProblem:
-    """What weights are fitted to: the points' features (J, dimension), and the noisy mean (dimension,).
+class Histograms:
+    """Noisy histograms (cells,) that weights match besides: ``indicators`` (J, cells) say where points are.
 
-    ``noise`` is the standard deviation on each coordinate, of a normal or a Laplace law, or a bound on the
-    distance from the mean; ``l1_max`` bounds regularised weights.
+    ``noise`` is the standard deviation on each share.
     """
 
-    features: Floats
-    target: Floats
+    indicators: Floats
+    shares: Floats
     noise: float
+
+
+@dataclass(frozen=True)
+class WeightProblem:
+    """What weights are fitted to: features of the points (J, dimension), and their noisy mean (dimension,).
+
+    ``matched`` are the embedding's features and, after them, the histograms' cells where there are any,
+    scaled; ``blocks`` says how many coordinates each of the two has. ``noise`` (dimension,) is the standard
+    deviation on each coordinate, of a normal or a Laplace law, or a bound on the distance from the mean;
+    ``l1_max`` bounds regularised weights.
+    """
+
+    matched: Floats
+    target: Floats
+    noise: Floats
+    blocks: tuple[int, ...]
     law: NoiseLaw
     weighting: Weighting
     l1_max: float
@@ -70,30 +93,53 @@ class WeightProblem:
         weighting: Weighting,
         l1_max: float,
         chosen: Floats | None = None,
+        histograms: Histograms | None = None,
     ) -> "WeightProblem":
-        """Pose the problem, and fit its probability weights, unless they were ``chosen``."""
+        """Pose the problem, and fit its probability weights, unless they were ``chosen``.
+
+        With ``histograms`` both are matched, every coordinate in units of its noise: one release is the mean
+        of both maps. Where the points cannot follow the embedding so far that the histograms would be missed
+        by more than their noise, these count for more. Raw weights are linear, and count both as they are.
+        """
+        blocks: tuple[int, ...] = (len(target),)
+        matched, noises = features, np.full(len(target), noise)
+        if histograms is not None:
+            parts = (features, target, noise, histograms)
+            importance = 1.0 if weighting == "raw" else _importance(*parts)
+            matched, target, noises = _joined(*parts, importance)
+            blocks = (*blocks, len(histograms.shares))
         if chosen is None:
-            simplex = fit_simplex(features, target, noise * float(np.sqrt(len(target))))
+            reach = 1.0 if histograms is None else REACH
+            simplex = fit_simplex(matched, target, reach * noise * float(np.sqrt(len(target))))
         else:
             simplex = SimplexFit(chosen, 0.0, 0.5**SMOOTHING_STEPS, 0.0)
-        return cls(features, target, noise, law, weighting, l1_max, simplex)
+        return cls(matched, target, noises, blocks, law, weighting, l1_max, simplex)
+
+    @property
+    def features(self) -> Floats:
+        """The points' embedding features alone, (J, dimension)."""
+        return self.matched[:, : self.blocks[0]]
 
     @property
     def noise_error(self) -> float:
-        """Root mean square of the norm of the noise."""
-        return self.noise * float(np.sqrt(len(self.target)))
+        """Root mean square of the norm of the noise, histograms unstretched."""
+        return self._norm(self.noise)
+
+    def _norm(self, deviations: Floats) -> float:
+        """Return the norm of deviations (dimension,), without the stretch of histograms that come first."""
+        return float(np.linalg.norm(deviations * (self.noise[0] / self.noise)))
 
     def weights(self) -> Floats:
         """Return the weights of the kind asked for, (J,)."""
         if self.weighting == "simplex":
             return self.simplex.weights
         if self.weighting == "regularised":
-            return fit_regularised(self.features, self.target, self.noise_error, self.l1_max).weights
+            return fit_regularised(self.matched, self.target, self.noise_error, self.l1_max).weights
         return np.asarray(self.linear_map() @ self.target)
 
     def linear_map(self, rows: npt.NDArray[np.intp] | None = None) -> Floats:
         """Return the map of the mean to raw weights, (J, dimension): least squares, minimally ridged."""
-        features = self.features if rows is None else self.features[rows]
+        features = self.matched if rows is None else self.matched[rows]
         gram = features @ features.T
         ridge = REGULARISATION_PER_LOCATION * len(gram)
         return np.asarray(np.linalg.solve(gram + ridge * np.eye(len(gram)), features))
@@ -107,16 +153,38 @@ class WeightProblem:
 
     @property
     def misfit(self) -> float:
-        """How much farther the weighted points are from the release than noise explains."""
-        return float(np.sqrt(max(0.0, self.simplex.squared_distance - self.noise_error**2)))
+        """How much farther the weighted points are from the release than noise explains.
 
-    def _refitted(self, noise: float, law: NoiseLaw) -> Floats:
-        """Return what noise of that deviation on a coordinate does to weights, (J, ``REPLICAS``)."""
+        In units of the embedding; of histograms, a share is worth as much as its noise is beside the other's.
+        """
+        beyond = np.sum((self._residual / self.noise) ** 2) - len(self.target)
+        return float(self.noise[0] * np.sqrt(max(0.0, float(beyond))))
+
+    @property
+    def _residual(self) -> Floats:
+        return np.asarray(self.target - self.matched.T @ self.simplex.weights)
+
+    def _beyond(self) -> Floats | None:
+        """Return what each coordinate misses beside noise, (dimension,); None where noise explains the most.
+
+        A part of the release that is missed by more than its noise shares that out among its coordinates.
+        """
+        spread, missed, start = np.zeros(len(self.target)), False, 0
+        for size in self.blocks:
+            part = slice(start, start + size)
+            noise = float(np.sum(self.noise[part] ** 2))
+            excess = max(0.0, float(np.sum(self._residual[part] ** 2)) - noise)
+            spread[part] = np.sqrt(excess / size)
+            missed, start = missed or excess > noise, start + size
+        return spread if missed else None
+
+    def _refitted(self, noise: Floats, law: NoiseLaw) -> Floats:
+        """Return what noise of these deviations (dimension,) does to weights, (J, ``REPLICAS``)."""
         rng, centre = np.random.default_rng(SEED), self.weights()
         shape = (len(self.target), REPLICAS)
         drawn = rng.laplace(0, np.sqrt(0.5), shape) if law == "laplace" else rng.standard_normal(shape)
-        targets = (self.features.T @ centre)[:, None] + noise * drawn
-        again = self._fit(self.features, targets, centre, noise * float(np.sqrt(len(self.target))))
+        targets = (self.matched.T @ centre)[:, None] + noise[:, None] * drawn
+        again = self._fit(self.matched, targets, centre, self._norm(noise))
         return np.asarray((again - centre[:, None]) / np.sqrt(REPLICAS))
 
     def projection_map(self) -> Floats | None:
@@ -137,13 +205,13 @@ class WeightProblem:
             held, known = order[: count // HELD_OUT], order[count // HELD_OUT :]
             total = weights[held].sum()
             shares = weights[held] / total if total > 1e-3 else np.full(len(held), 1.0 / len(held))
-            target = self.features[held].T @ shares
+            target = self.matched[held].T @ shares
             columns[held, split] = shares
             columns[known, split] = -self._represent(known, target)
         columns /= np.sqrt(SPLITS)
-        if self.law == "bound" or self.misfit <= self.noise_error:
+        beyond = None if self.law == "bound" else self._beyond()
+        if beyond is None:
             return columns
-        beyond = self.misfit / float(np.sqrt(len(self.target)))
         if self.weighting == "raw":
             return np.hstack([columns, self.linear_map() * beyond])
         return np.hstack([columns, self._refitted(beyond, "gaussian")])
@@ -152,13 +220,46 @@ class WeightProblem:
         if self.weighting == "raw":
             return np.asarray(self.linear_map(rows) @ target)
         start = np.full(len(rows), 1.0 / len(rows))
-        return self._fit(self.features[rows], target[:, None], start, self.noise_error)[:, 0]
+        return self._fit(self.matched[rows], target[:, None], start, self.noise_error)[:, 0]
 
     def _fit(self, features: Floats, targets: Floats, start: Floats, error: float) -> Floats:
         gap = REFIT_GAP_SHARE * error**2
         if self.weighting == "regularised":
             return refit_regularised(features, targets, self.l1_max, gap, start)
         return refit(features, targets, self.simplex.smoothing, gap, start)
+
+
+def _joined(
+    features: Floats, target: Floats, noise: float, histograms: Histograms, importance: float
+) -> tuple[Floats, Floats, Floats]:
+    """Return features, mean and noise of both parts of a release; a share's noise becomes the other's.
+
+    The histograms are then stretched by their ``importance``.
+    """
+    scale = importance * noise / histograms.noise
+    return (
+        np.hstack([features, scale * histograms.indicators]),
+        np.concatenate([target, scale * histograms.shares]),
+        np.concatenate(
+            [np.full(len(target), noise), np.full(len(histograms.shares), scale * histograms.noise)]
+        ),
+    )
+
+
+def _importance(features: Floats, target: Floats, noise: float, histograms: Histograms) -> float:
+    """Return the least importance at which the best match of both leaves the histograms within their noise.
+
+    Where none does, the largest that is tried.
+    """
+    allowed = histograms.noise**2 * len(histograms.shares)
+    for importance in IMPORTANCES:
+        matched, wanted, _ = _joined(features, target, noise, histograms, importance)
+        gram = matched @ matched.T + 0.5 ** (SMOOTHING_STEPS - 1) * np.eye(len(matched))
+        weights = solve_simplex(gram, matched @ wanted, GAP_SHARE * noise**2 * len(wanted))
+        residual = histograms.shares - histograms.indicators.T @ weights
+        if float(residual @ residual) <= allowed:
+            return importance
+    return IMPORTANCES[-1]
 
 
 def columns_of(domain: Domain, locations: Locations) -> dict[str, npt.NDArray[Any]]:

@@ -70,6 +70,10 @@ class UnitKey:
         self._units = HMAC(secret, SHA256())
         self._units.update(_UNIT)
 
+    def __reduce__(self) -> tuple[type["UnitKey"], tuple[bytes]]:
+        # The library's state cannot be pickled; whoever hashes a part of the ids makes it anew.
+        return UnitKey, (self.secret,)
+
     def hashes(self, ids: Iterable[str]) -> UnitHashes:
         """Return the hashes of canonical ids, (ids,) uint64: units come in their order."""
         found = []

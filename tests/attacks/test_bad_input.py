@@ -5,7 +5,6 @@ import itertools
 import json
 import socket
 import threading
-import time
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
@@ -21,6 +20,7 @@ from fault_world import SeededNoise
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from long_runs import choose
+from own_time import OwnTime
 from schemathesis import GenerationMode
 from starlette.requests import Request
 from starlette.responses import Response
@@ -46,8 +46,11 @@ EXAMPLES = choose(120, 1500)
 SLOW_TIMEOUT_S = choose(1.5, 10.0)
 """How long the server waits for slow headers and bodies in the timed test."""
 
-P99_S_MAX = choose(5.0, 1.0)
-"""What honest requests may take meanwhile: the promise is 1 s, and other work may run beside make test."""
+P99_S_MAX = 1.0
+"""What honest requests may take meanwhile, without what other processes on the machine hold them up."""
+
+LATE_S_MAX = 2.0
+"""How much later than promised a slow connection may end, likewise."""
 
 
 class Service:
@@ -319,7 +322,8 @@ def test_three_hundred_megabytes_are_refused_after_a_few(services: dict[str, Ser
 
 def served(
     timeout_s: float, body_timeout_s: float, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[tuple[str, int]]:
+) -> Iterator[tuple[tuple[str, int], threading.Thread]]:
+    """Yield the address of a server, and the thread that it runs in."""
     monkeypatch.setattr(http_server, "HEADER_TIMEOUT_S", timeout_s)
     app = create_app(
         title="test", version="0", metrics_prefix="t", check_ready=lambda: None, body_timeout_s=body_timeout_s
@@ -335,7 +339,7 @@ def served(
     try:
         while not server.started:
             thread.join(0.005)
-        yield server.servers[0].sockets[0].getsockname()
+        yield server.servers[0].sockets[0].getsockname(), thread
     finally:
         server.should_exit = True
         thread.join(30)
@@ -343,7 +347,7 @@ def served(
 
 
 @pytest.fixture
-def address(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, int]]:
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[tuple[str, int], threading.Thread]]:
     """A server with the time limits of this run."""
     yield from served(SLOW_TIMEOUT_S, SLOW_TIMEOUT_S, monkeypatch)
 
@@ -353,10 +357,10 @@ SLOW_HEADERS = b"GET /healthz HTTP/1.1\r\nhost: a\r\nx-slow: "
 SLOW_BODY = HEAD + b"content-length: 1000\r\n\r\n{"
 
 
-async def _drip(address: tuple[str, int], start: bytes) -> float:
-    """Send a request one byte at a time; return after how many seconds the server hung up."""
+async def _drip(address: tuple[str, int], thread: threading.Thread, start: bytes) -> float:
+    """Send a request one byte at a time; return after how many seconds of its own the server hung up."""
     reader, writer = await asyncio.open_connection(*address)
-    started_s = time.monotonic()
+    own = OwnTime(thread)
     writer.write(start)
     closed = asyncio.ensure_future(reader.read())
     while not closed.done():
@@ -364,31 +368,35 @@ async def _drip(address: tuple[str, int], start: bytes) -> float:
         if not writer.is_closing():
             writer.write(b"x")
     writer.close()
-    return time.monotonic() - started_s
+    return own.passed_s()
 
 
-async def _honest(address: tuple[str, int], count: int) -> list[float]:
+async def _honest(address: tuple[str, int], thread: threading.Thread, count: int) -> list[float]:
     durations_s = []
     limits = httpx.Limits(max_connections=4)
     async with httpx.AsyncClient(
         base_url=f"http://{address[0]}:{address[1]}", limits=limits, timeout=60
     ) as client:
         for _ in range(count):
-            started_s = time.monotonic()
+            own = OwnTime(thread)
             response = await client.put("/echo", content=b"{}", headers={"content-type": "application/json"})
-            durations_s.append(time.monotonic() - started_s)
+            durations_s.append(own.passed_s())
             assert response.json() == {"size": 2}
     return durations_s
 
 
-def test_slow_requests_are_dropped_in_time_while_honest_ones_are_answered(address: tuple[str, int]) -> None:
+def test_slow_requests_are_dropped_in_time_while_honest_ones_are_answered(
+    server: tuple[tuple[str, int], threading.Thread],
+) -> None:
+    address, thread = server
     assert http_server.HEADER_TIMEOUT_S == SLOW_TIMEOUT_S
     assert BODY_TIMEOUT_S <= 10
 
     async def attack() -> tuple[list[float], list[float]]:
         idle = [await asyncio.open_connection(*address) for _ in range(200)]
-        slow = [asyncio.ensure_future(_drip(address, start)) for start in (SLOW_HEADERS, SLOW_BODY) * 20]
-        honest = await _honest(address, 200)
+        starts = (SLOW_HEADERS, SLOW_BODY) * 20
+        slow = [asyncio.ensure_future(_drip(address, thread, start)) for start in starts]
+        honest = await _honest(address, thread, 200)
         ended = await asyncio.gather(*slow)
         for _, writer in idle:
             writer.close()
@@ -396,7 +404,7 @@ def test_slow_requests_are_dropped_in_time_while_honest_ones_are_answered(addres
 
     honest, ended = asyncio.run(attack())
     assert sorted(honest)[197] < P99_S_MAX
-    assert max(ended) < SLOW_TIMEOUT_S + 10.0
+    assert max(ended) < SLOW_TIMEOUT_S + LATE_S_MAX
 
 
 def test_the_limits_in_force_are_ten_seconds() -> None:
@@ -405,7 +413,7 @@ def test_the_limits_in_force_are_ten_seconds() -> None:
 
 
 def test_a_server_that_waits_for_ever_would_be_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    for address in served(600.0, 600.0, monkeypatch):
+    for address, _ in served(600.0, 600.0, monkeypatch):
         for start in (SLOW_HEADERS, SLOW_BODY):
             with socket.create_connection(address, timeout=1.0) as connection:
                 connection.sendall(start)

@@ -2,8 +2,6 @@
 
 import gzip
 import json
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from forked_python import forked_python
 
 from tacit_protocol.domain.columns import CategoricalColumn, Domain, NumericColumn
 from tacit_services.agent.data.open_source import open_source
@@ -51,8 +50,7 @@ BOMBS: dict[str, Callable[[Path], None]] = {
 
 
 def read_apart(path: Path, kind: str, *planted: str) -> dict[str, Any]:
-    command = [sys.executable, str(CHILD), str(path), kind, *planted]
-    child = subprocess.run(command, capture_output=True, text=True, timeout=900, check=False)
+    child = forked_python().run([str(CHILD), str(path), kind, *planted], timeout_s=900)
     assert child.returncode == 0, child.stderr
     report: dict[str, Any] = json.loads(child.stdout)
     return report

@@ -11,6 +11,7 @@ from pathlib import Path
 import httpx
 import psycopg
 import pytest
+from forked_python import services_forked
 
 from tacit.configuration import DataSetSetup, PolicySetup
 from tacit.draft import StudyDraft
@@ -158,12 +159,12 @@ def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
     write_data(folder)
     federation = LocalFederation(folder, [owner(name) for name in ("north", "south", "west")])
     if request.param == "sqlite":
-        with federation:
+        with services_forked(), federation:
             play(federation, run)
     else:
         with empty_database(request.getfixturevalue("postgres_server")) as url:
             use_database(federation, url)
-            with federation:
+            with services_forked(), federation:
                 play(federation, run)
             collect_tables(url, run)
     collect(federation, run)

@@ -16,14 +16,18 @@ from kernel_two_sample_cases import (
     space_of,
 )
 from neighbour_search import Effort, Rows, largest_change
-from release_audit import Neighbours, ReleaseCase
+from release_audit import Neighbours, ReleaseCase, release
 
 from tacit_protocol.domain.columns import Domain
+from tacit_protocol.features.moment_release import MEAN
 from tacit_protocol.messages.study import Owner, Party, Study
 from tacit_protocol.privacy.guarantee import Budget
 from tacit_protocol.procedures.embedding_release import plan_of
+from tacit_protocol.procedures.embedding_release_histograms import HISTOGRAMS, histograms_then_mean
 
 FOURIER = {"method": "random-features"}
+UNIFORM = {"placement": "uniform"}
+TWO_NARROW = UNIFORM | {"n_points": 2, "bandwidth": 0.02}
 
 
 def study(domain: Domain, parameters: Mapping[str, Any], epsilon: float, delta: float = 1e-5) -> Study:
@@ -48,10 +52,10 @@ FAR = ([0.0, 0.0], [1.0, 1.0])
 """Two rows that a narrow kernel tells apart completely."""
 
 STUDIES = {
-    "subspace, narrow": study(NUMBERS, {"n_points": 6, "bandwidth": 0.02}, 1.0),
-    "subspace, mixed": study(MIXED, {"n_points": 15, "kernel": "laplacian"}, 0.5),
+    "subspace, narrow": study(NUMBERS, UNIFORM | {"n_points": 6, "bandwidth": 0.02}, 1.0),
+    "subspace, mixed": study(MIXED, UNIFORM | {"n_points": 15, "kernel": "laplacian"}, 0.5),
     "subspace, around the middle": study(NUMBERS, {"n_points": 30, "placement": "middle"}, 1.0),
-    "subspace, Laplace": study(MIXED, {"n_points": 8, "noise": "laplace"}, 1.0),
+    "subspace, Laplace": study(MIXED, UNIFORM | {"n_points": 8, "noise": "laplace"}, 1.0),
     "random features": study(NUMBERS, FOURIER | {"n_frequencies": 20}, 1.0),
     "random features, mixed": study(MIXED, FOURIER | {"n_frequencies": 10, "kernel": "laplacian"}, 1.0),
     "random features, Laplace": study(ONE_NUMBER, FOURIER | {"n_frequencies": 4}, 1.0, 0),
@@ -60,8 +64,12 @@ STUDIES = {
 }
 
 FEW_NUMBERS = {
-    "subspace, 2 narrow points": study(NUMBERS, {"n_points": 2, "bandwidth": 0.02}, BLACK_BOX_EPSILON),
-    "subspace, 2 narrow points, Laplace": study(NUMBERS, {"n_points": 2, "bandwidth": 0.02}, 2.0, 0),
+    "subspace, 2 narrow points": study(
+        NUMBERS, UNIFORM | {"n_points": 2, "bandwidth": 0.02}, BLACK_BOX_EPSILON
+    ),
+    "subspace, 2 narrow points, Laplace": study(
+        NUMBERS, UNIFORM | {"n_points": 2, "bandwidth": 0.02}, 2.0, 0
+    ),
     "random features, 1 frequency": study(NUMBERS, FOURIER | {"n_frequencies": 1}, BLACK_BOX_EPSILON),
     "exponential, one against many": study(
         NUMBERS,
@@ -71,7 +79,65 @@ FEW_NUMBERS = {
 }
 """Studies whose release is a handful of numbers, so that it can be run some hundred thousand times."""
 
-ALL = STUDIES | FEW_NUMBERS
+ONE_LEVEL = Domain(columns=CATEGORIES.columns[:1])
+APART: dict[str, Any] = {"category_similarity": 0.0}
+
+HISTOGRAM_STUDIES = {
+    "histograms, categories": study(CATEGORIES, APART | {"n_points": 12}, 1.0),
+    "histograms, narrow": study(NUMBERS, {"n_points": 40, "n_bins": 4, "bandwidth": 0.05}, 1.0),
+    "histograms, mixed": study(MIXED, {"n_points": 20, "n_bins": 7, "kernel": "laplacian"}, 0.5),
+    "histograms, nine tenths": study(MIXED, {"n_points": 9, "histogram_share": 0.9}, 1.0),
+    "histograms, Laplace": study(CATEGORIES, APART | {"n_points": 2}, 1.0, 0),
+}
+
+FEW_CELLS = {
+    "histograms, 1 level": study(ONE_LEVEL, APART | {"n_points": 2}, BLACK_BOX_EPSILON),
+    "histograms, 1 level, Laplace": study(ONE_LEVEL, APART | {"n_points": 2}, 2.0, 0),
+}
+
+ALL = STUDIES | FEW_NUMBERS | HISTOGRAM_STUDIES | FEW_CELLS
+
+
+@cache
+def worst_units_of_histograms(name: str, rows_per_unit: int = 1) -> tuple[Rows, Rows]:
+    """The two units that histograms and mean together tell apart most, each in units of its noise.
+
+    The points are those drawn where every unit is among ``others_of`` the first table.
+    """
+    asked = ALL[name]
+    how = histograms_then_mean(asked)
+    assert how is not None
+    others = others_of(asked, 0)
+    exact = release(asked, one_row_units(asked.domain, others, others.take(slice(0, 1))))
+    drawn = how.drawn(exact.vectors[HISTOGRAMS], exact.units)
+    assert drawn.points is not None
+    scales = [exact.vectors[name].scale for name in (HISTOGRAMS, MEAN)]
+
+    def together(rows: Rows) -> np.typing.NDArray[np.float64]:
+        return np.hstack([how.histograms.indicators(rows) / scales[0], drawn.features(rows) / scales[1]])
+
+    anchors = Rows(drawn.points.numeric, drawn.points.categorical)
+    found = largest_change(
+        together,
+        space_of(asked),
+        seed=3,
+        rows_per_unit=rows_per_unit,
+        anchors=anchors,
+        effort=Effort(200, 4, 2),
+    )
+    return found.unit, found.other
+
+
+def others_of(asked: Study, index: int) -> Rows:
+    return space_of(asked).random(np.random.default_rng(index), 20 + 7 * index)
+
+
+def worst_neighbours_of_histograms(name: str, rows_per_unit: int, index: int) -> Neighbours:
+    asked = ALL[name]
+    unit, other = worst_units_of_histograms(name, rows_per_unit)
+    build = one_row_units if rows_per_unit == 1 else many_row_units
+    others = others_of(asked, index)
+    return build(asked.domain, others, unit), build(asked.domain, others, other)
 
 
 @cache
@@ -111,6 +177,10 @@ REACHED = {
     "random features, 1 frequency": 0.999,
     "random features, categories": 0.999,
     "exponential, one against many": 0.98,
+    "histograms, categories": 0.999,
+    "histograms, narrow": 0.9,
+    "histograms, 1 level": 0.999,
+    "histograms, 1 level, Laplace": 0.9,
 }
 """Where the search is known to come so near to the noise's sensitivity."""
 
@@ -121,8 +191,27 @@ CASES = {
         reached=REACHED.get(name, 0.3),
         black_box=name in FEW_NUMBERS,
     )
-    for name, asked in ALL.items()
+    for name, asked in (STUDIES | FEW_NUMBERS).items()
 }
+
+CASES |= {
+    name: ReleaseCase(
+        study=asked,
+        neighbours=partial(worst_neighbours_of_histograms, name, 1),
+        tables=6,
+        reached=REACHED.get(name, 0.3),
+        black_box=name in FEW_CELLS,
+        adaptive=True,
+    )
+    for name, asked in (HISTOGRAM_STUDIES | FEW_CELLS).items()
+}
+
+CASES["histograms, mixed, units of 3 rows"] = ReleaseCase(
+    HISTOGRAM_STUDIES["histograms, mixed"],
+    partial(worst_neighbours_of_histograms, "histograms, mixed", 3),
+    tables=4,
+    adaptive=True,
+)
 
 CASES |= {
     f"{name}, units of 3 rows": ReleaseCase(ALL[name], partial(worst_neighbours, name, 3), tables=4)

@@ -12,8 +12,7 @@ from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import ndtri
-from scipy.stats import beta
+from scipy.special import betainccinv, betaincinv, ndtri
 
 from tacit_protocol.privacy.calibration import gaussian_delta
 
@@ -29,6 +28,10 @@ ATTEMPTS = 3
 
 THRESHOLDS = 49
 """Quantiles of the pilot runs that are tried as thresholds."""
+
+DISTINCT_MAX = 500
+"""Where pilot runs have no more distinct scores, as those of choices and decisions, each is a threshold: one
+rare score may be all that tells the neighbours apart."""
 
 CHOICE_ERROR = 1e-12
 """Of the intervals that choose the event: wide ones, so that a rare event is not chosen for a lucky count."""
@@ -63,15 +66,15 @@ class _Event:
 
 def clopper_pearson(count: int, runs: int, error: float) -> tuple[float, float]:
     """Lower and upper bound on a probability, each wrong with probability at most ``error``."""
-    lower = 0.0 if count == 0 else float(beta.ppf(error, count, runs - count + 1))
-    upper = 1.0 if count == runs else float(beta.ppf(1 - error, count + 1, runs - count))
+    lower = 0.0 if count == 0 else float(betaincinv(count, runs - count + 1, error))
+    upper = 1.0 if count == runs else float(betainccinv(count + 1, runs - count, error))
     return lower, upper
 
 
 def audit(scored: Scored, delta: float, *, runs: int, pilot: int) -> Audited:
     """Audit with ``pilot`` runs per neighbour to choose two events, and ``runs`` others to count them."""
     ones, others = scored.scores(False, pilot), scored.scores(True, pilot)
-    thresholds = np.quantile(np.concatenate([ones, others]), np.linspace(0, 1, THRESHOLDS + 2)[1:-1])
+    thresholds, choice_error = _thresholds(np.concatenate([ones, others]))
     events = [_Event(float(threshold), above) for threshold in thresholds for above in (True, False)]
 
     def probabilities(event: _Event, error: float) -> tuple[float, float]:
@@ -82,13 +85,21 @@ def audit(scored: Scored, delta: float, *, runs: int, pilot: int) -> Audited:
             clopper_pearson(event.count(other), len(other), error)[1],
         )
 
-    by_epsilon = max(events, key=lambda event: epsilon_bound(*probabilities(event, CHOICE_ERROR), delta))
-    by_mu = max(events, key=lambda event: mu_bound(*probabilities(event, CHOICE_ERROR)))
+    by_epsilon = max(events, key=lambda event: epsilon_bound(*probabilities(event, choice_error), delta))
+    by_mu = max(events, key=lambda event: mu_bound(*probabilities(event, choice_error)))
     ones, others = scored.scores(False, runs), scored.scores(True, runs)
     error = ERROR / INTERVALS
     return Audited(
         runs, epsilon_bound(*probabilities(by_epsilon, error), delta), mu_bound(*probabilities(by_mu, error))
     )
+
+
+def _thresholds(scores: Floats) -> tuple[Floats, float]:
+    """Scores of pilot runs at which events are cut, and the error of the intervals that choose among them."""
+    distinct = np.unique(scores)
+    if 1 < len(distinct) <= DISTINCT_MAX:
+        return distinct[:-1], ERROR
+    return np.asarray(np.quantile(scores, np.linspace(0, 1, THRESHOLDS + 2)[1:-1])), CHOICE_ERROR
 
 
 def epsilon_bound(p: float, q: float, delta: float) -> float:

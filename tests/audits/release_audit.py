@@ -55,7 +55,8 @@ class ReleaseCase:
     ``neighbours`` finds tables that differ in one unit and lie as far apart as a search can bring them;
     its argument, 0 to ``tables`` - 1, chooses the other units. The search must come as near to what the noise
     is made for as ``reached`` says, or it is a weak search. ``black_box`` releases have so few numbers that
-    they are run some hundred thousand times.
+    they are run some hundred thousand times. Of an ``adaptive`` release later numbers depend on the noise of
+    earlier ones: both neighbours are looked at after the same earlier outcome.
     """
 
     study: Study
@@ -63,6 +64,7 @@ class ReleaseCase:
     tables: int = 12
     reached: float = 0.3
     black_box: bool = False
+    adaptive: bool = False
 
 
 @dataclass(frozen=True)
@@ -93,6 +95,24 @@ class Recorder:
         return int(np.argmax(scores))
 
 
+class Replaying(Recorder):
+    """Answers as another release's source did, whatever it is asked: what follows depends on the same."""
+
+    def __init__(self, outcomes: list[Call]) -> None:
+        super().__init__()
+        self._outcomes = outcomes
+
+    def _replayed(self, call: Call) -> Integers:
+        self.calls.append(call)
+        return self._outcomes[len(self.calls) - 1].values.copy()
+
+    def gaussian(self, values: Integers, scale: float) -> Integers:
+        return self._replayed(Call("gaussian", values.copy(), scale))
+
+    def laplace(self, values: Integers, scale: float) -> Integers:
+        return self._replayed(Call("laplace", values.copy(), scale))
+
+
 def release(asked: Study, table: FixedTable, noise: NoiseSource | None = None) -> Release:
     """One owner's release, exact unless noise is handed in."""
     procedure = procedure_named(asked.procedure)
@@ -104,6 +124,17 @@ def recorded(asked: Study, table: FixedTable) -> list[Call]:
     recorder = Recorder()
     release(asked, table, recorder)
     return recorder.calls
+
+
+def recorded_pair(case: ReleaseCase, index: int) -> tuple[list[Call], list[Call]]:
+    """What is handed to the noise source on either of two neighbours."""
+    one, two = case.neighbours(index)
+    first = recorded(case.study, one)
+    if not case.adaptive:
+        return first, recorded(case.study, two)
+    second = Replaying(first)
+    release(case.study, two, second)
+    return first, second.calls
 
 
 @dataclass(frozen=True)
@@ -125,6 +156,23 @@ def moved_in_noise(one: Release, other: Release) -> Moved:
         steps = np.array(vector.values, dtype=object) - np.array(twin.values, dtype=object)
         parts = np.ldexp(steps.astype(np.float64), vector.exponent) / vector.scale
         if vector.noise == "gaussian":
+            squared += float(np.sum(parts**2))
+        else:
+            absolute += float(np.sum(np.abs(parts)))
+    return Moved(math.sqrt(squared), absolute)
+
+
+def moved_in_calls(one: list[Call], other: list[Call]) -> Moved:
+    """The same distance of what two releases hand to their noise sources."""
+    squared = absolute = 0.0
+    for call, twin in zip(one, other, strict=True):
+        assert (call.mechanism, call.scale, len(call.values)) == (
+            twin.mechanism,
+            twin.scale,
+            len(twin.values),
+        )
+        parts = (call.values - twin.values) / call.scale
+        if call.mechanism == "gaussian":
             squared += float(np.sum(parts**2))
         else:
             absolute += float(np.sum(np.abs(parts)))
@@ -154,8 +202,8 @@ def largest_move(case: ReleaseCase) -> tuple[Moved, Moved]:
     gaussian = laplace = 0.0
     allowed = Moved(0.0, 0.0)
     for index in range(case.tables):
-        one, two = (release(case.study, table) for table in case.neighbours(index))
-        moved = moved_in_noise(one, two)
+        one = release(case.study, case.neighbours(index)[0])
+        moved = moved_between(case, index)
         if one.decision is not None:
             moved = Moved(moved.gaussian, moved_in_decision(case, index).laplace)
         if one.choice is not None:
@@ -163,6 +211,14 @@ def largest_move(case: ReleaseCase) -> tuple[Moved, Moved]:
         gaussian, laplace = max(gaussian, moved.gaussian), max(laplace, moved.laplace)
         allowed = promised(one)
     return Moved(gaussian, laplace), allowed
+
+
+def moved_between(case: ReleaseCase, index: int) -> Moved:
+    """Distance of what is released of two neighbours; of an adaptive release, after the same outcome."""
+    if case.adaptive:
+        return moved_in_calls(*recorded_pair(case, index))
+    one, two = (release(case.study, table) for table in case.neighbours(index))
+    return moved_in_noise(one, two)
 
 
 def moved_in_decision(case: ReleaseCase, index: int) -> Moved:
@@ -207,7 +263,7 @@ def scored_runs(case: ReleaseCase, noise: NoiseSource) -> Scored:
         return ChoiceRuns(*choice_calls(case, 0), noise)
     if release(case.study, one).decision is not None:
         return DecisionRuns(case.study, (summarise(case.study, one), summarise(case.study, other)), noise)
-    return Runs(recorded(case.study, one), recorded(case.study, other), noise)
+    return Runs(*recorded_pair(case, 0), noise)
 
 
 class Runs:

@@ -1,6 +1,8 @@
 """Wrong constants, planted in the private database's mechanisms, are found by the audits' own search."""
 
 import math
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,10 +11,14 @@ from kernel_two_sample_cases import ONE_NUMBER
 from neighbour_search import Space, largest_change
 from release_audit import largest_move
 
+from tacit_protocol.features.column_histograms import ColumnHistograms
 from tacit_protocol.features.random_fourier import RandomFourier
+from tacit_protocol.features.sums import sum_features
 from tacit_protocol.privacy import laplace_sums
+from tacit_protocol.privacy.gaussian_sums import SumPart
 from tacit_protocol.procedures import embedding_release_mechanism as mechanism
 from tacit_protocol.procedures.embedding_release import features_of
+from tacit_protocol.procedures.embedding_release_histograms import HistogramsThenMean, HistogramSums
 
 
 def test_laplace_noise_for_the_l2_sensitivity_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -29,6 +35,46 @@ def test_random_features_with_the_diameter_of_a_kernel_that_is_never_negative_ar
     found = largest_change(features, Space(1), seed=5)
     assert found.value > 1.4 * math.sqrt(2)
     assert found.value <= features.diameter + 1e-9
+
+
+def test_histograms_that_forget_how_many_columns_there_are_are_caught(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(ColumnHistograms, "l2_sensitivity", math.sqrt(2))
+    moved, allowed = largest_move(CASES["histograms, categories"])
+    assert moved.gaussian > 1.1 * allowed.gaussian
+    monkeypatch.setattr(ColumnHistograms, "l1_sensitivity", 2.0)
+    moved, allowed = largest_move(CASES["histograms, Laplace"])
+    assert moved.laplace > 1.2 * allowed.laplace
+
+
+def test_histograms_and_mean_that_spend_the_whole_budget_each_are_caught(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    right = HistogramsThenMean.parts
+
+    def whole(*given: Any, **named: Any) -> tuple[SumPart, ...]:
+        return tuple(replace(part, share=1.0) for part in right(*given, **named))
+
+    monkeypatch.setattr(HistogramsThenMean, "parts", whole)
+    moved, allowed = largest_move(CASES["histograms, categories"])
+    assert moved.gaussian > 1.4 * allowed.gaussian
+
+
+def test_points_that_are_drawn_from_the_exact_histograms_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The mean's coordinates then depend on the data in a second way."""
+    right = HistogramsThenMean.adapt
+
+    def peeking(self: HistogramsThenMean, sums: HistogramSums, noise: Any) -> HistogramSums:
+        found = right(self, sums, noise)
+        assert found.noisy is not None
+        exact = found.noisy.model_copy(update={"values": tuple(sums.steps.tolist())})
+        features = self.drawn(exact, sums.units).features
+        return replace(found, mean=sum_features(features, sums.table, products=False, bits=sums.bits))
+
+    monkeypatch.setattr(HistogramsThenMean, "adapt", peeking)
+    moved, allowed = largest_move(CASES["histograms, narrow"])
+    assert moved.gaussian > 1.15 * allowed.gaussian
 
 
 def test_half_the_sensitivity_of_a_distance_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -41,6 +41,10 @@ LARGE = [
 ]
 
 
+DISCRETE_DRAWS = {"gaussian": 45_000, "laplace": 100_000}
+"""With which a discrete law 5 % off is missed with a chance below 1e-12, by the noncentral chi-square."""
+
+
 class OneDrawForAll:
     """The planted mistake: one draw of the noise serves every coordinate."""
 
@@ -89,15 +93,19 @@ def test_noise_five_percent_off_is_caught(mechanism: str, factor: float) -> None
 def test_noise_of_another_shape_and_the_right_variance_is_caught(right: str, other: str) -> None:
     spread = 2**0.5 if other == "gaussian" else 0.5**0.5
     noise = drawn(OpenDPNoise(), other, DRAWS_MIN[right], SCALE) * spread
-    # The variance of Laplace noise scatters more than that of Gaussian noise, and is called wrong at times.
-    assert "cells" in wrong_in(right, noise)
+    found = wrong_in(right, noise)
+    if (
+        other == "laplace"
+    ):  # its variance scatters more than that of Gaussian noise, and is called wrong at times
+        found = [name for name in found if name != "variance"]
+    assert found == ["cells"]
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 @pytest.mark.parametrize("factor", [0.95, 1.0, 1.05])
 def test_noise_is_the_discrete_law_not_the_rounded_one(mechanism: str, factor: float) -> None:
     """At two steps the two differ: every integer from -4 to 4 has the discrete law's probability."""
-    scale, runs = 2.0, 2 * DRAWS_MIN[mechanism]  # 5 % off is missed with a chance below 1e-12
+    scale, runs = 2.0, DISCRETE_DRAWS[mechanism]
     steps = np.arange(-200, 201)
     exponents = steps**2 / (2 * scale**2) if mechanism == "gaussian" else abs(steps) / scale
     weights = np.exp(-exponents)

@@ -8,6 +8,8 @@ from typing import Any, ClassVar
 import pytest
 from pydantic import BaseModel
 
+from tacit import outlook
+from tacit.command.app import run
 from tacit.http import HttpRequest, HttpResponse
 from tacit.results import RESULTS
 from tacit.results.two_sample import two_sample_result
@@ -50,12 +52,29 @@ RESULT: dict[str, Any] = {
 }
 
 
+@pytest.fixture
+def tacit(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
+    """Run the command; returns its exit code and what it printed on either stream."""
+
+    def run_it(*arguments: str) -> tuple[int, str, str]:
+        capsys.readouterr()
+        code = run(arguments)
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return run_it
+
+
+class QuickParameters(BaseModel):
+    """Lets everything through, for the procedure itself to refuse."""
+
+
 class QuickProcedure:
     """Takes any study whose parameters are empty; calls fewer than ten units hopeless."""
 
     name: ClassVar[str] = "quick"
     title: ClassVar[str] = "Quick"
-    Parameters: ClassVar[type[BaseModel]] = BaseModel
+    Parameters: ClassVar[type[BaseModel]] = QuickParameters
     Verdict: ClassVar[type[BaseModel]] = BaseModel
 
     def check(self, study: Study) -> None:
@@ -90,6 +109,12 @@ class QuickProcedure:
 def quick_procedure(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(PROCEDURES, "quick", QuickProcedure())
     monkeypatch.setitem(RESULTS, "quick", two_sample_result)
+
+
+@pytest.fixture(autouse=True)
+def no_planning_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planning has tests of its own; a process for each study that is made here would take minutes."""
+    monkeypatch.setattr(outlook, "plan_in_process", lambda *_: outlook.Planned(unplanned="not here"))
 
 
 @dataclass

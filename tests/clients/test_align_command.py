@@ -1,13 +1,14 @@
 """`tacit data align` as an owner types it: keys, files, exit codes, and what is printed."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from agent_fakes import World
 from aligned_owners import IDS, UNIT_COLUMN, Peer
+from forked_python import alignments_forked
 
 from tacit.command.app import run
 from tacit.draft import StudyDraft
@@ -24,15 +25,16 @@ def owner(tmp_path: Path) -> Peer:
 
 
 @pytest.fixture
-def align(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Command:
-    """Run a step; returns its exit code and what it printed."""
+def align(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[Command]:
+    """Run a step; returns its exit code and what it printed. The end-to-end test has whole processes."""
 
     def step(*arguments: str) -> tuple[int, str]:
         code = run(["data", "align", *arguments, "--config", str(tmp_path / "agent.toml")])
         said = capsys.readouterr()
         return code, said.out + said.err
 
-    return step
+    with alignments_forked():
+        yield step
 
 
 def test_a_key_is_fresh_secret_and_never_overwritten(

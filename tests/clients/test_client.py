@@ -104,7 +104,7 @@ def test_without_declared_units_hopelessness_is_not_claimed_to_be_checked(
 def test_a_refused_study_says_what_to_change(client: Client, draft: Draft) -> None:
     with pytest.raises(StudyRefusedError, match="no such parameter"):
         client.create_study(draft | {"parameters": {"x": 1}})
-    with pytest.raises(StudyRefusedError, match="unknown procedure"):
+    with pytest.raises(InputError, match="no procedure 'nothing'"):
         client.create_study(draft | {"procedure": "nothing"})
 
 

@@ -13,7 +13,6 @@ import pytest
 
 from tacit import Client
 from tacit.command import connect
-from tacit.command.app import run
 from tacit.command.draft_flags import parse_column, parse_owner, parse_parameter
 from tacit.configuration import read_party, read_toml, toml_text
 from tacit.errors import InputError
@@ -33,17 +32,6 @@ RESULT = {
 }
 
 Run = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def tacit(capsys: pytest.CaptureFixture[str]) -> Run:
-    def run_it(*arguments: str) -> tuple[int, str, str]:
-        capsys.readouterr()
-        code = run(arguments)
-        captured = capsys.readouterr()
-        return code, captured.out, captured.err
-
-    return run_it
 
 
 @pytest.fixture
@@ -93,7 +81,8 @@ def test_a_missing_file_exits_with_1_and_says_what_to_do(tacit: Run, tmp_path: P
     code, out, err = tacit("study", "list", "--party", str(tmp_path / "party.toml"))
     assert (code, out) == (1, "")
     assert "make one with init" in err
-    assert tacit("tester", "serve", "--config", str(tmp_path / "tester.toml"))[0] == 1
+    for verb in ("serve", "work"):
+        assert tacit("tester", verb, "--config", str(tmp_path / "tester.toml"))[0] == 1
 
 
 def test_an_error_is_json_where_json_is_asked_for(tacit: Run, tmp_path: Path) -> None:

@@ -11,7 +11,6 @@ import pytest
 
 from tacit import CuratorClient
 from tacit.command import connect
-from tacit.command.app import run
 from tacit.configuration import read_party, read_toml
 from tacit.curator_configuration import read_own_curator, read_owner
 from tacit.http import HttpRequest, HttpResponse
@@ -108,17 +107,6 @@ def curator(monkeypatch: pytest.MonkeyPatch) -> Curator:
     monkeypatch.setattr(connect, "owner_client", client("north"))
     monkeypatch.setattr(connect, "operator_client", client(None))
     return there
-
-
-@pytest.fixture
-def tacit(capsys: pytest.CaptureFixture[str]) -> Run:
-    def run_it(*arguments: str) -> tuple[int, str, str]:
-        capsys.readouterr()
-        code = run(arguments)
-        captured = capsys.readouterr()
-        return code, captured.out, captured.err
-
-    return run_it
 
 
 def test_init_writes_secrets_that_only_their_owner_reads_and_never_overwrites(

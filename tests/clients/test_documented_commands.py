@@ -75,7 +75,7 @@ def test_every_verb_is_documented() -> None:
     assert not missing
 
 
-TUTORIALS = [ROOT / "docs" / "tutorial.md", ROOT / "docs" / "tutorial-curator.md"]
+TUTORIALS = [ROOT / "docs" / "tutorials" / f"{person}.md" for person in ("analyst", "curator")]
 
 
 @pytest.mark.parametrize(
@@ -93,8 +93,8 @@ def test_documented_commands_that_need_no_service_run(
             with_key = [re.sub("(TESTER|CURATOR)_KEY", "0" * 64, a) for a in arguments]
             assert run(with_key) == 0, capsys.readouterr().err
             ran += 1
-    assert ran >= 5 - (page.stem == "tutorial-curator")
-    for file in ("north/agent.toml",) if page.stem != "tutorial-curator" else ("registry/curator.toml",):
+    assert ran >= 5 - (page.stem == "curator")
+    for file in ("north/agent.toml",) if page.stem != "curator" else ("registry/curator.toml",):
         assert (tmp_path / file).is_file()
 
 

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 from tacit.command.app import app
 from tacit.errors import InputError
 from tacit.local import homogeneity
-from tacit.planning_counts import plan_homogeneity, plan_independence
+from tacit.planning.counts import plan_homogeneity, plan_independence
 
 TABLE = [[0.3, 0.1, 0.1], [0.1, 0.2, 0.2]]
 

@@ -63,7 +63,7 @@ def test_questions_get_the_databases_answers(file: str, capsys: pytest.CaptureFi
 def test_bad_questions_say_what_is_wrong(
     file: str, question: list[str], answer: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(["release", "expect", file, *question]) == 2
+    assert run(["release", "expect", file, *question, "--keep"]) == 2
     assert answer in capsys.readouterr().err
 
 

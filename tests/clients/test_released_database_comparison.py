@@ -1,6 +1,7 @@
 """Two-sample tests between releases, and against one's own table: level, power, refusals."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -8,33 +9,47 @@ from database_simulation import simulated_database, simulated_rows
 
 from tacit.errors import InputError
 
-RUNS = 40
+RUNS = 12
 ALPHA = 0.05
-UNLIKELY = 11
-"""Of 40 runs at level .05, 11 or more reject with probability 2e-5; the seeds are fixed."""
+UNLIKELY = 6
+"""Of 12 runs at level .05, 6 or more reject with probability 1e-5; the seeds are fixed. Levels as such are
+measured by benchmarks/database_comparison.py."""
 
 
-@pytest.mark.parametrize("null", ["bound", "points"])
-@pytest.mark.parametrize(("units", "mu"), [(300, 0.25), (3000, 4.0)])
-def test_releases_of_one_population_are_rejected_no_more_often_than_the_level(
-    null: str, units: int, mu: float
-) -> None:
+@pytest.mark.parametrize("null", ["bound", "normal", "points"])
+@pytest.mark.parametrize("mu", [0.25, 4.0])
+def test_releases_of_one_population_are_rejected_no_more_often_than_the_level(null: Any, mu: float) -> None:
     """Where noise hides the records, and where their own spread is what counts; both releases' noise."""
-    rng, rejected = np.random.default_rng(units), 0
+    rng, rejected = np.random.default_rng(300), 0
     for _ in range(RUNS):
-        first = simulated_database(simulated_rows(rng, units), mu, rng)
-        second = simulated_database(simulated_rows(rng, 2 * units), mu, rng)
-        rejected += first.two_sample_test(second, ALPHA, null=null).reject  # type: ignore[arg-type]
+        first = simulated_database(simulated_rows(rng, 300), mu, rng)
+        second = simulated_database(simulated_rows(rng, 600), mu, rng)
+        rejected += first.two_sample_test(second, ALPHA, null=null).reject
     assert rejected < UNLIKELY
 
 
-@pytest.mark.parametrize("mu", [0.25, 4.0])
-def test_a_release_and_a_table_of_one_population_are_rejected_no_more_often_than_the_level(mu: float) -> None:
+def test_a_release_and_a_table_of_one_population_are_rejected_no_more_often_than_the_level() -> None:
     rng, rejected = np.random.default_rng(7), 0
     for _ in range(RUNS):
-        database = simulated_database(simulated_rows(rng, 1000), mu, rng)
-        rejected += database.two_sample_test(simulated_rows(rng, 200), ALPHA).reject
+        database = simulated_database(simulated_rows(rng, 1000), 4.0, rng)
+        table = simulated_rows(rng, 200)
+        rejected += database.two_sample_test(table, ALPHA, null="points").reject
+        assert database.two_sample_test(table, ALPHA).pvalue > 0.01
     assert rejected < UNLIKELY
+
+
+@pytest.mark.parametrize("null", ["bound", "normal"])
+def test_proved_intervals_hold_the_distance_of_the_populations(null: Any) -> None:
+    """A population of 20 000 rows stands for its own law: drawn with replacement, its mean is the truth."""
+    rng = np.random.default_rng(14)
+    populations = [simulated_rows(rng, 20_000, shift) for shift in (0.0, 0.1)]
+    exact = [simulated_database(rows, 1e9, rng).embedding for rows in populations]
+    truth = float(np.sum((exact[0] - exact[1]) ** 2))
+    for mu, units in ((0.25, 200), (0.25, 2000), (4.0, 2000)):
+        pair = [simulated_database(rows[rng.integers(0, len(rows), units)], mu, rng) for rows in populations]
+        low, high = pair[0].two_sample_test(pair[1], 0.001, null=null).interval
+        assert low <= truth <= high
+        assert high < 2 or units == 200
 
 
 def test_forgetting_one_releases_noise_would_be_seen() -> None:
@@ -43,16 +58,19 @@ def test_forgetting_one_releases_noise_would_be_seen() -> None:
     for _ in range(12):
         first = simulated_database(simulated_rows(rng, 300), 0.25, rng)
         second = simulated_database(simulated_rows(rng, 300), 0.25, rng)
-        rejected += replace(first, noise=1e-6).two_sample_test(replace(second, noise=1e-6), ALPHA).reject
+        planted = replace(first, noise=1e-6).two_sample_test(
+            replace(second, noise=1e-6), ALPHA, null="normal"
+        )
+        rejected += planted.reject
     assert rejected >= 9
 
 
-@pytest.mark.parametrize("null", ["bound", "points"])
-def test_populations_that_differ_are_told_apart(null: str) -> None:
+@pytest.mark.parametrize("null", ["bound", "normal", "points"])
+def test_populations_that_differ_are_told_apart(null: Any) -> None:
     rng = np.random.default_rng(9)
     first = simulated_database(simulated_rows(rng, 5000), 1.0, rng)
     second = simulated_database(simulated_rows(rng, 5000, shift=0.1), 1.0, rng)
-    found = first.two_sample_test(second, null=null)  # type: ignore[arg-type]
+    found = first.two_sample_test(second, null=null)
     statistic, pvalue = found
     assert found.reject
     assert pvalue < 1e-3
@@ -95,7 +113,8 @@ def test_what_cannot_be_compared_is_refused() -> None:
     with pytest.raises(InputError, match="null"):
         database.two_sample_test(database, null="magic")  # type: ignore[arg-type]
     with pytest.raises(InputError, match="rows"):
-        database.two_sample_test(simulated_rows(rng, 5))
+        database.two_sample_test(simulated_rows(rng, 5), null="points")
+    assert database.two_sample_test(simulated_rows(rng, 5)).pvalue > 0.05
     with pytest.raises(InputError, match="transformed"):
         database.two_sample_test(database.transform(lambda c: c["x1"], (0, 1)))
     with pytest.raises(InputError, match="columns"):

@@ -10,7 +10,6 @@ import pytest
 
 from tacit import Client
 from tacit.command import connect
-from tacit.command.app import run
 from tacit.command.draft_flags import parse_reuse
 from tacit.configuration import toml_text
 from tacit.draft import StudyDraft
@@ -52,17 +51,6 @@ def client(memory_tester: Any, analyst_key: PrivateKey, monkeypatch: pytest.Monk
 
     monkeypatch.setattr(connect, "party_client", handed_out)
     return made
-
-
-@pytest.fixture
-def tacit(capsys: pytest.CaptureFixture[str]) -> Tacit:
-    def run_it(*arguments: str) -> tuple[int, str, str]:
-        capsys.readouterr()
-        code = run(arguments)
-        captured = capsys.readouterr()
-        return code, captured.out, captured.err
-
-    return run_it
 
 
 def later(draft: Draft, **reuses: str) -> Draft:

@@ -10,16 +10,31 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from forked_python import forked_python, services_forked
 
 from tacit.federation import LocalFederation, OwnerSetup
 
-COMMAND = (sys.executable, "-c", "from tacit.command import main; main()")
+COMMAND = ("-c", "from tacit.command import main; main()")
 PATIENCE_S = 300.0
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _services_forked() -> Iterator[None]:
+    """Federations start fast; the demo, the tutorial and the composed services start as they do for users."""
+    with services_forked():
+        yield
+
+
 def run_tacit(*arguments: str, cwd: Path | None = None) -> "subprocess.CompletedProcess[str]":
+    if arguments[0] != "demo":
+        return forked_python().run([*COMMAND, *arguments], cwd, PATIENCE_S)
     return subprocess.run(
-        [*COMMAND, *arguments], cwd=cwd, capture_output=True, text=True, timeout=PATIENCE_S, check=False
+        [sys.executable, *COMMAND, *arguments],
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
     )
 
 

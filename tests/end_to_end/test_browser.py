@@ -15,6 +15,7 @@ from attacked_agent import AttackedAgent
 from browser import Visitor, hostile_site, running_browser, serving, visitor
 from scipy.stats import chi2
 
+from tacit.command.app import run
 from tacit.configuration import DataSetSetup, PolicySetup
 from tacit.draft import StudyDraft
 from tacit.federation import LocalFederation, OwnerSetup
@@ -153,6 +154,12 @@ def test_a_steward_approves_and_the_verdict_is_on_its_chart(
     assert snippet[:2] == ["tacit", "verify"]
     assert tacit_process("verify", str(transcript), *snippet[3:]).returncode == 0
 
+    require_report_of(analyst, verdict, tmp_path)
+    mine = tmp_path / "mine.html"
+    party = str(federation.analyst.configuration)
+    assert run(["study", "report", digest[:12], "--output", str(mine), "--party", party]) == 0
+    assert mine.read_text("utf-8") == (tmp_path / "report.html").read_text("utf-8")
+
     for name in ("Ledger", "Data sets", "Policy"):
         steward.page.get_by_role("link", name=name).click()
         steward.page.get_by_role("heading", name=name, exact=True).wait_for()
@@ -170,7 +177,7 @@ def require_chart_of(page: Any, verdict: Any) -> None:
     assert value(mark) == pytest.approx(verdict["statistic"], rel=1e-3)
     assert float(chart.get_attribute("data-statistic")) == verdict["statistic"]
     assert float(page.locator("svg.pvalue").get_attribute("data-pvalue")) == verdict["pvalue"]
-    shown = page.locator("svg.interval").first
+    shown = page.locator("svg.rows .row").first
     assert [float(shown.get_attribute(f"data-{part}")) for part in ("value", "lower", "upper")] == [
         verdict[part] for part in ("squared_mmd", "lower", "upper")
     ]
@@ -185,6 +192,23 @@ def require_chart_of(page: Any, verdict: Any) -> None:
     # Shaded is what lies beyond the statistic, and nothing before it.
     tail = numbers(chart.locator("polygon.tail").get_attribute("points"))
     assert tail[:, 0].min() == mark
+
+
+def require_report_of(analyst: Visitor, verdict: Any, folder: Path) -> None:
+    """The report says the same, is one page of A4, and breaks no rule of its own on any screen."""
+    with analyst.page.expect_download() as download:
+        analyst.page.get_by_role("link", name="Download the report").click()
+    report = folder / "report.html"
+    download.value.save_as(report)
+    page = analyst.context.new_page()
+    page.set_content(report.read_text("utf-8"))
+    assert page.get_by_role("heading", name=TITLE).count() == 1
+    assert float(page.locator("svg.null").get_attribute("data-statistic")) == verdict["statistic"]
+    assert "differential privacy with ε = 1, δ = 1e-05" in page.locator("main").text_content()
+    Visitor(analyst.context, page, analyst.complaints).require_accessible()
+    pdf = page.pdf(prefer_css_page_size=True)
+    assert len(re.findall(rb"/Type\s*/Page\b", pdf)) == 1
+    page.close()
 
 
 def require_burn_down_of(page: Any, federation: LocalFederation) -> None:

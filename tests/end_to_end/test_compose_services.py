@@ -61,6 +61,7 @@ def approve_when_it_arrives(services: ComposeProcesses, owner: str, digest: str)
     services.run_in(f"agent-{owner}", "tacit", "agent", "approve", digest)
 
 
+@pytest.mark.slow
 def test_the_composed_services_run_a_study_to_a_verdict_that_verifies(services: ComposeProcesses) -> None:
     services.start_all("tester", *(f"agent-{owner}" for owner in OWNERS))
     analyst = PrivateKey.generate()

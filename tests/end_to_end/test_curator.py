@@ -156,6 +156,7 @@ def approve(curator: LocalCurator, eventually: Any, names: Sequence[str], digest
 # of the noise lie between the usual statistic and what .05 asks for.
 def test_four_hospitals_pooled_two_by_two(curator: LocalCurator, analyst: Client, eventually: Any) -> None:
     draft = asked(curator, list(HOSPITALS), parameters={"samples": list(SAMPLES.values())})
+    before = {name: debits(curator, name) for name in (*HOSPITALS, *SITES)}
     digest = analyst.create_study(draft)
     approve(curator, eventually, list(HOSPITALS), digest)
     verdict = analyst.wait_for_verdict(digest, PATIENCE_S)
@@ -167,9 +168,9 @@ def test_four_hospitals_pooled_two_by_two(curator: LocalCurator, analyst: Client
     verified = analyst.verify(digest)
     assert verified.verdict == verdict.message
     for name in HOSPITALS:
-        assert (digest, 2_000_000) in debits(curator, name)
+        assert debits(curator, name) == [*before[name], (digest, 2_000_000)]
     for site in SITES:
-        assert digest not in {study for study, _ in debits(curator, site)}
+        assert debits(curator, site) == before[site]
 
     trusting_no_one = analyst.create_study(
         asked(curator, [])
@@ -210,6 +211,7 @@ def test_a_permutation_test_of_two_hospitals_leaves_a_decision_alone(
 def test_columns_of_the_health_insurance_experiment_are_not_jointly_independent(
     curator: LocalCurator, analyst: Client
 ) -> None:
+    before = {name: debits(curator, name) for name in SITES}
     digest = analyst.create_study(
         asked(curator, SITES)
         | {
@@ -227,7 +229,7 @@ def test_columns_of_the_health_insurance_experiment_are_not_jointly_independent(
     assert dict(result.n) == {"site-a": 1010, "site-b": 1009}
     analyst.verify(digest)
     for site in SITES:
-        assert (digest, 8_000_000) in debits(curator, site)
+        assert debits(curator, site) == [*before[site], (digest, 8_000_000)]
     transcript = json.loads(analyst.transcript(digest))
     assert set(transcript["releases"]) == {"curator"}
 
@@ -237,6 +239,7 @@ def test_columns_of_the_health_insurance_experiment_are_not_jointly_independent(
 def test_visits_depend_on_chronic_diseases_and_the_curator_says_how_strongly(
     curator: LocalCurator, analyst: Client
 ) -> None:
+    before = {name: debits(curator, name) for name in SITES}
     digest = analyst.create_study(
         asked(curator, SITES)
         | {
@@ -258,7 +261,7 @@ def test_visits_depend_on_chronic_diseases_and_the_curator_says_how_strongly(
     release = analyst.verify(digest).releases["curator"]
     assert (len(release.vectors), release.decision) == (3, True)
     for site in SITES:
-        assert (digest, 8_000_000) in debits(curator, site)
+        assert debits(curator, site) == [*before[site], (digest, 8_000_000)]
     with curator.owner_client("site-a") as client:
         assert "3 numbers, each with random noise, and one decision" in client.study(digest)["plain_words"]
 
@@ -314,8 +317,10 @@ def test_an_owner_sees_its_own_and_no_other_owners_data_sets(curator: LocalCurat
         assert client.verify_ledger()["ok"]
         with pytest.raises(ProblemError):
             client.ledger("budapest/patients")
+    with curator.owner_client(LEAVER) as client:
+        left = {LEAVER} if client.data_sets() else set()
     with curator.operator_client() as operator:
-        assert {data_set.owner for data_set in operator.data_sets()} - {LEAVER} == {*HOSPITALS, *SITES}
+        assert {data_set.owner for data_set in operator.data_sets()} == {*HOSPITALS, *SITES} | left
         assert {data_set.rows for data_set in operator.data_sets()} == {None}
 
 

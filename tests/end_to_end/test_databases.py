@@ -1,5 +1,7 @@
 """Private databases through real processes: made, used by a two-sample test, read out of one; paid once."""
 
+import json
+import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -7,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tacit.command.app import run
 from tacit.configuration import DataSetSetup, PolicySetup
 from tacit.data_set import DataSetDescription
 from tacit.draft import StudyDraft
@@ -33,7 +36,7 @@ def owner_of(folder: Path, name: str) -> OwnerSetup:
     # Enough for the studies in which an owner is asked, and no more.
     return OwnerSetup(
         name,
-        DataSetSetup("people", str(values_of(folder, name)), EPSILON + 0.5 * (name == "north"), DELTA),
+        DataSetSetup("people", str(values_of(folder, name)), EPSILON + 0.5, 2 * DELTA),
         PolicySetup(approval="automatic", columns=("x",), epsilon_per_study_max=EPSILON, procedures=("*",)),
     )
 
@@ -55,8 +58,46 @@ def draft_of(procedure: str, owners: Sequence[str], reuses: dict[str, str], **ch
     return StudyDraft.from_dict(plain | changes)
 
 
+def use_by_command(
+    source: str, party: tuple[str, ...], folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Run every command of `tacit release` on a study's digest or a transcript; read what they wrote."""
+    pandas, polars = pytest.importorskip("pandas"), pytest.importorskip("polars")
+
+    def answered(*arguments: str) -> dict[str, Any]:
+        keep = () if arguments[0] == "compare" else ("--keep",)
+        assert run(["release", *arguments, *keep, *party, "--json"]) == 0, capsys.readouterr().err
+        found = json.loads(capsys.readouterr().out)
+        assert isinstance(found, dict)
+        return found
+
+    picture, rows, points = (str(folder / name) for name in ("summary.svg", "rows.csv", "points.parquet"))
+    shown = answered("show", source, "--picture", picture)
+    assert shown["units"] == UNITS
+    assert [column["of"] for column in shown["columns"]] == ["mean of x"]
+    assert Path(picture).read_text("utf-8").startswith("<svg")
+    inside = answered("expect", source, "--column", "x", "--between", "0.2", "0.5")
+    assert inside["estimate"] > 0.8
+    answered("sample", source, "--rows", "40", "--output", rows)
+    assert pandas.read_csv(rows)["x"].mean() == pytest.approx(MIDDLE["north"], abs=0.05)
+    answered("export", source, "--output", points)
+    weighted = polars.read_parquet(points)
+    assert weighted["weight"].sum() == pytest.approx(1)
+    assert answered("expect", points, "--column", "x")["estimate"] == pytest.approx(
+        answered("expect", source, "--column", "x")["estimate"]
+    )
+    same = answered("compare", source, points)
+    assert not same["reject"]
+    west = answered("compare", source, str(folder / "west.csv"))
+    assert west["reject"]
+    assert 0 < west["interval"][0] < west["interval"][1]
+
+
 def test_a_database_is_paid_for_once_whatever_is_made_of_it(
-    tmp_path: Path, start_federation: Callable[[Sequence[OwnerSetup]], LocalFederation]
+    tmp_path: Path,
+    start_federation: Callable[[Sequence[OwnerSetup]], LocalFederation],
+    tacit_process: Callable[..., "subprocess.CompletedProcess[str]"],
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """The owners' means are six standard deviations apart, thousands of standard errors: a test that missed
     them would be broken. North's units lie at the second candidate, by dozens of the mechanism's scales."""
@@ -99,8 +140,24 @@ def test_a_database_is_paid_for_once_whatever_is_made_of_it(
         }
         digest, choice = verdict_of(draft_of("embedding_release", ["north"], {}, **chosen))
         assert choice["points"][choice["weights"]["north"].index(1.0)] == [0.35]
+        transcript = tmp_path / "transcript.json"
+        transcript.write_bytes(client.transcript(made))
 
-    for name, debits in (("north", 2), ("west", 1)):
+        # Points from histograms: every step (owner, tester, verifier) draws the same ones.
+        half = {"parameters": {"n_points": 20}, "epsilon": 0.5, "delta": DELTA}
+        _, drawn = verdict_of(draft_of("embedding_release", ["west"], {}, **half))
+        shares = drawn["histograms"]["west"]["x"]
+        assert sum(shares[10:16]) > 0.8, "of 3000 units nearly all are there; a share's noise is below .01"
+        assert len(drawn["drawn_points"]["west"]) == len(drawn["embedding"]["west"]) == 20
+
+    party = str(federation.analyst.configuration)
+    use_by_command(made, ("--party", party), tmp_path, capsys)
+    use_by_command(str(transcript), (), tmp_path, capsys)
+    process = tacit_process("release", "expect", made, "--column", "x", "--keep", "--party", party, "--json")
+    assert process.returncode == 0, process.stderr
+    assert json.loads(process.stdout)["estimate"] == pytest.approx(MIDDLE["north"], abs=0.05)
+
+    for name, debits in (("north", 2), ("west", 2)):
         with federation.agent_client(name) as agent:
             assert len([entry for entry in agent.ledger() if entry["kind"] == "debit"]) == debits
             assert agent.verify_ledger()["ok"]

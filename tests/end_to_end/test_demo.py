@@ -7,6 +7,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,11 @@ from typing import Any
 import psutil
 import pytest
 
+from tacit.command.demo import _kept_when_done
+from tacit.errors import InputError, ServiceError
+
 HOSPITALS = ("cleveland", "budapest", "zurich-basel", "long-beach")
+COMMAND = (sys.executable, "-c", "from tacit.command import main; main()")
 Process = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
@@ -27,6 +32,7 @@ def left_running(folder: Path) -> list[int]:
     return found
 
 
+@pytest.mark.slow
 def test_the_demo_tells_its_verdict_and_its_transcript_verifies(
     tacit_process: Process, tacit_json: Callable[..., Any], tmp_path: Path
 ) -> None:
@@ -77,23 +83,75 @@ def refuse_a_changed_figure(tacit_process: Process, transcript: Path) -> None:
     assert "does not hold" in done.stderr
 
 
-@pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupted_demo_leaves_no_process_behind(
-    end: signal.Signals, tmp_path: Path, eventually: Callable[[Callable[[], Any]], Any]
+@pytest.mark.parametrize(
+    ("end", "flags", "services"), [(signal.SIGTERM, (), 5), (signal.SIGINT, ("--all",), 8)]
+)
+def test_an_interrupted_demo_leaves_no_process_and_no_file_behind(
+    end: signal.Signals,
+    flags: tuple[str, ...],
+    services: int,
+    tmp_path: Path,
+    eventually: Callable[[Callable[[], Any]], Any],
 ) -> None:
-    folder = tmp_path / "federation"
-    command = [sys.executable, "-c", "from tacit.command import main; main()"]
-    with subprocess.Popen(
-        [*command, "demo", "--folder", str(folder)],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    ) as demo:
-        # Five services and the demo's own process name the folder.
-        eventually(lambda: len(left_running(folder)) == 6)
-        os.kill(demo.pid, end)
-        assert demo.wait(300) in {130, 143}
+    folder = tmp_path / "new" / "federation"
+    with (
+        tempfile.TemporaryFile() as told,
+        subprocess.Popen(
+            [*COMMAND, "demo", *flags, "--folder", str(folder)],
+            stdout=told,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        ) as demo,
+    ):
+        # The services and the demo's own process name the folder.
+        eventually(lambda: demo.poll() is not None or len(left_running(folder)) > services)
+        if demo.poll() is None:
+            os.kill(demo.pid, end)
+        code = demo.wait(300)
+        told.seek(0)
+        assert code in {130, 143}, told.read().decode()
     assert left_running(folder) == []
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_demo_that_could_not_start_says_so_and_removes_its_files(tmp_path: Path) -> None:
+    folder = tmp_path / "new" / "federation"
+
+    def fail() -> None:
+        with _kept_when_done(folder):
+            (folder / "tester").mkdir(parents=True)
+            raise ServiceError("the tester ended")
+
+    with pytest.raises(ServiceError, match=r"the tester ended\n.* was removed again"):
+        fail()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_was_there_and_empty_is_there_and_empty_afterwards(tmp_path: Path) -> None:
+    folder = tmp_path / "mine"
+    folder.mkdir()
+
+    def fail() -> None:
+        with _kept_when_done(folder):
+            (folder / "tester").mkdir()
+            (folder / "ATTRIBUTION.txt").touch()
+            raise InputError("wrong")
+
+    with pytest.raises(InputError, match=r"^wrong$"):
+        fail()
+    assert list(tmp_path.rglob("*")) == [folder]
+
+
+def test_files_are_kept_once_they_are_whole(tmp_path: Path) -> None:
+    def fail() -> None:
+        with _kept_when_done(tmp_path / "federation") as (folder, done):
+            folder.mkdir()
+            done()
+            raise ServiceError("no verdict")
+
+    with pytest.raises(ServiceError, match=r"^no verdict$"):
+        fail()
+    assert (tmp_path / "federation").is_dir()
 
 
 def test_a_folder_in_use_is_not_touched(tacit_process: Process, tmp_path: Path) -> None:
@@ -104,27 +162,8 @@ def test_a_folder_in_use_is_not_touched(tacit_process: Process, tmp_path: Path) 
     assert [path.name for path in tmp_path.iterdir()] == ["precious"]
 
 
-def test_a_demo_that_keeps_running_can_be_played_with(tmp_path: Path, tacit_json: Callable[..., Any]) -> None:
-    folder = tmp_path / "federation"
-    command = [sys.executable, "-c", "from tacit.command import main; main()"]
-    with subprocess.Popen(
-        [*command, "demo", "--folder", str(folder), "--keep-running"],
-        stdout=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    ) as demo:
-        assert demo.stdout is not None
-        printed = []
-        for line in demo.stdout:
-            printed.append(line)
-            if line.startswith("long-beach: http"):
-                break
-        listed = tacit_json("study", "list", "--party", str(folder / "analyst" / "party.toml"))
-        ledger = tacit_json("ledger", "show", "--config", str(folder / "cleveland" / "agent.toml"))
-        demo.send_signal(signal.SIGINT)
-        demo.stdout.read()
-        demo.wait(300)
-    assert any("Still running" in line for line in printed)
-    assert [study["state"] for study in listed] == ["completed"]
-    assert [entry["epsilon_micro"] for entry in ledger if entry["study"]] == [1_000_000]
-    assert left_running(folder) == []
+def test_the_price_of_one_study_is_not_that_of_all(tacit_process: Process, tmp_path: Path) -> None:
+    done = tacit_process("demo", "--all", "--epsilon", "2", "--folder", str(tmp_path / "federation"))
+    assert done.returncode == 2
+    assert "--epsilon" in done.stderr
+    assert list(tmp_path.iterdir()) == []

@@ -20,6 +20,7 @@ import agent_process
 import pytest
 import sqlalchemy as sa
 from agent_fakes import FakeTester, World
+from forked_python import ForkedProcess, forked_python
 from long_runs import choose
 
 from tacit_services.agent.schema import OUTBOX, STUDIES
@@ -51,17 +52,25 @@ class Case:
     log: Path
 
     @contextmanager
-    def running(self, failpoint: str | None, planted: str | None = None) -> Iterator[subprocess.Popen[bytes]]:
-        """Start the agent; it is killed on leaving if it still runs."""
+    def running(
+        self, failpoint: str | None, planted: str | None = None
+    ) -> "Iterator[subprocess.Popen[bytes] | ForkedProcess]":
+        """Start the agent, forked where it has a mistake; it is killed on leaving if it still runs."""
         environment = {name: value for name, value in os.environ.items() if name != VARIABLE}
         if failpoint is not None:
             environment[VARIABLE] = failpoint
-        command = [sys.executable, SCRIPT, str(self.config), *([planted] if planted else [])]
-        with self.log.open("ab") as log, subprocess.Popen(command, env=environment, stderr=log) as process:
+        command = [SCRIPT, str(self.config), *([planted] if planted else [])]
+        process: subprocess.Popen[bytes] | ForkedProcess
+        with self.log.open("ab") as log:
+            if planted:
+                process = forked_python().start(command, environment=environment, stdout=log, stderr=log)
+            else:
+                process = subprocess.Popen([sys.executable, *command], env=environment, stderr=log)
             try:
                 yield process
             finally:
                 process.kill()
+                process.wait(PATIENCE_S)
 
     def die_at(self, step: str, planted: str | None = None) -> None:
         """Start the agent and wait until it kills itself at that step."""

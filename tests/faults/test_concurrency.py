@@ -2,16 +2,14 @@
 
 import asyncio
 import json
-import subprocess
-import sys
 from collections import Counter
-from pathlib import Path
 
 import debit_storm
 import pytest
 import sqlalchemy as sa
 from debit_process import add_up
 from debit_storm import DEBIT_MICRO_MAX, account_name
+from forked_python import forked_python
 from long_runs import choose
 from tester_federation import Federation
 
@@ -76,9 +74,8 @@ def run_storm(url: str, processes: int, debits: int, *planted: str) -> dict[str,
     for account in sorted({account_name(index) for index in range(debits)}):
         run_transaction(engine, lambda c, account=account: set_caps(c, account, CAP_MICRO, 0, at=1))  # type: ignore[misc]
     engine.dispose()
-    command = [sys.executable, str(Path(debit_storm.__file__)), url, str(processes), str(debits), "1"]
-    done = subprocess.run([*command, *planted], capture_output=True, check=False)
-    assert done.returncode == 0, done.stderr.decode()
+    done = forked_python().run([debit_storm.__file__, url, str(processes), str(debits), "1", *planted])
+    assert done.returncode == 0, done.stderr
     granted: dict[str, list[int]] = json.loads(done.stdout)
     return granted
 

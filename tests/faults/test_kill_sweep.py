@@ -19,20 +19,20 @@ AGENT, TESTER = [step.value for step in AgentStep], [step.value for step in Test
 STEPS = [*TESTER[:7], *AGENT, *TESTER[7:]]
 """In the order of a study, as nearly as two parties have one."""
 
-SAMPLED = 5
-"""One in so many of the pairs that are sampled in the usual run. The long run takes every ordered pair."""
+SAMPLED = {"sqlite": (2, 7), "postgresql": (7, 19)}
+"""One in so many of the pairs of the agent's steps, and of the other pairs, in the usual run: on SQLite every
+step of either party is in some of them. The long run takes every ordered pair."""
 
 
 def pairs_of(engine: str) -> list[tuple[str, str]]:
-    """Return the pairs of steps to kill at: on SQLite every pair of the agent's steps, and a sample else."""
+    """Return the pairs of steps to kill at."""
     if LONG:
         return list(product(STEPS, STEPS))
     pairs = list(combinations_with_replacement(STEPS, 2))
     agents = [pair for pair in pairs if set(pair) <= set(AGENT)]
     others = [pair for pair in pairs if not set(pair) <= set(AGENT)]
-    if engine == "sqlite":
-        return agents + others[::SAMPLED]
-    return agents[1::SAMPLED] + others[1 :: 3 * SAMPLED]
+    of_agents, of_others = SAMPLED[engine]
+    return agents[::of_agents] + others[1::of_others]
 
 
 @pytest.fixture(scope="module")

@@ -1,8 +1,5 @@
 """SIGTERM under load: the services stop within five seconds, and what they acknowledged is stored."""
 
-import signal
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -16,6 +13,8 @@ import pytest
 import sqlalchemy as sa
 import tester_process
 from agent_fakes import FakeTester, World
+from forked_python import ForkedProcess, forked_python
+from own_time import PATIENCE_S, STOP_S_MAX, stop
 from study_parties import Parties
 
 from tacit.processes import free_ports
@@ -30,11 +29,9 @@ from tacit_services.ledger.verification import export, verify
 from tacit_services.shared.database import create_engine, run_transaction
 from tacit_services.tester.tables import PARTIES, STUDIES
 
-STOP_S_MAX = 5.0
 ATTEMPTS_MAX = 3
 """Stops of which the fastest must be in time: machines are shared. Each must lose nothing."""
 
-PATIENCE_S = 300.0
 SENDERS = 8
 ACKNOWLEDGED_MIN = 40
 """Uploads that are acknowledged before the service is asked to stop; the senders go on meanwhile."""
@@ -55,32 +52,14 @@ def is_ready(url: str) -> bool:
 
 
 @contextmanager
-def process_of(log: Path, *command: str) -> Iterator[subprocess.Popen[bytes]]:
-    with log.open("ab") as errors, subprocess.Popen([sys.executable, *command], stderr=errors) as process:
+def process_of(log: Path, *command: str) -> Iterator[ForkedProcess]:
+    with log.open("ab") as errors:
+        process = forked_python().start(command, stdout=errors, stderr=errors)
         try:
             yield process
         finally:
             process.kill()
-
-
-def stop(process: subprocess.Popen[bytes]) -> tuple[int, float]:
-    """Ask a process to stop; returns its exit code and how long it took, without what others held it up."""
-    started_s, before_s = time.monotonic(), kept_waiting_s(process.pid)
-    process.send_signal(signal.SIGTERM)
-    held_up_s = 0.0
-    while process.poll() is None:
-        held_up_s = max(held_up_s, kept_waiting_s(process.pid) - before_s)
-        assert time.monotonic() - started_s < PATIENCE_S, "it does not stop"
-        time.sleep(0.01)  # between two looks
-    return process.returncode, time.monotonic() - started_s - held_up_s
-
-
-def kept_waiting_s(pid: int) -> float:
-    """How long a process's main thread was ready to run and other processes had the processors."""
-    try:
-        return int(Path(f"/proc/{pid}/schedstat").read_text().split()[1]) / 1e9
-    except (OSError, IndexError):
-        return 0.0  # it has ended, or the kernel does not tell
+            process.wait(PATIENCE_S)
 
 
 def run_tester(folder: Path, parties: Parties, *planted: str) -> tuple[int, float, set[str], set[str]]:

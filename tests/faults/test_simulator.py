@@ -29,6 +29,7 @@ from hypothesis.stateful import (
 )
 from long_runs import LONG, choose
 from simulation import OWNERS, Fault, SimulatedKillError, Simulation
+from sqlalchemy.engine import Engine
 
 from tacit_protocol.messages.study import Study
 from tacit_protocol.procedures import registry
@@ -39,9 +40,9 @@ from tacit_services.agent import releases as releases_module
 from tacit_services.agent.steps import Step as AgentStep
 from tacit_services.agent.tester_client import TesterClient
 from tacit_services.ledger import accounts
-from tacit_services.tester.jobs import Worker
+from tacit_services.tester import received
 
-HISTORIES = int(os.environ.get("TACIT_HISTORIES", "200"))
+HISTORIES = int(os.environ.get("TACIT_HISTORIES", "120"))
 STEPS_MAX = choose(8, 15)
 """Operations of one history at most; healing it afterwards takes as long as ten of them."""
 
@@ -242,14 +243,14 @@ def encode_releases_again(patch: pytest.MonkeyPatch) -> None:
 
 
 def exchange_releases(patch: pytest.MonkeyPatch) -> None:
-    genuine = Worker._answers
+    genuine = received._answers
 
-    def exchanged(self: Worker, name: str, study: Study) -> dict[str, OwnAnswer]:
-        answers = genuine(self, name, study)
+    def exchanged(engine: Engine, name: str, study: Study) -> dict[str, OwnAnswer]:
+        answers = genuine(engine, name, study)
         order = sorted(answers, key=lambda owner: _sum_in(answers[owner]))
         return {owner.name: answers[other] for owner, other in zip(study.owners, order, strict=True)}
 
-    patch.setattr(Worker, "_answers", exchanged)
+    patch.setattr(received, "_answers", exchanged)
 
 
 def _sum_in(answer: OwnAnswer) -> int:

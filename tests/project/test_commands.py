@@ -80,7 +80,7 @@ def test_make_test_runs_every_check_and_every_test() -> None:
     ).stdout.splitlines()
     tools = [line.split("/")[-1].strip() for line in plan if line.startswith(".venv/bin/")]
     assert tools[:2] == ["ruff check .", "ruff format --check ."]
-    assert tools[2:] == ["mypy", "lint-imports --no-cache", "python -m pytest -n 2 --dist worksteal"]
+    assert tools[2:] == ["mypy", "lint-imports --no-cache", "python -m pytest -n 3 --dist worksteal"]
 
 
 def test_an_install_is_constrained_and_sets_no_index() -> None:

@@ -41,6 +41,7 @@ def faults_of(compose: Compose) -> Iterator[str]:
     for name, service in compose["services"].items():
         yield from (f"{name}: {fault}" for fault in faults_of_service(service, compose))
     yield from faults_between_agents(compose)
+    yield from faults_of_cluster(compose)
 
 
 def faults_of_service(service: dict[str, Any], compose: Compose) -> Iterator[str]:
@@ -111,6 +112,39 @@ def faults_between_agents(compose: Compose) -> Iterator[str]:
             yield f"{first} and {second} share a secret"
 
 
+def cluster_of(compose: Compose) -> dict[str, dict[str, Any]]:
+    return {name: found for name, found in compose["services"].items() if found.get("profiles") == ["dask"]}
+
+
+def faults_of_cluster(compose: Compose) -> Iterator[str]:
+    """Say what lets rows out of a Dask cluster, or others than its agent into it."""
+    owner = compose["services"]["agent-cleveland"]
+    for name, service in cluster_of(compose).items():
+        if service.get("ports") or service.get("expose"):
+            yield f"{name}: a cluster has an inbound port"
+        if "--no-dashboard" not in service["command"]:
+            yield f"{name}: it shows a dashboard"
+        if not service.get("mem_limit"):
+            yield f"{name}: its memory has no limit"
+        if service["image"] != owner["image"]:
+            yield f"{name}: it may run other versions than its agent"
+        if {secret for secret in service["secrets"] if secret in owner["secrets"]} != {"dask_ca"}:
+            yield f"{name}: it holds its agent's key"
+        for network in service["networks"]:
+            members = {other for other, found in compose["services"].items() if network in found["networks"]}
+            if members != {"agent-cleveland", *cluster_of(compose)}:
+                yield f"{name}: others than its agent can reach it"
+            if not (compose["networks"][network] or {}).get("internal"):
+                yield f"{name}: the network {network} leads out"
+    if data_of(compose["services"]["dask-worker"]) != data_of(owner):
+        yield "dask-worker: it reads other data than its agent"
+    if (
+        compose["services"]["dask-worker"].get("memswap_limit")
+        != compose["services"]["dask-worker"]["mem_limit"]
+    ):
+        yield "dask-worker: rows may be swapped to a disk"
+
+
 def data_of(agent: dict[str, Any]) -> str:
     return next((source for source, target, *_ in mounts_of(agent) if target == "/data"), "")
 
@@ -160,6 +194,16 @@ def plant(*path: str, value: Any) -> Callable[[Compose], None]:
         ),
         (plant("agent-cleveland", "volumes", value=["budapest-state:/var/lib/tacit"]), "share a volume"),
         (plant("agent-cleveland", "secrets", value=["budapest_key"]), "share a secret"),
+        (plant("dask-scheduler", "ports", value=["8786:8786"]), "a cluster has an inbound port"),
+        (plant("dask-worker", "command", value=["python"]), "shows a dashboard"),
+        (plant("dask-worker", "mem_limit", value=None), "its memory has no limit"),
+        (plant("dask-worker", "image", value="tacit-agent:0.1.1"), "other versions than its agent"),
+        (plant("dask-worker", "secrets", value=["dask_ca", "dask_client_key"]), "holds its agent's key"),
+        (plant("tester", "networks", value=["cleveland-dask"]), "others than its agent can reach it"),
+        (plant("agent-budapest", "networks", value=["cleveland-dask"]), "others than its agent can reach it"),
+        (plant("dask-worker", "networks", value=["owners"]), "the network owners leads out"),
+        (plant("dask-worker", "volumes", value=[]), "other data than its agent"),
+        (plant("dask-worker", "memswap_limit", value="8g"), "swapped to a disk"),
     ],
 )
 def test_a_planted_fault_is_seen(compose: Compose, change: Callable[[Compose], None], fault: str) -> None:
@@ -170,7 +214,8 @@ def test_a_planted_fault_is_seen(compose: Compose, change: Callable[[Compose], N
 
 def test_services_start_after_what_they_need_is_healthy(compose: Compose) -> None:
     services = compose["services"]
-    assert services["tester"]["depends_on"] == {"postgres": {"condition": "service_healthy"}}
+    for name in ("tester", "tester-worker"):
+        assert services[name]["depends_on"] == {"postgres": {"condition": "service_healthy"}}
     for name in [*agents_of(compose), "curator"]:
         assert services[name]["depends_on"] == {"tester": {"condition": "service_healthy"}}
 
@@ -194,10 +239,28 @@ def test_tester_and_curator_are_published_on_this_machine_alone(compose: Compose
     assert all(port.startswith("127.0.0.1:") for ports in published.values() for port in ports)
 
 
-def test_a_curator_is_started_by_its_profile_alone(compose: Compose) -> None:
+def test_a_curator_and_a_cluster_are_started_by_their_profiles_alone(compose: Compose) -> None:
     profiles = {name: service.get("profiles") for name, service in compose["services"].items()}
-    assert {name for name, named in profiles.items() if named} == {"curator"}
     assert profiles["curator"] == ["curator"]
+    assert profiles["tester-worker"] == ["workers"]
+    assert profiles["dask-scheduler"] == profiles["dask-worker"] == ["dask"]
+    assert not any(named for name, named in profiles.items() if name.startswith(("agent-", "postgres")))
+
+
+def test_the_cluster_keeps_rows_in_memory_and_its_settings_name_the_secrets_it_is_given(
+    compose: Compose,
+) -> None:
+    path = "deploy/settings/dask.yaml"
+    settings = yaml.safe_load((ROOT / path).read_text())["distributed"]
+    assert settings["worker"]["memory"]["target"] is False
+    assert settings["worker"]["memory"]["spill"] is False
+    assert settings["comm"]["require-encryption"] is True
+    for role in ("scheduler", "worker"):
+        assert settings[role]["http"]["routes"] == ["distributed.http.health"]
+        service, tls = compose["services"][f"dask-{role}"], settings["comm"]["tls"]
+        named = {tls["ca-file"], tls[role]["cert"], tls[role]["key"]}
+        assert named == {f"/run/secrets/{secret}" for secret in service["secrets"]}
+        assert f"./{path}:{service['environment']['DASK_CONFIG']}:ro" in service["volumes"]
 
 
 def test_secrets_and_data_are_ignored_by_git_and_by_the_image_build() -> None:

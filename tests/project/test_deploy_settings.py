@@ -1,6 +1,7 @@
 """The settings under deploy/ are ones that the services take."""
 
 import configparser
+import re
 import tomllib
 from pathlib import Path
 
@@ -9,7 +10,10 @@ import pytest
 from tacit_services.agent.policy import Policy
 from tacit_services.agent.settings import AgentSettings
 from tacit_services.curator.settings import CuratorSettings
+from tacit_services.shared.http_server import KEEP_ALIVE_S
+from tacit_services.tester.pages.progress import KEEP_ALIVE_LOOKS, LOOK_S
 from tacit_services.tester.settings import TesterSettings
+from tacit_services.tester.waiting import WAIT_S_MAX
 
 ROOT = Path(__file__).resolve().parents[2]
 SETTINGS = ROOT / "deploy" / "settings"
@@ -56,24 +60,36 @@ def unit(path: Path) -> dict[str, list[str]]:
 
 @pytest.mark.parametrize("path", UNITS, ids=lambda path: path.name)
 def test_a_unit_runs_its_service_confined(path: Path) -> None:
-    kind = path.stem.removeprefix("tacit-")
+    kind, _, worker = path.stem.removeprefix("tacit-").partition("-")
     service = unit(path)
-    assert service["ExecStart"] == [f"/opt/tacit/bin/python -m tacit_services.{kind} serve"]
+    verb = "work" if worker else "serve"
+    assert service["ExecStart"] == [f"/opt/tacit/bin/python -m tacit_services.{kind} {verb}"]
     assert service["DynamicUser"] == ["yes"]
     assert service["NoNewPrivileges"] == ["yes"]
     assert service["CapabilityBoundingSet"] == [""]
     assert service["ProtectSystem"] == ["strict"]
     known = {f"TACIT_{kind.upper()}_{name.upper()}" for name in SETTINGS_OF[kind].model_fields}
     named = {variable.partition("=")[0] for variable in service["Environment"]}
-    assert named <= known | {"TACIT_CONFIG"}
+    assert {name.removesuffix("_FILE") for name in named - known} <= known | {"TACIT_CONFIG"}
 
 
 def test_there_is_a_unit_for_each_service() -> None:
-    assert [path.stem for path in UNITS] == ["tacit-agent", "tacit-curator", "tacit-tester"]
+    stems = ["tacit-agent", "tacit-curator", "tacit-tester", "tacit-tester-worker"]
+    assert sorted(path.stem for path in UNITS) == stems
     for path in UNITS:
         parser = configparser.ConfigParser(strict=False, interpolation=None)
         parser.read_string(path.read_text())
         assert parser.sections() == ["Unit", "Service", "Install"]
+
+
+def test_the_balancer_waits_longer_than_any_poll_and_asks_who_is_ready() -> None:
+    text = (SETTINGS / "haproxy.cfg").read_text()
+    for side in ("client", "server"):
+        (seconds,) = re.findall(rf"timeout {side} (\d+)s", text)
+        assert int(seconds) > WAIT_S_MAX + LOOK_S * KEEP_ALIVE_LOOKS / 2
+    (idle_s,) = re.findall(r"timeout http-keep-alive (\d+)s", text)
+    assert int(idle_s) < KEEP_ALIVE_S
+    assert "option httpchk GET /readyz" in text
 
 
 def test_the_examples_hold_no_key() -> None:

@@ -92,7 +92,13 @@ def test_compose_builds_these_targets_and_runs_the_same_commands_as_the_same_use
     parts = stages(DOCKERFILE.read_text())
     services = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]
     built = {name: service for name, service in services.items() if "build" in service}
+    worker = built.pop("tester-worker")
     assert len(built) == 5
+    # It runs the tester's image with another command, and listens nowhere.
+    assert worker["build"] == built["tester"]["build"]
+    assert worker["user"] == built["tester"]["user"]
+    assert worker["command"] == ["python", "-m", "tacit_services.tester", "work"]
+    assert "ports" not in worker
     for service in built.values():
         target = service["build"]["target"]
         assert ROOT / service["build"]["dockerfile"] == DOCKERFILE

@@ -75,7 +75,8 @@ def approve_first() -> None:
     Agent.approve = approve  # type: ignore[method-assign]
 
 
-LATER_S, STOP_S = 1.0, 6.0
+LATER_S, STOP_S = 600.0, 6.0
+"""When what was acknowledged is stored, which must be after any stop; and how long a slow stop takes."""
 
 
 def plant(mistake: str) -> None:

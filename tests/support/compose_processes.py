@@ -17,12 +17,15 @@ from typing import Any
 
 import psycopg
 import yaml
+from forked_python import forked_python
 
 ROOT = Path(__file__).resolve().parents[2]
 HEALTHY_TIMEOUT_S = 300.0
 STOP_TIMEOUT_S = 120.0
 STATE_FOLDER = "/var/lib/tacit"
 DATABASE_ADDRESS = "@postgres:5432/tacit"
+DEFAULT = re.compile(r"\$\{\w+:-([^}]*)\}")
+"""A variable of the shell that starts the engine, and what stands for it where it is not set."""
 
 
 def loopback_address() -> str:
@@ -92,16 +95,14 @@ class ComposeProcesses:
         return copied
 
     def run_in(self, name: str, *command: str) -> str:
-        """Run a command as ``docker compose exec`` would, and return what it prints."""
+        """Run the ``tacit`` command as ``docker compose exec`` would, and return what it prints."""
+        assert command[0] == "tacit"
         service = self.compose["services"][name]
         mounts = self._mount(name, service)
-        result = subprocess.run(
-            [str(Path(sys.executable).parent / command[0]), *command[1:]],
-            env=self._environment(name, service, mounts),
-            cwd=mounts[STATE_FOLDER],
-            capture_output=True,
-            text=True,
-            check=False,
+        result = forked_python().run(
+            ["-c", "from tacit.command import main; main()", *command[1:]],
+            folder=Path(mounts[STATE_FOLDER]),
+            environment=self._environment(name, service, mounts),
         )
         assert result.returncode == 0, result.stdout + result.stderr
         return result.stdout
@@ -158,8 +159,10 @@ class ComposeProcesses:
         return local
 
     def _made(self, source: str) -> Path:
-        """Where the file or folder is that the compose file mounts from deploy/federation."""
-        return self.federation / Path(source).relative_to("deploy/federation")
+        """Where the file or folder is that the compose file mounts from deploy."""
+        if Path(source).is_relative_to("deploy/federation"):
+            return self.federation / Path(source).relative_to("deploy/federation")
+        return ROOT / source
 
     def _copy(self, name: str, source: Path, target: Path, mounts: dict[str, str]) -> None:
         """Copy a file or a folder, with this machine's paths and addresses in it."""
@@ -187,16 +190,19 @@ class ComposeProcesses:
 
     def _environment(self, name: str, service: dict[str, Any], mounts: dict[str, str]) -> dict[str, str]:
         inherited = {key: os.environ[key] for key in ("PATH", "LANG", "TMPDIR") if key in os.environ}
-        own = {key: self._local(name, value, mounts) for key, value in service.get("environment", {}).items()}
+        stated = {key: DEFAULT.sub(r"\1", value) for key, value in service.get("environment", {}).items()}
+        own = {key: self._local(name, value, mounts) for key, value in stated.items()}
         return inherited | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"} | own
 
     def _wait_until_healthy(self, name: str) -> None:
         """Run the service's own health check until it passes."""
-        word, *check = self.compose["services"][name]["healthcheck"]["test"]
+        service = self.compose["services"][name]
+        word, *check = service["healthcheck"]["test"]
         assert word == "CMD"
         command = self._command(name, check, {})
+        environment = self._environment(name, service, self._mount(name, service))
         ends_at = time.monotonic() + HEALTHY_TIMEOUT_S
-        while subprocess.run(command, capture_output=True, check=False).returncode != 0:
+        while subprocess.run(command, env=environment, capture_output=True, check=False).returncode != 0:
             assert self.processes[name].poll() is None, f"{name} ended:\n{self.log(name)}"
             assert time.monotonic() < ends_at, f"{name} is not healthy:\n{self.log(name)}"
-            time.sleep(0.2)
+            time.sleep(0.5)

@@ -55,12 +55,14 @@ class CuratorFederation:
         network: Network,
         procedures: Mapping[str, Procedure] = PROCEDURES,
         noise: NoiseSource | None = None,
+        url: str = URL,
     ) -> None:
+        self.url = url
         (folder / "curator.pem").write_bytes(key_of(CURATOR).to_pem())
         (folder / "storage.key").write_text("3b" * 32)
         self.settings = CuratorSettings(
             name=CURATOR,
-            url=URL,
+            url=url,
             key_file=folder / "curator.pem",
             database_url=f"sqlite:///{folder / 'curator.sqlite3'}",
             storage_folder=folder / "rows",
@@ -88,12 +90,12 @@ class CuratorFederation:
 
     def call(self, method: str, path: str, party: str, **options: Any) -> httpx.Response:
         """Send a request to the curator."""
-        headers = {"authorization": f"Bearer {issue_token(key_of(party), URL, NOW)}"}
+        headers = {"authorization": f"Bearer {issue_token(key_of(party), self.url, NOW)}"}
         headers |= options.pop("headers", {})
 
         async def send() -> httpx.Response:
             transport = httpx.ASGITransport(app=self.app, raise_app_exceptions=False)
-            async with httpx.AsyncClient(transport=transport, base_url=URL) as client:
+            async with httpx.AsyncClient(transport=transport, base_url=self.url) as client:
                 return await client.request(method, path, headers=headers, **options)
 
         return asyncio.run(send())
@@ -152,15 +154,16 @@ def curator_federation(
     folder: Path,
     procedures: Mapping[str, Procedure] = PROCEDURES,
     noise: NoiseSource | None = None,
+    url: str = URL,
 ) -> Iterator[CuratorFederation]:
-    """Run a curator and a tester in memory, with these procedures registered."""
+    """Run a curator, at that address, and a tester in memory, with these procedures registered."""
     network = Network()
     with pytest.MonkeyPatch.context() as patch:
         reaching = partial(TesterClient, transport=httpx.MockTransport(network.carry))
         patch.setattr("tacit_services.curator.service.TesterClient", reaching)
         for name, procedure in procedures.items():
             patch.setitem(registry.PROCEDURES, name, procedure)
-        federation = CuratorFederation(folder, network, procedures, noise)
+        federation = CuratorFederation(folder, network, procedures, noise, url)
         try:
             yield federation
         finally:

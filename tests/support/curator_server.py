@@ -3,8 +3,6 @@
 import json
 import os
 import socket
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,6 +11,7 @@ from typing import Any, Self
 
 import httpx
 from curator_world import URL, CuratorWorld
+from forked_python import forked_python
 
 from tacit.processes import free_ports
 from tacit_protocol.signing.tokens import issue_token
@@ -34,15 +33,16 @@ class CuratorProcess:
         (self.port,) = free_ports(1)
 
     def __enter__(self) -> Self:
-        self._log = (self._folder / "log").open("ab")
-        self.child = subprocess.Popen(
-            [sys.executable, str(CHILD), str(self._folder), str(self.port), *self._planted],
-            env=self._environment,
-            stdout=subprocess.PIPE,
-            stderr=self._log,
-        )
-        assert self.child.stdout is not None
-        line = self.child.stdout.readline()
+        told, written = os.pipe()
+        with (self._folder / "log").open("ab") as log, open(told) as answers:
+            with open(written, "wb") as output:
+                self.child = forked_python().start(
+                    [str(CHILD), str(self._folder), str(self.port), *self._planted],
+                    environment=self._environment,
+                    stdout=output,
+                    stderr=log,
+                )
+            line = answers.readline()
         assert line, (self._folder / "log").read_text()
         self.files_at_start: list[str] = json.loads(line)["files"]
         self._wait_until_it_answers()
@@ -51,9 +51,6 @@ class CuratorProcess:
     def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
         self.child.kill()
         self.child.wait()
-        assert self.child.stdout is not None
-        self.child.stdout.close()
-        self._log.close()
 
     def _wait_until_it_answers(self) -> None:
         deadline = time.monotonic() + START_S_MAX
@@ -73,6 +70,14 @@ class CuratorProcess:
         url = f"http://127.0.0.1:{self.port}{PATH}"
         return httpx.put(url, content=content, headers=self.headers(media_type), timeout=600)
 
+    def upload_after_break(self, content: bytes) -> httpx.Response:
+        """Upload once the curator has noticed that the upload before it broke: until then it is refused."""
+        deadline = time.monotonic() + ANSWER_S_MAX
+        while (answer := self.upload(content)).status_code == httpx.codes.TOO_MANY_REQUESTS:
+            assert time.monotonic() < deadline, (self._folder / "log").read_text()[-3000:]
+            time.sleep(0.01)
+        return answer
+
     def show(self) -> dict[str, Any]:
         url = f"http://127.0.0.1:{self.port}{PATH.removesuffix('/rows')}"
         shown: dict[str, Any] = httpx.get(url, headers=self.headers(), timeout=ANSWER_S_MAX).json()
@@ -86,9 +91,9 @@ class CuratorProcess:
         """Begin an upload of that size; returns its connection once the curator has begun a file."""
         lines = [f"PUT {PATH} HTTP/1.1", "host: curator", f"content-length: {size_bytes}"]
         lines += [f"{name}: {value}" for name, value in self.headers().items()]
+        before = set(self.files())
         connection = socket.create_connection(("127.0.0.1", self.port), timeout=ANSWER_S_MAX)
         connection.sendall(("\r\n".join(lines) + "\r\n\r\n").encode() + sent)
-        before = set(self.files_at_start)
         self.wait_for(lambda: bool(set(self.files()) - before))
         return connection
 

@@ -57,7 +57,7 @@ from tacit_services.shared import failpoints
 from tacit_services.shared.database import create_engine, run_transaction, upgrade
 from tacit_services.shared.http_server import serve
 from tacit_services.shared.logging import configure_logging
-from tacit_services.tester.jobs import LEASE_S, Worker
+from tacit_services.tester.leases import LEASE_S, Leases
 from tacit_services.tester.tables import JOBS, RELEASES, VERDICTS
 from tacit_services.tester.tables import METADATA as TESTER_TABLES
 from tacit_services.tester.transcripts import transcript_of
@@ -171,15 +171,19 @@ class Sweep:
                 if time.monotonic() > until:
                     return ["the tester took nothing"]
                 self._restart_the_dead()
-                time.sleep(0.003)
+                self.pause()
         self.shared.arm()
         self._fork("agent")
         while "agent" in self.children:
             if time.monotonic() > until:
                 return ["the agent did not get its verdict"]
             self._restart_the_dead()
-            time.sleep(0.002)
+            self.pause()
         return []
+
+    def pause(self) -> None:
+        """Wait between two looks: longer where a mistake may have stopped everything."""
+        time.sleep(0.1 if self.planted else 0.003)
 
     def _put(self, path: str, party: str, content: bytes) -> bool:
         token = issue_token(key_of(party), self.url, int(self.shared.clock()))
@@ -237,17 +241,17 @@ class Sweep:
         os.kill(pid, sig)
 
     def _be_tester(self) -> None:
-        self.tester.state.worker._name = secrets.token_hex(16)
+        self.tester.state.worker.leases.holder = secrets.token_hex(16)
         if self.planted == "job-deleted-when-leased":
-            lease: Any = Worker._lease
+            take: Any = Leases.take
 
-            def lose(worker: Worker, connection: sa.Connection) -> str | None:
-                study: str | None = lease(worker, connection)
+            def lose(leases: Leases, connection: sa.Connection) -> str | None:
+                study: str | None = take(leases, connection)
                 connection.execute(JOBS.delete())
                 return study
 
-            Worker._lease = lose  # type: ignore[method-assign]
-            Worker._require_lease = lambda *_: None  # type: ignore[method-assign]
+            Leases.take = lose  # type: ignore[method-assign]
+            Leases.require = Leases.finish = lambda *_: None  # type: ignore[method-assign]
         serve(self.tester, "127.0.0.1", self.port, self.tester.state.stopping)
 
     def _be_agent(self) -> None:
@@ -269,7 +273,7 @@ class Sweep:
             for step in steps:
                 with suppress(TesterError):
                     step()
-            time.sleep(0.003)
+            self.pause()
 
     def make_steps(self, noise: SeededNoise) -> list[Callable[[], Any]]:
         """Put the party together; returns what it does, over and over."""

@@ -94,7 +94,7 @@ class PeerSweep(Sweep):
                 for step in (lambda agent=agent: agent.poll(0), agent.work, agent.fetch_verdicts):
                     with suppress(TesterError):
                         step()
-            time.sleep(0.003)
+            self.pause()
 
     def _make(self, name: str, engine: sa.Engine) -> Agent:
         pause = lambda pause_s: time.sleep(pause_s / 100)  # noqa: E731 (as the base's)

@@ -12,7 +12,7 @@ import pyarrow as pa
 from hostile_child import peak_bytes
 
 from tacit_protocol.domain.columns import CategoricalColumn, Column, Domain, NumericColumn
-from tacit_services.agent.data import table
+from tacit_services.agent.data import reader, table
 from tacit_services.agent.data.arrow_columns import numbers
 from tacit_services.agent.data.open_source import open_source
 from tacit_services.agent.data.source import DataError
@@ -35,7 +35,7 @@ if __name__ == "__main__":
     if sys.argv[2] == "categorical":
         asked = CategoricalColumn(name="x", levels=("a",))
     if len(sys.argv) > 3:
-        table.numbers = written_out  # type: ignore[attr-defined]
+        reader.numbers = written_out  # type: ignore[attr-defined]
     before = peak_bytes()
     outcome, rows = read(Path(sys.argv[1]), asked)
     report = {"outcome": outcome, "rows": rows, "growth_bytes": peak_bytes() - before}

@@ -95,12 +95,12 @@ class ReuseSweep(Sweep):
             if time.monotonic() > until:
                 return ["the tester took nothing"]
             self._restart_the_dead()
-            time.sleep(0.003)
+            self.pause()
         while not self._has_verdict(f"{path}/verdict"):
             if time.monotonic() > until:
                 return ["there is no verdict"]
             self._restart_the_dead()
-            time.sleep(0.003)
+            self.pause()
         return []
 
     def _has_verdict(self, path: str) -> bool:

@@ -16,7 +16,8 @@ from tacit_protocol.procedures import registry
 from tacit_services.tester import studies
 from tacit_services.tester.__main__ import main
 
-LATER_S, STOP_S = 1.0, 6.0
+LATER_S, STOP_S = 600.0, 6.0
+"""When what was acknowledged is stored, which must be after any stop; and how long a slow stop takes."""
 
 
 def answer_first() -> None:

@@ -22,7 +22,9 @@ def init(
     tester_url: Annotated[str, typer.Option(help="The tester's URL.")],
     tester_key: Annotated[str, typer.Option(help="The tester's public key, learned from its operator.")],
     data_set: Annotated[str, typer.Option(help="The data set's name.")],
-    source: Annotated[str, typer.Option(help="A .csv or .parquet file, or a database URL.")],
+    source: Annotated[
+        str, typer.Option(help="A .csv or .parquet file, a folder of .parquet files, or a database URL.")
+    ],
     epsilon: Annotated[float, typer.Option(help="Most epsilon ever spent on the data set.")],
     delta: Annotated[float, typer.Option(help="Most delta ever spent on the data set.")],
     query: Annotated[str | None, typer.Option(help="The query, where the source is a database.")] = None,

@@ -8,11 +8,27 @@ from typing import Annotated
 
 import typer
 
-from tacit.command import agent, curator, data, demo, doctor, ledger, party, plan, release, study, tester
+from tacit.command import (
+    agent,
+    curator,
+    data,
+    demo,
+    doctor,
+    ledger,
+    party,
+    plan,
+    release,
+    study,
+    study_results,
+    tester,
+)
 from tacit.command.output import Json
 from tacit.errors import InputError, TacitError
 
 DONE, FAILED, WRONG_USE, INTERRUPTED = 0, 1, 2, 130
+
+SHELLS = ("bash", "zsh", "fish", "powershell")
+"""Shells that can complete the command."""
 
 app = typer.Typer(
     name="tacit",
@@ -23,6 +39,8 @@ app = typer.Typer(
 )
 for noun in (tester, agent, curator, party, study, data, ledger, plan, release):
     app.add_typer(noun.app)
+study.app.command("report")(study_results.report)
+study.app.command("adjust")(study_results.adjust)
 app.command("demo")(demo.demo)
 app.command("doctor")(doctor.doctor)
 
@@ -45,18 +63,48 @@ def version(as_json: Json = False) -> None:
     print(json.dumps({"version": __version__}) if as_json else f"tacit {__version__}")
 
 
+UsageError: type[Exception] = typer.BadParameter.__mro__[1]
+"""What a command line that cannot be used raises; typer exports its subclass alone."""
+
+
 def run(arguments: Sequence[str]) -> int:
     """Run the command on arguments; returns the exit code."""
+    as_json = "--json" in arguments
     try:
-        app(args=list(arguments), prog_name="tacit")
+        if len(arguments) > 1 and arguments[0] == "--show-completion":
+            print(_completion(arguments[1]))
+            return DONE
+        # Standing alone, typer reports wrong use itself, in words.
+        ended = app(args=list(arguments), prog_name="tacit", standalone_mode=not as_json)
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else FAILED
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, typer.Abort):
         return INTERRUPTED
     except TacitError as error:
-        _report(error, as_json="--json" in arguments)
+        _report(error, as_json)
         return WRONG_USE if isinstance(error, InputError) else FAILED
-    return DONE
+    except UsageError as error:
+        _report_wrong_use(error)
+        return WRONG_USE
+    return ended if isinstance(ended, int) else DONE
+
+
+def _completion(shell: str) -> str:
+    """Return the script that lets a shell complete the command."""
+    from typer._completion_shared import get_completion_script  # noqa: PLC0415 (typer's own option only guesses)
+
+    if shell not in SHELLS:
+        raise InputError(f"there is no completion for {shell}: write one of {', '.join(SHELLS)}")
+    return get_completion_script(prog_name="tacit", complete_var="_TACIT_COMPLETE", shell=shell)
+
+
+def _report_wrong_use(error: BaseException) -> None:
+    """Report a command line that cannot be used to a program."""
+    words = str(getattr(error, "format_message", lambda: str(error))())
+    context = getattr(error, "ctx", None)
+    command = getattr(context, "command_path", "tacit")
+    message = f"{words.splitlines()[0] if words else 'this cannot be used'} See {command} --help"
+    print(json.dumps({"error": "UsageError", "message": message}), file=sys.stderr)
 
 
 def _report(error: TacitError, as_json: bool) -> None:

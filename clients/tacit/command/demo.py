@@ -1,7 +1,10 @@
-"""`tacit demo`: a whole federation on this machine, on real hospital data."""
+"""`tacit demo`: a whole federation on this machine, on real data."""
 # ruff: noqa: PLC0415 (imports wait until a command runs, so that --help is quick)
 
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,76 +13,103 @@ import typer
 from tacit.command.output import Json
 
 if TYPE_CHECKING:
-    from tacit.demo import DemoOutcome
-    from tacit.draft import PreparedStudy
     from tacit.federation import LocalFederation
 
 FOLDER = Path("demo-federation")
-STEPS = 7
 TERMINATED = 143
 """Exit code of a process ended by SIGTERM."""
 
-
-class ScreenNarrator:
-    """Prints the demo's steps; prints nothing where ``quiet``."""
-
-    def __init__(self, quiet: bool) -> None:
-        from tacit.command.output import console
-
-        self._console = console()
-        self._quiet = quiet
-        self._count = 0
-
-    def step(self, text: str) -> None:
-        """Begin the next step."""
-        self._count += 1
-        self._print(f"{self._count}/{STEPS} {text}", style="bold")
-
-    def progress(self, text: str) -> None:
-        """Say how far the step is."""
-        self._print(f"      {text}")
-
-    def prepared(self, study: "PreparedStudy") -> None:
-        """Show what the study will cost, before it is sent."""
-        from tacit.command.study_view import print_prepared
-
-        if not self._quiet:
-            print_prepared(study)
-
-    def _print(self, text: str, style: str | None = None) -> None:
-        if not self._quiet:
-            self._console.print(text, style=style, markup=False)
-            sys.stdout.flush()
+EPSILON, DELTA = 1.0, 1e-5
+"""What the one question of the hospitals costs each of them, unless told."""
 
 
 def demo(
+    *,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Every system: seven studies of hospitals and registers.")
+    ] = False,
     folder: Annotated[
         Path | None, typer.Option(help="Where to leave the federation's files; must be new.")
     ] = None,
-    epsilon: Annotated[float, typer.Option(help="What every hospital spends.", min=1e-3, max=30)] = 1.0,
-    delta: Annotated[float, typer.Option(help="What every hospital spends.", min=1e-9, max=0.01)] = 1e-5,
+    epsilon: Annotated[
+        float | None, typer.Option(help="What every hospital spends; 1 unless told.", min=1e-3, max=30)
+    ] = None,
+    delta: Annotated[
+        float | None, typer.Option(help="What every hospital spends; 1e-5 unless told.", min=1e-9, max=0.01)
+    ] = None,
     keep_running: Annotated[bool, typer.Option(help="Leave it running until Ctrl-C.")] = False,
     as_json: Json = False,
 ) -> None:
     """Run four hospitals here, who ask without sharing a row whether their patients are alike."""
     import signal
 
+    from tacit.errors import InputError
+
+    if everything and (epsilon is not None or delta is not None):
+        raise InputError("--epsilon and --delta are for the one study; with --all each study has its own")
+    # SIGTERM unwinds like Ctrl-C, so that no service is left behind.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED))
+    with _kept_when_done(_new_folder(folder)) as (place, done):
+        run = _Run(place, done, keep_running, as_json)
+        if everything:
+            _run_all(run)
+        else:
+            _run_one(run, EPSILON if epsilon is None else epsilon, DELTA if delta is None else delta)
+
+
+@dataclass(frozen=True)
+class _Run:
+    """Where and how a demo runs; ``done`` is to be called once its files are whole."""
+
+    folder: Path
+    done: Callable[[], None]
+    keep_running: bool
+    as_json: bool
+
+
+def _run_one(run: _Run, epsilon: float, delta: float) -> None:
+    from tacit.command.demo_view import (
+        ONE_STUDY_STEPS,
+        ScreenNarrator,
+        show_outcome,
+        sign_in_links,
+        tell_where,
+    )
     from tacit.demo import ask, running_federation
     from tacit.errors import ServiceError
 
-    # SIGTERM unwinds like Ctrl-C, so that no service is left behind.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED))
-    place = _new_folder(folder)
-    narrator = ScreenNarrator(quiet=as_json)
-    with running_federation(place, epsilon, delta, narrator) as federation:
-        outcome = ask(federation, place, epsilon, delta, narrator)
-        _show(outcome, place, as_json)
-        if keep_running:
-            if not as_json:
-                _tell_where(federation, outcome)
+    narrator = ScreenNarrator(ONE_STUDY_STEPS, quiet=run.as_json)
+    with running_federation(run.folder, epsilon, delta, narrator) as federation:
+        outcome = ask(federation, run.folder, epsilon, delta, narrator)
+        run.done()
+        show_outcome(outcome, run.folder, run.as_json)
+        if run.keep_running:
+            if not run.as_json:
+                tell_where(federation, sign_in_links(federation), outcome.digest)
             _keep_running(federation)
     if outcome.verdict.result is None:
-        raise ServiceError(f"the demo has no verdict; the logs in {place} say why")
+        raise ServiceError(f"the demo has no verdict; the logs in {run.folder} say why")
+
+
+def _run_all(run: _Run) -> None:
+    from tacit.command.demo_all_view import ALL_STEPS, show_all
+    from tacit.command.demo_view import ScreenNarrator, sign_in_links, tell_where
+    from tacit.demo_all import ask_all, running_federation_of_all
+    from tacit.errors import ServiceError
+
+    narrator = ScreenNarrator(ALL_STEPS, quiet=run.as_json)
+    with running_federation_of_all(run.folder, narrator) as (federation, alignment):
+        found = ask_all(federation, alignment, narrator)
+        run.done()
+        links = sign_in_links(federation) if run.keep_running else {}
+        show_all(found, links, run.as_json)
+        if run.keep_running:
+            if not run.as_json:
+                tell_where(federation, links, found.answers[0].study.digest)
+            _keep_running(federation)
+    without = [answer.question.system for answer in found.answers if answer.verdict.result is None]
+    if without:
+        raise ServiceError(f"no verdict on {', '.join(without)}; the logs in {run.folder} say why")
 
 
 def _new_folder(folder: Path | None) -> Path:
@@ -93,45 +123,38 @@ def _new_folder(folder: Path | None) -> Path:
     return place.resolve()
 
 
-def _show(outcome: "DemoOutcome", folder: Path, as_json: bool) -> None:
-    from tacit.command.output import epsilon_text, lines, print_json, table
-    from tacit.command.study_view import print_verdict, verdict_fields
-    from tacit.demo import ATTRIBUTION
+@contextmanager
+def _kept_when_done(place: Path) -> Iterator[tuple[Path, Callable[[], None]]]:
+    """Give the folder, and what to call once its files are whole; an ending before that removes them."""
+    from tacit.errors import ServiceError
 
-    remaining = [
-        (hospital.name, epsilon_text(hospital.epsilon_spent_micro), epsilon_text(hospital.epsilon_left_micro))
-        for hospital in outcome.remaining
-    ]
-    if as_json:
-        fields = verdict_fields(outcome.verdict) | {
-            "verified": outcome.verified.study_digest == outcome.digest,
-            "folder": str(folder),
-            "transcript": str(outcome.transcript),
-            "epsilon_left": {name: left for name, _, left in remaining},
-        }
-        print_json(fields)
-        return
-    lines("")
-    print_verdict(outcome.verdict)
-    table(("Hospital", "Epsilon spent", "Epsilon left"), remaining)
-    lines(
-        ATTRIBUTION,
-        f"Transcript verified: recomputed here, study {outcome.digest[:12]} ends the same.",
-        f"The federation's files are in {folder}",
-        f"Check the transcript again with: tacit verify {outcome.transcript}",
-    )
+    existing = next(parent for parent in (place, *place.parents) if parent.exists())
+    finished: list[bool] = []
+    try:
+        yield place, lambda: finished.append(True)
+    except ServiceError as error:
+        raise error if finished else ServiceError(f"{error}\n{place} was removed again") from error
+    finally:
+        if not finished:
+            _remove(place, existing)
 
 
-def _tell_where(federation: "LocalFederation", outcome: "DemoOutcome") -> None:
-    from tacit.command.output import lines
+def _remove(place: Path, existing: Path) -> None:
+    """Remove what the demo has made: everything in ``place``, and folders up to ``existing``."""
+    import shutil
 
-    lines("", "Still running; Ctrl-C stops it. Try, in another terminal:")
-    lines(f"  tacit study list --party {federation.analyst.configuration}")
-    lines(f"  tacit study show {outcome.digest[:12]} --party {federation.analyst.configuration}")
-    lines(f"Tester: {federation.tester.url}")
-    for site in federation.agents:
-        lines(f"{site.name}: {site.url}", f"  tacit ledger show --config {site.configuration}")
-    sys.stdout.flush()
+    from tacit.processes import interruptions_deferred
+
+    with interruptions_deferred():
+        if place == existing:
+            for path in place.iterdir():
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+            return
+        shutil.rmtree(place, ignore_errors=True)
+        for parent in place.parents:
+            if parent == existing or any(parent.iterdir()):
+                return
+            parent.rmdir()
 
 
 def _keep_running(federation: "LocalFederation") -> None:

@@ -76,6 +76,16 @@ def lines(*texts: str) -> None:
         out.print(printable(text), markup=False, soft_wrap=True)
 
 
+def lines_to_errors(*texts: str) -> None:
+    """Print lines of plain text on standard error, beside what programs read."""
+    from rich.console import Console
+
+    from tacit.errors import printable
+
+    for text in texts:
+        Console(stderr=True, highlight=False).print(printable(text), markup=False, soft_wrap=True)
+
+
 @contextmanager
 def progress(description: str, quiet: bool = False) -> Iterator[Callable[[float, str], None]]:
     """Show a bar on standard error while the block runs; yields what takes the part done and the step.

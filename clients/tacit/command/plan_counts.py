@@ -39,7 +39,7 @@ def homogeneity(
     """Find how many units each of two owners needs for homogeneity, by simulation."""
     from tacit.command.output import progress
     from tacit.errors import InputError
-    from tacit.planning_counts import plan_homogeneity
+    from tacit.planning.counts import plan_homogeneity
 
     if (cells is None) == (not probability):
         raise InputError("give either --cells or every cell's --probability")
@@ -76,7 +76,7 @@ def independence(
     """Find how many units independence_table needs to find a given dependence, by simulation."""
     from tacit.command.output import progress
     from tacit.errors import InputError
-    from tacit.planning_counts import plan_independence
+    from tacit.planning.counts import plan_independence
 
     try:
         rows = [[float(value) for value in text.split(",")] for text in row]

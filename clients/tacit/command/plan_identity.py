@@ -33,7 +33,7 @@ def identity(
     """Find how many units an identity test needs, by simulation."""
     from tacit.command.output import progress
     from tacit.errors import InputError
-    from tacit.planning_identity import compare_identity_methods, plan_identity
+    from tacit.planning.identity import compare_identity_methods, plan_identity
 
     if (cells is None) == (not probability):
         raise InputError("give either --cells or every cell's --probability")

@@ -180,8 +180,8 @@ def compare(
     *,
     alpha: Annotated[float, typer.Option(help="Level of the test.")] = 0.05,
     null: Annotated[
-        Literal["bound", "points"],
-        typer.Option(help="How much records vary: the most that is possible, or as the points do."),
+        Literal["bound", "normal", "points"],
+        typer.Option(help="Proved for every population, or for many units; or approximate."),
     ] = "bound",
     owner: Owner = None,
     other_owner: Annotated[str | None, typer.Option(help="Whose database in the other release.")] = None,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from tacit.command.output import lines, print_json
 
 if TYPE_CHECKING:
-    from tacit.planning_sizes import SampleSizePlan
+    from tacit.planning.sizes import SampleSizePlan
 
 
 def show_plans(plans: "Sequence[SampleSizePlan]", as_json: bool) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tacit.command.output import PARTY_FILE, Json, PartyFile
+from tacit.command.study_create import create
 
 if TYPE_CHECKING:
     from tacit.client import Client
@@ -17,74 +18,15 @@ app = typer.Typer(name="study", help="Create, follow and verify studies.", no_ar
 Digest = Annotated[str, typer.Argument(help="The study's digest, or its beginning.")]
 
 
-@app.command("create")
-def create(
-    source: Annotated[
-        str | None,
-        typer.Argument(help="A study's draft, in TOML; or a procedure, such as screening, with flags."),
-    ] = None,
-    *,
-    title: Annotated[str | None, typer.Option(help="The question, in a line.")] = None,
-    column: Annotated[list[str] | None, typer.Option(help="name:lower:upper or name=level,level.")] = None,
-    owner: Annotated[
-        list[str] | None, typer.Option(help="owner/data-set[:units][@key][=column,column].")
-    ] = None,
-    reuse: Annotated[
-        list[str] | None, typer.Option(help="owner=digest: read its release for that study again.")
-    ] = None,
-    curator: Annotated[str | None, typer.Option(help="Who holds the owners' data, if somebody does.")] = None,
-    epsilon: Annotated[float | None, typer.Option(help="What every owner spends.")] = None,
-    delta: Annotated[float | None, typer.Option(help="What every owner spends.")] = None,
-    level: Annotated[float | None, typer.Option(help="Level of the test; 0.05 by default.")] = None,
-    unit_column: Annotated[str | None, typer.Option(help="Column that names the privacy unit.")] = None,
-    alignment: Annotated[
-        str | None, typer.Option(help="Digest that two owners found by `tacit data align`.")
-    ] = None,
-    procedure: Annotated[str | None, typer.Option(help="kernel_two_sample by default.")] = None,
-    parameter: Annotated[list[str] | None, typer.Option(help="name=value, for the procedure.")] = None,
-    open_for_hours: Annotated[float | None, typer.Option(help="Time for owners; 168 by default.")] = None,
-    force: Annotated[bool, typer.Option(help="Send it even if it looks hopeless.")] = False,
-    dry_run: Annotated[bool, typer.Option(help="Show what it would cost; send nothing.")] = False,
-    party: PartyFile = PARTY_FILE,
-    as_json: Json = False,
-) -> None:
-    """Create a study. What it costs and releases is shown before anything is sent."""
-    from tacit.command.connect import party_client
-    from tacit.command.draft_flags import draft_from, procedure_or_file, title_of
-    from tacit.command.output import lines, print_json
-    from tacit.command.study_view import prepared_fields, print_prepared
-    from tacit.errors import InputError
+app.command("create")(create)
 
-    named, file = procedure_or_file(source)
-    if named is not None:
-        if procedure not in {None, named}:
-            raise InputError("the procedure is named twice: leave --procedure out")
-        procedure, title = named, title or title_of(named)
-    flags = {
-        "title": title,
-        "curator": curator,
-        "epsilon": epsilon,
-        "delta": delta,
-        "level": level,
-        "unit_column": unit_column,
-        "alignment": alignment,
-        "procedure": procedure,
-        "open_for_hours": open_for_hours,
-    }
-    draft = draft_from(file, flags, column or [], owner or [], parameter or [], reuses=reuse or [])
-    with party_client(party) as client:
-        prepared = client.prepare_study(draft)
-        if not as_json:
-            print_prepared(prepared)
-        if not dry_run:
-            client.create_study(prepared, force=force)
-    if as_json:
-        print_json(prepared_fields(prepared) | {"created": not dry_run})
-        return
-    if dry_run:
-        lines("Nothing was sent (--dry-run).")
-        return
-    lines(f"Created {prepared.digest}", f"Next: tacit study watch {prepared.digest[:12]}")
+
+@app.command("schema")
+def schema(as_json: Json = False) -> None:  # noqa: ARG001 (JSON already)
+    """Print the JSON Schema of drafts, for editors that check TOML."""
+    from tacit.draft_schema import schema_text
+
+    print(schema_text(), end="")
 
 
 @app.command("list")

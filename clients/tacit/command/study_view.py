@@ -126,7 +126,7 @@ def verified_fields(verified: "VerifiedTranscript") -> dict[str, Any]:
         "owners": {owner.name: owner.key for owner in verified.study.owners},
         "senders": {sender.name: sender.key for sender in verified.study.senders},
         "reuses": _reuses(verified.study),
-        **verdict_fields(study_verdict(verified.study, verified.verdict)),
+        **verdict_fields(study_verdict(verified.study, verified.verdict, verified.releases)),
     }
 
 

@@ -46,6 +46,41 @@ def serve(config: TesterFile = TESTER_FILE) -> None:
     become("tester", config)
 
 
+@app.command("work")
+def work(config: TesterFile = TESTER_FILE) -> None:
+    """Compute a tester's verdicts, beside the processes that serve. It stops at Ctrl-C or SIGTERM."""
+    from tacit.command.services import become
+
+    become("tester", config, "work")
+
+
+@app.command("archive")
+def archive(
+    *,
+    to: Annotated[Path, typer.Option(help="The archive's folder.")],
+    before: Annotated[
+        str | None, typer.Option(help="Studies that ended before this day, as 2026-01-31.")
+    ] = None,
+    older_than: Annotated[float | None, typer.Option(help="Or: studies that ended so many days ago.")] = None,
+    state: Annotated[
+        list[str] | None, typer.Option(help="Only completed, incomplete or cancelled ones; may be repeated.")
+    ] = None,
+    delete: Annotated[
+        bool, typer.Option("--delete", help="Delete from the database what is durable and verified.")
+    ] = False,
+    config: TesterFile = TESTER_FILE,
+) -> None:
+    """Write ended studies to a folder, as files that `tacit study verify` reads."""
+    from tacit.command.services import become
+    from tacit.errors import ConfigurationError
+
+    if (before is None) == (older_than is None):
+        raise ConfigurationError("say which studies: give either --before or --older-than")
+    age = ["--before", str(before)] if older_than is None else ["--older-than", f"{older_than:g}"]
+    states = [word for name in state or () for word in ("--state", name)]
+    become("tester", config, "archive", [*age, "--to", str(to), *states, *(["--delete"] if delete else [])])
+
+
 @app.command("login")
 def login(config: TesterFile = TESTER_FILE, as_json: Json = False) -> None:
     """Print a link that signs a browser in to the tester's pages, as its operator: once."""

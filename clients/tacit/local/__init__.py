@@ -13,9 +13,21 @@ from tacit.local.independence import joint_independence
 from tacit.local.screening import screening
 from tacit.local.two_sample import kernel_two_sample
 from tacit.locations import OptimisedLocations, optimise_locations
-from tacit.planning import PowerPlan, plan_power
-from tacit.planning_identity import compare_identity_methods, plan_identity
-from tacit.planning_sizes import SampleSizePlan
+from tacit.planning import (
+    ChoicePlan,
+    ErrorPlan,
+    PowerCurve,
+    PowerPlan,
+    SmallestPlan,
+    plan_choice,
+    plan_curve,
+    plan_error,
+    plan_power,
+    plan_smallest,
+)
+from tacit.planning.counts import plan_homogeneity, plan_independence
+from tacit.planning.identity import compare_identity_methods, plan_identity
+from tacit.planning.sizes import SampleSizePlan
 from tacit.released_database import ReleasedDatabase
 from tacit.results import (
     CuratedDistanceCorrelationResult,
@@ -30,18 +42,22 @@ from tacit.results import (
 )
 
 __all__ = [
+    "ChoicePlan",
     "CuratedDistanceCorrelationResult",
     "DecisionResult",
     "DistanceCorrelationResult",
+    "ErrorPlan",
     "HomogeneityResult",
     "IdentityResult",
     "IndependenceTableResult",
     "NoisyCountsResult",
     "OptimisedLocations",
+    "PowerCurve",
     "PowerPlan",
     "ReleasedDatabase",
     "SampleSizePlan",
     "ScreeningResult",
+    "SmallestPlan",
     "TwoSampleResult",
     "compare_identity_methods",
     "distance_correlation",
@@ -52,8 +68,14 @@ __all__ = [
     "kernel_two_sample",
     "noisy_counts",
     "optimise_locations",
+    "plan_choice",
+    "plan_curve",
+    "plan_error",
+    "plan_homogeneity",
     "plan_identity",
+    "plan_independence",
     "plan_power",
+    "plan_smallest",
     "release_database",
     "screening",
 ]

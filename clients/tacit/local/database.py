@@ -46,8 +46,10 @@ def release_database(
         method: "subspace": the noisy mean embedding on public points (P2, Algorithm 1, with sharper noise);
             "random-features": that of random frequencies, to which points are fitted (Algorithm 2);
             "exponential": one of the candidate databases of ``candidate_rows`` rows of few points, drawn.
-        n_points: number of points, drawn from a uniform distribution over the domain; 100 by default, or 10
-            of candidates. Random features have ``n_frequencies`` instead.
+        n_points: number of points. With method "subspace" they are drawn from noisy histograms of the
+            columns, for which a part of the budget is spent (``placement="uniform"`` draws them over the
+            domain instead): 500 by default, less where columns are many. Candidates are of 10 points by
+            default. Random features have ``n_frequencies`` instead.
         bounds: what is publicly known of the columns: by name a (lower, upper) pair or a list of levels; or
             an array (D, 2); or one pair for every column. Never taken from the data.
         public: public points in place of drawn ones: rows with one value per column, in their own units.
@@ -56,8 +58,8 @@ def release_database(
         bandwidth: kernel bandwidth in units of the scaled columns; the median distance of the points by
             default.
         move_points: whether points are moved to match the release
-            (:meth:`tacit.released_database.ReleasedDatabase.reduced`); by default where they were drawn and
-            do not match it otherwise.
+            (:meth:`tacit.released_database.ReleasedDatabase.reduced`); by default where they were drawn over
+            the domain and do not match it otherwise.
         weights: "simplex", "regularised" (with ``l1_max``) or "raw"; see
             :class:`tacit.released_database.ReleasedDatabase`, whose ``with_weights`` changes it later.
         l1_max: bound on the L1 norm of regularised weights.
@@ -110,6 +112,7 @@ def release_database(
     except StudyError as error:
         raise StudyRefusedError(str(error)) from error
     database = databases_of(study, verdict.model_dump(mode="json"))[OWNER]
-    if move_points or (move_points is None and public is None and database.limits != database.warnings):
+    blind = public is None and database.points_are_blind
+    if move_points or (move_points is None and blind and database.limits != database.warnings):
         database = database.reduced(len(database), starts=1, seed=seed)
     return database if weights == "simplex" else database.with_weights(weights, l1_max=l1_max)

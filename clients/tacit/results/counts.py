@@ -1,20 +1,19 @@
 """Outcomes of the procedures on noisy counts: the tables, a test of homogeneity, and one of independence."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from tacit.results.common import common_fields
+from tacit.results.common import Source, StudyResult, common_fields, optional_interval, optional_number
 from tacit.results.count_tables import CellComparison, NoisyTables, PairOfColumns, PairOfOwners
-from tacit_protocol.messages.study import Study
 from tacit_protocol.procedures.count_plan import counted_part, grid_of
 
 
 @dataclass(frozen=True)
-class NoisyCountsResult:
+class NoisyCountsResult(StudyResult):
     """Outcome of ``noisy_counts``: tables, and no test; ``reject`` is always False.
 
     Attributes:
@@ -23,14 +22,6 @@ class NoisyCountsResult:
         scale: Laplace scale, or standard deviation, of the noise on each cell.
         half_width: the noise of one cell is within it with probability 1 - alpha.
         half_width_all: that of all cells of an owner is, together, with probability 1 - alpha.
-        reject: False.
-        alpha: in (0, 0.5).
-        method: what was computed, in words.
-        n: privacy units of each owner, by name.
-        epsilon: what every owner spent.
-        delta: what every owner spent.
-        warnings: what limits the tables, in words.
-        verdict: everything that the procedure reports.
     """
 
     tables: NoisyTables
@@ -38,14 +29,6 @@ class NoisyCountsResult:
     scale: float
     half_width: float
     half_width_all: float
-    reject: bool
-    alpha: float
-    method: str
-    n: Mapping[str, int]
-    epsilon: float
-    delta: float
-    warnings: tuple[str, ...]
-    verdict: Mapping[str, Any] = field(repr=False)
 
     @property
     def table(self) -> npt.NDArray[np.float64]:
@@ -64,36 +47,20 @@ class NoisyCountsResult:
 
 
 @dataclass(frozen=True)
-class CountsTestResult:
+class CountsTestResult(StudyResult):
     """Outcome of a test on noisy counts. Unpacks into ``statistic, pvalue``.
 
     Attributes:
         statistic: the test statistic, from noisy counts alone; about 0 under the null hypothesis.
         pvalue: simulated probability under the null hypothesis of a statistic at least as large.
-        reject: whether ``pvalue`` is at most ``alpha``.
         cells: the ten cells that stand out most.
         tables: every owner's noisy counts, or None where they are too large to be shown.
-        alpha: the level, in (0, 0.5).
-        method: what was computed, in words.
-        n: privacy units of each owner, by name.
-        epsilon: what every owner spent.
-        delta: what every owner spent.
-        warnings: what limits the test, in words.
-        verdict: everything that the procedure reports.
     """
 
     statistic: float
     pvalue: float
-    reject: bool
     cells: tuple[CellComparison, ...]
     tables: NoisyTables | None
-    alpha: float
-    method: str
-    n: Mapping[str, int]
-    epsilon: float
-    delta: float
-    warnings: tuple[str, ...]
-    verdict: Mapping[str, Any] = field(repr=False)
 
     def __iter__(self) -> Iterator[float]:
         yield self.statistic
@@ -141,12 +108,12 @@ class IndependenceTableResult(CountsTestResult):
 CountsResult = NoisyCountsResult | HomogeneityResult | IndependenceTableResult
 
 
-def noisy_counts_result(study: Study, verdict: Mapping[str, Any]) -> NoisyCountsResult:
+def noisy_counts_result(source: Source, verdict: Mapping[str, Any]) -> NoisyCountsResult:
     """Build the typed result from a study and the verdict of ``noisy_counts``, as plain values.
 
     Raises KeyError, TypeError, ValueError or AttributeError where the verdict is another procedure's.
     """
-    tables = _tables(study, verdict)
+    tables = _tables(source, verdict)
     if tables is None:
         raise ValueError("noisy counts have tables")
     return NoisyCountsResult(
@@ -155,11 +122,11 @@ def noisy_counts_result(study: Study, verdict: Mapping[str, Any]) -> NoisyCounts
         scale=float(verdict["scale"]),
         half_width=float(verdict["half_width"]),
         half_width_all=float(verdict["half_width_all"]),
-        **common_fields(study, verdict),
+        **common_fields(source, verdict),
     )
 
 
-def homogeneity_result(study: Study, verdict: Mapping[str, Any]) -> HomogeneityResult:
+def homogeneity_result(source: Source, verdict: Mapping[str, Any]) -> HomogeneityResult:
     """Build the typed result from a study and the verdict of ``homogeneity``; raises likewise."""
     return HomogeneityResult(
         statistic=float(verdict["statistic"]),
@@ -169,19 +136,18 @@ def homogeneity_result(study: Study, verdict: Mapping[str, Any]) -> HomogeneityR
             for pair in verdict["pairs"]
         ),
         cells=_cells(verdict),
-        tables=_tables(study, verdict),
-        **common_fields(study, verdict),
+        tables=_tables(source, verdict),
+        **common_fields(source, verdict),
     )
 
 
-def independence_table_result(study: Study, verdict: Mapping[str, Any]) -> IndependenceTableResult:
+def independence_table_result(source: Source, verdict: Mapping[str, Any]) -> IndependenceTableResult:
     """Build the typed result from a study and the verdict of ``independence_table``; raises likewise."""
-    strength = verdict["cramers_v"]
     return IndependenceTableResult(
         statistic=float(verdict["statistic"]),
         pvalue=float(verdict["pvalue"]),
-        cramers_v=None if strength is None else float(strength),
-        interval=None if strength is None else (float(verdict["lower"]), float(verdict["upper"])),
+        cramers_v=optional_number(verdict["cramers_v"]),
+        interval=optional_interval(verdict["lower"], verdict["upper"]),
         pairs=tuple(
             PairOfColumns(
                 _names(pair),
@@ -193,8 +159,8 @@ def independence_table_result(study: Study, verdict: Mapping[str, Any]) -> Indep
             for pair in verdict["pairs"]
         ),
         cells=_cells(verdict),
-        tables=_tables(study, verdict),
-        **common_fields(study, verdict),
+        tables=_tables(source, verdict),
+        **common_fields(source, verdict),
     )
 
 
@@ -214,11 +180,11 @@ def _cells(verdict: Mapping[str, Any]) -> tuple[CellComparison, ...]:
     )
 
 
-def _tables(study: Study, verdict: Mapping[str, Any]) -> NoisyTables | None:
+def _tables(source: Source, verdict: Mapping[str, Any]) -> NoisyTables | None:
     """Read the noisy counts; their labels follow from the study, which the parties signed."""
     if verdict["counts"] is None:
         return None
-    grid = grid_of(study, counted_part(study))
+    grid = grid_of(source.study, counted_part(source.study))
     return NoisyTables(
         grid.names,
         grid.labels,

@@ -4,22 +4,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tacit.results.common import common_fields
-from tacit_protocol.messages.study import Study
+from tacit.results.common import Source, StudyResult, common_fields, optional_interval, optional_number
 
 
 @dataclass(frozen=True)
-class CuratedDistanceCorrelationResult:
+class CuratedDistanceCorrelationResult(StudyResult):
     """Outcome of ``curated_distance_correlation``. It cannot be unpacked: the decision has no p-value.
 
     Attributes:
-        reject: whether independence is rejected at level ``alpha``.
-        alpha: the level, in (0, 0.5).
-        method: what was computed, in words.
-        n: privacy units of each owner, by name.
-        epsilon: what every owner spent.
-        delta: what every owner spent.
-        warnings: what limits the study, in words.
         distance_covariance_sqr: squared distance covariance of the units, of distances over a public
             diameter; may be negative.
         covariance_interval: covers the population's with probability 1 - alpha or more in large samples.
@@ -28,23 +20,14 @@ class CuratedDistanceCorrelationResult:
         interval: covers the population's distance correlation with probability 1 - alpha or more in large
             samples, or None.
         held_interval: covers that of the units held, counting the noise alone, or None.
-        verdict: everything that the procedure reports.
     """
 
-    reject: bool
-    alpha: float
-    method: str
-    n: Mapping[str, int]
-    epsilon: float
-    delta: float
-    warnings: tuple[str, ...]
     distance_covariance_sqr: float
     covariance_interval: tuple[float, float]
     distance_variances: tuple[float, float]
     distance_correlation: float | None
     interval: tuple[float, float] | None
     held_interval: tuple[float, float] | None
-    verdict: Mapping[str, Any]
 
     def __str__(self) -> str:
         decision = "dependent" if self.reject else "no dependence shown"
@@ -56,23 +39,18 @@ class CuratedDistanceCorrelationResult:
         )
 
 
-def curated_distance_result(study: Study, verdict: Mapping[str, Any]) -> CuratedDistanceCorrelationResult:
+def curated_distance_result(source: Source, verdict: Mapping[str, Any]) -> CuratedDistanceCorrelationResult:
     """Build the typed result from a study and the verdict of its procedure, as plain values.
 
     Raises KeyError, TypeError, ValueError or AttributeError where the verdict is another procedure's.
     """
-    correlation = verdict["distance_correlation"]
     first, second = (float(value) for value in verdict["distance_variances"])
     return CuratedDistanceCorrelationResult(
         distance_covariance_sqr=float(verdict["distance_covariance_sqr"]),
         covariance_interval=(float(verdict["covariance_lower"]), float(verdict["covariance_upper"])),
         distance_variances=(first, second),
-        distance_correlation=None if correlation is None else float(correlation),
-        interval=_interval(verdict["lower"], verdict["upper"]),
-        held_interval=_interval(verdict["held_lower"], verdict["held_upper"]),
-        **common_fields(study, verdict),
+        distance_correlation=optional_number(verdict["distance_correlation"]),
+        interval=optional_interval(verdict["lower"], verdict["upper"]),
+        held_interval=optional_interval(verdict["held_lower"], verdict["held_upper"]),
+        **common_fields(source, verdict),
     )
-
-
-def _interval(low: Any, high: Any) -> tuple[float, float] | None:
-    return None if low is None else (float(low), float(high))

@@ -2,38 +2,25 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tacit.released_database import ReleasedDatabase, databases_of, only_database
-from tacit.results.common import common_fields
-from tacit_protocol.messages.study import Study
+from tacit.results.common import Source, StudyResult, common_fields
+from tacit_protocol.reporting.svg import stacked_documents
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True)
-class DatabaseResult:
+class DatabaseResult(StudyResult):
     """Private databases, to be used for ever at no further cost.
 
     Attributes:
         databases: by sender: an owner, or the curator of all of them.
-        reject: always false; a database tests nothing.
-        alpha: the study's level.
-        method: what was computed, in words.
-        n: privacy units of each sender, by name.
-        epsilon: what every owner spent.
-        delta: what every owner spent.
-        warnings: what limits the databases, in words.
-        verdict: everything that the procedure reports.
     """
 
     databases: Mapping[str, ReleasedDatabase]
-    reject: bool
-    alpha: float
-    method: str
-    n: Mapping[str, int]
-    epsilon: float
-    delta: float
-    warnings: tuple[str, ...]
-    verdict: Mapping[str, Any]
 
     def database(self, owner: str | None = None) -> ReleasedDatabase:
         """Return the owner's database, or the only one.
@@ -43,6 +30,23 @@ class DatabaseResult:
         """
         return only_database(self.databases, owner)
 
+    def to_svg(self) -> str:
+        """Return every database's columns over its points, as SVG text."""
+        pictures = [database.summary_svg() for database in self.databases.values()]
+        return pictures[0] if len(pictures) == 1 else stacked_documents(pictures)
+
+    def plot(self) -> "Figure":
+        """Draw the columns of the only database with matplotlib.
+
+        Raises:
+            InputError: there are several: draw ``result.database(owner).plot()``.
+            PlottingError: matplotlib is not installed.
+        """
+        return self.database().plot()
+
+    def _picture(self) -> str | None:
+        return self.to_svg()
+
     def __str__(self) -> str:
         return (
             f"{len(self.databases)} databases: {', '.join(self.databases)}; epsilon {self.epsilon:g}, "
@@ -50,9 +54,9 @@ class DatabaseResult:
         )
 
 
-def database_result(study: Study, verdict: Mapping[str, Any]) -> DatabaseResult:
+def database_result(source: Source, verdict: Mapping[str, Any]) -> DatabaseResult:
     """Build the typed result from a study and its verdict, as plain values.
 
     Raises KeyError, TypeError, ValueError or AttributeError where the verdict is no database release's.
     """
-    return DatabaseResult(databases=databases_of(study, verdict), **common_fields(study, verdict))
+    return DatabaseResult(databases=databases_of(source.study, verdict), **common_fields(source, verdict))

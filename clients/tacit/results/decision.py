@@ -4,38 +4,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tacit.results.common import common_fields
-from tacit_protocol.messages.study import Study
+from tacit.results.common import Source, StudyResult, common_fields
 
 FINER_FIELDS = ("statistic", "pvalue")
 """Fields that a verdict of a decision alone must not have: they would not be private."""
 
 
 @dataclass(frozen=True)
-class DecisionResult:
+class DecisionResult(StudyResult):
     """Outcome of a test that releases its decision and nothing finer. It cannot be unpacked.
 
     Attributes:
-        reject: the private decision: whether the null hypothesis is rejected at level ``alpha``.
-        alpha: the level, in (0, 0.5).
         finding: what the decision means, in words.
-        method: what was computed, in words.
-        n: privacy units of each owner, by name.
-        epsilon: what every owner spent.
-        delta: what every owner spent.
-        warnings: what limits the test, in words.
-        verdict: everything that the procedure reports.
     """
 
-    reject: bool
-    alpha: float
     finding: str
-    method: str
-    n: Mapping[str, int]
-    epsilon: float
-    delta: float
-    warnings: tuple[str, ...]
-    verdict: Mapping[str, Any]
 
     def __str__(self) -> str:
         return (
@@ -45,12 +28,12 @@ class DecisionResult:
 
 
 def decision_result(
-    study: Study, verdict: Mapping[str, Any], *, rejected: str, not_rejected: str
+    source: Source, verdict: Mapping[str, Any], *, rejected: str, not_rejected: str
 ) -> DecisionResult:
     """Build the typed result from a study and a verdict that holds a decision alone, as plain values.
 
     Args:
-        study: the study.
+        source: the study, and what is at hand of its transcript.
         verdict: the verdict.
         rejected: what a rejection means, in words.
         not_rejected: what it means that the hypothesis was not rejected.
@@ -60,5 +43,5 @@ def decision_result(
     """
     if any(name in verdict for name in FINER_FIELDS):
         raise ValueError("a verdict of a decision alone states something finer")
-    fields = common_fields(study, verdict)
+    fields = common_fields(source, verdict)
     return DecisionResult(finding=rejected if fields["reject"] else not_rejected, **fields)

@@ -4,24 +4,16 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tacit.results.common import common_fields
-from tacit_protocol.messages.study import Study
+from tacit.results.common import Source, StudyResult, common_fields, optional_interval, optional_number, truth
 
 
 @dataclass(frozen=True)
-class DistanceCorrelationResult:
+class DistanceCorrelationResult(StudyResult):
     """Outcome of ``distance_correlation``. Unpacks into ``statistic, pvalue``.
 
     Attributes:
         statistic: the test statistic, from private releases alone.
         pvalue: probability under independence of a statistic at least as large; exact.
-        reject: whether ``pvalue`` is at most ``alpha``.
-        alpha: the level, in (0, 0.5).
-        method: what was computed, in words.
-        n: privacy units of each owner, by name.
-        epsilon: what every owner spent.
-        delta: what every owner spent.
-        warnings: what limits the test, in words.
         distance_covariance_sqr: squared distance covariance, of distances over a public diameter; may be
             negative.
         covariance_interval: covers it with probability 1 - alpha in large samples, or None for pnc.
@@ -30,18 +22,10 @@ class DistanceCorrelationResult:
         truncation: the most that ``distance_covariance_sqr`` leaves out on average, or None.
         attenuation: what part of a squared correlation the noise has left, for pnc alone.
         aligned: whether either owner checked, before it spent anything, that both hold the same units.
-        verdict: everything that the procedure reports.
     """
 
     statistic: float
     pvalue: float
-    reject: bool
-    alpha: float
-    method: str
-    n: Mapping[str, int]
-    epsilon: float
-    delta: float
-    warnings: tuple[str, ...]
     distance_covariance_sqr: float
     covariance_interval: tuple[float, float] | None
     distance_correlation: float | None
@@ -49,7 +33,6 @@ class DistanceCorrelationResult:
     truncation: float | None
     attenuation: float | None
     aligned: bool
-    verdict: Mapping[str, Any]
 
     def __iter__(self) -> Iterator[float]:
         yield self.statistic
@@ -64,31 +47,20 @@ class DistanceCorrelationResult:
         )
 
 
-def distance_correlation_result(study: Study, verdict: Mapping[str, Any]) -> DistanceCorrelationResult:
+def distance_correlation_result(source: Source, verdict: Mapping[str, Any]) -> DistanceCorrelationResult:
     """Build the typed result from a study and the verdict of ``distance_correlation``, as plain values.
 
     Raises KeyError, TypeError, ValueError or AttributeError where the verdict is another procedure's.
     """
-    aligned = verdict["aligned"]
-    if not isinstance(aligned, bool):
-        raise TypeError("whether units were aligned is a truth value")
     return DistanceCorrelationResult(
         statistic=float(verdict["statistic"]),
         pvalue=float(verdict["pvalue"]),
         distance_covariance_sqr=float(verdict["distance_covariance_sqr"]),
-        covariance_interval=_interval(verdict["covariance_lower"], verdict["covariance_upper"]),
-        distance_correlation=_number(verdict["distance_correlation"]),
-        interval=_interval(verdict["lower"], verdict["upper"]),
-        truncation=_number(verdict["truncation"]),
-        attenuation=_number(verdict["attenuation"]),
-        aligned=aligned,
-        **common_fields(study, verdict),
+        covariance_interval=optional_interval(verdict["covariance_lower"], verdict["covariance_upper"]),
+        distance_correlation=optional_number(verdict["distance_correlation"]),
+        interval=optional_interval(verdict["lower"], verdict["upper"]),
+        truncation=optional_number(verdict["truncation"]),
+        attenuation=optional_number(verdict["attenuation"]),
+        aligned=truth(verdict["aligned"]),
+        **common_fields(source, verdict),
     )
-
-
-def _number(value: Any) -> float | None:
-    return None if value is None else float(value)
-
-
-def _interval(low: Any, high: Any) -> tuple[float, float] | None:
-    return None if low is None else (float(low), float(high))

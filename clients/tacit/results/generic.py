@@ -4,35 +4,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tacit.results.common import common_fields
-from tacit_protocol.messages.study import Study
+from tacit.results.common import Source, StudyResult, common_fields
 
 
 @dataclass(frozen=True)
-class ProcedureResult:
+class ProcedureResult(StudyResult):
     """Outcome of some procedure; its own figures are in ``verdict``.
 
     Attributes:
         procedure: the procedure's name.
-        reject: whether the null hypothesis is rejected at level ``alpha``.
-        alpha: the level, in (0, 0.5).
-        method: what was computed, in words.
-        n: privacy units of each owner, by name.
-        epsilon: what every owner spent.
-        delta: what every owner spent.
-        warnings: what limits the test, in words.
-        verdict: everything that the procedure reports.
     """
 
     procedure: str
-    reject: bool
-    alpha: float
-    method: str
-    n: Mapping[str, int]
-    epsilon: float
-    delta: float
-    warnings: tuple[str, ...]
-    verdict: Mapping[str, Any]
 
     def __str__(self) -> str:
         decision = "rejected" if self.reject else "not rejected"
@@ -42,9 +25,9 @@ class ProcedureResult:
         )
 
 
-def procedure_result(study: Study, verdict: Mapping[str, Any]) -> ProcedureResult:
+def procedure_result(source: Source, verdict: Mapping[str, Any]) -> ProcedureResult:
     """Build the result of any procedure whose verdict states what all of them state.
 
     Raises KeyError, TypeError, ValueError or AttributeError where it does not.
     """
-    return ProcedureResult(procedure=study.procedure, **common_fields(study, verdict))
+    return ProcedureResult(procedure=source.study.procedure, **common_fields(source, verdict))

@@ -2,44 +2,30 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from tacit.results.common import common_fields
+from tacit.results.common import Source, StudyResult, common_fields, optional_number
 from tacit.results.distance import DistanceCorrelationResult
-from tacit_protocol.messages.study import Study
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True)
-class PeerResult:
+class PeerResult(StudyResult):
     """Outcome of a study in peer mode, as the tester states it. It cannot be unpacked: nothing is tested.
 
     Attributes:
         receiver: the owner with whom the result stays; its operator reads it with ``tacit agent result``.
-        reject: always False: no decision is published.
-        alpha: the level of ``interval``, in (0, 0.5).
-        method: what was computed, in words.
-        n: privacy units of each owner, by name.
-        epsilon: what every owner that released something spent.
-        delta: what every owner that released something spent.
         spent: epsilon that each owner spent, by name.
-        warnings: what limits the result, in words.
         distance_covariance_sqr: what the receiver published, with its noise, or None.
         interval: covers it without the receiver's noise with probability 1 - alpha, or None.
-        verdict: everything that the procedure reports.
     """
 
     receiver: str
-    reject: bool
-    alpha: float
-    method: str
-    n: Mapping[str, int]
-    epsilon: float
-    delta: float
     spent: Mapping[str, float]
-    warnings: tuple[str, ...]
     distance_covariance_sqr: float | None
     interval: tuple[float, float] | None
-    verdict: Mapping[str, Any]
 
     def __str__(self) -> str:
         published = ""
@@ -48,7 +34,7 @@ class PeerResult:
         return f"{self.method}{published}, epsilon {self.epsilon:g}, delta {self.delta:g}"
 
 
-def peer_result(study: Study, verdict: Mapping[str, Any]) -> PeerResult:
+def peer_result(source: Source, verdict: Mapping[str, Any]) -> PeerResult:
     """Build the typed result from a study and the verdict of a peer mode, as plain values.
 
     Raises KeyError, TypeError, ValueError or AttributeError where the verdict is another's.
@@ -59,9 +45,9 @@ def peer_result(study: Study, verdict: Mapping[str, Any]) -> PeerResult:
     return PeerResult(
         receiver=str(verdict["receiver"]),
         spent={str(name): float(spent) for name, spent in verdict["spent"].items()},
-        distance_covariance_sqr=None if value is None else float(value),
+        distance_covariance_sqr=optional_number(value),
         interval=None if value is None else (float(low), float(high)),
-        **common_fields(study, verdict),
+        **common_fields(source, verdict),
     )
 
 
@@ -79,6 +65,17 @@ class PeerOutcome:
 
     def __iter__(self) -> Iterator[float]:
         yield from self.finding
+
+    def to_svg(self) -> str:
+        """Return the finding's picture as SVG text; it is the receiver's alone."""
+        return self.finding.to_svg()
+
+    def plot(self) -> "Figure":
+        """Draw the finding with matplotlib; raises PlottingError where it is not installed."""
+        return self.finding.plot()
+
+    def _repr_html_(self) -> str:
+        return self.finding._repr_html_()
 
     def __str__(self) -> str:
         return f"the receiver: {self.finding}; everybody: {self.stated}"

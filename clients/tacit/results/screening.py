@@ -12,8 +12,7 @@ from tacit.correlation_matrix import (
     symmetric,
 )
 from tacit.errors import InputError
-from tacit.results.common import common_fields
-from tacit_protocol.messages.study import Study
+from tacit.results.common import Source, StudyResult, common_fields, optional_interval, optional_number, truth
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -50,32 +49,16 @@ class ScreenedColumn:
 
 
 @dataclass(frozen=True)
-class ScreeningResult:
+class ScreeningResult(StudyResult):
     """Outcome of ``screening``. Iterating yields the ranked pairs, the surest first.
 
     Attributes:
         ranking: every pair of an outcome and a column, the surest first.
-        reject: whether any pair is found.
-        alpha: the level of the false discovery rate, in (0, 0.5).
-        method: what was computed, in words.
-        n: privacy units of each owner, by name.
-        epsilon: what every owner spent.
-        delta: what every owner spent.
-        warnings: what limits the study, in words.
         aligned: whether either owner checked, before it spent anything, that both hold the same units.
-        verdict: everything that the procedure reports.
     """
 
     ranking: tuple[ScreenedColumn, ...]
-    reject: bool
-    alpha: float
-    method: str
-    n: Mapping[str, int]
-    epsilon: float
-    delta: float
-    warnings: tuple[str, ...]
     aligned: bool
-    verdict: Mapping[str, Any]
 
     @property
     def found(self) -> tuple[ScreenedColumn, ...]:
@@ -138,30 +121,26 @@ class ScreeningResult:
         )
 
 
-def screening_result(study: Study, verdict: Mapping[str, Any]) -> ScreeningResult:
+def screening_result(source: Source, verdict: Mapping[str, Any]) -> ScreeningResult:
     """Build the typed result from a study and the verdict of ``screening``, as plain values.
 
     Raises KeyError, TypeError, ValueError or AttributeError where the verdict is another procedure's.
     """
-    aligned = verdict["aligned"]
-    if not isinstance(aligned, bool):
-        raise TypeError("whether units were aligned is a truth value")
     return ScreeningResult(
         ranking=tuple(_pair(pair) for pair in verdict["pairs"]),
-        aligned=aligned,
-        **common_fields(study, verdict),
+        aligned=truth(verdict["aligned"]),
+        **common_fields(source, verdict),
     )
 
 
 def _pair(pair: Mapping[str, Any]) -> ScreenedColumn:
-    known = pair["distance_correlation"] is not None
     return ScreenedColumn(
         outcome=str(pair["outcome"]),
         column=str(pair["column"]),
         distance_covariance_sqr=float(pair["distance_covariance_sqr"]),
         covariance_interval=(float(pair["covariance_lower"]), float(pair["covariance_upper"])),
-        distance_correlation=float(pair["distance_correlation"]) if known else None,
-        interval=(float(pair["lower"]), float(pair["upper"])) if known else None,
+        distance_correlation=optional_number(pair["distance_correlation"]),
+        interval=optional_interval(pair["lower"], pair["upper"]),
         sign=int(pair["sign"]),
         pvalue=float(pair["pvalue"]),
         qvalue=float(pair["qvalue"]),

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tacit_protocol.domain.columns import Domain
+from tacit_protocol.workers import Workers, workers_of
 
 
 @dataclass(frozen=True)
@@ -67,6 +68,11 @@ class PooledTable:
     def units_by_owner(self) -> dict[str, int]:
         """Number of privacy units of each owner. Public."""
         return {owner: part.units for owner, part in self.parts.items()}
+
+    @property
+    def workers(self) -> Workers:
+        """What the first owner's table is computed by: all are in one place."""
+        return workers_of(next(iter(self.parts.values())))
 
     def chunks(self) -> Iterator[EncodedChunk]:
         """Yield every owner's rows, one owner after the other. May be called again."""

@@ -4,10 +4,12 @@ Few columns can afford many frequencies: the noise on a coordinate grows with th
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
+import numpy.typing as npt
 
-from tacit_protocol.features.base import FeatureMap
+from tacit_protocol.features.base import FeatureMap, FloatMatrix
 from tacit_protocol.features.column_wise import ColumnWise
 from tacit_protocol.features.direct_sum import DirectSum
 from tacit_protocol.features.pairwise import Pairwise
@@ -80,6 +82,35 @@ class AdditiveFeatures(DirectSum):
             blocks += (self.pairwise,)
             shares = (1.0 - choice.pair_share, choice.pair_share)
         super().__init__(blocks, shares)
+
+    @cached_property
+    def _pair_factors(self) -> tuple[npt.NDArray[np.intp], FloatMatrix]:
+        """Which of the columns' coordinates the pairs' parts are, and times what, (coordinates, 1)."""
+        coordinates, cycles = self.column_wise.coordinates, self.choice.pair_cycles
+        waves = {
+            (coordinate.column, coordinate.cycles, coordinate.part): place
+            for place, coordinate in enumerate(coordinates)
+        }
+        numeric = [
+            waves[column, cycle, part]
+            for column in range(self.numeric)
+            for cycle in cycles
+            for part in ("cos", "sin")
+        ]
+        places = numeric + [place for place, found in enumerate(coordinates) if found.part == "category"]
+        scales = np.array([coordinates[place].scale for place in places])
+        wanted = np.where(np.arange(len(places)) < len(numeric), 1 / np.sqrt(len(cycles)), 1.0)
+        return np.array(places), (wanted / scales)[:, None]
+
+    def pair_parts(self, features: FloatMatrix) -> FloatMatrix:
+        """Return the pairs' parts of rows, as :meth:`Pairwise.parts`, from their column-wise features.
+
+        No cosine is computed twice: pairs' cycles are among the columns'.
+        """
+        places, factors = self._pair_factors
+        parts = features.T[places]
+        parts *= factors
+        return parts.T
 
     @property
     def column_groups(self) -> tuple[tuple[int, int], ...]:

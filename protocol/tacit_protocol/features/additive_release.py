@@ -15,16 +15,23 @@ The released sum is of products without the division by sqrt P, P the number of 
 within sqrt P times that; the average over a unit adds the rounding of one more vector.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
+from tacit_protocol.domain.reduction import reduce_table
 from tacit_protocol.domain.table import EncodedChunk, Table
 from tacit_protocol.features.additive import AdditiveFeatures
+from tacit_protocol.features.base import FloatMatrix
 from tacit_protocol.features.pairwise import Pairwise
-from tacit_protocol.features.sums import UnitCountError, row_slices, sum_sensitivity, unit_slices
+from tacit_protocol.features.sums import (
+    UnitCountError,
+    contributions,
+    sum_sensitivity,
+    unit_slices,
+)
 from tacit_protocol.privacy.dyadic import (
     ExactSum,
     grid_bits,
@@ -71,14 +78,8 @@ class AdditiveRelease:
         units are not ``table.units``.
         """
         bits = self.bits(table.units) if bits is None else bits
-        columns = ExactSum(self.features.column_wise.dimension, bits, products=False)
-        pairs = None if self._pairwise is None else _PairSums(self._pairwise, bits)
-        for chunk in table.chunks():
-            for rows, unit, units in _slices(chunk, self.features.column_wise.dimension):
-                features = self.features.column_wise(rows)
-                columns.add(features if unit is None else unit_averages(features, unit, units, bits))
-            if pairs is not None:
-                pairs.add(chunk)
+        found = reduce_table(table, _SumsOfBlocks(self.features, bits))
+        columns, pairs = found.columns, found.pairs
         if columns.units != table.units:
             raise UnitCountError("the data changed while they were read")
         empty = np.zeros(0, dtype=np.int64)
@@ -120,6 +121,45 @@ def pair_sensitivity(pairwise: Pairwise, bits: int) -> float:
     return root * pairwise.diameter + products + rounding_sensitivity(pairwise.dimension, bits)
 
 
+@dataclass
+class _Blocks:
+    """Partial sums of the two blocks."""
+
+    columns: ExactSum
+    pairs: "_PairSums | None"
+
+
+@dataclass(frozen=True)
+class _SumsOfBlocks:
+    """Sums both blocks over a table."""
+
+    features: AdditiveFeatures
+    bits: int
+
+    def start(self) -> _Blocks:
+        pairwise = self.features.pairwise
+        return _Blocks(
+            ExactSum(self.features.column_wise.dimension, self.bits, products=False),
+            None if pairwise is None else _PairSums(pairwise, self.bits),
+        )
+
+    def add(self, partial: _Blocks, chunk: EncodedChunk) -> None:
+        if partial.pairs is None or chunk.unit is not None:
+            for rows in contributions(self.features.column_wise, chunk, self.bits):
+                partial.columns.add(rows)
+            if partial.pairs is not None:
+                partial.pairs.add_units(chunk)
+            return
+        for rows in contributions(self.features.column_wise, chunk, self.bits):
+            partial.columns.add(rows)
+            partial.pairs.add_parts(self.features.pair_parts(rows))
+
+    def merge(self, partial: _Blocks, other: _Blocks) -> None:
+        partial.columns.merge(other.columns)
+        if partial.pairs is not None and other.pairs is not None:
+            partial.pairs.merge(other.pairs)
+
+
 class _PairSums:
     """Exact sums of pairwise contributions, from rows' parts or from units' averages."""
 
@@ -129,27 +169,24 @@ class _PairSums:
         self._averages = ExactSum(pairwise.dimension, bits, products=False)
         self._left, self._right = pairwise.factors
 
-    def add(self, chunk: EncodedChunk) -> None:
-        if chunk.unit is None:
-            for rows in row_slices(chunk, len(self._parts.total)):
-                self._parts.add(self._pairwise.parts(rows))
-            return
+    def add_parts(self, parts: FloatMatrix) -> None:
+        """Add the parts of units of one row, (units, parts' widths together)."""
+        self._parts.add(parts)
+
+    def add_units(self, chunk: EncodedChunk) -> None:
+        """Add a chunk's units, which own several rows."""
         for rows, unit, units in unit_slices(chunk, self._pairwise.dimension):
-            parts = round_to_grid(self._pairwise.parts(rows), self._bits)
-            products = parts[:, self._left] * parts[:, self._right]
-            self._averages.add(unit_averages(products, unit, units, self._bits))
+            parts = round_to_grid(self._pairwise.parts(rows), self._bits).T
+            products = parts[self._left]
+            products *= parts[self._right]
+            self._averages.add(unit_averages(products.T, unit, units, self._bits))
+
+    def merge(self, other: "_PairSums") -> None:
+        """Add the sums over another part of the table."""
+        self._parts.merge(other._parts)
+        self._averages.merge(other._averages)
 
     def total(self) -> npt.NDArray[np.int64]:
         """Return the sums in steps of 2**(-2 bits)."""
         products: npt.NDArray[np.int64] = self._parts.second[self._left, self._right]
         return products + (self._averages.total << self._bits)
-
-
-def _slices(
-    chunk: EncodedChunk, dimension: int
-) -> Iterator[tuple[EncodedChunk, npt.NDArray[np.int64] | None, int]]:
-    if chunk.unit is None:
-        for rows in row_slices(chunk, dimension):
-            yield rows, None, rows.rows
-    else:
-        yield from unit_slices(chunk, dimension)

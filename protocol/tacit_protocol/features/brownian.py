@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tacit_protocol.features.base import FloatMatrix, Rows, row_products
+from tacit_protocol.features.waves import Harmonics
 from tacit_protocol.statistics.distance_covariance import projection_constant
 
 ROUNDING = 1e-9
@@ -47,6 +48,29 @@ def operator_norm(directions: FloatMatrix) -> float:
 def frequencies(count: int) -> npt.NDArray[np.float64]:
     """Return (j - 1/2) pi for j = 1..count."""
     return np.asarray(np.pi * (np.arange(1, count + 1) - 0.5), dtype=np.float64)
+
+
+@cache
+def _odd_quarters(count: int) -> Harmonics:
+    """Return odd multiples of a quarter turn, as many as ``count``, and half a turn: what parts them."""
+    return Harmonics((*(0.25 * (2 * index + 1) for index in range(count)), 0.5))
+
+
+@cache
+def _half_turns(count: int) -> Harmonics:
+    return Harmonics(tuple(0.5 * (index + 1) for index in range(count)))
+
+
+def write_sines(places: FloatMatrix, scale: float, out: npt.NDArray[np.float64]) -> None:
+    """Write the features of numbers in [0, 1], (rows, K), times ``scale``, to (K, count, rows).
+
+    They are taken about the middle, where they are 0.
+    """
+    kept = frequencies(out.shape[1])
+    for index, wave in _odd_quarters(len(kept)).at(places):
+        if index < len(kept):
+            np.subtract(wave.sines.T, math.sin(kept[index] / 2), out=out[:, index])
+            out[:, index] *= scale * math.sqrt(2) / kept[index]
 
 
 CENTRE = 0.16
@@ -183,32 +207,34 @@ class BrownianFeatures:
         return projection_constant(self._numeric) if self._numeric else 0.0
 
     def __call__(self, rows: Rows) -> FloatMatrix:
-        """Return the features, (rows, dimension)."""
-        count = rows.numeric.shape[0]
-        features = np.zeros((count, self.dimension))
-        waves = features[:, : len(self.directions) * self.per_direction].reshape(
-            count, len(self.directions), self.per_direction
-        )
+        """Return the features, (rows, dimension); a coordinate's values lie one after the other in memory."""
+        count, start = len(rows.numeric), len(self.directions) * self.per_direction
+        features = np.empty((self.dimension, count))
+        waves = features[:start].reshape(len(self.directions), self.per_direction, count)
         if self._numeric:
             scale = math.sqrt(self._numeric * self._constant / (self.columns * len(self.directions)))
-            places = self._places(rows.numeric)
-            for index in range(self.per_direction):
-                np.multiply(self._wave(places, index), scale, out=waves[:, :, index])
-        start = len(self.directions) * self.per_direction
+            places = np.asfortranarray(self._places(rows.numeric))
+            self._write_waves(places, scale, waves)
+        features[start:] = 0.0
         for index, categories in enumerate(self.categories):
-            features[np.arange(count), start + rows.categorical[:, index]] = math.sqrt(0.5 / self.columns)
+            features[start + rows.categorical[:, index], np.arange(count)] = math.sqrt(0.5 / self.columns)
             start += categories
-        return features
+        return features.T
 
-    def _wave(self, places: FloatMatrix, index: int) -> FloatMatrix:
-        """Return one frequency's values at the places, 0 in the middle: its slopes have norm 1 on [0, 1]."""
+    def _write_waves(self, places: FloatMatrix, scale: float, out: npt.NDArray[np.float64]) -> None:
+        """Write the values at the places, (rows, K), times ``scale``, to (K, r, rows).
+
+        They are 0 in the middle, and their slopes have norm 1 on [0, 1].
+        """
         if self.half_width is None:
-            frequency = math.pi * (index + 0.5)
-            sines = np.sin(places * frequency) - math.sin(frequency / 2)
-            return np.asarray(sines * (math.sqrt(2) / frequency))
-        angle, width = math.pi * (index + 1), 2 * self.half_width
+            write_sines(places, scale, out)
+            return
+        width = 2 * self.half_width
         inner = np.clip((places - 0.5) / width + 0.5, 0.0, 1.0)
-        return np.asarray((np.cos(inner * angle) - math.cos(angle / 2)) * (math.sqrt(2 * width) / angle))
+        for index, wave in _half_turns(self.per_direction).at(inner):
+            angle = math.pi * (index + 1)
+            np.subtract(wave.cosines.T, math.cos(angle / 2), out=out[:, index])
+            out[:, index] *= scale * math.sqrt(2 * width) / angle
 
     def _places(self, numeric: FloatMatrix) -> FloatMatrix:
         """Project rows, scaled into the unit ball, on the directions: (1 + u'z)/2, (rows, K) in [0, 1]."""

@@ -13,7 +13,7 @@ from itertools import pairwise
 import numpy as np
 
 from tacit_protocol.features.base import FloatMatrix, Rows
-from tacit_protocol.features.brownian import BrownianFeatures, frequencies
+from tacit_protocol.features.brownian import BrownianFeatures, write_sines
 
 BLOCKS_KEPT = 256
 """Blocks remembered, by kind: columns of one kind share one."""
@@ -75,15 +75,14 @@ class BrownianColumns:
         return math.sqrt(2) * self.norm**2
 
     def __call__(self, rows: Rows) -> FloatMatrix:
-        """Return the features, (rows, dimension)."""
-        count = rows.numeric.shape[0]
-        features = np.zeros((count, self.dimension))
-        waves = features[:, : self.numeric * self.per_column].reshape(count, self.numeric, self.per_column)
-        for index, frequency in enumerate(frequencies(self.per_column)):
-            shifted = np.sin(rows.numeric * frequency) - math.sin(frequency / 2)
-            np.multiply(shifted, math.sqrt(2) / frequency, out=waves[:, :, index])
-        start = self.numeric * self.per_column
+        """Return the features, (rows, dimension); a coordinate's values lie one after the other in memory."""
+        count, start = len(rows.numeric), self.numeric * self.per_column
+        features = np.empty((self.dimension, count))
+        if self.numeric:
+            waves = features[:start].reshape(self.numeric, self.per_column, count)
+            write_sines(rows.numeric, 1.0, waves)
+        features[start:] = 0.0
         for index, categories in enumerate(self.categories):
-            features[np.arange(count), start + rows.categorical[:, index]] = math.sqrt(0.5)
+            features[start + rows.categorical[:, index], np.arange(count)] = math.sqrt(0.5)
             start += categories
-        return features
+        return features.T

@@ -16,8 +16,10 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
 import numpy as np
+import numpy.typing as npt
 
 from tacit_protocol.features.base import FloatMatrix, Rows
+from tacit_protocol.features.waves import Harmonics
 
 SHIFTS = 4096
 """Points at which the largest movement of a numeric part is sought; a curvature bound covers the gaps."""
@@ -39,6 +41,33 @@ def squared_movement_max(cycles: tuple[float, ...], weights: tuple[float, ...]) 
     movement = 2 - 2 * np.cos(shifts[:, None] * turns) @ shares
     curvature = float(2 * shares @ turns**2)
     return float(min(4.0, movement.max() + curvature / SHIFTS**2 / 8))
+
+
+def column_parts(
+    rows: Rows,
+    harmonics: Harmonics,
+    scales: npt.NDArray[np.float64],
+    categories: tuple[int, ...],
+    indicator: float,
+) -> FloatMatrix:
+    """Return every column's part side by side, (rows, parts' widths together).
+
+    Numeric columns have, by cycle, its cosine and sine times its scale, categorical ones ``indicator`` at the
+    row's category. A coordinate's values lie one after the other in memory, as an encoded column's do.
+    """
+    count, numeric = rows.numeric.shape
+    start = 2 * numeric * len(scales)
+    parts = np.empty((start + sum(categories), count))
+    waves = parts[:start].reshape(numeric, len(scales), 2, count)
+    if numeric:
+        for index, wave in harmonics.at(rows.numeric):
+            np.multiply(wave.cosines.T, scales[index], out=waves[:, index, 0])
+            np.multiply(wave.sines.T, scales[index], out=waves[:, index, 1])
+    parts[start:] = 0.0
+    for index, number in enumerate(categories):
+        parts[start + rows.categorical[:, index], np.arange(count)] = indicator
+        start += number
+    return parts.T
 
 
 @dataclass(frozen=True)
@@ -71,7 +100,7 @@ class ColumnWise:
         self.columns = numeric + len(categories)
         self._numeric = numeric
         self._categories = categories
-        self._turns = 2 * np.pi * np.asarray(cycles)
+        self._harmonics = Harmonics(cycles)
         self._scales = np.sqrt(np.asarray(weights) / np.sum(weights) / self.columns)
         self._movement = squared_movement_max(cycles, weights)
         self._cycles = cycles
@@ -111,17 +140,5 @@ class ColumnWise:
 
     def __call__(self, rows: Rows) -> FloatMatrix:
         """Return the features, (rows, dimension), in the order of ``coordinates``."""
-        count = rows.numeric.shape[0]
-        features = np.zeros((count, self.dimension))
-        waves = features[:, : 2 * self._numeric * len(self._turns)].reshape(
-            count, self._numeric, len(self._turns), 2
-        )
-        for index, (turn, scale) in enumerate(zip(self._turns, self._scales, strict=True)):
-            angles = rows.numeric * turn
-            np.multiply(np.cos(angles), scale, out=waves[:, :, index, 0])
-            np.multiply(np.sin(angles), scale, out=waves[:, :, index, 1])
-        start = 2 * self._numeric * len(self._turns)
-        for index, categories in enumerate(self._categories):
-            features[np.arange(count), start + rows.categorical[:, index]] = 1 / np.sqrt(self.columns)
-            start += categories
-        return features
+        indicator = float(1 / np.sqrt(self.columns))
+        return column_parts(rows, self._harmonics, self._scales, self._categories, indicator)

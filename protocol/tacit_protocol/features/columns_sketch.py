@@ -10,6 +10,7 @@ Derivations: docs/mathematics/screening.md.
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -17,17 +18,17 @@ import numpy.typing as npt
 from tacit_protocol.domain.table import Table
 from tacit_protocol.features.brownian_columns import BrownianColumns
 from tacit_protocol.features.moment_release import DIAGONAL, MEAN, OFF_DIAGONAL
-from tacit_protocol.features.placed_units import placed_contributions
+from tacit_protocol.features.placed_units import sum_placed
 from tacit_protocol.features.sketch_release import (
     MEAN_SHARE,
     SECOND_SHARE,
     SKETCH,
     BucketDesign,
+    BucketSums,
     ReadSketch,
-    add_signed,
 )
 from tacit_protocol.features.sums import second_moment_sensitivity, sum_sensitivity
-from tacit_protocol.privacy.dyadic import ExactSum, grid_bits, round_to_grid
+from tacit_protocol.privacy.dyadic import ExactSum, grid_bits
 from tacit_protocol.privacy.gaussian_sums import SumPart
 from tacit_protocol.privacy.vector import NoisyVector
 
@@ -65,13 +66,9 @@ class ColumnsSketch:
         ``codes`` are by the units' places. Raises UnitCountError where units are not as many as declared.
         """
         bits = grid_bits(table.units, products=True)
-        sketch = np.zeros((design.buckets, self.features.dimension), dtype=np.int64)
-        moments = tuple(ExactSum(block.dimension, bits, products=True) for block in self.features.blocks)
-        for rows, places in placed_contributions(self.features, table, bits):
-            for own, place in zip(moments, self.features.places, strict=True):
-                own.add(rows[:, place])
-            add_signed(sketch, np.ldexp(round_to_grid(rows, bits), bits), codes[places])
-        return ColumnsSums(design, sketch.ravel(), moments)
+        empty = partial(BucketSums, design.buckets, codes, bits, self.features.places)
+        found = sum_placed(self.features, table, bits, empty)
+        return ColumnsSums(design, found.sketch.ravel(), found.moments)
 
     def parts(self, design: BucketDesign, sums: ColumnsSums | None = None) -> tuple[SumPart, ...]:
         """Lay the release out; without ``sums`` the values are zeros, to know shapes and noise alone."""

@@ -1,7 +1,6 @@
 """Kernels on mixed tables: Gaussian or Laplacian over numeric columns times agreement of categories."""
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -84,9 +83,9 @@ class ProductKernel:
 
     def _numeric_gram(self, x: FloatMatrix, t: FloatMatrix) -> FloatMatrix:
         if self.shape == "laplacian":
-            return np.asarray(np.exp(_sum_over_columns(np.abs, x, t) / -self.bandwidth))
+            return _exponential(_sum_over_columns(np.abs, x, t), -self.bandwidth)
         if x.shape[1] / self.bandwidth**2 > EXPANSION_MAX:
-            return np.asarray(np.exp(_sum_over_columns(np.square, x, t) / (-2 * self.bandwidth**2)))
+            return _exponential(_sum_over_columns(np.square, x, t), -2 * self.bandwidth**2)
         return self._expanded_gaussian((x - 0.5) / self.bandwidth, (t - 0.5) / self.bandwidth)
 
     @staticmethod
@@ -104,11 +103,17 @@ class ProductKernel:
         return product
 
 
-def _sum_over_columns(
-    term: Callable[[FloatMatrix], FloatMatrix], x: FloatMatrix, t: FloatMatrix
-) -> FloatMatrix:
+def _sum_over_columns(term: np.ufunc, x: FloatMatrix, t: FloatMatrix) -> FloatMatrix:
     """Return [sum over columns c of term(x_ic - t_jc)], (rows, locations)."""
-    total = np.zeros((x.shape[0], t.shape[0]))
+    total: FloatMatrix | None = None
     for column in range(x.shape[1]):
-        total += term(x[:, column, None] - t[None, :, column])
-    return total
+        difference = x[:, column, None] - t[None, :, column]
+        term(difference, out=difference)
+        total = difference if total is None else np.add(total, difference, out=total)
+    return np.zeros((x.shape[0], t.shape[0])) if total is None else total
+
+
+def _exponential(total: FloatMatrix, scale: float) -> FloatMatrix:
+    """Return exp(total / scale), in the place of ``total``."""
+    total /= scale
+    return np.exp(total, out=total)

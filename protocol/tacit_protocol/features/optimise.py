@@ -11,7 +11,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.optimize import minimize
 
 from tacit_protocol.features.optimised_choices import Choices, Pair
 from tacit_protocol.features.power_criterion import (
@@ -122,6 +121,8 @@ def _sampling_ratio(rows: Pair, test: PlannedTest) -> float:
 
 
 def _climb(choices: Choices, start: FloatVector, fit: Pair, test: PlannedTest) -> tuple[FloatVector, float]:
+    from scipy.optimize import minimize  # noqa: PLC0415 (slow to import)
+
     def descend(vector: FloatVector) -> tuple[float, FloatVector]:
         value, gradient = choices.criterion(vector, fit, test)
         if not value > CRITERION_MIN:

@@ -17,7 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tacit_protocol.features.base import FloatMatrix, Rows
-from tacit_protocol.features.column_wise import squared_movement_max
+from tacit_protocol.features.column_wise import column_parts, squared_movement_max
+from tacit_protocol.features.waves import Harmonics
 
 
 def smallest_pair_average(numeric: int, categorical: int, lowest: float) -> float:
@@ -43,7 +44,7 @@ class Pairwise:
     ) -> None:
         self._numeric = numeric
         self._categories = categories
-        self._turns = 2 * np.pi * np.asarray(cycles)
+        self._harmonics = Harmonics(cycles)
         self._scales = np.sqrt(np.asarray(weights) / np.sum(weights))
         self.part_widths = [2 * len(cycles)] * numeric + list(categories)
         self.pairs = tuple(itertools.combinations(range(len(self.part_widths)), 2))
@@ -74,19 +75,9 @@ class Pairwise:
         """The square root of 2, for vectors in the unit ball."""
         return float(np.sqrt(2))
 
-    def _part_list(self, rows: Rows) -> list[FloatMatrix]:
-        parts = []
-        for column in range(self._numeric):
-            angles = rows.numeric[:, column, None] * self._turns
-            waves = np.stack([np.cos(angles), np.sin(angles)], axis=2) * self._scales[:, None]
-            parts.append(waves.reshape(len(angles), self.part_widths[column]))
-        for index, categories in enumerate(self._categories):
-            parts.append(np.eye(categories)[rows.categorical[:, index]])
-        return parts
-
     def parts(self, rows: Rows) -> FloatMatrix:
         """Return every column's part side by side, (rows, sum of ``part_widths``), each of norm 1."""
-        return np.concatenate(self._part_list(rows), axis=1)
+        return column_parts(rows, self._harmonics, self._scales, self._categories, 1.0)
 
     @cached_property
     def factors(self) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
@@ -103,13 +94,14 @@ class Pairwise:
 
     def __call__(self, rows: Rows) -> FloatMatrix:
         """Return the features, (rows, dimension), pair after pair."""
-        parts = self._part_list(rows)
-        features = np.empty((rows.numeric.shape[0], self.dimension))
-        start = 0
-        scale = 1 / np.sqrt(len(self.pairs))
+        parts = self.parts(rows).T
+        starts = np.cumsum([0, *self.part_widths])
+        features = np.empty((self.dimension, parts.shape[1]))
+        start, scale = 0, 1 / np.sqrt(len(self.pairs))
         for (a, b), width in zip(self.pairs, self.widths, strict=True):
-            block = features[:, start : start + width]
-            product = parts[a][:, :, None] * parts[b][:, None, :]
-            np.multiply(product.reshape(len(features), width), scale, out=block)
+            first, second = parts[starts[a] : starts[a + 1]], parts[starts[b] : starts[b + 1]]
+            block = features[start : start + width].reshape(len(first), len(second), -1)
+            np.multiply(first[:, None], second[None], out=block)
+            block *= scale
             start += width
-        return features
+        return features.T

@@ -22,6 +22,7 @@ import numpy.typing as npt
 
 from tacit_protocol.features.base import FloatMatrix, Rows, row_products
 from tacit_protocol.features.kernels import ProductKernel
+from tacit_protocol.features.waves import wave
 
 Signs = npt.NDArray[np.float64]
 
@@ -92,13 +93,29 @@ class RandomFourier:
 
     def __call__(self, rows: Rows) -> FloatMatrix:
         """Return phi, (rows, dimension): all cosines, then all sines."""
-        signs = np.full((len(rows.numeric), self.count), 1 / math.sqrt(self.count))
-        for column, table in enumerate(self.signs):
-            signs *= table.T[rows.categorical[:, column]]
+        signs = self._signs_of(rows)
         if not self.frequencies.shape[1]:
-            return signs
-        angles = row_products(rows.numeric, self.frequencies.T)
-        return np.concatenate([signs * np.cos(angles), signs * np.sin(angles)], axis=1)
+            return np.full((len(rows.numeric), self.count), 1.0) * signs
+        waves = wave(row_products(rows.numeric, self._turns.T))
+        features = np.empty((len(rows.numeric), self.dimension))
+        np.multiply(waves.cosines, signs, out=features[:, : self.count])
+        np.multiply(waves.sines, signs, out=features[:, self.count :])
+        return features
+
+    def _signs_of(self, rows: Rows) -> FloatMatrix | float:
+        """Return each row's signs over the root of F, (rows, F); of no categories one number."""
+        scale = 1 / math.sqrt(self.count)
+        if not self.signs:
+            return scale
+        signs = self.signs[0].T[rows.categorical[:, 0]] * scale
+        for column, table in enumerate(self.signs[1:], 1):
+            signs *= table.T[rows.categorical[:, column]]
+        return signs
+
+    @cached_property
+    def _turns(self) -> FloatMatrix:
+        """The frequencies in turns."""
+        return self.frequencies / (2 * math.pi)
 
     def smallest_product(self) -> float:
         """Bound the inner product of two rows' features from below, in [-1, 1], over the whole domain.

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from tacit_protocol.domain.table import Table
 from tacit_protocol.features.base import FloatMatrix, Rows, row_products
 from tacit_protocol.features.brownian import operator_norm
-from tacit_protocol.features.placed_units import placed_contributions
+from tacit_protocol.features.placed_units import sum_placed
 from tacit_protocol.privacy.dyadic import GRID_BITS_MAX, round_to_grid, rounding_sensitivity
 from tacit_protocol.privacy.gaussian_sums import SumPart
 from tacit_protocol.privacy.vector import NoisyVector
@@ -62,6 +62,19 @@ class ProjectedUnits:
     values: npt.NDArray[np.int64]
 
 
+class _PlacedRows:
+    """Rounded rows with their places, to be put together in the end."""
+
+    def __init__(self) -> None:
+        self.parts: list[tuple[FloatMatrix, npt.NDArray[np.int64]]] = []
+
+    def add(self, rows: FloatMatrix, places: npt.NDArray[np.int64]) -> None:
+        self.parts.append((round_to_grid(rows, GRID_BITS_MAX), places))
+
+    def merge(self, other: "_PlacedRows") -> None:
+        self.parts += other.parts
+
+
 @dataclass(frozen=True)
 class ProjectionRelease:
     """All K projections of every unit, or one each where ``disjoint``."""
@@ -78,9 +91,10 @@ class ProjectionRelease:
 
         Raises UnitCountError where the units are not as many as declared.
         """
+        found = sum_placed(self.features, table, GRID_BITS_MAX, _PlacedRows)
         projected = np.zeros((table.units, self.features.dimension))
-        for rows, places in placed_contributions(self.features, table, GRID_BITS_MAX):
-            projected[places] = round_to_grid(rows, GRID_BITS_MAX)
+        for rows, places in found.parts:
+            projected[places] = rows
         if self.disjoint:
             projected = np.take_along_axis(projected, self._own(blocks)[:, None], axis=1)
         return ProjectedUnits(table.units, np.ldexp(projected, GRID_BITS_MAX).astype(np.int64).ravel())

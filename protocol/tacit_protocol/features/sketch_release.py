@@ -10,6 +10,8 @@ Derivations: docs/mathematics/distance-correlation.md.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -23,13 +25,13 @@ from tacit_protocol.features.moment_release import (
     moment_parts,
     read_second_moment,
 )
-from tacit_protocol.features.placed_units import placed_contributions
+from tacit_protocol.features.placed_units import sum_placed
 from tacit_protocol.features.sums import (
     FeatureSums,
     second_moment_sensitivity,
     sum_sensitivity,
 )
-from tacit_protocol.privacy.dyadic import ExactSum, grid_bits, round_to_grid
+from tacit_protocol.privacy.dyadic import ExactSum, grid_bits, sums_by_group, whole_steps
 from tacit_protocol.privacy.gaussian_sums import SumPart
 from tacit_protocol.privacy.vector import NoisyVector
 
@@ -118,6 +120,36 @@ class ReadSketch:
     mean_noise: float
 
 
+class BucketSums:
+    """Signed sums by bucket, (buckets, J) in steps of 2**-bits, and the moments of blocks of coordinates.
+
+    ``codes`` are :meth:`BucketDesign.assign`'s, by the units' places; ``blocks`` cut the J coordinates.
+    """
+
+    def __init__(
+        self, buckets: int, codes: npt.NDArray[np.int64], bits: int, blocks: tuple[slice, ...]
+    ) -> None:
+        self._codes, self._bits, self._blocks = codes, bits, blocks
+        self.sketch = np.zeros((buckets, blocks[-1].stop), dtype=np.int64)
+        self.moments = tuple(ExactSum(block.stop - block.start, bits, products=True) for block in blocks)
+
+    def add(self, rows: FloatMatrix, places: npt.NDArray[np.int64]) -> None:
+        """Add contributions, (units, J), of the units at those places, (units,)."""
+        for moments, block in zip(self.moments, self._blocks, strict=True):
+            moments.add(rows[:, block])
+        add_signed(self.sketch, whole_steps(rows, self._bits), self._codes[places])
+
+    def merge(self, other: "BucketSums") -> None:
+        """Add the sums over another part of the table."""
+        self.sketch += other.sketch
+        for moments, others in zip(self.moments, other.moments, strict=True):
+            moments.merge(others)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # The codes, eight bytes for each unit, are the reduction's: partial results travel without them.
+        return self.__dict__ | {"_codes": self._codes[:0]}
+
+
 class SketchRelease:
     """How features are sketched, laid out with their sensitivities, and read back."""
 
@@ -135,13 +167,12 @@ class SketchRelease:
 
         ``codes`` are by the units' places. Raises UnitCountError where units are not as many as declared.
         """
-        bits, dimension = grid_bits(table.units, products=True), self.features.dimension
-        sketch = np.zeros((design.buckets, dimension), dtype=np.int64)
-        moments = ExactSum(dimension, bits, products=True)
-        for rows, places in placed_contributions(self.features, table, bits):
-            moments.add(rows)
-            add_signed(sketch, np.ldexp(round_to_grid(rows, bits), bits), codes[places])
-        return SketchSums(design, sketch.ravel(), self._moments(moments, bits))
+        bits = grid_bits(table.units, products=True)
+        blocks = (slice(0, self.features.dimension),)
+        found = sum_placed(
+            self.features, table, bits, partial(BucketSums, design.buckets, codes, bits, blocks)
+        )
+        return SketchSums(design, found.sketch.ravel(), self._moments(found.moments[0], bits))
 
     def _moments(self, moments: ExactSum, bits: int) -> FeatureSums:
         return FeatureSums(
@@ -189,10 +220,13 @@ class SketchRelease:
 
 
 def add_signed(sketch: npt.NDArray[np.int64], steps: FloatMatrix, codes: npt.NDArray[np.int64]) -> None:
-    """Add rows of whole steps to their buckets; float64 holds the sums of a slice exactly."""
-    buckets = len(sketch)
-    used = codes >= 0
-    bucket, sign = codes[used] >> 1, 2.0 * (codes[used] & 1) - 1
-    for coordinate in range(sketch.shape[1]):
-        signed = steps[used, coordinate] * sign
-        sketch[:, coordinate] += np.bincount(bucket, signed, buckets).astype(np.int64)
+    """Add rows of whole steps, (units, J), to their buckets; float64 holds the sums of a slice exactly."""
+    used = np.flatnonzero(codes >= 0)
+    bucket, sign = codes[used] >> 1, np.where(codes[used] & 1, 1.0, -1.0)
+    steps = steps[used] if len(used) < len(steps) else steps
+    if len(sketch) <= len(used):
+        sketch += sums_by_group(steps, bucket, len(sketch), sign).astype(np.int64)
+        return
+    # More buckets than units: only those that are met.
+    met, bucket = np.unique(bucket, return_inverse=True)
+    sketch[met] += sums_by_group(steps, bucket, len(met), sign).astype(np.int64)

@@ -8,6 +8,7 @@ map, whose diameter is sqrt(2 J): too small by sqrt 2 (docs/mathematics/features
 import numpy as np
 
 from tacit_protocol.features.base import FloatMatrix, Rows, row_products
+from tacit_protocol.features.waves import wave
 
 
 class SmoothCharacteristic:
@@ -19,6 +20,7 @@ class SmoothCharacteristic:
 
     def __init__(self, frequencies: FloatMatrix, window: float | None = None, *, raw: bool = False) -> None:
         self._frequencies = frequencies
+        self._turns = frequencies / (2 * np.pi)
         self._window = window
         self._scale = 1.0 if raw else float(1 / np.sqrt(len(frequencies)))
 
@@ -44,9 +46,11 @@ class SmoothCharacteristic:
 
     def __call__(self, rows: Rows) -> FloatMatrix:
         """Return the features, (rows, J): all sines, then all cosines."""
-        angles = row_products(rows.numeric, self._frequencies.T)
-        features = np.concatenate([np.sin(angles), np.cos(angles)], axis=1)
-        features *= self._scale
+        waves = wave(row_products(rows.numeric, self._turns.T))
+        features = np.empty((len(rows.numeric), self.dimension))
+        count = len(self._frequencies)
+        np.multiply(waves.sines, self._scale, out=features[:, :count])
+        np.multiply(waves.cosines, self._scale, out=features[:, count:])
         if self._window is not None:
             centred = np.ascontiguousarray(rows.numeric) - 0.5
             squared = np.einsum("ij,ij->i", centred, centred)

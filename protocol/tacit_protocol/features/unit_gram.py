@@ -23,6 +23,9 @@ HIGH_BITS = 26
 ROUNDINGS = 32
 """Roundings of a kernel value besides its sum over columns: scaling, exp, weights, averages over rows."""
 
+VALUE_NS, NUMERIC_NS, CATEGORY_NS = 1.5, 1.0, 1.5
+"""Rough times of a kernel value, and of what each numeric and each categorical column adds to it."""
+
 
 class Kernel(Protocol):
     """A kernel with values in [0, 1]."""
@@ -175,6 +178,24 @@ class UnitGram:
             # The matrix is symmetric, and kernels work through many rows at few locations faster.
             return self._kernel.gram(self._rows, _slice(self._rows, start, stop)).T
         return self._averages(start, stop, 0, self.size)
+
+    def tile(self, start: int, stop: int, left: int, right: int) -> FloatMatrix:
+        """Return rows [start, stop) and columns [left, right) in memory order, evaluated anew."""
+        if self._single:
+            return self._kernel.gram(_slice(self._rows, start, stop), _slice(self._rows, left, right))
+        return self._averages(start, stop, left, right)
+
+    def reordered(self, order: Integers) -> "UnitGram":
+        """Return the matrix with rows and columns in another order, (units,), of the units."""
+        return UnitGram(self._kernel, self._rows.reordered(order))
+
+    @property
+    def entry_ns(self) -> float:
+        """Roughly how long an entry takes to evaluate; it chooses a way to the same number, nothing else."""
+        kernels = len(self._kernel.kernels) if isinstance(self._kernel, KernelMixture) else 1
+        numeric, categorical = self._rows.numeric.shape[1], self._rows.categorical.shape[1]
+        each = VALUE_NS + NUMERIC_NS * numeric + CATEGORY_NS * categorical
+        return float(kernels * each * (len(self._rows.numeric) / self.size) ** 2)
 
     def _averages(self, start: int, stop: int, left: int, right: int) -> FloatMatrix:
         """Return rows [start, stop) and columns [left, right), some units at a time."""

@@ -9,6 +9,7 @@ import json
 import re
 from collections.abc import Mapping
 from functools import cache
+from itertools import islice
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
@@ -204,9 +205,12 @@ def _refuse_too_many(bare: bytes) -> None:
 
 
 def _depth(bare: bytes) -> int:
-    """Return how deep JSON without its strings is nested, or a depth beyond the deepest allowed."""
+    """Return how deep JSON without its strings is nested, or a depth beyond the deepest allowed.
+
+    Where it has more brackets than are allowed, it is refused for them: the rest of them is not looked at.
+    """
     deepest = depth = 0
-    for bracket in re.finditer(rb"[\[\]{}]", bare):
+    for bracket in islice(re.finditer(rb"[\[\]{}]", bare), 2 * CONTAINERS_MAX + 1):
         depth += 1 if bracket[0] in b"[{" else -1
         deepest = max(deepest, depth)
         if deepest > DEPTH_MAX:

@@ -82,6 +82,12 @@ _ALL = (
     ),
     ProblemType("unknown-study", "There is no such study", 404, "Check the study's digest."),
     ProblemType(
+        "study-archived",
+        "The study has been archived",
+        410,
+        "It has ended and is kept elsewhere. Ask the tester's operator for its transcript and verify that.",
+    ),
+    ProblemType(
         "study-refused",
         "The study cannot be run as written",
         422,
@@ -158,6 +164,12 @@ _ALL = (
         "Choose another name, or use the key that is enrolled.",
     ),
     ProblemType("not-ready", "The service is not ready", 503, "Try again shortly."),
+    ProblemType(
+        "at-capacity",
+        "The service has as many connections as it may",
+        503,
+        "Nothing was done. Send the same request again after Retry-After.",
+    ),
     ProblemType("rate-limited", "Too many requests", 429, "Wait as long as Retry-After says."),
     ProblemType(
         "database-unavailable",

@@ -4,14 +4,30 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from tacit_protocol.messages.encoding import MESSAGE_BYTES_MAX
 from tacit_protocol.messages.study import OWNERS_MAX, REUSES_MAX, Digest, PartyName
 from tacit_protocol.strict import StrictModel
 
 TRANSCRIPT_BYTES_MAX = 2**28
 """Largest transcript: 256 MiB bounds what a verifier reads into memory."""
 
-EnvelopeText = Annotated[str, Field(min_length=2, max_length=2**20)]
+NUMBER_BYTES = 28
+"""Room for one noisy number: a sign, 19 digits and a comma, in base64."""
+
+RELEASE_BYTES = 2**13
+"""Room for what a release holds beside its numbers; a kilobyte is usual."""
+
+EnvelopeText = Annotated[str, Field(min_length=2, max_length=MESSAGE_BYTES_MAX)]
 """A DSSE envelope's JSON, exactly as it was signed and sent. At most as long as one request's body."""
+
+
+def numbers_max(releases: int) -> int:
+    """Return how many numbers each of so many releases may have so that a transcript surely holds them all.
+
+    Study and verdict have room for the largest envelope.
+    """
+    room = (TRANSCRIPT_BYTES_MAX - 2 * MESSAGE_BYTES_MAX) // releases
+    return (room - RELEASE_BYTES) // NUMBER_BYTES
 
 
 class Transcript(StrictModel):

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
-from scipy.optimize import brentq
 
 from tacit_protocol.nulls.tilted_inversion import Floats, QuadraticForm, upper_tail
 
@@ -70,6 +69,8 @@ def quantile(p: float, weights: Weights, sigma: float = 0.0, degrees: Degrees = 
     law, scale = _standard(weights, sigma, degrees)
     if scale == 0:
         return 0.0
+    from scipy.optimize import brentq  # noqa: PLC0415 (slow to import)
+
     target = math.log(p) - math.log1p(-p)
 
     def excess(t: float) -> float:

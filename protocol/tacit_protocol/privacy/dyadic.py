@@ -56,7 +56,18 @@ def chunk_rows_max(bits: int) -> int:
 
 def round_to_grid(x: npt.ArrayLike, bits: int) -> Floats:
     """Round to multiples of 2**-bits, half to even. Same shape as ``x``; coordinates must lie in [-1, 1]."""
-    return np.asarray(_steps(np.asarray(x, dtype=np.float64), bits) * 2.0**-bits)
+    values = np.asarray(x, dtype=np.float64)
+    rounded = np.add(values, _shift(bits), out=np.empty_like(values))
+    _require_bounded(rounded, bits)
+    rounded -= _shift(bits)
+    return rounded
+
+
+def whole_steps(x: npt.ArrayLike, bits: int) -> Floats:
+    """Round to multiples of 2**-bits, half to even, and return how many: whole numbers, shaped as ``x``."""
+    steps = round_to_grid(x, bits)
+    steps *= 2.0**bits
+    return steps
 
 
 def rounding_sensitivity(coordinates: int, bits: int) -> float:
@@ -101,13 +112,22 @@ class ExactSum:
             raise GridError("contributions must be a matrix with one column per coordinate")
         self._count(rows.shape[0])
         block = min(BLOCK_ROWS, chunk_rows_max(self.bits))
-        buffer = np.empty((min(block, rows.shape[0]), self.total.size))
+        flat = np.empty(min(block, rows.shape[0]) * self.total.size)
+        # The buffer is laid out as the rows are: whole columns, or whole rows, one after the other.
+        by_column = abs(rows.strides[0]) < abs(rows.strides[1])
         for start in range(0, rows.shape[0], block):
             part = rows[start : start + block]
-            steps = _steps(part, self.bits, buffer[: part.shape[0]])
-            self.total += steps.sum(axis=0).astype(np.int64)
-            if self.products:
-                self.second += (steps.T @ steps).astype(np.int64)
+            shape = part.shape[::-1] if by_column else part.shape
+            buffer = flat[: part.size].reshape(shape)
+            self._add_block(part, buffer.T if by_column else buffer)
+
+    def _add_block(self, part: Floats, buffer: Floats) -> None:
+        np.add(part, _shift(self.bits), out=buffer)
+        _require_bounded(buffer, self.bits)
+        self.total += _sum_of_steps(buffer, self.bits)
+        if self.products:
+            buffer -= _shift(self.bits)
+            self.second += np.multiply(buffer.T @ buffer, 4.0**self.bits).astype(np.int64)
 
     def merge(self, other: "ExactSum") -> None:
         """Add the sums of another part of the same data set, made on the same grid."""
@@ -141,11 +161,9 @@ class UnitSums:
             return
         if unit.min() < 0 or unit.max() >= self._counts.size:
             raise GridError("a unit number is outside its range")
-        order = np.argsort(unit, kind="stable")
-        owners, starts, counts = np.unique(unit[order], return_index=True, return_counts=True)
-        steps = _steps(rows, self.bits).astype(np.int64)
-        self._sums[owners] += np.add.reduceat(steps[order], starts, axis=0)
-        self._counts[owners] += counts
+        groups = self._counts.size
+        self._sums += sums_by_group(whole_steps(rows, self.bits), unit, groups).astype(np.int64)
+        self._counts += np.bincount(unit, minlength=groups)
 
     def averages(self) -> Floats:
         """Return each unit's average on the grid, (units, coordinates), rounded once, halves upward.
@@ -167,13 +185,43 @@ def unit_averages(rows: Floats, unit: Integers, units: int, bits: int) -> Floats
     return sums.averages()
 
 
-def _steps(x: Floats, bits: int, out: Floats | None = None) -> Floats:
-    """Return x in whole grid steps, as float64 integers of at most 2**bits."""
-    steps = np.multiply(x, 2.0**bits, out=out)
-    steps = np.rint(steps, out=steps)
-    if steps.size and not max(steps.max(), -steps.min()) <= 1 << bits:
+def sums_by_group(steps: Floats, group: Integers, groups: int, signs: Floats | None = None) -> Floats:
+    """Return the sums of the rows, (rows, coordinates), of each group, (groups, coordinates).
+
+    ``group`` is (rows,), numbered from 0; ``signs``, (rows,), multiply the rows. Whole numbers are summed
+    exactly while their sums stay within 2**53.
+    """
+    from scipy.sparse import csc_array  # noqa: PLC0415 (slow to import)
+
+    rows = len(group)
+    weights = np.ones(rows) if signs is None else signs
+    # Column i of the matrix says which group row i is added to.
+    members = csc_array((weights, group, np.arange(rows + 1)), shape=(groups, rows))
+    return np.asarray(members @ np.ascontiguousarray(steps), dtype=np.float64)
+
+
+def _shift(bits: int) -> float:
+    """Return what rounds to the grid when added: float64 numbers near it lie one step apart.
+
+    It is an even number of steps, so that halves go to even steps, and the floats' own bits count steps.
+    """
+    return 1.5 * 2.0 ** (FLOAT_BITS - 1 - bits)
+
+
+def _require_bounded(shifted: Floats, bits: int) -> None:
+    """Refuse contributions outside [-1, 1], and those that are not numbers, by their shifted values."""
+    if shifted.size and not (shifted.max() <= _shift(bits) + 1 and shifted.min() >= _shift(bits) - 1):
         raise GridError("a contribution lies outside [-1, 1] or is not a number")
-    return steps
+
+
+def _sum_of_steps(shifted: Floats, bits: int) -> Integers:
+    """Return the sums over rows of shifted contributions, (rows, coordinates), in steps.
+
+    Sums of the floats' bits, modulo 2**64, less the shift's as often as there are rows.
+    """
+    zero = int(np.float64(_shift(bits)).view(np.uint64))
+    sums = shifted.view(np.uint64).sum(axis=0, dtype=np.uint64)
+    return np.asarray((sums - np.uint64(zero * len(shifted) % 2**64)).view(np.int64))
 
 
 def _displacement(coordinates: int, bits: int) -> float:

@@ -43,7 +43,8 @@ class SumPart:
 
     Two parts of one isometric vector (the diagonal of a symmetric matrix, and its entries above the diagonal
     times sqrt 2) have the same sensitivity and share; ``isometry`` scales the noise of entries that are
-    released without their sqrt 2.
+    released without their sqrt 2. ``l1`` is the L1 sensitivity where it is known to be less than what follows
+    from the other.
     """
 
     name: str
@@ -52,6 +53,7 @@ class SumPart:
     sensitivity: float
     share: float
     isometry: float = 1.0
+    l1: float | None = None
 
     def scale(self, mu: float) -> float:
         """Return the standard deviation of the noise on a coordinate, in natural units."""
@@ -106,25 +108,38 @@ def release_sums(
 
     Raises SensitivityError where the noise is so small, in grid steps, that its discreteness would count.
     """
+    require_fine_grids(parts, guarantee)
     mu = _first_mu(guarantee)
-    steps = [math.ldexp(part.scale(mu), -part.exponent) for part in parts]
+    return {
+        part.name: NoisyVector(
+            values=tuple(int(v) for v in noise.gaussian(part.sums, _steps(part, mu))),
+            exponent=part.exponent,
+            noise="gaussian",
+            scale=part.scale(mu),
+        )
+        for part in parts
+    }
+
+
+def require_fine_grids(parts: tuple[SumPart, ...], guarantee: Guarantee) -> None:
+    """Raise SensitivityError where all parts' discreteness costs more delta than the guarantee sets aside.
+
+    Parts may be released one after the other, the later ones depending on what was released before: each
+    looks at all that there are by then.
+    """
+    mu = _first_mu(guarantee)
     extra = sum(
-        discretisation_delta(len(part.sums), scale, guarantee.budget.epsilon)
-        for part, scale in zip(parts, steps, strict=True)
+        discretisation_delta(len(part.sums), _steps(part, mu), guarantee.budget.epsilon) for part in parts
     )
     # What the events set aside: halves of an odd delta set aside a little less than a share of the budget.
     reserve = sum(event.delta for event in guarantee.events if isinstance(event, ApproximateEvent))
     if extra > reserve:
         raise SensitivityError("the noise is too small for its grid; give the study a smaller epsilon")
-    return {
-        part.name: NoisyVector(
-            values=tuple(int(v) for v in noise.gaussian(part.sums, scale)),
-            exponent=part.exponent,
-            noise="gaussian",
-            scale=part.scale(mu),
-        )
-        for part, scale in zip(parts, steps, strict=True)
-    }
+
+
+def _steps(part: SumPart, mu: float) -> float:
+    """Return the standard deviation of the noise in grid steps."""
+    return math.ldexp(part.scale(mu), -part.exponent)
 
 
 def check_layout(

@@ -24,8 +24,25 @@ def laplace_sum_guarantee(budget: Budget) -> Guarantee:
     return Guarantee(budget=budget, events=(event,))
 
 
+def shared_laplace_guarantee(budget: Budget, shares: tuple[float, ...]) -> Guarantee:
+    """Return the pure guarantee of several Laplace releases, one event each, that share epsilon.
+
+    ``shares`` add up to 1. A later release may depend on the earlier ones: epsilons add up all the same.
+    """
+    multiplier = laplace_multiplier(budget.epsilon)
+    events = tuple(LaplaceEvent(noise_multiplier=multiplier / share) for share in shares)
+    return Guarantee(budget=budget, events=events)
+
+
+def of_event(guarantee: Guarantee, place: int) -> Guarantee:
+    """Return the part of a shared guarantee that pays for one of its releases."""
+    return Guarantee(budget=guarantee.budget, events=(guarantee.events[place],))
+
+
 def l1_sensitivity(part: SumPart) -> float:
     """Bound the L1 change of a part's sums when one unit is replaced, in natural units."""
+    if part.l1 is not None:
+        return part.l1
     return math.nextafter(math.sqrt(len(part.sums)) * part.sensitivity, math.inf)
 
 

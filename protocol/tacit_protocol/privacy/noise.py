@@ -10,7 +10,11 @@ from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
-import opendp.prelude as opendp
+from opendp.domains import atom_domain, vector_domain
+from opendp.measurements import make_gaussian, make_laplace, make_noisy_max
+from opendp.measures import zero_concentrated_divergence
+from opendp.metrics import l1_distance, l2_distance, linf_distance
+from opendp.mod import enable_features
 
 from tacit_protocol.privacy.guarantee import EPSILON_MAX
 
@@ -55,20 +59,20 @@ class OpenDPNoise:
     """
 
     def __init__(self) -> None:
-        opendp.enable_features("contrib")
+        enable_features("contrib")
 
     def gaussian(self, values: npt.NDArray[np.int64], scale: float) -> npt.NDArray[np.int64]:
         """Add discrete Gaussian noise of standard deviation ``scale`` (in integer steps) to each value."""
         _require_room(values, scale)
-        domain = opendp.vector_domain(opendp.atom_domain(T="i64"))
-        measurement = opendp.m.make_gaussian(domain, opendp.l2_distance(T=float), float(scale))
+        domain = vector_domain(atom_domain(T="i64"))
+        measurement = make_gaussian(domain, l2_distance(T=float), float(scale))
         return np.array(measurement(values.tolist()), dtype=np.int64)
 
     def laplace(self, values: npt.NDArray[np.int64], scale: float) -> npt.NDArray[np.int64]:
         """Add discrete Laplace noise of that scale (in integer steps) to each value."""
         _require_room(values, scale)
-        domain = opendp.vector_domain(opendp.atom_domain(T="i64"))
-        measurement = opendp.m.make_laplace(domain, opendp.l1_distance(T=float), float(scale))
+        domain = vector_domain(atom_domain(T="i64"))
+        measurement = make_laplace(domain, l1_distance(T=float), float(scale))
         return np.array(measurement(values.tolist()), dtype=np.int64)
 
     def choose(self, scores: npt.NDArray[np.int64], scale: float) -> int:
@@ -78,9 +82,9 @@ class OpenDPNoise:
         exponential, has another law.
         """
         _require_room(scores, scale)
-        domain = opendp.vector_domain(opendp.atom_domain(T="i64"))
-        measure = opendp.zero_concentrated_divergence()
-        measurement = opendp.m.make_noisy_max(domain, opendp.linf_distance(T="i64"), measure, float(scale))
+        domain = vector_domain(atom_domain(T="i64"))
+        measure = zero_concentrated_divergence()
+        measurement = make_noisy_max(domain, linf_distance(T="i64"), measure, float(scale))
         return int(measurement(scores.tolist()))
 
 

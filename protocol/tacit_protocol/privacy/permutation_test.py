@@ -9,6 +9,7 @@ Noisy statistics, their ranks and the p-value are not private at that price: the
 """
 
 import math
+from dataclasses import dataclass, field
 from fractions import Fraction
 
 import numpy as np
@@ -74,6 +75,38 @@ def permutation_decision(
     Raises ValueError where the level is below 1 / (B + 1), a sensitivity is not positive and finite, or
     the statistics are not finite numbers of at most some 10**10 sensitivities; quotes no value.
     """
+    comparison = prepare_comparison(
+        statistics, sensitivity, level, budget, permuted_sensitivity=permuted_sensitivity
+    )
+    return bool(comparison.rejects(noise.laplace(comparison.steps, comparison.scale)))
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What noise is added to, and which noisy statistics reject: the two parts of a decision."""
+
+    steps: npt.NDArray[np.int64] = field(repr=False)
+    """Statistics in grid steps, (B + 1,)."""
+    scale: float
+    """Of the Laplace noise that each needs, in grid steps."""
+    rank: int
+    """The largest rank of the observed statistic that rejects."""
+
+    def rejects(self, noisy: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+        """Say whether noisy statistics, (..., B + 1), reject, (...)."""
+        larger = np.count_nonzero(noisy[..., 1:] >= noisy[..., :1], axis=-1)
+        return np.asarray(1 + larger <= self.rank)
+
+
+def prepare_comparison(
+    statistics: npt.NDArray[np.float64],
+    sensitivity: float,
+    level: float,
+    budget: Budget,
+    *,
+    permuted_sensitivity: float | None = None,
+) -> Comparison:
+    """Return what :func:`permutation_decision` adds noise to and compares; arguments and errors are its."""
     rank = rank_max(level, len(statistics))
     if rank < 1:
         raise ValueError("the level is below 1 / (permutations + 1): the test could never reject")
@@ -81,9 +114,7 @@ def permutation_decision(
     exponent = _grid_exponent(min(sensitivity, permuted))
     steps = _on_grid(statistics, exponent)
     moved = _steps_moved(sensitivity, exponent) + _steps_moved(permuted, exponent)
-    scale = math.nextafter(moved / decision_xi(budget), math.inf)
-    noisy = noise.laplace(steps, scale)
-    return bool(1 + np.count_nonzero(noisy[1:] >= noisy[0]) <= rank)
+    return Comparison(steps, math.nextafter(moved / decision_xi(budget), math.inf), rank)
 
 
 def _grid_exponent(sensitivity: float) -> int:

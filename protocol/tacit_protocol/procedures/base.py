@@ -9,8 +9,10 @@ from pydantic import BaseModel, ValidationError
 from tacit_protocol.domain.table import Table
 from tacit_protocol.messages.release import Release
 from tacit_protocol.messages.study import Owner, Study
+from tacit_protocol.messages.transcript import numbers_max
 from tacit_protocol.privacy.guarantee import Guarantee
 from tacit_protocol.privacy.noise import NoiseSource
+from tacit_protocol.privacy.vector import COORDINATES_MAX
 
 Progress = Callable[[float, str], None]
 """Called with the part done in [0, 1] and what is being done."""
@@ -97,6 +99,18 @@ class Chooses(Protocol):
         """Return how many candidates a release of the study chooses from; 0 where it chooses none."""
 
 
+@runtime_checkable
+class Adapts(Protocol):
+    """A procedure some of whose exact numbers depend on the noise of others that it releases with them."""
+
+    def adapt(self, study: Study, summary: Any, noise: NoiseSource) -> Any:
+        """Draw the noise that comes first, and compute what depends on it; returns the whole summary.
+
+        It may read the table again, so that it is called where data are read; ``privatise`` does it itself
+        where it was not called. Nothing of it may leave before the budget is spent.
+        """
+
+
 def check_study(procedure: Procedure, study: Study) -> None:
     """Check a study as its analyst, tester, owners and every verifier do.
 
@@ -106,6 +120,18 @@ def check_study(procedure: Procedure, study: Study) -> None:
     procedure.check(study)
     if study.reusing and not isinstance(procedure, Rereads):
         raise StudyError("this procedure reads no release of an earlier study; leave reuses out")
+    _check_transcript(procedure, study)
+
+
+def _check_transcript(procedure: Procedure, study: Study) -> None:
+    """Raise StudyError where budgets would be spent on releases that together fit no transcript."""
+    numbers = numbers_max(1 if study.curator is not None else len(study.owners))
+    # With less than some 250 owners no release is too large, whatever the procedure.
+    if numbers < COORDINATES_MAX and procedure.numbers_released(study) > numbers:
+        raise StudyError(
+            f"with so many owners, each may release {numbers} numbers, or nobody could verify the verdict: "
+            "use fewer columns, levels or features, or fewer owners"
+        )
 
 
 def reread(procedure: Procedure, study: Study, owner: Owner, source: Study, release: Release) -> Release:

@@ -7,9 +7,8 @@ Derivations: docs/mathematics/curated-distance-correlation.md.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from typing import ClassVar
 
 import numpy as np
@@ -49,6 +48,7 @@ from tacit_protocol.statistics.curated_distance_estimate import (
 )
 from tacit_protocol.statistics.joint_independence import permuted_feature_statistics
 from tacit_protocol.strict import StrictModel
+from tacit_protocol.workers import Workers, workers_of
 
 Floats = npt.NDArray[np.float64]
 
@@ -166,9 +166,10 @@ class CuratedDistanceCorrelation:
             plan.check_units(table.units, PAIRED_UNITS_MAX)
         rows = gather_units(chunks)
         rows = rows.reordered((order or np.random.default_rng()).permutation(rows.units))
-        roots = _column_roots(plan, rows) if columns else _paired_roots(plan, rows)
+        workers = workers_of(table)
+        roots = _column_roots(plan, rows) if columns else _paired_roots(plan, rows, workers, progress)
         by_owner = table.units_by_owner if isinstance(table, PooledTable) else {}
-        return DistanceSummary(roots, by_owner, _statistics(plan, study, rows, progress))
+        return DistanceSummary(roots, by_owner, _statistics(plan, study, rows, workers, progress))
 
     def privatise(self, study: Study, summary: DistanceSummary, noise: NoiseSource) -> Release:
         """Add the noise that ``cost`` states to the roots, and decide."""
@@ -253,24 +254,29 @@ def _column_roots(plan: DistancePlan, rows: UnitRows) -> DistanceRoots:
     return column_roots(x, y)
 
 
-def _paired_roots(plan: DistancePlan, rows: UnitRows) -> DistanceRoots:
+def _paired_roots(
+    plan: DistancePlan, rows: UnitRows, workers: Workers, progress: Progress | None
+) -> DistanceRoots:
     first, second = (side.gram(rows) for side in plan.sides)
-    return paired_roots(first, second)
+    return paired_roots(first, second, workers, _step(progress, "comparing pairs"))
 
 
-def _statistics(plan: DistancePlan, study: Study, rows: UnitRows, progress: Progress | None) -> Floats | None:
+def _statistics(
+    plan: DistancePlan, study: Study, rows: UnitRows, workers: Workers, progress: Progress | None
+) -> Floats | None:
     if plan.decision is None:
         return None
     return permuted_feature_statistics(
         [side.factor(rows) for side in plan.sides],
         plan.parameters.permutations,
         np.random.SeedSequence(int(study.seed, 16), spawn_key=(PERMUTATIONS_STREAM,)),
-        progress=None if progress is None else partial(_permuting, progress),
+        workers=workers,
+        progress=_step(progress, "permuting"),
     )
 
 
-def _permuting(progress: Progress, part: float) -> None:
-    progress(part, "permuting")
+def _step(progress: Progress | None, step: str) -> Callable[[float], None] | None:
+    return None if progress is None else lambda part: progress(part, step)
 
 
 def _noisy(plan: DistancePlan, release: Release) -> NoisyRoots:

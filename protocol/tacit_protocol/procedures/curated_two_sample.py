@@ -37,12 +37,13 @@ from tacit_protocol.statistics.curated_choice import PAPER_REGULARISATION, Permu
 from tacit_protocol.statistics.curated_means import CuratedMeans
 from tacit_protocol.statistics.curated_test import CuratedFinding, MomentTest, additive_finding
 from tacit_protocol.statistics.named_groups import GroupComparison, named_groups
-from tacit_protocol.statistics.paired import paired_test
+from tacit_protocol.statistics.paired import paired_law
 from tacit_protocol.statistics.permuted_means import PermutationSizeError, draw_choices
 from tacit_protocol.statistics.private_statistic import STATISTIC, RidgeRelease
 from tacit_protocol.statistics.ridge import ridge_pvalue
 from tacit_protocol.statistics.witness import LocationDifference, MeanEmbedding, location_differences
 from tacit_protocol.strict import StrictModel
+from tacit_protocol.workers import Workers, workers_of
 
 HOPELESS = "Hopeless: "
 """What a warning starts with where the study should not be run as planned."""
@@ -138,7 +139,7 @@ class CuratedTwoSample:
             raise StudyError("the curator must hold the data sets of all owners of the study")
         order = order if order is not None else np.random.default_rng()
         try:
-            exact = _exact(plan, plan.tables(table), order, progress)
+            exact = _exact(plan, plan.tables(table), order, progress, workers_of(table))
         except (PermutationSizeError, UnequalSamplesError) as error:
             raise StudyError(str(error)) from None
         return CuratedSummary(table.units_by_owner, exact)
@@ -205,6 +206,7 @@ def _exact(
     tables: tuple[PooledTable, PooledTable],
     order: np.random.Generator,
     progress: Progress | None,
+    workers: Workers,
 ) -> Exact:
     release = plan.release
     if isinstance(release, Permuted):
@@ -212,7 +214,7 @@ def _exact(
         units = tables[0].units, tables[1].units
         choices = draw_choices(units, plan.parameters.permutations, seed)
         step = None if progress is None else lambda part: progress(part, "permuting")
-        return release.distances(tables, choices, step)
+        return release.distances(tables, choices, step, workers)
     if isinstance(release, PairedRelease):
         return release.sum(*tables, order)
     return release.sum(*tables)
@@ -227,8 +229,8 @@ def _verdict_fields(plan: Plan, study: Study, release: Release, report: Progress
         mean = release.vectors[MEAN]
         moment = read_second_moment(release.vectors, units[0])
         gamma = plan.parameters.regularisation or PAPER_REGULARISATION
-        tested = paired_test(mean.mean(units[0]), moment, units[0], mean.scale / units[0], gamma)
-        return _tested(study, *tested)
+        statistic, law = paired_law(mean.mean(units[0]), moment, units[0], mean.scale / units[0], gamma)
+        return _tested(study, statistic, law.pvalue(statistic))
     if isinstance(plan.release, RidgeRelease):
         noisy, features = release.vectors[STATISTIC], plan.release.features
         statistic = float(noisy.mean(1)[0])
@@ -264,24 +266,30 @@ def _finding(plan: Plan, study: Study, release: Release, report: Progress) -> Cu
     units = plan.units(release.units_by_owner)
     confidence = 1 - study.level
     if isinstance(plan.release, CuratedAdditiveRelease):
-        means = _means(plan.release, release, units)
+        means = means_of(plan.release, release, units)
         return additive_finding(plan.release.features, means, confidence)
     if not isinstance(plan.release, CuratedMomentRelease):
         raise TypeError("the release is not one of means")
-    means = _means(plan.release, release, units)
+    means = means_of(plan.release, release, units)
     test = MomentTest(
         "noise-aware" if plan.form == "noise-aware" else "mmd",
         plan.release.features,
         plan.parameters.replicates,
-        np.random.SeedSequence(int(study.seed, 16), spawn_key=(NULL_STREAM,)),
+        null_seed(study),
     )
     moment = plan.release.read_moment(release.vectors, units)
     return test.run(means, moment, confidence, lambda part: report(0.05 + 0.9 * part, "simulating the null"))
 
 
-def _means(
+def null_seed(study: Study) -> np.random.SeedSequence:
+    """Return the public seed of simulated null distributions."""
+    return np.random.SeedSequence(int(study.seed, 16), spawn_key=(NULL_STREAM,))
+
+
+def means_of(
     layout: CuratedAdditiveRelease | CuratedMomentRelease, release: Release, units: tuple[int, int]
 ) -> CuratedMeans:
+    """Read both samples' private means; ``units`` are the samples'."""
     read = layout.read(release.vectors, units)
     noise = read.difference_noise, read.centre_noise
     return CuratedMeans.of(read.difference, read.centre, units, noise, read.weights)

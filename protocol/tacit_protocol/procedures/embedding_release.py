@@ -3,7 +3,8 @@
 P2 is Balog, Tolstikhin and Schölkopf, *Differentially private database release via kernel mean embeddings*
 (2018). ``subspace`` (its Algorithm 1) releases the noisy mean embedding on public points, the mean of the
 two-sample test: one unit replaced moves it by sqrt 2 / n at most, where P2 adds noise for 2 / n, whatever the
-number of points is. ``random-features`` (Algorithm 2) releases the noisy mean of random Fourier features, to
+number of points is; by default they are drawn from the sender's own noisy histograms, which a part of the
+budget buys first. ``random-features`` (Algorithm 2) releases the noisy mean of random Fourier features, to
 which a reader fits points blindly. ``exponential`` draws one of a finite public list of databases, exactly.
 Every derivation is in docs/mathematics/database-release.md.
 
@@ -13,15 +14,13 @@ verifier may allow.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal
+from dataclasses import dataclass, field, replace
+from typing import ClassVar
 
-from pydantic import BaseModel, SerializerFunctionWrapHandler, model_serializer
+from pydantic import BaseModel
 
 from tacit_protocol.domain.table import PooledTable, Table
 from tacit_protocol.features.moment_release import MEAN
-from tacit_protocol.features.public_choices import decode_locations
-from tacit_protocol.features.random_fourier import RandomFourier
 from tacit_protocol.features.sums import FeatureSums
 from tacit_protocol.messages.release import Release
 from tacit_protocol.messages.study import Owner, Study
@@ -32,28 +31,30 @@ from tacit_protocol.privacy.noise import NoiseError, NoiseSource
 from tacit_protocol.privacy.vector import COORDINATES_MAX
 from tacit_protocol.procedures.base import (
     Progress,
-    ReleaseError,
     StudyError,
     parse_parameters,
     require_shared_columns,
     reuse_warnings,
 )
+from tacit_protocol.procedures.embedding_release_histograms import (
+    HISTOGRAMS,
+    HistogramsThenMean,
+    HistogramSums,
+    features_of,
+    histograms_then_mean,
+)
 from tacit_protocol.procedures.embedding_release_mechanism import (
     DrawnCandidate,
     NoisyMean,
-    deviation_of,
     mechanism_of,
 )
 from tacit_protocol.procedures.embedding_release_plan import (
     CELLS_MAX,
-    EmbeddingPlan,
     EmbeddingReleaseParameters,
-    as_database,
-    features_of,
     plan_of,
-    require_same_mean,
 )
-from tacit_protocol.strict import StrictModel
+from tacit_protocol.procedures.embedding_release_reuse import as_database, require_same_mean
+from tacit_protocol.procedures.embedding_release_verdict import EmbeddingReleaseVerdict, databases_of
 
 __all__ = ["CELLS_MAX", "EmbeddingRelease", "EmbeddingReleaseVerdict", "features_of", "plan_of"]
 
@@ -61,58 +62,12 @@ HOPELESS = "Hopeless: "
 """What a warning starts with where the study should not be run as planned."""
 
 
-class EmbeddingReleaseVerdict(StrictModel):
-    """The public points, one value per column each, and every database on them, by its sender.
-
-    A sender is an owner, or the curator of all owners, and ``units`` counts its units.
-
-    ``embedding`` holds coordinates of the noisy mean: with ``subspace`` in the orthonormal basis
-    (K + lambda I)^(-1/2) of the points' kernels, with ``random-features`` those of ``frequencies`` random
-    ones, which ``features_of`` draws again from the study (there are no points then). ``noise`` is the
-    standard deviation of the noise on each coordinate, of the law ``noise_law``, and ``noise_error`` the root
-    mean square of the noise's norm: no expectation of a function of norm 1 is off by more than that on
-    average, besides sampling and what points or frequencies miss.
-
-    With ``exponential`` a database is candidate number ``chosen`` of ``candidates``: ``weights`` on the
-    points, each 0 or more, with sum 1, and ``embedding`` is its own. But for a probability of ``level`` its
-    distance from the data is within ``excess`` of the nearest candidate's. Fields that a method has not are
-    absent. ``reject`` is always false: a database tests nothing.
-    """
-
-    method: str
-    reject: Literal[False]
-    level: float
-    units: dict[str, int]
-    epsilon: float
-    delta: float
-    columns: tuple[str, ...]
-    points: tuple[tuple[float | str | None, ...], ...]
-    kernel: Literal["gaussian", "laplacian"]
-    bandwidth: float
-    category_similarity: float
-    embedding: dict[str, tuple[float, ...]]
-    noise: dict[str, float]
-    noise_error: dict[str, float]
-    warnings: tuple[str, ...]
-    noise_law: Literal["gaussian", "laplace"] | None = None
-    frequencies: int | None = None
-    candidates: int | None = None
-    chosen: dict[str, int] | None = None
-    weights: dict[str, tuple[float, ...]] | None = None
-    excess: dict[str, float] | None = None
-
-    @model_serializer(mode="wrap")
-    def _without_absent_fields(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        fields: dict[str, Any] = handler(self)
-        return {name: value for name, value in fields.items() if value is not None}
-
-
 @dataclass(frozen=True)
 class DatabaseSummary:
     """Exact sums, with the public counts of a curator's owners. They never leave their holder."""
 
     units_by_owner: Mapping[str, int]
-    sums: FeatureSums = field(repr=False)
+    sums: FeatureSums | HistogramSums = field(repr=False)
 
 
 class EmbeddingRelease:
@@ -126,23 +81,26 @@ class EmbeddingRelease:
     def check(self, study: Study) -> None:
         """Raise StudyError where the study cannot be run as written."""
         require_shared_columns(study)
-        plan = plan_of(study)
+        found = _mechanism(study)
+        numbers = (
+            found.numbers if isinstance(found, HistogramsThenMean) else plan_of(study).features.dimension
+        )
         databases = 1 if study.curator is not None else len(study.owners)
-        if plan.features.dimension * databases > COORDINATES_MAX:
-            raise StudyError("all owners' databases together have too many numbers; use fewer points")
+        if numbers * databases > COORDINATES_MAX:
+            raise StudyError("all owners' databases together have too many numbers; use fewer points or bins")
 
     def cost(self, study: Study) -> Guarantee:
         """Return what each owner spends: the study's whole budget, in one release."""
-        return plan_of(study).guarantee
+        return _mechanism(study).guarantee
 
     def numbers_released(self, study: Study) -> int:
         """Return how many noisy numbers one sender sends: one a coordinate; a choice counts as one."""
-        return mechanism_of(plan_of(study)).numbers
+        return _mechanism(study).numbers
 
     def candidates(self, study: Study) -> int:
         """Return how many candidates the exponential mechanism draws from; 0 with the other methods."""
-        candidates = plan_of(study).candidates
-        return 0 if candidates is None else len(candidates)
+        found = _mechanism(study)
+        return len(found.candidates) if isinstance(found, DrawnCandidate) else 0
 
     def warnings(self, study: Study, units: Mapping[str, int]) -> tuple[str, ...]:
         """Say where the noise is as large as the whole of what is released.
@@ -153,11 +111,11 @@ class EmbeddingRelease:
             if study.curator.name not in units and any(owner.name not in units for owner in study.owners):
                 return ()
             units = {study.curator.name: units.get(study.curator.name) or sum(units.values())}
-        mechanism = mechanism_of(plan_of(study))
+        mechanism = _mechanism(study)
         drowned = [name for name, count in units.items() if _error(mechanism, count, study.level) >= 1]
         if not drowned:
             return ()
-        hopeless = isinstance(mechanism, NoisyMean) and all(
+        hopeless = not isinstance(mechanism, DrawnCandidate) and all(
             mechanism.deviation(count) >= 1 for count in units.values()
         )
         return (
@@ -166,21 +124,38 @@ class EmbeddingRelease:
         )
 
     def summarise(self, study: Study, table: Table) -> DatabaseSummary:
-        """Sum the units' features, exactly. The sums never leave the owner or the curator."""
+        """Sum the units' features, exactly; or first their histograms, on which the features' points depend.
+
+        The sums never leave the owner or the curator.
+        """
         by_owner = table.units_by_owner if isinstance(table, PooledTable) else {}
-        return DatabaseSummary(by_owner, mechanism_of(plan_of(study)).sum(table))
+        return DatabaseSummary(by_owner, _mechanism(study).sum(table))
+
+    def adapt(self, study: Study, summary: DatabaseSummary, noise: NoiseSource) -> DatabaseSummary:
+        """Draw the histograms' noise, and sum the features on the points that follow from it."""
+        found = _mechanism(study)
+        if not isinstance(found, HistogramsThenMean) or not isinstance(summary.sums, HistogramSums):
+            return summary
+        try:
+            return replace(summary, sums=found.adapt(summary.sums, noise))
+        except (SensitivityError, NoiseError) as error:
+            raise StudyError(str(error)) from None
 
     def privatise(self, study: Study, summary: DatabaseSummary, noise: NoiseSource) -> Release:
         """Add the noise that ``cost`` states to the sums, or draw a candidate."""
+        found = _mechanism(study)
         try:
-            release = mechanism_of(plan_of(study)).release(summary.sums, noise)
+            if isinstance(found, HistogramsThenMean):
+                release = found.release(_histogram_sums(summary.sums), noise)
+            else:
+                release = found.release(_feature_sums(summary.sums), noise)
         except (SensitivityError, NoiseError, StatisticError) as error:
             raise StudyError(str(error)) from None
         return release.model_copy(update={"units_by_owner": dict(summary.units_by_owner)})
 
     def check_release(self, study: Study, release: Release) -> None:
         """Raise ReleaseError where the release has not the shape and the noise that the study fixes."""
-        mechanism_of(plan_of(study)).check(release)
+        _mechanism(study).check(release)
 
     def reread(self, study: Study, owner: Owner, source: Study, release: Release) -> Release:  # noqa: ARG002
         """Return an earlier database, or a two-sample release's mean, where it is what the study asks for.
@@ -198,12 +173,12 @@ class EmbeddingRelease:
         else:
             raise StudyError("a database is read from releases of kernel_two_sample and embedding_release")
         require_same_mean(study, ours, source, theirs)
-        kept = {MEAN: release.vectors[MEAN]} if MEAN in release.vectors else {}
+        kept = {name: release.vectors[name] for name in (HISTOGRAMS, MEAN) if name in release.vectors}
         return Release(units=release.units, guarantee=release.guarantee, vectors=kept, choice=release.choice)
 
     def check_reread(self, study: Study, release: Release) -> None:
         """Raise ReleaseError where a release that is read again is not a database of this study."""
-        mechanism_of(plan_of(study)).check_reread(release)
+        _mechanism(study).check_reread(release)
 
     def assemble(
         self, study: Study, releases: Mapping[str, Release], progress: Progress | None = None
@@ -211,81 +186,43 @@ class EmbeddingRelease:
         """Lay points and databases out: post-processing alone, the same for everyone."""
         if progress is not None:
             progress(0.5, "reading the releases")
-        plan = plan_of(study)
         names = [study.curator.name] if study.curator is not None else [owner.name for owner in study.owners]
         made = {name: releases[name] for name in names}
         units = {name: release.units for name, release in made.items()}
-        columns = tuple(column.name for column in study.domain.columns)
-        rows = [] if plan.points is None else decode_locations(study.domain, plan.points)
-        mechanism = mechanism_of(plan)
-        found = (
-            _noisy_means(mechanism, made)
-            if isinstance(mechanism, NoisyMean)
-            else _drawn(mechanism, made, study.level)
-        )
         return EmbeddingReleaseVerdict(
-            method=_method(plan),
             reject=False,
             level=study.level,
             units=units,
             epsilon=study.budget.epsilon,
             delta=study.budget.delta,
-            columns=columns,
-            points=tuple(tuple(row[name] for name in columns) for row in rows),
-            kernel=plan.kernel.shape,
-            bandwidth=plan.kernel.bandwidth,
-            category_similarity=plan.kernel.similarity,
+            columns=tuple(column.name for column in study.domain.columns),
             warnings=self.warnings(study, units) + reuse_warnings(study),
-            **found,
+            **databases_of(study, _mechanism(study), made),
         )
 
 
-def _noisy_means(mechanism: NoisyMean, made: Mapping[str, Release]) -> dict[str, Any]:
-    plan = mechanism.plan
-    noise = {name: deviation_of(r.vectors[MEAN]) / r.units for name, r in made.items()}
-    return {
-        "embedding": {name: tuple(r.vectors[MEAN].mean(r.units).tolist()) for name, r in made.items()},
-        "noise": noise,
-        "noise_error": {name: float(mechanism.numbers**0.5) * value for name, value in noise.items()},
-        "noise_law": plan.noise,
-        "frequencies": plan.features.count if isinstance(plan.features, RandomFourier) else None,
-    }
+Mechanism = NoisyMean | DrawnCandidate | HistogramsThenMean
 
 
-def _drawn(mechanism: DrawnCandidate, made: Mapping[str, Release], level: float) -> dict[str, Any]:
-    plan, weights = mechanism.plan, mechanism.candidates.weights
-    if plan.points is None:
-        raise TypeError("candidates lie on points")
-    chosen = {name: _choice(release) for name, release in made.items()}
-    features = plan.features(plan.points)
-    return {
-        "embedding": {name: tuple((weights[c] @ features).tolist()) for name, c in chosen.items()},
-        "noise": dict.fromkeys(made, 0.0),
-        "noise_error": dict.fromkeys(made, 0.0),
-        "candidates": len(mechanism.candidates),
-        "chosen": chosen,
-        "weights": {name: tuple(weights[c].tolist()) for name, c in chosen.items()},
-        "excess": {name: mechanism.excess(release.units, level) for name, release in made.items()},
-    }
+def _mechanism(study: Study) -> Mechanism:
+    """Return how a study's release is made; raises StudyError where it cannot be run as written."""
+    return histograms_then_mean(study) or mechanism_of(plan_of(study))
 
 
-def _choice(release: Release) -> int:
-    if release.choice is None:
-        raise ReleaseError("the release has not the one choice that the study asks for")
-    return release.choice
+def _histogram_sums(sums: FeatureSums | HistogramSums) -> HistogramSums:
+    if not isinstance(sums, HistogramSums):
+        raise TypeError("the summary is that of another study")
+    return sums
 
 
-def _error(mechanism: NoisyMean | DrawnCandidate, units: int, level: float) -> float:
+def _feature_sums(sums: FeatureSums | HistogramSums) -> FeatureSums:
+    if isinstance(sums, HistogramSums):
+        raise TypeError("the summary is that of another study")
+    return sums
+
+
+def _error(mechanism: Mechanism, units: int, level: float) -> float:
     """How large the noise is beside a mean of norm 1: its norm, or what a choice may lose by it."""
-    if isinstance(mechanism, NoisyMean):
-        return mechanism.noise_error(units)
-    return mechanism.excess(units, level)
-
-
-def _method(plan: EmbeddingPlan) -> str:
-    law = "Gaussian" if plan.noise == "gaussian" else "Laplace"
-    if plan.candidates is not None:
-        return f"one of {len(plan.candidates)} candidate databases, drawn by the exponential mechanism"
-    if isinstance(plan.features, RandomFourier):
-        return f"mean embedding on {plan.features.count} random frequencies, {law} noise"
-    return f"mean embedding on {plan.features.dimension} public points, {law} noise"
+    if isinstance(mechanism, DrawnCandidate):
+        return mechanism.excess(units, level)
+    return mechanism.noise_error(units)

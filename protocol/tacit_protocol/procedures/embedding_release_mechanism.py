@@ -16,6 +16,7 @@ from tacit_protocol.privacy.gaussian_sums import (
     noise_scales,
     release_sums,
 )
+from tacit_protocol.privacy.guarantee import Guarantee
 from tacit_protocol.privacy.laplace_sums import check_laplace_sums, laplace_scale, release_laplace_sums
 from tacit_protocol.privacy.noise import NoiseSource
 from tacit_protocol.privacy.vector import NoisyVector
@@ -32,6 +33,11 @@ class NoisyMean:
     """The mean's coordinates with noise: Gaussian, or Laplace."""
 
     plan: EmbeddingPlan
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """What a sender spends."""
+        return self.plan.guarantee
 
     @property
     def layout(self) -> MomentRelease:
@@ -95,6 +101,11 @@ class DrawnCandidate:
 
     numbers = 1
     """A choice counts as one number."""
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """What a sender spends."""
+        return self.plan.guarantee
 
     def sum(self, table: Table) -> FeatureSums:
         """Sum the units' features, exactly."""

@@ -1,19 +1,19 @@
 """What a study of a private database fixes before any data: points or frequencies, candidates, guarantee.
 
-Everything here is a function of the study alone, so that whoever reads a verdict can compute it again:
-:func:`features_of` for the map whose mean was released, :func:`plan_of` for the rest.
+Everything here is a function of the study alone, so that whoever reads a verdict can compute it again. Points
+that are drawn from histograms are another matter: embedding_release_histograms.py.
 """
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import numpy as np
 from pydantic import Field
 
 from tacit_protocol.domain.columns import Domain
 from tacit_protocol.features.base import FeatureMap
-from tacit_protocol.features.choice import FEATURES_DEFAULT, LocationRow, idle_parameter
+from tacit_protocol.features.choice import LocationRow, idle_parameter
 from tacit_protocol.features.kernels import ProductKernel
 from tacit_protocol.features.mean_embedding import Locations, WhitenedMeanEmbedding
 from tacit_protocol.features.public_choices import (
@@ -31,8 +31,6 @@ from tacit_protocol.privacy.laplace_sums import laplace_sum_guarantee
 from tacit_protocol.procedures.base import StudyError, parse_parameters
 from tacit_protocol.procedures.kernel_two_sample_plan import (
     LOCATIONS_STREAM,
-    KernelTwoSampleParameters,
-    reads_means,
 )
 from tacit_protocol.statistics.candidates import Candidates, CandidatesError
 from tacit_protocol.strict import StrictModel
@@ -46,6 +44,9 @@ CANDIDATE_POINTS_DEFAULT = 10
 POINTS_MAX = 1000
 """Most points: whitening takes a second, and a verdict names every one."""
 
+BINS_MAX = 1000
+"""Most bins of a numeric column, as many as a categorical one may have levels."""
+
 CELLS_MAX = 20_000
 """Most values of all points together, columns times points: a verdict then stays within a message."""
 
@@ -57,9 +58,6 @@ FREQUENCIES_MAX = 1000
 
 CANDIDATE_ROWS_MAX = 1000
 """Most rows of a candidate that is made of the points."""
-
-POINT_TOLERANCE = 1e-12
-"""Points, on [0, 1], that are nearer than this are one: as given, or as a verdict wrote them."""
 
 PLANS_KEPT = 4
 """Plans remembered: every check of a study, its cost and its warnings ask for it again, and whitening a
@@ -75,9 +73,11 @@ class EmbeddingReleaseParameters(StrictModel):
     ``method``: ``subspace``, the noisy mean on points; ``random-features``, on ``n_frequencies`` random ones;
     ``exponential``, one of a list of candidate databases, drawn. ``noise`` is Gaussian by default where the
     study has a delta, and Laplace (pure epsilon) where it has none. ``placement`` says how points are drawn:
-    ``uniform`` over the domain, or around its ``middle`` as the two-sample test draws its locations.
-    ``points`` gives them instead: rows of the domain in its own units, from a public sample. ``candidates``
-    are databases, lists of such rows; without them every multiset of ``candidate_rows`` of the points is one.
+    from noisy ``histograms`` of every column (the default of ``subspace``), of ``n_bins`` bins a number, for
+    ``histogram_share`` of the budget; ``uniform`` over the domain; or around its ``middle`` as the two-sample
+    test draws its locations. ``points`` gives them instead: rows of the domain in its own units, from a
+    public sample. ``candidates`` are databases, lists of such rows; without them every multiset of
+    ``candidate_rows`` of the points is one.
     ``bandwidth`` is in units of the scaled columns.
     """
 
@@ -85,7 +85,9 @@ class EmbeddingReleaseParameters(StrictModel):
     noise: Literal["gaussian", "laplace"] | None = None
     kernel: Literal["gaussian", "laplacian"] = "gaussian"
     n_points: Annotated[int, Field(ge=1, le=POINTS_MAX)] | None = None
-    placement: Literal["uniform", "middle"] | None = None
+    placement: Literal["histograms", "uniform", "middle"] | None = None
+    n_bins: Annotated[int, Field(ge=1, le=BINS_MAX)] | None = None
+    histogram_share: Annotated[float, Field(ge=0.01, le=0.99)] | None = None
     points: Annotated[tuple[LocationRow, ...], Field(min_length=1, max_length=POINTS_MAX)] | None = None
     n_frequencies: Annotated[int, Field(ge=1, le=FREQUENCIES_MAX)] | None = None
     candidates: Annotated[tuple[Candidate, ...], Field(min_length=2, max_length=CELLS_MAX)] | None = None
@@ -111,18 +113,24 @@ class EmbeddingPlan:
     candidates: Candidates | None = None
 
 
-def features_of(study: Study) -> FeatureMap:
-    """Return the map whose mean, exact or noisy, the study releases: of J coordinates, and norm 1 at most.
-
-    Raises:
-        StudyError: the study cannot be run as written.
-    """
-    return plan_of(study).features
+def draws_from_histograms(parameters: EmbeddingReleaseParameters) -> bool:
+    """Say whether every sender's points are drawn from its own noisy histograms."""
+    if parameters.placement is not None:
+        return parameters.placement == "histograms" and parameters.method == "subspace"
+    return parameters.method == "subspace" and parameters.points is None
 
 
 def plan_of(study: Study) -> EmbeddingPlan:
-    """Return what a study fixes; raises StudyError where it cannot be run as written."""
+    """Return what a study with public points or frequencies fixes.
+
+    Raises:
+        StudyError: it cannot be run as written, or its points are drawn from what is released.
+    """
     parameters = parse_parameters(EmbeddingReleaseParameters, study)
+    if draws_from_histograms(parameters):
+        raise StudyError(
+            "each sender's points are drawn from its own histograms: state points or a placement"
+        )
     try:
         return _plan(parameters, study.domain, study.budget, study.seed)
     except (ValueError, CandidatesError) as error:
@@ -131,13 +139,13 @@ def plan_of(study: Study) -> EmbeddingPlan:
 
 @lru_cache(PLANS_KEPT)
 def _plan(parameters: EmbeddingReleaseParameters, domain: Domain, budget: Budget, seed: str) -> EmbeddingPlan:
-    _refuse_idle_parameters(parameters)
+    refuse_idle_parameters(parameters)
     noise = noise_of(parameters, budget)
     guarantee = gaussian_guarantee if noise == "gaussian" else laplace_sum_guarantee
     if parameters.method == "random-features":
         features, kernel = _random_features(domain, parameters, seed)
         return EmbeddingPlan(parameters.method, noise, features, kernel, guarantee(budget))
-    points, candidates = _points(domain, parameters, seed)
+    points, candidates = public_points(domain, parameters, seed)
     kernel = _kernel(parameters, points)
     if candidates is not None:
         guarantee = choice_guarantee
@@ -157,73 +165,17 @@ def noise_of(parameters: EmbeddingReleaseParameters, budget: Budget) -> Literal[
     return parameters.noise or ("gaussian" if budget.delta_pico else "laplace")
 
 
-def as_database(source: Study) -> EmbeddingReleaseParameters:
-    """Return the database study whose mean a two-sample study's release holds.
-
-    Raises:
-        StudyError: its features are others.
-    """
-    asked = parse_parameters(KernelTwoSampleParameters, source)
-    if asked.features != "me" or asked.calibration != "tight":
-        raise StudyError("a database is read from a two-sample study with features me, calibration tight")
-    fields: dict[str, Any] = {"points": asked.locations}
-    if asked.locations is None:
-        fields = {"n_points": asked.n_features or FEATURES_DEFAULT, "placement": "middle"}
-    return EmbeddingReleaseParameters(
-        kernel=asked.kernel,
-        bandwidth=asked.bandwidth,
-        category_similarity=asked.category_similarity,
-        **fields,
-    )
-
-
-def require_same_database(study: Study, source: Study) -> None:
-    """Raise StudyError unless a database release for ``source`` is a mean that a two-sample study can use.
-
-    It has no second moment: the MMD form alone can do without, and with Gaussian noise.
-    """
-    ours = as_database(study)
-    theirs = parse_parameters(EmbeddingReleaseParameters, source)
-    if not reads_means(parse_parameters(KernelTwoSampleParameters, study)):
-        raise StudyError("a database has no second moment: leave statistic and null at auto, or ask for mmd")
-    require_same_mean(study, ours, source, theirs)
-
-
-def require_same_mean(
-    study: Study, ours: EmbeddingReleaseParameters, source: Study, theirs: EmbeddingReleaseParameters
-) -> None:
-    """Raise StudyError unless a release for ``source`` tells of the same columns what ``study`` asks for.
-
-    The parameters are those of the database that each of them releases, or could read from its releases.
-    """
-    if source.domain != study.domain:
-        raise StudyError("the reused release was made for other columns, bounds or levels")
-    if source.budget != study.budget:
-        raise StudyError("the reused release was made with another budget; use the same one")
-    for name in ("method", "kernel", "bandwidth", "category_similarity", "n_frequencies", "candidate_rows"):
-        if getattr(ours, name) != getattr(theirs, name):
-            raise StudyError(f"the reused release was made with another {name}; use the same")
-    if noise_of(ours, study.budget) != noise_of(theirs, source.budget):
-        raise StudyError("the reused release was made with another noise; use the same")
-    if ours.method == "random-features":
-        if study.seed != source.seed:
-            raise StudyError("the reused release has frequencies of another seed; use the same seed")
-        return
-    first, one = _points(study.domain, ours, study.seed)
-    second, other = _points(source.domain, theirs, source.seed)
-    alike = len(first) == len(second) and np.array_equal(first.categorical, second.categorical)
-    if not alike or not np.allclose(first.numeric, second.numeric, rtol=0, atol=POINT_TOLERANCE):
-        raise StudyError("the reused release was made on other points; use the same points, number and seed")
-    if one is not None and other is not None and not np.array_equal(one.weights, other.weights):
-        raise StudyError("the reused release was made with other candidates; use the same")
-
-
-def _refuse_idle_parameters(parameters: EmbeddingReleaseParameters) -> None:
+def refuse_idle_parameters(parameters: EmbeddingReleaseParameters) -> None:
     """Refuse a parameter that the study's other choices ignore: whoever sets it expects it to act."""
     drawn = parameters.method != "random-features" and parameters.candidates is None
     if drawn and parameters.points is not None and (parameters.n_points or parameters.placement):
         raise StudyError("given points are neither counted nor placed; leave n_points and placement out")
+    if parameters.placement == "histograms" and parameters.method != "subspace":
+        raise StudyError("points are drawn from histograms with method subspace alone; leave placement out")
+    histograms = draws_from_histograms(parameters)
     acting = {
+        "n_bins": histograms,
+        "histogram_share": histograms,
         "noise": parameters.method != "exponential",
         "n_points": drawn,
         "placement": drawn,
@@ -237,7 +189,8 @@ def _refuse_idle_parameters(parameters: EmbeddingReleaseParameters) -> None:
         raise StudyError(f"parameter {name} has no effect with the other choices; leave it out")
 
 
-def _rng(seed: str) -> np.random.Generator:
+def points_rng(seed: str) -> np.random.Generator:
+    """Return what a study's points or frequencies are drawn with."""
     return np.random.default_rng(np.random.SeedSequence(int(seed, 16), spawn_key=(LOCATIONS_STREAM,)))
 
 
@@ -249,16 +202,17 @@ def _kernel(parameters: EmbeddingReleaseParameters, points: Locations) -> Produc
 def _random_features(
     domain: Domain, parameters: EmbeddingReleaseParameters, seed: str
 ) -> tuple[RandomFourier, ProductKernel]:
-    rng = _rng(seed)
+    rng = points_rng(seed)
     kernel = _kernel(parameters, _uniform(domain, BANDWIDTH_POINTS, rng))
     categories = [column.categories for column in domain.categorical]
     count = parameters.n_frequencies or FREQUENCIES_DEFAULT
     return RandomFourier.draw(kernel, len(domain.numeric), categories, count, rng), kernel
 
 
-def _points(
+def public_points(
     domain: Domain, parameters: EmbeddingReleaseParameters, seed: str
 ) -> tuple[Locations, Candidates | None]:
+    """Return the points that a study gives or draws, and the candidates on them where it has any."""
     if parameters.candidates is not None:
         rows = [row for candidate in parameters.candidates for row in candidate]
         _require_cells(len(rows), domain)
@@ -277,7 +231,7 @@ def _single_points(domain: Domain, parameters: EmbeddingReleaseParameters, seed:
     if parameters.points is not None:
         return encode_locations(domain, parameters.points)
     default = CANDIDATE_POINTS_DEFAULT if parameters.method == "exponential" else POINTS_DEFAULT
-    rng, count = _rng(seed), parameters.n_points or default
+    rng, count = points_rng(seed), parameters.n_points or default
     if parameters.placement == "middle":
         return draw_locations(domain, count, rng)
     return _uniform(domain, count, rng)

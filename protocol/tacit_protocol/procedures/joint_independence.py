@@ -46,6 +46,7 @@ from tacit_protocol.statistics.joint_sensitivity import (
     statistic_max,
 )
 from tacit_protocol.strict import StrictModel
+from tacit_protocol.workers import workers_of
 
 PERMUTATIONS_DEFAULT = 999
 PERMUTATIONS_MIN, PERMUTATIONS_MAX = 99, 9999
@@ -120,6 +121,12 @@ class _Plan:
 
     parameters: JointIndependenceParameters
     variables: tuple[tuple[str, ...], ...]
+    several_rows: bool
+
+    @property
+    def units_max(self) -> int:
+        """Most units that the test takes."""
+        return units_max(len(self.variables), self.parameters.permutations, self.several_rows)
 
 
 class JointIndependence:
@@ -138,7 +145,7 @@ class JointIndependence:
         plan = _plan(study)
         planned = [owner.units for owner in study.owners]
         if None not in planned:
-            _check_units(sum(units or 0 for units in planned), len(plan.variables))
+            _check_units(plan, sum(units or 0 for units in planned))
 
     def cost(self, study: Study) -> Guarantee:
         """Return what every owner spends: the study's whole budget, on one decision."""
@@ -180,17 +187,18 @@ class JointIndependence:
         """Compute the statistics of the data and of its permutations. They never leave the holder.
 
         Units are put in a secret random order first, so that it does not matter in which order a table yields
-        them; ``order`` fixes it, for audits alone. Raises StudyError where the table has too many units for
-        their kernel matrices, or fewer than two.
+        them; ``order`` fixes it, for audits alone. Raises StudyError where the table has too many units to
+        compare all pairs of them, or fewer than two.
         """
         plan = _plan(study)
-        _check_units(table.units, len(plan.variables))
+        _check_units(plan, table.units)
         rows = gather_units(list(table.chunks()))
         rows = rows.reordered((order or np.random.default_rng()).permutation(rows.units))
         values = permuted_statistics(
             [_gram(plan, study, names, rows) for names in plan.variables],
             plan.parameters.permutations,
             np.random.SeedSequence(int(study.seed, 16), spawn_key=(PERMUTATIONS_STREAM,)),
+            workers=workers_of(table),
             progress=None if progress is None else lambda part: progress(part, "permuting"),
         )
         by_owner = table.units_by_owner if isinstance(table, PooledTable) else {}
@@ -219,7 +227,7 @@ class JointIndependence:
         owners = {owner.name for owner in study.owners} if study.curator is not None else set()
         if set(release.units_by_owner) != owners:
             raise ReleaseError("the release must state the units of every owner whose data it used")
-        if not 2 <= release.units <= units_max(len(plan.variables)):
+        if not 2 <= release.units <= plan.units_max:
             raise ReleaseError("the release states a number of units that the test does not take")
 
     def assemble(
@@ -261,7 +269,7 @@ def _plan(study: Study) -> _Plan:
         raise StudyError("parameter groups: a column may be in one group only")
     if set(grouped) != set(names):
         raise StudyError("parameter groups: the groups together must name the study's columns, all of them")
-    return _Plan(parameters, groups)
+    return _Plan(parameters, groups, study.unit_column is not None)
 
 
 def _sensitivities(plan: _Plan, study: Study, units: int) -> tuple[float, float]:
@@ -277,11 +285,15 @@ def _sensitivities(plan: _Plan, study: Study, units: int) -> tuple[float, float]
     )
 
 
-def _check_units(units: int, variables: int) -> None:
+def _check_units(plan: _Plan, units: int) -> None:
     if units < 2:
         raise StudyError("the test needs at least two units")
-    if units > units_max(variables):
-        raise StudyError("too many units for this test, which compares all pairs; use a subset of them")
+    if units > plan.units_max:
+        advice = "or one row a unit" if plan.several_rows else "fewer variables or fewer permutations"
+        raise StudyError(
+            f"too many units: all pairs of them are compared, {plan.units_max} units at most; use a subset, "
+            f"{advice}"
+        )
 
 
 def _gram(plan: _Plan, study: Study, names: tuple[str, ...], rows: UnitRows) -> UnitGram:

@@ -37,7 +37,7 @@ from tacit_protocol.procedures.base import (
     require_shared_columns,
     reuse_warnings,
 )
-from tacit_protocol.procedures.embedding_release_plan import require_same_database
+from tacit_protocol.procedures.embedding_release_reuse import require_same_database
 from tacit_protocol.procedures.kernel_two_sample_plan import (
     KernelTwoSampleParameters,
     Plan,
@@ -192,8 +192,8 @@ class KernelTwoSample:
         plan = plan_of(study)
         report = progress if progress is not None else _silent
         names = [owner.name for owner in study.owners]
-        evidence = _evidence(plan, [releases[name] for name in names])
-        test = _test(plan, study)
+        evidence = evidence_of(plan, [releases[name] for name in names])
+        test = planned_test(plan, study)
         report(0.05, "testing all owners together")
         overall = test.run(evidence, progress=lambda part: report(0.05 + 0.45 * part, "simulating the null"))
         report(0.5, "comparing pairs of owners")
@@ -235,7 +235,8 @@ class KernelTwoSample:
         )
 
 
-def _test(plan: Plan, study: Study) -> TwoSampleTest:
+def planned_test(plan: Plan, study: Study) -> TwoSampleTest:
+    """Return the test that a study plans."""
     features = plan.release.features if isinstance(plan.release, AdditiveRelease) else None
     return TwoSampleTest(
         form=plan.form,
@@ -256,7 +257,8 @@ def _named_locations(plan: Plan, study: Study, evidence: Evidence) -> tuple[Loca
     return locations_of_owners(study.domain, features, names, evidence, study.level)
 
 
-def _evidence(plan: Plan, releases: list[Release]) -> Evidence:
+def evidence_of(plan: Plan, releases: list[Release]) -> Evidence:
+    """Read the releases of a study, in the order of its owners."""
     units = np.array([release.units for release in releases], dtype=np.float64)
     read = [plan.release.read(release.vectors, release.units) for release in releases]
     means = PrivateMeans(np.stack([mean for mean, _ in read]), units, np.array([noise for _, noise in read]))

@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from tacit_protocol.domain.columns import CategoricalColumn, Domain, NumericColumn
 from tacit_protocol.domain.encode import encode_numeric
+from tacit_protocol.domain.reduction import reduce_table
 from tacit_protocol.domain.table import EncodedChunk, Table
 from tacit_protocol.privacy.dyadic import grid_bits
 from tacit_protocol.privacy.vector import COORDINATES_MAX
@@ -239,16 +240,44 @@ def sum_cells(table: Table, grid: CellGrid) -> CellCounts:
         if int(rows.sum()) != table.units:
             raise CountError("the data changed while they were read")
         return CellCounts(table.units, bits, rows << bits)
-    steps, units = np.zeros(grid.size, dtype=np.int64), 0
-    for chunk in table.chunks():
-        steps += _chunk_steps(grid.index(chunk), chunk, grid.size, bits)
-        units += chunk.units
-    if units != table.units or int(steps.sum()) != units << bits:
+    found = reduce_table(table, _SumsOfCells(grid, bits))
+    if found.units != table.units or int(found.steps.sum()) != found.units << bits:
         raise CountError("the data changed while they were read")
-    return CellCounts(units, bits, steps)
+    return CellCounts(found.units, bits, found.steps)
 
 
-def _chunk_steps(index: Integers, chunk: EncodedChunk, cells: int, bits: int) -> Integers:
+@dataclass
+class _Steps:
+    """Partial counts, (k,)."""
+
+    steps: Integers
+    units: int = 0
+
+
+@dataclass(frozen=True)
+class _SumsOfCells:
+    """Counts the units of every cell over a table."""
+
+    grid: CellGrid
+    bits: int
+
+    def start(self) -> _Steps:
+        return _Steps(np.zeros(self.grid.size, dtype=np.int64))
+
+    def add(self, partial: _Steps, chunk: EncodedChunk) -> None:
+        partial.steps += chunk_steps(self.grid.index(chunk), chunk, self.grid.size, self.bits)
+        partial.units += chunk.units
+
+    def merge(self, partial: _Steps, other: _Steps) -> None:
+        partial.steps += other.steps
+        partial.units += other.units
+
+
+def chunk_steps(index: Integers, chunk: EncodedChunk, cells: int, bits: int) -> Integers:
+    """Count a chunk's units by the cells of its rows, (cells,) in steps of 2**-bits that add up to its units.
+
+    ``index`` is each row's cell, (rows,).
+    """
     if chunk.unit is None:
         return np.bincount(index, minlength=cells).astype(np.int64) << bits
     steps = np.zeros(cells, dtype=np.int64)

@@ -12,7 +12,7 @@ again.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import reduce
 from itertools import combinations
 
@@ -88,12 +88,14 @@ class IndependenceOutcome:
     """``pvalue`` of independence, and ``cells`` (k,), single cells' p-values adjusted for all cells.
 
     The adjustment is by the largest cell of each simulated table; ``ratios`` (k,) is what is compared.
+    ``simulated`` (replicates,) are the statistics that were drawn under the null hypothesis.
     """
 
     statistic: float
     pvalue: float
     cells: Floats
     ratios: Floats
+    simulated: Floats = field(repr=False)
 
 
 @dataclass(frozen=True)
@@ -120,18 +122,20 @@ def independence_test(
     """
     variance = table.noise_variance / table.units**2
     own = residuals(table.counts / table.units, shape, table.units, variance)
-    statistic, largest, above, done = float(own.statistics), np.empty(replicates), 0, 0
+    statistic, largest, done = float(own.statistics), np.empty(replicates), 0
+    statistics = np.empty(replicates)
     for block in in_blocks(seed.spawn(replicates), len(table.counts)):
         shares = np.stack([simulate(table, own.fitted, rng) for rng in block])
         drawn = residuals(shares, shape, table.units, variance)
-        above += int(np.count_nonzero(drawn.statistics >= statistic))
+        statistics[done : done + len(block)] = drawn.statistics
         largest[done : done + len(block)] = drawn.ratios.max(axis=-1)
         done += len(block)
         if progress is not None:
             progress(done / replicates)
     beyond = replicates - np.searchsorted(np.sort(largest), own.ratios, side="left")
+    above = int(np.count_nonzero(statistics >= statistic))
     return IndependenceOutcome(
-        statistic, (1 + above) / (replicates + 1), (1 + beyond) / (replicates + 1), own.ratios
+        statistic, (1 + above) / (replicates + 1), (1 + beyond) / (replicates + 1), own.ratios, statistics
     )
 
 

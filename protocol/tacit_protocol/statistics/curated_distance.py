@@ -7,17 +7,21 @@ docs/mathematics/curated-distance-correlation.md.
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from tacit_protocol.privacy.gaussian_sums import SumPart
 from tacit_protocol.statistics.distance_covariance import STEPS_MAX, exact_distance_sums
+from tacit_protocol.statistics.joint_pairs import PermutableGram
 from tacit_protocol.statistics.joint_sensitivity import evaluation_error, observed_sensitivity
-from tacit_protocol.statistics.low_rank import GramMatrix
+from tacit_protocol.workers import ONE_WORKER, Workers
 
 Floats = npt.NDArray[np.float64]
+Progress = Callable[[float], None]
 
 COVARIANCE, FIRST, SECOND = "covariance", "first_deviation", "second_deviation"
 """Names of the three released numbers."""
@@ -41,6 +45,9 @@ COLUMN_UNITS_MAX = STEPS_MAX >> (2 * COLUMN_BITS_MIN)
 
 BLOCK_ENTRIES = 2**16
 """Kernel values of one variable held at once: half a MiB, for the processor's cache."""
+
+STRIP_ENTRIES = 2**23
+"""Kernel values of one variable in an item of work: a tenth of a second."""
 
 
 @dataclass(frozen=True)
@@ -114,31 +121,57 @@ def column_roots(x: Floats, y: Floats) -> DistanceRoots:
     return DistanceRoots(units, (one, two, three))
 
 
-def paired_roots(first: GramMatrix, second: GramMatrix) -> DistanceRoots:
+def paired_roots(
+    first: PermutableGram,
+    second: PermutableGram,
+    workers: Workers = ONE_WORKER,
+    progress: Progress | None = None,
+) -> DistanceRoots:
     """Return the roots from two matrices of induced kernels (distance_kernel.py), a block of rows at a time.
 
-    Raises ValueError where there are more than PAIRED_UNITS_MAX units, or fewer than two.
+    The same bits for any ``workers``. Raises ValueError where there are more than PAIRED_UNITS_MAX units, or
+    fewer than two.
     """
     units = first.size
     if not 2 <= units <= PAIRED_UNITS_MAX:
         raise ValueError("too few units, or too many")
-    products: list[list[float]] = [[], [], []]
-    means = np.empty((2, units))
-    step = max(1, BLOCK_ENTRIES // units)
-    for start in range(0, units, step):
-        stop = min(start + step, units)
-        # Rows in memory order, for numpy's pairwise summation along them.
-        k, m = (np.ascontiguousarray(gram.rows(start, stop)) for gram in (first, second))
-        means[:, start:stop] = k.mean(axis=1), m.mean(axis=1)
-        for kept, pair in zip(products, ((k, m), (k, k), (m, m)), strict=True):
-            kept.extend((pair[0] * pair[1]).sum(axis=1).tolist())
+    step = max(1, STRIP_ENTRIES // units)
+    strips = [(start, min(start + step, units)) for start in range(0, units, step)]
+    products, means = [], np.empty((2, units))
+    for (start, stop), found in zip(strips, workers.map(_strip_sums, (first, second), strips), strict=True):
+        products.append(found.products)
+        means[:, start:stop] = found.means
+        if progress is not None:
+            progress(stop / units)
+    sums = [math.fsum(row) / units**2 for row in np.concatenate(products, axis=1).tolist()]
     one, two, three = (
-        _root_steps(math.fsum(kept) / units**2, means[a], means[b], units)
-        for kept, (a, b) in zip(products, ((0, 1), (0, 0), (1, 1)), strict=True)
+        _root_steps(mean, means[a], means[b], units)
+        for mean, (a, b) in zip(sums, ((0, 1), (0, 0), (1, 1)), strict=True)
     )
     return DistanceRoots(units, (one, two, three))
 
 
+class _StripSums(NamedTuple):
+    """Of a strip of rows the sums of products, (3, rows), and the means of both kernels, (2, rows)."""
+
+    products: Floats
+    means: Floats
+
+
+def _strip_sums(grams: tuple[PermutableGram, PermutableGram], strip: tuple[int, int]) -> _StripSums:
+    """Return a strip's sums; rows are in memory order, for numpy's pairwise summation along them."""
+    units = grams[0].size
+    step = max(1, BLOCK_ENTRIES // units)
+    found = []
+    for start in range(*strip, step):
+        k, m = (gram.tile(start, min(start + step, strip[1]), 0, units) for gram in grams)
+        products = [(one * other).sum(axis=1) for one, other in ((k, m), (k, k), (m, m))]
+        found.append(np.array([*products, k.mean(axis=1), m.mean(axis=1)]))
+    whole = np.concatenate(found, axis=1)
+    return _StripSums(whole[:3], whole[3:])
+
+
 def _root_steps(products: float, first: Floats, second: Floats, units: int) -> int:
-    squared = products - 2 * float(np.mean(first * second)) + float(np.mean(first)) * float(np.mean(second))
+    crossed, *means = (math.fsum(values.tolist()) / units for values in (first * second, first, second))
+    squared = products - 2 * crossed + math.prod(means)
     return round(math.ldexp(math.sqrt(max(0.0, squared)), root_exponent(units)))

@@ -177,16 +177,28 @@ def _concordant_sum(x: Numbers, y: Numbers) -> Any:
     position = np.argsort(y, kind="stable").astype(np.int64)
     total: Any = 0
     for level in range(max(0, (len(x) - 1).bit_length() - 1), -1, -1):
-        right = (position >> level) & 1 == 1
-        start = ((position >> (level + 1)) << (level + 1)).astype(np.int64)
-        xs, ys = x[position], y[position]
-        left = (~right).astype(x.dtype)
-        met = [_in_block(values, start) for values in (left, left * xs, left * ys, left * xs * ys)]
-        met = [values[right] for values in met]
-        xr, yr = xs[right], ys[right]
-        total += _total(xr * yr * met[0] - yr * met[1] - xr * met[2] + met[3])
-        position = _parted(position, right, start, level)
+        half = 1 << level
+        is_right = position & half != 0
+        met, meeting = np.flatnonzero(~is_right), np.flatnonzero(is_right)
+        left, right = position[met], position[meeting]
+        # Blocks are full but for the last, so that a block's left elements follow those of all blocks before.
+        earlier, block = meeting - np.arange(len(meeting)), right >> (level + 1) << level
+        count = earlier - block
+        xl, yl, xr, yr = x[left], y[left], x[right], y[right]
+        sum_x, sum_y, sum_xy = (_between(values, block, earlier) for values in (xl, yl, xl * yl))
+        total += _total(xr * yr * count - yr * sum_x - xr * sum_y + sum_xy)
+        # Every block's left half comes first, each half in the order it had.
+        parted = np.empty_like(position)
+        parted[np.arange(len(met)) + (left >> (level + 1) << level)] = left
+        parted[np.arange(len(meeting)) + block + half] = right
+        position = parted
     return total
+
+
+def _between(values: Numbers, start: Integers, stop: Integers) -> Numbers:
+    """Return the sums of values from ``start`` up to and without ``stop``."""
+    sums = _running(values)
+    return np.asarray(sums[stop] - sums[start])
 
 
 def _total(values: Numbers) -> Any:
@@ -199,21 +211,3 @@ def _total(values: Numbers) -> Any:
 def _running(values: Numbers) -> Numbers:
     """Return 0 and the cumulative sums, (n + 1,)."""
     return np.concatenate([np.zeros(1, dtype=values.dtype), np.cumsum(values)])
-
-
-def _in_block(values: Numbers, start: Integers) -> Numbers:
-    """Return cumulative sums from each element's block's start; blocks are contiguous and in order."""
-    sums = _running(values)
-    return np.asarray(sums[1:] - sums[start])
-
-
-def _parted(position: Integers, right: npt.NDArray[np.bool_], start: Integers, level: int) -> Integers:
-    """Reorder every block so that its left half comes first, each half in the order it had."""
-    lefts = np.concatenate([[0], np.cumsum(~right)])
-    place = np.arange(len(position))
-    lefts_before = lefts[:-1] - lefts[start]
-    # The left half of a block is full wherever the block has a right half.
-    target = np.where(right, (1 << level) + place - lefts_before, start + lefts_before)
-    parted = np.empty_like(position)
-    parted[target] = position
-    return parted

@@ -13,7 +13,7 @@ distribution, and everything is estimated again.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import combinations
 
 import numpy as np
@@ -79,12 +79,14 @@ class HomogeneityTest:
     """``pvalue`` of all owners together, and ``cells`` (k,), single cells' p-values adjusted for all cells.
 
     The adjustment is by the largest cell of each simulated table; ``ratios`` (k,) is what is compared.
+    ``simulated`` (replicates,) are the statistics that were drawn under the null hypothesis.
     """
 
     statistic: float
     pvalue: float
     cells: Floats
     ratios: Floats
+    simulated: Floats = field(repr=False)
 
 
 @dataclass(frozen=True)
@@ -112,19 +114,22 @@ def homogeneity_test(
     shares = np.stack([table.counts / table.units for table in tables])
     probabilities = onto_simplex(weights.pooled(shares))
     ratio, excess = weights.cells(shares)
-    statistic, above = float(excess.sum()), 0
+    statistic, statistics = float(excess.sum()), np.empty(replicates)
     largest = np.empty(replicates)
     done = 0
     for block in in_blocks(seed.spawn(replicates), shares.size):
         simulated = np.stack([_simulate(tables, probabilities, rng) for rng in block])
         drawn_ratio, drawn = weights.cells(simulated)
-        above += int(np.count_nonzero(drawn.sum(axis=-1) >= statistic))
+        statistics[done : done + len(block)] = drawn.sum(axis=-1)
         largest[done : done + len(block)] = drawn_ratio.max(axis=-1)
         done += len(block)
         if progress is not None:
             progress(done / replicates)
     beyond = replicates - np.searchsorted(np.sort(largest), ratio, side="left")
-    return HomogeneityTest(statistic, (1 + above) / (replicates + 1), (1 + beyond) / (replicates + 1), ratio)
+    above = int(np.count_nonzero(statistics >= statistic))
+    return HomogeneityTest(
+        statistic, (1 + above) / (replicates + 1), (1 + beyond) / (replicates + 1), ratio, statistics
+    )
 
 
 def compare_pairs(

@@ -11,8 +11,9 @@ import math
 FACTOR_ERROR = 8e-14
 """Bound on what a low-rank factor leaves out of a kernel value; low_rank.py checks every entry."""
 
-SUMMATION_ERROR = 1e-14
-"""Bound on the rounding of an average of products of kernel values, which are summed pairwise."""
+SUMMATION_ROUNDINGS = 60, 130
+"""Roundings, of 2^-53 each, of T^2 as it is put together from kernel values: so many, and so many for every
+variable. Values are summed pairwise, in 40 roundings, and such sums exactly."""
 
 ROUNDING = 1e-12
 """Relative slack for the few roundings of these formulas."""
@@ -57,7 +58,9 @@ def evaluation_error(units: int, variables: int, kernel_error: float) -> float:
     """
     _require(units, variables)
     entry = kernel_error + FACTOR_ERROR
-    squared = 4 * math.expm1(variables * math.log1p(entry)) + SUMMATION_ERROR
+    fixed, each = SUMMATION_ROUNDINGS
+    summation = (fixed + each * variables) * 2.0**-53
+    squared = 4 * math.expm1(variables * math.log1p(entry)) + summation
     return math.sqrt(squared) + 4 * (units + 16 * variables) * 2.0**-53
 
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tacit_protocol.nulls.weighted_chi_square import survival
+from tacit_protocol.nulls.quadratic_law import QuadraticLaw
 from tacit_protocol.statistics.mmd_estimate import Moments
 from tacit_protocol.statistics.private_means import FloatMatrix, FloatVector, PrivateCovariance, PrivateMeans
 
@@ -88,7 +88,15 @@ def _contrast(weights: FloatVector) -> FloatMatrix:
 def mmd_test(
     means: PrivateMeans, covariance: PrivateCovariance | None, trace_max: float = 1.0
 ) -> tuple[float, float]:
-    """Return the statistic t and its p-value. ``trace_max`` is the squared norm of the features.
+    """Return the statistic t and its p-value. ``trace_max`` is the squared norm of the features."""
+    statistic, law = mmd_law(means, covariance, trace_max)
+    return statistic, law.pvalue(statistic)
+
+
+def mmd_law(
+    means: PrivateMeans, covariance: PrivateCovariance | None, trace_max: float = 1.0
+) -> tuple[float, QuadraticLaw]:
+    """Return the statistic t and its null law.
 
     Without a covariance its moments are bounded from the means, which costs power and never the level.
     """
@@ -108,4 +116,4 @@ def mmd_test(
         quadratic = contrast * np.outer(root, root)
         values += [float(v) for v in np.linalg.eigvalsh(quadratic)[1:]]
         degrees += [multiplicity] * (means.owners - 1)
-    return statistic, survival(statistic, np.array(values), degrees=np.array(degrees))
+    return statistic, QuadraticLaw(np.array(values), np.array(degrees))

@@ -2,14 +2,13 @@
 
 Both are means of features psi with |psi| <= 1 over units of one population with covariance Sigma, so that
 d = m_x - m_y is nearly normal with covariance a Sigma, a = 1/n_x + 1/n_y, plus the noises. Nothing but the
-means was released: Sigma is known by its trace alone, T = E|psi|^2 - |mu|^2 <= 1 - |mu|^2. Of all spectra
-with that trace the null takes the least favourable among k equal eigenvalues, k = 1, 4, 16, ... J: far in the
-tail that is k = 1 (Székely and Bakirov 2003, for the chi-squares alone), and the largest of these p-values is
-reported. Where points stand for the population (``database_spread``), or one of the means is of a table at
-hand (``sample_spread``), the spectrum is theirs. |d|^2 is then a weighted sum of chi-squares with weights
-a lambda_j + b, b the variance of both noises together; with Laplace noise its law is simulated.
+means was released: Sigma's spectrum is taken from points that stand for the population (``database_spread``)
+or from a table at hand (``sample_spread``), which is approximate; proved_distance.py needs no spectrum. |d|^2
+is then a weighted sum of chi-squares with weights a lambda_j + b, b the variance of both noises; with
+Laplace noise its law is simulated.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -126,7 +125,20 @@ def _exact(statistic: float, values: FloatVector) -> float:
 
 
 def _simulated(statistic: float, variances: FloatVector, noises: tuple[Noise, ...], dimension: int) -> float:
-    rng, above, left = np.random.default_rng(SEED), 0, DRAWS
+    above = sum(int(np.sum(norms >= statistic)) for norms in _squared_norms(noises, dimension, variances))
+    return (1 + above) / (DRAWS + 1)
+
+
+def noise_norms(noises: tuple[Noise, ...], dimension: int) -> FloatVector:
+    """Simulate the norm of the sum of the noises ``DRAWS`` times, in rising order."""
+    return np.sort(np.sqrt(np.concatenate(list(_squared_norms(noises, dimension, np.zeros(dimension))))))
+
+
+def _squared_norms(
+    noises: tuple[Noise, ...], dimension: int, variances: FloatVector
+) -> Iterator[FloatVector]:
+    """Yield ``DRAWS`` squared norms of normal vectors with these variances (dimension,) plus the noises."""
+    rng, left = np.random.default_rng(SEED), DRAWS
     while left > 0:
         count = min(left, DRAWS_AT_ONCE)
         drawn = rng.standard_normal((count, dimension)) * np.sqrt(variances)
@@ -135,6 +147,5 @@ def _simulated(statistic: float, variances: FloatVector, noises: tuple[Noise, ..
                 drawn += noise.scale * rng.standard_normal((count, dimension))
             else:
                 drawn += rng.laplace(0.0, noise.scale / np.sqrt(2), (count, dimension))
-        above += int(np.sum(np.sum(drawn**2, axis=1) >= statistic))
+        yield np.sum(drawn**2, axis=1)
         left -= count
-    return (1 + above) / (DRAWS + 1)

@@ -7,17 +7,17 @@ sum_j lambda_j chi2_1 with lambda_j = (tau_j + n sigma^2) / (tau_j + gamma), tau
 
 import numpy as np
 
-from tacit_protocol.nulls.weighted_chi_square import survival
+from tacit_protocol.nulls.quadratic_law import QuadraticLaw
 from tacit_protocol.statistics.private_means import FloatMatrix, FloatVector
 
 
-def paired_test(
+def paired_law(
     mean: FloatVector, second_moment: FloatMatrix, pairs: int, noise: float, regularisation: float
-) -> tuple[float, float]:
-    """Return s and its p-value. ``noise`` is the standard deviation on a coordinate of ``mean``, (J,)."""
+) -> tuple[float, QuadraticLaw]:
+    """Return s and its null law. ``noise`` is the standard deviation on a coordinate of ``mean``, (J,)."""
     values, vectors = np.linalg.eigh(second_moment - np.outer(mean, mean))
     values = np.maximum(values, 0.0)
     rotated = mean @ vectors
     statistic = float(pairs * np.sum(rotated**2 / (values + regularisation)))
     weights = (values + pairs * noise**2) / (values + regularisation)
-    return statistic, survival(statistic, weights)
+    return statistic, QuadraticLaw(weights)

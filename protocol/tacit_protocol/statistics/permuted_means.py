@@ -11,16 +11,18 @@ table, and averaged over them for any order of the table, also one that depends 
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from tacit_protocol.domain.table import PooledTable
+from tacit_protocol.domain.table import EncodedChunk, PooledTable
 from tacit_protocol.features.base import FeatureMap, FloatMatrix
 from tacit_protocol.features.kernels import ProductKernel
 from tacit_protocol.features.sums import UnitCountError, contributions
 from tacit_protocol.features.unit_gram import UnitGram, gather_units
 from tacit_protocol.privacy.dyadic import FLOAT_BITS, GRID_BITS_MAX, rounding_sensitivity
+from tacit_protocol.workers import ONE_WORKER, Workers
 
 UNIT_ROUNDOFF = 2.0**-53
 
@@ -100,22 +102,26 @@ class PermutedFeatures:
         return (self.features.diameter + rounding) / min(units) + arithmetic
 
     def distances(
-        self, samples: Samples, choices: Choices, progress: Progress | None = None
+        self,
+        samples: Samples,
+        choices: Choices,
+        progress: Progress | None = None,
+        workers: Workers = ONE_WORKER,
     ) -> npt.NDArray[np.float64]:
         """Return T_b, (replications,), in constant memory but for the choices and their means.
 
-        Raises UnitCountError where the units are not as many as the tables say.
+        The same bits for any ``workers``, who sum a chunk each: sums are exact. Raises UnitCountError where
+        the units are not as many as the tables say.
         """
         units = samples[0].units, samples[1].units
         bits = _bits(sum(units))
         chosen = np.zeros((len(choices), self.features.dimension))
         total = np.zeros(self.features.dimension)
         place = 0
-        for rows in self._rows(samples, bits):
-            steps = np.rint(np.ldexp(rows, bits))
-            chosen += _unpacked(choices, place, place + len(steps)) @ steps
-            total += steps.sum(axis=0)
-            place += len(steps)
+        for found in workers.map(_chunk_sums, (self.features, bits), _pieces(samples, choices)):
+            chosen += found.chosen
+            total += found.total
+            place += found.units
             if progress is not None:
                 progress(place / sum(units))
         difference = chosen / units[0]
@@ -123,15 +129,50 @@ class PermutedFeatures:
         squared = np.einsum("bj,bj->b", difference, difference)
         return np.asarray(np.ldexp(np.sqrt(squared), -bits))
 
-    def _rows(self, samples: Samples, bits: int) -> Iterator[FloatMatrix]:
-        for sample in samples:
-            count = 0
-            for chunk in sample.chunks():
-                for rows in contributions(self.features, chunk, bits):
-                    count += len(rows)
-                    yield rows
-            if count != sample.units:
-                raise UnitCountError("the data changed while they were read")
+
+class _Piece(NamedTuple):
+    """A chunk, and the choices of its units: from bit ``first`` on."""
+
+    chunk: EncodedChunk
+    choices: Choices
+    first: int
+
+
+class _ChunkSums(NamedTuple):
+    """Sums of a chunk's contributions in steps: those of chosen units, (replications, J), and all, (J,)."""
+
+    chosen: FloatMatrix
+    total: FloatMatrix
+    units: int
+
+
+def _pieces(samples: Samples, choices: Choices) -> Iterator[_Piece]:
+    place = 0
+    for sample in samples:
+        left = sample.units
+        for chunk in sample.chunks():
+            left -= chunk.units
+            if left < 0:
+                break
+            stop = place + chunk.units
+            yield _Piece(chunk, choices[:, place // 8 : -(-stop // 8)], place % 8)
+            place = stop
+        if left:
+            raise UnitCountError("the data changed while they were read")
+
+
+def _chunk_sums(shared: tuple[FeatureMap, int], piece: _Piece) -> _ChunkSums:
+    features, bits = shared
+    chosen = np.zeros((len(piece.choices), features.dimension))
+    total = np.zeros(features.dimension)
+    count = 0
+    for rows in contributions(features, piece.chunk, bits):
+        steps = np.rint(np.ldexp(rows, bits))
+        place = piece.first + count
+        chosen += _unpacked(piece.choices, place, place + len(steps)) @ steps
+        total += steps.sum(axis=0)
+        count += len(steps)
+    return _ChunkSums(chosen, total, count)
 
 
 @dataclass(frozen=True)
@@ -159,9 +200,16 @@ class PermutedKernel:
         return self.kernel.distance_max(*self.columns) / min(units) + 2 * error
 
     def distances(
-        self, samples: Samples, choices: Choices, progress: Progress | None = None
+        self,
+        samples: Samples,
+        choices: Choices,
+        progress: Progress | None = None,
+        workers: Workers = ONE_WORKER,
     ) -> npt.NDArray[np.float64]:
-        """Return T_b, (replications,). Raises PermutationSizeError above KERNEL_UNITS_MAX units."""
+        """Return T_b, (replications,): the same bits for any ``workers``. The matrix is never held whole.
+
+        Raises PermutationSizeError above KERNEL_UNITS_MAX units.
+        """
         units = samples[0].units, samples[1].units
         total = sum(units)
         if total > KERNEL_UNITS_MAX:
@@ -170,18 +218,36 @@ class PermutedKernel:
         if gram.size != total:
             raise UnitCountError("the data changed while they were read")
         squared = np.zeros(len(choices))
-        for start in range(0, total, ROWS_AT_ONCE):
-            stop = min(start + ROWS_AT_ONCE, total)
-            rows = gram.rows(start, stop)
-            # The matrix is symmetric: blocks to the right of the diagonal count twice.
-            inner = rows[:, start:stop] @ _signed(choices, units, start, stop).T
-            for left in range(stop, total, ROWS_AT_ONCE):
-                right = min(left + ROWS_AT_ONCE, total)
-                inner += 2 * rows[:, left:right] @ _signed(choices, units, left, right).T
-            squared += np.einsum("bi,ib->b", _signed(choices, units, start, stop), inner)
+        starts = range(0, total, ROWS_AT_ONCE)
+        done = 0
+        for start, found in zip(
+            starts, workers.map(_block_row, _Blocks(gram, choices, units), starts), strict=True
+        ):
+            squared += found
+            # A block of rows takes as long as there are columns from it on.
+            done += total - start
             if progress is not None:
-                progress(stop / total)
+                progress(done / sum(total - begin for begin in starts))
         return np.asarray(np.sqrt(np.maximum(squared, 0.0)))
+
+
+class _Blocks(NamedTuple):
+    gram: UnitGram
+    choices: Choices
+    units: Units
+
+
+def _block_row(blocks: _Blocks, start: int) -> FloatMatrix:
+    """Return what rows from ``start`` on add to every T_b^2, (replications,), and the columns like them."""
+    gram, choices, units = blocks
+    stop = min(start + ROWS_AT_ONCE, gram.size)
+    signed = _signed(choices, units, start, stop)
+    inner = gram.tile(start, stop, start, stop) @ signed.T
+    # The matrix is symmetric: blocks to the right of the diagonal count twice.
+    for left in range(stop, gram.size, ROWS_AT_ONCE):
+        right = min(left + ROWS_AT_ONCE, gram.size)
+        inner += 2 * gram.tile(start, stop, left, right) @ _signed(choices, units, left, right).T
+    return np.asarray(np.einsum("bi,ib->b", signed, inner))
 
 
 def _signed(choices: Choices, units: Units, start: int, stop: int) -> FloatMatrix:

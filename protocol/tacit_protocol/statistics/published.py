@@ -11,7 +11,7 @@ from typing import Literal
 import numpy as np
 from scipy.special import chdtrc
 
-from tacit_protocol.nulls.weighted_chi_square import survival
+from tacit_protocol.nulls.quadratic_law import QuadraticLaw
 from tacit_protocol.statistics.multiplicity import PVALUE_MIN
 from tacit_protocol.statistics.private_means import PrivateCovariance, PrivateMeans
 
@@ -23,13 +23,21 @@ def published_test(
     null: Literal["weighted", "asymptotic"],
 ) -> tuple[float, float]:
     """Return P0's statistic and p-value. ``means`` has two owners; ``regularisation`` gamma > 0."""
+    statistic, law = published_law(means, covariance, regularisation)
+    if null == "asymptotic":
+        return statistic, max(PVALUE_MIN, float(chdtrc(means.dimension, statistic)))
+    return statistic, law.pvalue(statistic)
+
+
+def published_law(
+    means: PrivateMeans, covariance: PrivateCovariance, regularisation: float
+) -> tuple[float, QuadraticLaw]:
+    """Return P0's statistic and the weighted one of its null laws."""
     x, y = means.units
     harmonic = float(x * y / (x + y))
     values, vectors = np.linalg.eigh(covariance.positive_part())
     values = np.maximum(values, 0.0)
     difference = (means.means[0] - means.means[1]) @ vectors
     statistic = float(harmonic * np.sum(difference**2 / (values + regularisation)))
-    if null == "asymptotic":
-        return statistic, max(PVALUE_MIN, float(chdtrc(means.dimension, statistic)))
     spread = values * (1 / x + 1 / y) + float(np.sum(means.noise**2))
-    return statistic, survival(statistic, harmonic * spread / (values + regularisation))
+    return statistic, QuadraticLaw(harmonic * spread / (values + regularisation))

@@ -18,7 +18,6 @@ from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
-from scipy.optimize import minimize
 
 from tacit_protocol.features.base import FloatMatrix
 from tacit_protocol.features.kernels import ProductKernel
@@ -142,6 +141,8 @@ def fit_reduced_set(
 def _descend(
     features: MovingFeatures, target: Floats, noise_error: float, start: Locations, report: Progress
 ) -> ReducedSet:
+    from scipy.optimize import minimize  # noqa: PLC0415 (slow to import)
+
     count, columns = start.numeric.shape
     moving = count * columns
     steps = 0

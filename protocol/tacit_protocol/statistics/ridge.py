@@ -18,7 +18,7 @@ import math
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 
-from tacit_protocol.nulls.weighted_chi_square import survival
+from tacit_protocol.nulls.quadratic_law import QuadraticLaw
 from tacit_protocol.privacy.dyadic import rounding_sensitivity
 from tacit_protocol.statistics.private_means import FloatMatrix, FloatVector
 
@@ -71,16 +71,24 @@ def ridge_statistic(
 def ridge_pvalue(
     statistic: float, units: int, dimension: int, regularisation: float, *, norm: float, noise: float
 ) -> float:
-    """Return P(s + N(0, noise^2) >= statistic) under the null hypothesis, for the worst covariance.
+    """Return P(s + N(0, noise^2) >= statistic) under the null hypothesis, for the worst covariance."""
+    laws = ridge_laws(units, dimension, regularisation, norm=norm, noise=noise)
+    return max(law.pvalue(statistic) for law in laws)
+
+
+def ridge_laws(
+    units: int, dimension: int, regularisation: float, *, norm: float, noise: float
+) -> tuple[QuadraticLaw, ...]:
+    """Return the null laws of which the one with the largest tail counts.
 
     Given the pooled units, Lambda does not depend on who owns them, and s is nearly sum w_j chi2_1 with w_j =
     N / (N - 1) lambda_j / (lambda_j + gamma), sum lambda_j <= norm^2. Of all such spectra those of k equal
     ones are taken, for the worst k.
     """
     counts = sorted({round(k) for k in np.geomspace(1, dimension, COUNTS_TRIED)})
-    tails = []
+    laws = []
     for count in counts:
         eigenvalue = norm**2 / count
         weight = units / (units - 1) * eigenvalue / (eigenvalue + regularisation)
-        tails.append(survival(statistic, np.array([weight]), noise, np.array([count])))
-    return max(tails)
+        laws.append(QuadraticLaw(np.array([weight]), np.array([count]), noise))
+    return tuple(laws)

@@ -14,7 +14,6 @@ from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
-from scipy.stats import false_discovery_control
 
 from tacit_protocol.features.base import FloatMatrix
 from tacit_protocol.statistics.sketched_covariance import (
@@ -103,6 +102,9 @@ def false_discovery_values(pvalues: Floats, control: Control) -> Floats:
     ``by`` (Benjamini and Yekutieli 2001) holds under any dependence; ``bh`` (Benjamini and Hochberg 1995)
     where p-values are independent or positively dependent on each one of the true hypotheses.
     """
+    # Loading scipy.stats takes half a second, which every service would pay when it starts.
+    from scipy.stats import false_discovery_control  # noqa: PLC0415
+
     return np.asarray(false_discovery_control(pvalues.ravel(), method=control)).reshape(pvalues.shape)
 
 

@@ -10,7 +10,7 @@ Derivations: docs/mathematics/distance-correlation.md.
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -193,10 +193,14 @@ def truncation_bound(first: Side, second: Side) -> float:
 
 @dataclass(frozen=True)
 class IndependenceTest:
-    """The largest standardised energy of covariances, and its permutation p-value."""
+    """The largest standardised energy of covariances, and its permutation p-value.
+
+    ``permuted`` (count,) are the statistics of the permutations.
+    """
 
     statistic: float
     pvalue: float
+    permuted: npt.NDArray[np.float64] = field(repr=False, compare=False)
 
 
 @dataclass(frozen=True)
@@ -216,6 +220,9 @@ class Permutations:
         for index in range(self.count):
             if self.progress is not None:
                 self.progress(index / self.count)
+            if len(members) == 1:
+                yield self.rng.permutation(members[0])
+                continue
             order = np.empty(places, dtype=np.int64)
             for own in members:
                 order[own] = self.rng.permutation(own)
@@ -236,7 +243,7 @@ def permutation_test(first: Side, second: Side, permutations: Permutations) -> I
     largest = scores.max(axis=1)
     # Energies of equal tables differ in the last digits: a hair's breadth below counts as a tie.
     reached = int(np.sum(largest[1:] >= largest[0] - 1e-9 * (1 + abs(largest[0]))))
-    return IndependenceTest(float(largest[0]), (1 + reached) / (permutations.count + 1))
+    return IndependenceTest(float(largest[0]), (1 + reached) / (permutations.count + 1), largest[1:])
 
 
 def nested_sizes(largest: int) -> list[int]:

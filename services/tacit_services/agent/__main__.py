@@ -1,4 +1,4 @@
-"""``python -m tacit_services.agent serve|check|verify|align --config FILE``."""
+"""``python -m tacit_services.agent serve|check|verify|copy|align --config FILE``."""
 
 import argparse
 import json
@@ -11,8 +11,10 @@ from tacit_protocol.procedures.registry import PROCEDURES
 from tacit_services.agent.align_command import add_arguments, align, text_of_alignment
 from tacit_services.agent.check import check, text_of_report
 from tacit_services.agent.service import run
+from tacit_services.agent.settings import AgentSettings
 from tacit_services.agent.verify import text_of_verification, verify_offline
 from tacit_services.ledger.errors import LedgerDamagedError
+from tacit_services.shared.copying import CopyError, add_copy_arguments, copy_database, text_of_copy
 from tacit_services.shared.database import DatabaseError
 from tacit_services.shared.settings import SettingsError
 
@@ -20,6 +22,7 @@ COMMANDS = {
     "serve": "run the agent",
     "check": "read configuration, policy and data",
     "verify": "check the ledger, without the agent",
+    "copy": "copy the database into an empty one",
     "align": "compare units with another owner",
 }
 
@@ -31,8 +34,10 @@ def main(arguments: list[str] | None = None) -> int:
     for name, words in COMMANDS.items():
         command = commands.add_parser(name, help=words)
         command.add_argument("--config", type=Path, default=None, help="agent.toml")
-        if name != "serve":
+        if name not in {"serve", "copy"}:
             command.add_argument("--json", action="store_true", help="print the report as JSON")
+        if name == "copy":
+            add_copy_arguments(command)
         if name == "align":
             add_arguments(command)
         if name == "verify":
@@ -46,8 +51,12 @@ def main(arguments: list[str] | None = None) -> int:
         if chosen.command == "verify":
             report = verify_offline(chosen.config, chosen.kept)
             return _report(report, text_of_verification, chosen.json)
+        if chosen.command == "copy":
+            counts = copy_database(AgentSettings.load(chosen.config).database_url, chosen.to, "agent")
+            sys.stdout.write(text_of_copy(counts))
+            return 0
         run(chosen.config, PROCEDURES)
-    except (SettingsError, LedgerDamagedError, DatabaseError) as error:
+    except (SettingsError, LedgerDamagedError, DatabaseError, CopyError) as error:
         sys.stderr.write(f"{error}\n")
         return 1
     return 0

@@ -11,6 +11,7 @@ from tacit_protocol.privacy.noise import NoiseSource
 from tacit_protocol.signing.keys import PrivateKey
 from tacit_protocol.signing.sealing import certify
 from tacit_services.agent.alignments import unit_key_of
+from tacit_services.agent.data.reader import IN_THIS_THREAD, Computing
 from tacit_services.agent.intake import Intake, Procedures
 from tacit_services.agent.participant import AlreadyDecidedError, Identity, Participant
 from tacit_services.agent.policy import Policy
@@ -37,6 +38,7 @@ class Agent(Participant):
         procedures: the procedures by name.
         noise: the source of private noise.
         clock: Unix time in seconds.
+        computing: what reads and sums the data; by default the calling thread.
         stopping: whether the process is on its way out.
     """
 
@@ -51,6 +53,7 @@ class Agent(Participant):
         procedures: Procedures,
         noise: NoiseSource,
         clock: Clock,
+        computing: Computing = IN_THIS_THREAD,
         stopping: Callable[[], bool] = lambda: False,
     ):
         super().__init__(
@@ -67,6 +70,7 @@ class Agent(Participant):
             client=client,
             noise=noise,
             clock=clock,
+            computing=computing,
             stopping=stopping,
         )
         self.settings, self.policy = settings, policy

@@ -40,10 +40,12 @@ from tacit_protocol.signing.keys import PrivateKey
 from tacit_services.agent.alignments import Alignment, alignments, forget_alignments, record_alignment
 from tacit_services.agent.data.aligned_units import AlignedUnits
 from tacit_services.agent.data.arrow_columns import text
+from tacit_services.agent.data.reader import CHUNK_ROWS_MAX, Computing
 from tacit_services.agent.data.source import Columns
-from tacit_services.agent.data.table import CHUNK_ROWS_MAX, SourceTable
+from tacit_services.agent.data.table import SourceTable
 from tacit_services.agent.settings import AgentSettings, DataSetSettings
 from tacit_services.shared.clock import Clock
+from tacit_services.shared.compute import make_workers
 from tacit_services.shared.database import create_engine, run_transaction, upgrade
 from tacit_services.shared.settings import SettingsError, read_private_key, read_secret
 
@@ -163,13 +165,16 @@ def _own_side(config: Path | None, name: str, unit_column: str | None, key_file:
             "the data set's unit_column in agent.toml must be the column that both owners share"
         )
     unit_key = read_unit_key(key_file)
+    computing = Computing(make_workers(settings.compute), settings.compute.memory_bytes)
     # A domain without columns: the ids alone are read, as a study reads them.
     table = SourceTable(
         data_set.open(),
         Domain.model_construct(columns=()),
         data_set.unit_column,
-        hasher=AlignedUnits(unit_key),
+        computing.bounds,
+        AlignedUnits(unit_key),
         ordered=True,
+        workers=computing.workers,
     )
     key = read_private_key(settings.key_file)
     return _Own(settings, key, data_set, data_set.unit_column, unit_key, table.order)

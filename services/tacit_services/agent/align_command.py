@@ -4,6 +4,7 @@ import argparse
 from pathlib import Path
 from typing import Any, TypeVar
 
+from tacit_protocol.workers import WorkersUnavailableError
 from tacit_services.agent.align import AlignmentRefusedError, compare, forget, make, recorded
 from tacit_services.agent.data.source import DataError
 from tacit_services.shared.clock import system_clock
@@ -41,7 +42,7 @@ def align(chosen: argparse.Namespace) -> dict[str, Any]:
             return make(*of, _given(chosen.out, "--out"))
         theirs = _given(chosen.theirs, "--with")
         return compare(*of, theirs, list_ids=chosen.list_ids, clock=system_clock)
-    except (AlignmentRefusedError, DataError, SettingsError) as error:
+    except (AlignmentRefusedError, DataError, SettingsError, WorkersUnavailableError) as error:
         return {"ok": False, "error": str(error)}
 
 

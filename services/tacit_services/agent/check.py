@@ -4,10 +4,12 @@ from pathlib import Path
 from typing import Any
 
 from tacit_protocol.domain.columns import Domain, NumericColumn
+from tacit_services.agent.check_local import CAUTION, bounds_report, budget_report
 from tacit_services.agent.data.source import DataError
 from tacit_services.agent.data.table import SourceTable
 from tacit_services.agent.policy import ANY, Policy
 from tacit_services.agent.settings import AgentSettings, DataSetSettings
+from tacit_services.shared.compute import look_at_workers
 from tacit_services.shared.settings import SettingsError, read_private_key
 
 
@@ -28,11 +30,17 @@ def check(config: Path | None) -> dict[str, Any]:
         "key": key.public_hex,
         "tester": settings.tester_url,
         "approval": policy.approval,
+        "compute": look_at_workers(settings.compute),
         "data_sets": [_check_data_set(data_set, policy) for data_set in settings.data_sets],
     }
+    budgets = budget_report(settings)
+    for item in report["data_sets"]:
+        item["budget"] = budgets[item["name"]]
     faults = [f"{item['name']}: {item['error']}" for item in report["data_sets"] if item["error"]]
     unknown = sorted(set(policy.data_sets) - {data_set.name for data_set in settings.data_sets})
     faults += [f"the policy names {name}, which is no data set of this agent" for name in unknown]
+    if report["compute"]["error"]:
+        faults.append(f"compute: {report['compute']['error']}")
     report["ok"] = not faults
     if faults:
         report["error"] = "; ".join(faults)
@@ -41,12 +49,14 @@ def check(config: Path | None) -> dict[str, Any]:
 
 def _check_data_set(data_set: DataSetSettings, policy: Policy) -> dict[str, Any]:
     report: dict[str, Any] = {"name": data_set.name, "rows": None, "units": None, "columns": None}
+    report["bounds"] = {}
     report["error"] = None
     try:
         source = data_set.open()
         report["columns"] = len(source.column_names())
         table = SourceTable(source, _used_columns(data_set, policy), data_set.unit_column)
         report["rows"], report["units"] = table.rows, table.units
+        report["bounds"] = bounds_report(source, data_set.columns)
     except DataError as error:
         report["error"] = str(error)
         return report
@@ -69,8 +79,17 @@ def _used_columns(data_set: DataSetSettings, policy: Policy) -> Domain:
 def text_of_report(report: dict[str, Any]) -> str:
     """Return the report as lines for a terminal."""
     lines = [f"{name}: {report[name]}" for name in ("party", "tester", "approval") if name in report]
+    if "compute" in report:
+        lines.append(f"compute: {report['compute']['error'] or report['compute']['text']}")
     for item in report["data_sets"]:
         found = item["error"] or f"{item['rows']} rows, {item['units']} units, {item['columns']} columns"
         lines.append(f"data set {item['name']}: {found}")
+        left, cap = item["budget"]["left"], item["budget"]["cap"]
+        lines.append(
+            f"  epsilon left: {'the ledger cannot be read' if left is None else f'{left:g} of {cap:g}'}"
+        )
+        lines += [f"  {column}: {words}" for column, words in item["bounds"].items()]
+    if any(item["bounds"] for item in report["data_sets"]):
+        lines.append(f"  ({CAUTION})")
     lines.append("ready" if report["ok"] else f"not ready: {report['error']}")
     return "\n".join(lines)

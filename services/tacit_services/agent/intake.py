@@ -20,6 +20,7 @@ from tacit_protocol.procedures.base import Procedure, StudyError, check_study
 from tacit_protocol.procedures.relay import Relay, relay_of
 from tacit_protocol.signing.envelope import STUDY_TYPE, EnvelopeError, digest, open_envelope, peek_key_id
 from tacit_services.agent.data.aligned_units import AlignedUnits
+from tacit_services.agent.data.reader import IN_THIS_THREAD, Computing
 from tacit_services.agent.data.source import Source
 from tacit_services.agent.data.table import SourceTable
 from tacit_services.agent.policy import DeclaredDataSet, Policy, PolicyRefusedError, Rules
@@ -63,13 +64,21 @@ class Part:
     version: int = 0
     unit_key: UnitKey | None = None
 
-    def table(self, study: Study) -> SourceTable:
+    def table(self, study: Study, computing: Computing) -> SourceTable:
         """Open the source as the study reads it; raises DataError where a column of the study is missing."""
         domain = study.domain_of(study.owner_named(self.owner))
         if self.unit_key is None:
-            return SourceTable(self.open(), domain, study.unit_column)
+            return SourceTable(
+                self.open(), domain, study.unit_column, computing.bounds, workers=computing.workers
+            )
         return SourceTable(
-            self.open(), domain, study.unit_column, hasher=AlignedUnits(self.unit_key), ordered=True
+            self.open(),
+            domain,
+            study.unit_column,
+            computing.bounds,
+            AlignedUnits(self.unit_key),
+            ordered=True,
+            workers=computing.workers,
         )
 
     def require_aligned(self, study: Study, table: SourceTable) -> None:
@@ -114,7 +123,7 @@ class Job:
         """The one account that an agent's study spends from; None at a curator."""
         return None if self.study.curator is not None else self.parts[0].account
 
-    def table(self) -> SourceTable | PooledTable:
+    def table(self, computing: Computing = IN_THIS_THREAD) -> SourceTable | PooledTable:
         """Open every part's source and return the rows that the procedure summarises, counted.
 
         Each source refuses to be read once it differs from what it was when it was opened, so that all of
@@ -126,7 +135,7 @@ class Job:
                 the units that were aligned.
         """
         study = self.study
-        tables = {part.owner: part.table(study) for part in self.parts}
+        tables = {part.owner: part.table(study, computing) for part in self.parts}
         for part in self.parts:
             try:
                 part.rules.require_units(tables[part.owner].units)

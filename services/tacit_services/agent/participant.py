@@ -20,6 +20,8 @@ from tacit_protocol.messages.verdict import VerdictMessage
 from tacit_protocol.privacy.noise import NoiseSource
 from tacit_protocol.signing.envelope import DECLINE_TYPE, VERDICT_TYPE, EnvelopeError, open_envelope, seal
 from tacit_protocol.signing.keys import PrivateKey
+from tacit_protocol.workers import WorkersUnavailableError
+from tacit_services.agent.data.reader import IN_THIS_THREAD, Computing
 from tacit_services.agent.intake import Job, JobOutdatedError, StudyIntake, StudyRefusedError
 from tacit_services.agent.outbox import Outbox
 from tacit_services.agent.releases import Releaser
@@ -81,6 +83,7 @@ class Participant:
         client: the tester.
         noise: the source of private noise.
         clock: Unix time in seconds.
+        computing: what reads and sums the data; by default the calling thread.
         stopping: whether the process is on its way out.
     """
 
@@ -93,6 +96,7 @@ class Participant:
         client: TesterClient,
         noise: NoiseSource,
         clock: Clock,
+        computing: Computing = IN_THIS_THREAD,
         stopping: Callable[[], bool] = lambda: False,
     ):
         self.name, self.key, self.tester_key = identity.name, identity.key, identity.tester_key
@@ -103,7 +107,15 @@ class Participant:
         self.intake, self._client = intake, client
         self._confirmed: set[str] = set()
         """Studies of which the tester held no release of ours when it was asked in this process's life."""
-        self._releaser = Releaser(engine, identity.key, intake, noise=noise, clock=clock, stopping=stopping)
+        self._releaser = Releaser(
+            engine,
+            identity.key,
+            intake,
+            noise=noise,
+            clock=clock,
+            computing=computing,
+            stopping=stopping,
+        )
         self._outbox = Outbox(engine, identity.name, client, clock)
         self._mailbox = Mailbox(engine, identity.key, client, clock)
 
@@ -318,6 +330,8 @@ class Participant:
             self._refuse(row, error.problem, error.reason)
         except JobOutdatedError as error:
             log.warning("run_again", study=row.digest, reason=str(error))
+        except WorkersUnavailableError as error:
+            log.warning("waits_for_workers", study=row.digest, reason=str(error))
 
     def _refuse(self, row: StudyRow, problem: str, reason: str) -> None:
         self._end(row.digest, State.REFUSED, problem, reason)

@@ -14,9 +14,11 @@ from tacit_protocol.messages.encoding import encode
 from tacit_protocol.messages.release import ReleaseMessage
 from tacit_protocol.messages.sealed import Receipt
 from tacit_protocol.privacy.noise import NoiseSource
-from tacit_protocol.procedures.base import check_release
+from tacit_protocol.procedures.base import Adapts, check_release
 from tacit_protocol.signing.envelope import RECEIPT_TYPE, RELEASE_TYPE, seal
 from tacit_protocol.signing.keys import PrivateKey
+from tacit_protocol.workers import WorkersUnavailableError
+from tacit_services.agent.data.reader import Computing
 from tacit_services.agent.data.source import DataError
 from tacit_services.agent.findings import put_finding
 from tacit_services.agent.intake import Job, JobOutdatedError, StudyIntake, StudyRefusedError
@@ -48,6 +50,7 @@ class Releaser:
         intake: what may be released.
         noise: the only source of private noise.
         clock: Unix time in seconds.
+        computing: what reads and sums the data.
         stopping: whether the process is on its way out. Reading data then fails in ways that say nothing
             about the data, and must not decline a study.
     """
@@ -60,10 +63,12 @@ class Releaser:
         *,
         noise: NoiseSource,
         clock: Clock,
+        computing: Computing,
         stopping: Callable[[], bool],
     ):
         self._engine, self._key, self._intake = engine, key, intake
         self._noise, self._clock, self._stopping = noise, clock, stopping
+        self._computing = computing
 
     def release(self, job: Job, received: Received | None = None) -> dict[str, int] | None:
         """Spend the study's budget and store its release; with another owner's, what was found with it.
@@ -74,6 +79,7 @@ class Releaser:
             StudyRefusedError: the data cannot be read or is too small, or an account has too little left.
             JobOutdatedError: the data changed meanwhile; accept the study again.
             DatabaseError: nothing can be written now; try again later.
+            WorkersUnavailableError: nothing can be computed now; try again later.
         """
         units, summary = self._summarise(job, received)
         reached(Step.DATA_SUMMARISED if received is None else RelayStep.COMBINED)
@@ -111,10 +117,14 @@ class Releaser:
     def _summarise(self, job: Job, received: Received | None) -> tuple[dict[str, int], Any]:
         """Count the units and compute the exact summary; data that cannot be used are a refusal."""
         try:
-            table = job.table()
+            table = job.table(self._computing)
             units = job.units_by_account(table)
             if received is None or job.relay is None:
-                return units, job.procedure.summarise(job.study, table)
+                summary = job.procedure.summarise(job.study, table)
+                if isinstance(job.procedure, Adapts):
+                    # Noise before the ledger's entry: nothing of it leaves until that is written.
+                    summary = job.procedure.adapt(job.study, summary, self._noise)
+                return units, summary
             if received.release.units != table.units:
                 raise StudyRefusedError("not-aligned", "the other owner counts another number of units")
             return units, job.relay.procedure.combine(job.study, received.release, table)
@@ -122,7 +132,7 @@ class Releaser:
             if self._stopping():
                 raise StoppingError("stopped while the data were read") from error
             raise StudyRefusedError("data-unreadable", str(error)) from None
-        except StudyRefusedError:
+        except (StudyRefusedError, WorkersUnavailableError):
             raise
         except Exception as error:
             if self._stopping():

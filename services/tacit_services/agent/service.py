@@ -9,6 +9,7 @@ import structlog
 from tacit_protocol.privacy.noise import NoiseSource, OpenDPNoise
 from tacit_services.agent.agent import Agent
 from tacit_services.agent.api import Surroundings, create_agent_app
+from tacit_services.agent.data.reader import Computing
 from tacit_services.agent.intake import Procedures
 from tacit_services.agent.loops import Loops
 from tacit_services.agent.policy import Policy
@@ -16,11 +17,12 @@ from tacit_services.agent.settings import AgentSettings
 from tacit_services.agent.tester_client import TesterClient
 from tacit_services.ledger.verification import verify
 from tacit_services.shared.clock import system_clock
+from tacit_services.shared.compute import make_workers
 from tacit_services.shared.database import create_engine, run_transaction, upgrade
 from tacit_services.shared.http_server import Stopping, serve
 from tacit_services.shared.logging import configure_logging
 from tacit_services.shared.settings import read_private_key
-from tacit_services.shared.threads import limit_blas_threads
+from tacit_services.shared.threads import prepare_to_compute
 
 log = structlog.get_logger()
 
@@ -31,7 +33,7 @@ def build(
     """Return the agent of these settings, its database migrated, its ledger verified, its accounts open.
 
     Raises:
-        SettingsError: the key or the policy cannot be read.
+        SettingsError: the key, the policy or the cluster's certificates cannot be read.
         LedgerDamagedError: the ledger does not add up; nothing may be spent from it.
     """
     key, policy = read_private_key(settings.key_file), Policy.load(settings.policy_file)
@@ -56,6 +58,7 @@ def build(
         procedures=procedures,
         noise=noise or OpenDPNoise(),
         clock=system_clock,
+        computing=Computing(make_workers(settings.compute), settings.compute.memory_bytes),
         stopping=stop.is_set,
     )
     agent.open_accounts()
@@ -66,7 +69,7 @@ def run(config: Path | None, procedures: Procedures) -> None:
     """Serve until SIGTERM or SIGINT."""
     settings = AgentSettings.load(config)
     configure_logging(settings.log_level)
-    limit_blas_threads()
+    prepare_to_compute()
     stop = threading.Event()
     agent = build(settings, procedures, stop)
     loops = Loops(agent, stop, settings.poll_wait_s)

@@ -4,14 +4,14 @@ import json
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, field_validator
+from pydantic import Field, TypeAdapter, ValidationError, field_validator
 from pydantic_settings import SettingsConfigDict
 
 from tacit_protocol.domain.columns import Column, ColumnName
 from tacit_protocol.messages.study import DataSetName, PartyName, PublicKeyHex
 from tacit_protocol.privacy.guarantee import EPSILON_MAX, Budget
-from tacit_services.agent.data.open_source import open_source
-from tacit_services.agent.data.source import Source
+from tacit_services.agent.data.source_settings import SourceSettings
+from tacit_services.shared.compute import ComputeSettings
 from tacit_services.shared.settings import ServiceSettings
 
 PORT = 8710
@@ -23,36 +23,40 @@ POLL_WAIT_S_MAX = 60.0
 _COLUMNS: TypeAdapter[tuple[Column, ...]] = TypeAdapter(tuple[Column, ...])
 
 
-class DataSetSettings(BaseModel):
+class DataSetSettings(SourceSettings):
     """One data set: where it is, what its privacy unit is, and what may be spent on it in all."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
-
     name: DataSetName
-    source: str
-    query: str | None = None
     unit_column: ColumnName | None = None
     epsilon: Annotated[float, Field(gt=0, le=EPSILON_MAX)]
     delta: Annotated[float, Field(ge=0, lt=1)]
     columns: tuple[Column, ...] = ()
     """The declared domain: a study's bounds and levels must lie within it."""
 
-    folder: Path = Path()
-    """What a relative source is relative to: the folder of the configuration file."""
-
     @field_validator("columns", mode="before")
     @classmethod
     def _columns_of_toml(cls, value: Any) -> Any:
-        return value if isinstance(value, tuple) else _COLUMNS.validate_json(json.dumps(value))
+        if isinstance(value, tuple):
+            return value
+        try:
+            return _COLUMNS.validate_json(json.dumps(value))
+        except ValidationError as error:
+            raise ValueError(_column_fault(error)) from None
 
     @property
     def caps(self) -> Budget:
         """What the account may spend."""
         return Budget.of(self.epsilon, self.delta)
 
-    def open(self) -> Source:
-        """Return the data source; nothing is read yet."""
-        return open_source(self.source, self.query, self.folder)
+
+def _column_fault(error: ValidationError) -> str:
+    """Say which column, counted from 1, lacks what: a blank that nobody filled in, for one."""
+    first = error.errors(include_url=False, include_input=False)[0]
+    place = [str(part) for part in first["loc"][1:] if part not in ("numeric", "categorical")]
+    number = int(first["loc"][0]) + 1 if first["loc"] else 0
+    words = first["msg"].removeprefix("Value error, ")
+    where = f"column {number}" + (f", {'.'.join(place)}" if place else "")
+    return f"{where}: {words}; fill in every bound and level"
 
 
 class AgentSettings(ServiceSettings):
@@ -76,6 +80,9 @@ class AgentSettings(ServiceSettings):
     policy_file: Path
     poll_wait_s: Annotated[float, Field(ge=0, le=POLL_WAIT_S_MAX)] = 20.0
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
+    compute: ComputeSettings = Field(default_factory=ComputeSettings)
+    """What computes, and in how much memory."""
+
     data_sets: Annotated[tuple[DataSetSettings, ...], Field(min_length=1)]
 
     @field_validator("data_sets")

@@ -1,7 +1,7 @@
 """What the owner's interface shows of studies and data sets."""
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 import sqlalchemy as sa
@@ -9,15 +9,13 @@ import sqlalchemy as sa
 from tacit_protocol.messages.encoding import MessageError, decode
 from tacit_protocol.messages.study import Study
 from tacit_protocol.messages.verdict import VerdictMessage
-from tacit_protocol.privacy.guarantee import Guarantee
-from tacit_protocol.procedures.base import Procedure, candidates_of
-from tacit_protocol.procedures.relay import numbers_released_by, relay_of
+from tacit_protocol.procedures.base import Procedure
+from tacit_protocol.procedures.plain_words import Asked
 from tacit_protocol.signing.envelope import VERDICT_TYPE, EnvelopeError, open_envelope
 from tacit_protocol.signing.sealing import certify
 from tacit_services.agent.agent import Agent
 from tacit_services.agent.intake import StudyRefusedError
 from tacit_services.agent.participant import Participant
-from tacit_services.agent.plain_words import RelayPart, plain_words, what_leaves
 from tacit_services.agent.studies import StudyRow, count_by_state
 from tacit_services.ledger.accounts import account_of, left_micro, spent_micro
 from tacit_services.ledger.verification import Inspection
@@ -64,7 +62,8 @@ def ledger_verification(inspection: Inspection) -> dict[str, Any]:
 def summary(agent: Participant, row: StudyRow) -> dict[str, Any]:
     """Return one line of the list of studies; what cannot be known of a refused study is None."""
     study = _study(agent, row)
-    asked = None if study is None else _asked(agent, study)
+    priced = None if study is None else _asked(agent, study)
+    asked = None if priced is None else priced[1]
     return {
         "digest": row.digest,
         "title": None if study is None else study.title,
@@ -87,23 +86,14 @@ def summary(agent: Participant, row: StudyRow) -> dict[str, Any]:
 def detail(agent: Participant, row: StudyRow, data_set: str | None = None) -> dict[str, Any]:
     """Return everything about one study, for the steward who decides on it and on ``data_set``."""
     study = _study(agent, row)
-    asked = None if study is None else _asked(agent, study)
+    priced = None if study is None else _asked(agent, study)
     words: str | None = None
     warnings: tuple[str, ...] = ()
-    if study is not None and asked is not None:
-        name = data_set or row.data_set or "no data set"
+    if study is not None and priced is not None:
+        procedure, asked = priced
         own = next((owner for owner in study.owners if owner.key == agent.key.public_hex), None)
-        domain = study.domain if own is None else study.domain_of(own)
-        words = plain_words(
-            study,
-            domain,
-            name,
-            asked.cost,
-            asked.numbers_released,
-            part=asked.part,
-            candidates=asked.candidates,
-        )
-        warnings = asked.procedure.warnings(study, agent.units_of(study))
+        words = asked.plain_words(study, own, data_set or row.data_set or "no data set")
+        warnings = procedure.warnings(study, agent.units_of(study))
     return {
         **summary(agent, row),
         "plain_words": words,
@@ -133,34 +123,12 @@ def finding(agent: Participant, row: StudyRow, found: bytes, found_at: int) -> d
     }
 
 
-@dataclass(frozen=True)
-class _Asked:
-    """What a study asks of whoever answers here: what it costs, and its part where releases are relayed."""
-
-    procedure: Procedure
-    cost: Guarantee
-    numbers_released: int
-    part: RelayPart | None
-    candidates: int
-
-    @property
-    def spends(self) -> bool:
-        return self.part is None or self.part.relay.spends(self.part.name)
-
-    @property
-    def what_leaves(self) -> str:
-        return what_leaves(self.numbers_released, self.cost, self.part, self.candidates)
-
-
-def _asked(agent: Participant, study: Study) -> _Asked | None:
+def _asked(agent: Participant, study: Study) -> tuple[Procedure, Asked] | None:
     try:
         procedure, cost = agent.intake.price(study)
     except StudyRefusedError:
         return None  # the row's own reason says why
-    relay = relay_of(procedure, study)
-    part = None if relay is None else RelayPart(relay, agent.name)
-    numbers = numbers_released_by(procedure, study, agent.name)
-    return _Asked(procedure, cost, numbers, part, candidates_of(procedure, study))
+    return procedure, Asked.of(procedure, study, cost, agent.name)
 
 
 def _verdict(agent: Participant, row: StudyRow) -> dict[str, Any] | None:

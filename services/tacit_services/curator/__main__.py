@@ -1,4 +1,4 @@
-"""``python -m tacit_services.curator serve|verify --config FILE``."""
+"""``python -m tacit_services.curator serve|verify|copy --config FILE``."""
 
 import argparse
 import json
@@ -10,10 +10,15 @@ from tacit_services.agent.verify import text_of_verification, verify_ledger
 from tacit_services.curator.service import run
 from tacit_services.curator.settings import CuratorSettings
 from tacit_services.ledger.errors import LedgerDamagedError
+from tacit_services.shared.copying import CopyError, add_copy_arguments, copy_database, text_of_copy
 from tacit_services.shared.database import DatabaseError
 from tacit_services.shared.settings import SettingsError
 
-COMMANDS = {"serve": "run the curator", "verify": "check the ledger, without the curator"}
+COMMANDS = {
+    "serve": "run the curator",
+    "verify": "check the ledger, without the curator",
+    "copy": "copy the database into an empty one",
+}
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -26,14 +31,20 @@ def main(arguments: list[str] | None = None) -> int:
         if name == "verify":
             command.add_argument("--json", action="store_true", help="print the report as JSON")
             command.add_argument("--kept", action="append", default=[], help="a head hash kept elsewhere")
+        if name == "copy":
+            add_copy_arguments(command)
     chosen = parser.parse_args(arguments)
     try:
         if chosen.command == "verify":
             report = verify_ledger(CuratorSettings.load(chosen.config).database_url, chosen.kept)
             sys.stdout.write((json.dumps(report) if chosen.json else text_of_verification(report)) + "\n")
             return 0 if report["ok"] else 1
+        if chosen.command == "copy":
+            counts = copy_database(CuratorSettings.load(chosen.config).database_url, chosen.to, "curator")
+            sys.stdout.write(text_of_copy(counts))
+            return 0
         run(chosen.config, PROCEDURES)
-    except (SettingsError, LedgerDamagedError, DatabaseError) as error:
+    except (SettingsError, LedgerDamagedError, DatabaseError, CopyError) as error:
         sys.stderr.write(f"{error}\n")
         return 1
     return 0

@@ -12,19 +12,18 @@ everything that was spent, because the people may be the same.
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Annotated, Any, Self
 
 import sqlalchemy as sa
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, model_validator
+from pydantic import Field, TypeAdapter, model_validator
 from sqlalchemy.engine import Connection
 
 from tacit_protocol.domain.columns import Column, ColumnName, Domain
 from tacit_protocol.messages.study import DataSetName, PartyName
 from tacit_protocol.privacy.guarantee import EPSILON_MAX, Budget
 from tacit_protocol.strict import StrictModel
-from tacit_services.agent.data.open_source import open_source
 from tacit_services.agent.data.source import DataError, Source
+from tacit_services.agent.data.source_settings import SourceSettings
 from tacit_services.agent.policy import ANY, Rules
 from tacit_services.curator.store import RowStore, StoredRows
 from tacit_services.curator.tables import DATA_SETS, OWNERS
@@ -84,24 +83,14 @@ class Registration(StrictModel):
         return Budget.of(self.epsilon, self.delta)
 
 
-class ConfiguredDataSet(BaseModel):
+class ConfiguredDataSet(SourceSettings):
     """Where the operator says that a data set's rows are: ``[[data_sets]]`` in the curator's settings.
 
     An owner's request never says so: a path or a URL of an owner's choice could read the curator's own files.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
-
     owner: PartyName
     name: DataSetName
-    source: str
-    query: str | None = None
-    folder: Path = Path()
-    """What a relative source is relative to: the folder of the configuration file."""
-
-    def open(self) -> Source:
-        """Return the data source; nothing is read yet."""
-        return open_source(self.source, self.query, self.folder)
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from fastapi import FastAPI
 
 from tacit_protocol.privacy.noise import NoiseSource, OpenDPNoise
 from tacit_protocol.signing.keys import PrivateKey
+from tacit_services.agent.data.reader import Computing
 from tacit_services.agent.intake import Procedures
 from tacit_services.agent.loops import Loops
 from tacit_services.agent.participant import Identity
@@ -32,12 +33,13 @@ from tacit_services.curator.surroundings import CuratorIdentity, CuratorSurround
 from tacit_services.curator.uploads import Uploads
 from tacit_services.ledger.verification import verify
 from tacit_services.shared.clock import Clock, system_clock
+from tacit_services.shared.compute import make_workers
 from tacit_services.shared.database import create_engine, run_transaction, upgrade
 from tacit_services.shared.http_app import BearerToken
 from tacit_services.shared.http_server import Stopping, serve
 from tacit_services.shared.logging import configure_logging
 from tacit_services.shared.settings import SettingsError, read_private_key, read_secret
-from tacit_services.shared.threads import limit_blas_threads
+from tacit_services.shared.threads import prepare_to_compute
 
 log = structlog.get_logger()
 
@@ -97,6 +99,7 @@ def make_curator(
         client=client,
         noise=noise or OpenDPNoise(),
         clock=base.clock,
+        computing=Computing(make_workers(settings.compute), settings.compute.memory_bytes),
         stopping=stop.is_set,
     )
 
@@ -141,7 +144,7 @@ def run(config: Path | None, procedures: Procedures) -> None:
     """Serve until SIGTERM or SIGINT."""
     settings = CuratorSettings.load(config)
     configure_logging(settings.log_level)
-    limit_blas_threads()
+    prepare_to_compute()
     stop, stopping = threading.Event(), Stopping()
     base = open_foundation(settings)
     curator = make_curator(base, procedures, stop)

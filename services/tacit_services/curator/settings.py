@@ -10,6 +10,7 @@ from tacit_protocol.messages.study import RESPOND_AFTER_S, PartyName, PublicKeyH
 from tacit_services.agent.settings import POLL_WAIT_S_MAX
 from tacit_services.curator.data_sets import ConfiguredDataSet
 from tacit_services.curator.uploads import UPLOAD_BYTES_MAX, UPLOADS_MAX
+from tacit_services.shared.compute import ComputeSettings
 from tacit_services.shared.settings import ServiceSettings
 
 PORT = 8720
@@ -54,6 +55,9 @@ class CuratorSettings(ServiceSettings):
     tls_key_file: Path | None = None
     poll_wait_s: Annotated[float, Field(ge=0, le=POLL_WAIT_S_MAX)] = 20.0
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
+    compute: ComputeSettings = Field(default_factory=ComputeSettings)
+    """What computes, and in how much memory."""
+
     data_sets: tuple[ConfiguredDataSet, ...] = ()
     """Data sets whose rows are in a database or a file of the operator's; their owners register them."""
 

@@ -7,7 +7,7 @@ TOML file; the default. Relative paths are relative to the file that names them.
 import os
 import tomllib
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TypeGuard
 
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
@@ -75,7 +75,8 @@ class ServiceSettings(BaseSettings):
         except ValidationError as error:
             first = error.errors(include_url=False, include_context=False, include_input=False)[0]
             where = ".".join(str(part) for part in first["loc"])
-            raise SettingsError(f"setting {where}: {first['msg']}") from None
+            what = f"setting {where}" if where else "settings"
+            raise SettingsError(f"{what}: {first['msg'].removeprefix('Value error, ')}") from None
 
     @classmethod
     def _resolved(cls, values: dict[str, Any], directory: Path) -> dict[str, Any]:
@@ -83,13 +84,21 @@ class ServiceSettings(BaseSettings):
         resolved = dict(values)
         for name, value in values.items():
             field = cls.model_fields.get(name)
-            if not isinstance(value, str) or field is None:
+            if field is None:
                 continue
-            if field.annotation in (Path, Path | None):
+            if isinstance(value, dict) and _is_settings(field.annotation):
+                resolved[name] = field.annotation._resolved(value, directory)
+            elif not isinstance(value, str):
+                continue
+            elif field.annotation in (Path, Path | None):
                 resolved[name] = directory / value
             elif name == "database_url":
                 resolved[name] = resolve_database_url(value, directory)
         return resolved
+
+
+def _is_settings(annotation: object) -> TypeGuard[type[ServiceSettings]]:
+    return isinstance(annotation, type) and issubclass(annotation, ServiceSettings)
 
 
 def read_toml(path: Path) -> dict[str, Any]:

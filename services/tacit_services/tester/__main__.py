@@ -1,15 +1,21 @@
-"""``python -m tacit_services.tester serve --config FILE``."""
+"""``python -m tacit_services.tester serve|work|copy|archive --config FILE``."""
 
 import argparse
 import sys
 from pathlib import Path
 
+from tacit_services.shared.clock import system_clock
+from tacit_services.shared.copying import CopyError, add_copy_arguments, copy_database, text_of_copy
 from tacit_services.shared.database import DatabaseError, create_engine, upgrade
-from tacit_services.shared.http_server import serve
+from tacit_services.shared.http_server import make_room, serve
 from tacit_services.shared.logging import configure_logging
 from tacit_services.shared.settings import SettingsError
-from tacit_services.tester.app import create_tester
+from tacit_services.tester.app import create_tester, open_key
+from tacit_services.tester.archive.command import add_archive_arguments, archive, text_of_archive
+from tacit_services.tester.archive.files import ArchiveError
+from tacit_services.tester.archive.retention import idle_of
 from tacit_services.tester.settings import TesterSettings
+from tacit_services.tester.working import work
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -17,11 +23,25 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tacit_services.tester", description="A Tacit tester.")
     commands = parser.add_subparsers(dest="command", required=True)
     serving = commands.add_parser("serve", help="serve until SIGTERM")
-    serving.add_argument("--config", type=Path, help="TOML file; TACIT_CONFIG unless given")
+    working = commands.add_parser("work", help="compute verdicts until SIGTERM, and serve nothing")
+    copying = commands.add_parser("copy", help="copy the database into an empty one")
+    archiving = commands.add_parser("archive", help="move ended studies into a folder of verifiable files")
+    for command in (serving, working, copying, archiving):
+        command.add_argument("--config", type=Path, help="TOML file; TACIT_CONFIG unless given")
+    add_copy_arguments(copying)
+    add_archive_arguments(archiving)
     options = parser.parse_args(arguments)
     try:
-        _serve(TesterSettings.load(options.config))
-    except (SettingsError, DatabaseError, ValueError) as error:
+        settings = TesterSettings.load(options.config)
+        if options.command == "copy":
+            sys.stdout.write(text_of_copy(copy_database(settings.database_url, options.to, "tester")))
+        elif options.command == "archive":
+            return _archive(settings, options)
+        elif options.command == "work":
+            _work(settings)
+        else:
+            _serve(settings)
+    except (SettingsError, DatabaseError, CopyError, ArchiveError, ValueError) as error:
         sys.stderr.write(f"tester: {error}\n")
         return 2
     return 0
@@ -29,6 +49,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _serve(settings: TesterSettings) -> None:
     configure_logging(settings.log_level)
+    make_room(settings.connections_max)
     engine = create_engine(settings.database_url)
     upgrade(engine, "tester")
     app = create_tester(settings, engine)
@@ -36,8 +57,29 @@ def _serve(settings: TesterSettings) -> None:
         "ssl_certfile": settings.tls_certificate_file,
         "ssl_keyfile": settings.tls_key_file,
     }
-    serve(app, settings.host, settings.port, app.state.stopping, **tls)
+    serve(app, settings.host, settings.port, app.state.stopping, settings.connections_max, **tls)
     engine.dispose()
+
+
+def _work(settings: TesterSettings) -> None:
+    configure_logging(settings.log_level)
+    identity, signer = open_key(settings)
+    engine = create_engine(settings.database_url)
+    upgrade(engine, "tester")
+    work(engine, identity, signer, idle_of(settings, engine, system_clock))
+    engine.dispose()
+
+
+def _archive(settings: TesterSettings, options: argparse.Namespace) -> int:
+    configure_logging(settings.log_level)
+    engine = create_engine(settings.database_url)
+    upgrade(engine, "tester")
+    try:
+        done = archive(engine, options, system_clock)
+    finally:
+        engine.dispose()
+    sys.stdout.write(text_of_archive(done))
+    return 1 if done.refused else 0
 
 
 if __name__ == "__main__":

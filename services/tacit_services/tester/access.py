@@ -1,15 +1,15 @@
 """Who is calling: the dependencies that turn a token into a party with a role."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection, Mapping
 
 from fastapi import Request
 from sqlalchemy.engine import Engine
-from starlette.concurrency import run_in_threadpool
 
 from tacit_services.shared.database import run_transaction
 from tacit_services.shared.http_app import BearerToken
 from tacit_services.shared.problem_responses import ProblemError
-from tacit_services.tester.parties import role_of
+from tacit_services.tester.gathered import Gathered
+from tacit_services.tester.parties import roles_of
 
 EVERYONE = ("tester", "owner", "curator", "analyst")
 """Every role there is: who may read."""
@@ -25,6 +25,8 @@ class Access:
         # Nobody is ever dropped and no role ever changes, so what was once read holds; who is not found is
         # looked for again. There are no more entries than enrolled parties.
         self._roles = {tester_key: "tester"}
+        # Thousands of agents may come at once, after a restart.
+        self._gathered = Gathered(self._read)
 
     def require(self, *roles: str) -> Callable[..., Awaitable[str]]:
         """Make a dependency that returns the caller's key, which must be of one of these roles."""
@@ -32,7 +34,7 @@ class Access:
         async def check(request: Request) -> str:
             key = await self.signer(request)
             if key not in self._roles:
-                await run_in_threadpool(self._find_role, key)
+                self._know(key, await self._gathered.find(key))
             if self._roles[key] not in roles:
                 raise ProblemError("forbidden")
             return key
@@ -46,11 +48,13 @@ class Access:
             ProblemError: ``unknown-party``.
         """
         if key not in self._roles:
-            self._find_role(key)
+            self._know(key, self._read([key]).get(key))
         return self._roles[key]
 
-    def _find_role(self, key: str) -> None:
-        role = run_transaction(self._engine, lambda connection: role_of(connection, key), read_only=True)
+    def _read(self, keys: Collection[str]) -> Mapping[str, str]:
+        return run_transaction(self._engine, lambda connection: roles_of(connection, keys), read_only=True)
+
+    def _know(self, key: str, role: str | None) -> None:
         if role is None:
             raise ProblemError("unknown-party")
         self._roles[key] = role

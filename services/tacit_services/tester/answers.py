@@ -20,6 +20,7 @@ from tacit_services.shared.clock import Clock
 from tacit_services.shared.database import run_transaction
 from tacit_services.shared.group_commit import GroupCommit
 from tacit_services.shared.problem_responses import ProblemError
+from tacit_services.tester.archived import not_here
 from tacit_services.tester.endings import Signer, end, release_digests
 from tacit_services.tester.relaying import parted, require_ciphertext
 from tacit_services.tester.steps import Step, reached
@@ -99,7 +100,9 @@ class Answers:
             raise ProblemError("digest-mismatch")
 
         def work(connection: Connection) -> Taken:
-            row = connection.execute(_CANCELLATION, {"study": study_digest}).one()
+            row = connection.execute(_CANCELLATION, {"study": study_digest}).one_or_none()
+            if row is None:
+                raise not_here(connection, study_digest)
             if is_stored(row.envelope, envelope):
                 return Taken.BEFORE
             now = self._now()

@@ -1,4 +1,4 @@
-"""Verdict jobs: leased rows, so that a job whose worker died is taken up again by any tester."""
+"""Verdict jobs: leased rows, so that a job whose worker died is taken up again by any other."""
 
 import json
 import secrets
@@ -7,35 +7,22 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import sqlalchemy as sa
 import structlog
 from sqlalchemy.engine import Connection, Engine
 
 from tacit_protocol.messages.encoding import encode
-from tacit_protocol.messages.study import Study
 from tacit_protocol.procedures.base import Progress
 from tacit_protocol.procedures.registry import procedure_named
-from tacit_protocol.procedures.relay import OwnAnswer, conclude, read_answer, relay_of
+from tacit_protocol.procedures.relay import conclude
 from tacit_services.shared.clock import Clock
 from tacit_services.shared.database import DatabaseError, run_transaction
 from tacit_services.shared.logging import describe_exception
-from tacit_services.tester.endings import Signer, end_overdue, fail, release_digests, store_verdict
-from tacit_services.tester.reuse import reread_all
+from tacit_services.tester.endings import Signer, end_overdue, release_digests, store_verdict
+from tacit_services.tester.leases import RENEWAL_S, LeaseLostError, Leases, Present, database_time
+from tacit_services.tester.received import received
 from tacit_services.tester.steps import Step, reached
 from tacit_services.tester.studies import Studies
-from tacit_services.tester.tables import JOBS, PROGRESS, RELEASES
-
-LEASE_S = 30.0
-"""How long after its worker's last sign of life a job may be taken by another."""
-
-RENEWAL_S = LEASE_S / 3
-"""How often a worker renews its lease: twice may fail."""
-
-ATTEMPTS_MAX = 5
-"""Attempts at a verdict before the study counts as failed: more would crash testers for ever."""
-
-RETRY_PAUSE_S = 5.0
-"""How long a failed attempt waits for the next, times the attempts so far."""
+from tacit_services.tester.tables import PROGRESS
 
 PROGRESS_PERIOD_S = 0.25
 """Least time between two writes of progress."""
@@ -43,93 +30,84 @@ PROGRESS_PERIOD_S = 0.25
 log = structlog.get_logger()
 
 
-class LeaseLostError(Exception):
-    """Another worker has taken the job."""
-
-
 class Worker:
-    """Ends overdue studies and computes verdicts, one at a time."""
+    """Ends overdue studies and computes verdicts, one at a time.
 
-    def __init__(self, engine: Engine, studies: Studies, signer: Signer, clock: Clock) -> None:
+    Args:
+        engine: the tester's database.
+        studies: the tester's studies.
+        signer: signs the verdicts.
+        clock: tells which deadlines have passed.
+        present: measures leases; the database's own time unless given.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        studies: Studies,
+        signer: Signer,
+        clock: Clock,
+        present: Present = database_time,
+    ) -> None:
         self._engine = engine
         self._studies = studies
         self._signer = signer
         self._clock = clock
-        self._name = secrets.token_hex(16)
+        self._leaves = False
+        self.leases = Leases(secrets.token_hex(16), present)
 
     def run_once(self) -> bool:
         """Do what is due; returns whether there was anything."""
         ended = end_overdue(self._engine, self._signer, int(self._clock()))
-        study = run_transaction(self._engine, self._lease)
+        study = run_transaction(self._engine, self.leases.take, locks_rows=True)
         if study is None:
             return ended > 0
         reached(Step.JOB_LEASED)
+        if self._leaves:  # it was taken while the worker was told to leave
+            self.leave()
+            return True
         try:
-            self._compute(study)
+            self._attempt(study)
         except LeaseLostError:
             log.warning("lease_lost", study=study)
-        except DatabaseError:
+        return True
+
+    def leave(self) -> None:
+        """Take no more jobs, and give back the one that will not be finished: another can take it at once."""
+        self._leaves = True
+        run_transaction(self._engine, self.leases.give_back, locks_rows=True)
+
+    def _attempt(self, study: str) -> None:
+        try:
+            self._compute(study)
+        except (DatabaseError, LeaseLostError):
             raise
         except Exception as error:
             log.error("verdict_failed", study=study, fault=describe_exception(error))
-            run_transaction(self._engine, lambda connection: self._give_back(connection, study))
-        return True
-
-    def abandon(self) -> None:
-        """Give back a job that this worker will not finish, so that another can take it at once."""
-        held = JOBS.update().where(JOBS.c.holder == self._name)
-        free = held.values(holder=None, lease_until=0.0, attempts=JOBS.c.attempts - 1)
-        run_transaction(self._engine, lambda connection: connection.execute(free))
-
-    def _lease(self, connection: Connection) -> str | None:
-        """Take the first free job; a job that was tried too often ends here."""
-        now = self._clock()
-        free = sa.select(JOBS.c.study, JOBS.c.attempts).where(JOBS.c.lease_until <= now)
-        for job in connection.execute(free.order_by(JOBS.c.lease_until, JOBS.c.study).limit(10)).all():
-            if job.attempts >= ATTEMPTS_MAX:
-                fail(connection, job.study)
-                continue
-            connection.execute(
-                JOBS.update()
-                .where(JOBS.c.study == job.study)
-                .values(holder=self._name, lease_until=now + LEASE_S, attempts=job.attempts + 1)
-            )
-            return str(job.study)
-        return None
+            run_transaction(self._engine, lambda connection: self.leases.retry(connection, study))
 
     def _compute(self, study_digest: str) -> None:
         study = self._studies.parsed(study_digest)
         procedure = procedure_named(study.procedure)
+        # The process may have stood still since it took the job: then nothing is computed in vain.
+        run_transaction(self._engine, lambda c: self.leases.require(c, study_digest), read_only=True)
         with self._renewing(study_digest):
-            answers = self._answers(study_digest, study)
-            releases = {name: a.release for name, a in answers.items() if a.release is not None}
-            releases |= reread_all(self._engine, study, self._studies.parsed)
-            units = {name: answer.units for name, answer in answers.items()}
-            verdict = conclude(procedure, study, releases, units, self._progress(study_digest))
+            read = received(self._engine, study_digest, study, self._studies.parsed)
+            verdict = conclude(procedure, study, read.releases, read.units, self._progress(study_digest))
         reached(Step.VERDICT_COMPUTED)
         result = json.loads(encode(verdict))
 
         def store(connection: Connection) -> None:
-            self._require_lease(connection, study_digest)
+            # The deletion comes first and decides: of all who ever computed this verdict, one stores it.
+            self.leases.finish(connection, study_digest)
             digests = release_digests(connection, study_digest)
             envelope = self._signer.sign(study_digest, "completed", digests, result=result)
             store_verdict(connection, study_digest, "completed", envelope, int(self._clock()))
-            connection.execute(JOBS.delete().where(JOBS.c.study == study_digest))
             _write_progress(connection, study_digest, 1.0, "completed")
             reached(Step.VERDICT_INSERTED)
 
         run_transaction(self._engine, store)
         reached(Step.VERDICT_STORED)
-
-    def _answers(self, study_digest: str, study: Study) -> dict[str, OwnAnswer]:
-        relay = relay_of(procedure_named(study.procedure), study)
-        keys = {sender.name: sender.key for sender in study.senders}
-        query = sa.select(RELEASES.c.owner, RELEASES.c.envelope).where(RELEASES.c.study == study_digest)
-        rows = run_transaction(
-            self._engine, lambda connection: connection.execute(query).all(), read_only=True
-        )
-        envelopes = {row.owner: bytes(row.envelope) for row in rows}
-        return {name: read_answer(relay, envelopes[name], name, key) for name, key in keys.items()}
 
     def _progress(self, study_digest: str) -> Progress:
         written_s = -PROGRESS_PERIOD_S
@@ -142,7 +120,7 @@ class Worker:
             written_s = now_s
 
             def write(connection: Connection) -> None:
-                self._require_lease(connection, study_digest)
+                self.leases.require(connection, study_digest)
                 _write_progress(connection, study_digest, min(max(fraction, 0.0), 1.0), step[:200])
 
             run_transaction(self._engine, write)
@@ -157,7 +135,13 @@ class Worker:
         def renew() -> None:
             while not done.wait(RENEWAL_S):
                 try:
-                    run_transaction(self._engine, lambda connection: self._renew(connection, study_digest))
+                    run_transaction(
+                        self._engine,
+                        lambda connection: self.leases.renew(connection, study_digest),
+                        locks_rows=True,
+                    )
+                except LeaseLostError:
+                    return  # whoever computes is told where it reports its progress, or stores
                 except DatabaseError as error:
                     log.warning("lease_not_renewed", study=study_digest, kind=type(error).__name__)
 
@@ -168,32 +152,6 @@ class Worker:
         finally:
             done.set()
             thread.join()
-
-    def _renew(self, connection: Connection, study_digest: str) -> None:
-        connection.execute(
-            JOBS.update()
-            .where(JOBS.c.study == study_digest, JOBS.c.holder == self._name)
-            .values(lease_until=self._clock() + LEASE_S)
-        )
-
-    def _give_back(self, connection: Connection, study_digest: str) -> None:
-        query = sa.select(JOBS.c.attempts).where(JOBS.c.study == study_digest, JOBS.c.holder == self._name)
-        attempts = connection.execute(query).scalar_one_or_none()
-        if attempts is None:
-            return  # another worker has it
-        if attempts >= ATTEMPTS_MAX:
-            fail(connection, study_digest)
-            return
-        connection.execute(
-            JOBS.update()
-            .where(JOBS.c.study == study_digest)
-            .values(holder=None, lease_until=self._clock() + RETRY_PAUSE_S * attempts)
-        )
-
-    def _require_lease(self, connection: Connection, study_digest: str) -> None:
-        query = sa.select(JOBS.c.holder).where(JOBS.c.study == study_digest)
-        if connection.execute(query).scalar_one_or_none() != self._name:
-            raise LeaseLostError
 
 
 def _write_progress(connection: Connection, study_digest: str, fraction: float, step: str) -> None:

@@ -1,6 +1,6 @@
 """Parties and invitations: who is known to the tester, and how one becomes known."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Literal
 
 import sqlalchemy as sa
@@ -46,12 +46,15 @@ def enrol(connection: Connection, enrolment: Enrolment, now: int) -> tuple[dict[
     return dict(party.__dict__), _ROSTER.enrol(connection, enrolment.invitation, party, now)
 
 
-_ROLE = sa.select(PARTIES.c.role).where(PARTIES.c.key == sa.bindparam("key"))
+_ROLES = sa.select(PARTIES.c.key, PARTIES.c.role).where(
+    PARTIES.c.key.in_(sa.bindparam("keys", expanding=True))
+)
 
 
-def role_of(connection: Connection, key: str) -> str | None:
-    """Return the role of the party that is known by this key, or None."""
-    return connection.execute(_ROLE, {"key": key}).scalar_one_or_none()
+def roles_of(connection: Connection, keys: Collection[str]) -> dict[str, str]:
+    """Return the roles of those of the keys that parties are known by."""
+    rows = connection.execute(_ROLES, {"keys": list(keys)})
+    return {row.key: row.role for row in rows}
 
 
 def keys_by_name(connection: Connection, names: list[str], role: Role) -> Mapping[str, str]:

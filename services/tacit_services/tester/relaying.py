@@ -10,6 +10,7 @@ from tacit_protocol.procedures.registry import procedure_named
 from tacit_protocol.procedures.relay import OwnAnswer, Relay, relay_of
 from tacit_services.shared.database import run_transaction
 from tacit_services.shared.problem_responses import ProblemError
+from tacit_services.tester.archived import not_here
 from tacit_services.tester.steps import RelayStep, reached
 from tacit_services.tester.studies import Studies
 from tacit_services.tester.tables import DECLINES, RELEASES, SEALED, STUDIES
@@ -43,8 +44,9 @@ def sealed_package(engine: Engine, studies: Studies, study_digest: str, owner: s
     """Return what the owner sealed to the caller, as it came.
 
     Raises:
-        ProblemError: ``unknown-study``; ``forbidden`` for everyone but the receiver that the study names;
-            ``release-pending`` while it may still come, ``study-closed`` once it will not.
+        ProblemError: ``unknown-study`` or ``study-archived``; ``forbidden`` for everyone but the receiver
+            that the study names; ``release-pending`` while it may still come, ``study-closed`` once it will
+            not.
     """
     study = studies.parsed(study_digest)
     relay = relay_of(procedure_named(study.procedure), study)
@@ -52,7 +54,9 @@ def sealed_package(engine: Engine, studies: Studies, study_digest: str, owner: s
         raise ProblemError("forbidden", detail="a sealed release is for the receiver that the study names")
 
     def read(connection: Connection) -> bytes:
-        row = connection.execute(_SEALED, {"study": study_digest, "owner": owner}).one()
+        row = connection.execute(_SEALED, {"study": study_digest, "owner": owner}).one_or_none()
+        if row is None:
+            raise not_here(connection, study_digest)
         if row.ciphertext is not None:
             return encode(SealedPackage.of(bytes(row.envelope), bytes(row.ciphertext)))
         if row.state != "collecting" or row.declined is not None:

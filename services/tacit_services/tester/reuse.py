@@ -19,6 +19,7 @@ from tacit_protocol.procedures.registry import procedure_named
 from tacit_protocol.signing.envelope import RELEASE_TYPE, EnvelopeError, open_envelope
 from tacit_services.shared.database import run_transaction
 from tacit_services.shared.problem_responses import ProblemError
+from tacit_services.tester.archived import is_archived
 from tacit_services.tester.tables import RELEASES, REUSES, STUDIES
 
 REUSED_BY_MAX = 100
@@ -31,8 +32,10 @@ NOT_MADE = (
 
 NOT_OPEN = "an owner's answer to the study that it reuses was sealed, or says only that one was received"
 
+NOT_KEPT = "a study that an owner reuses has been archived; ask that owner for a new release"
+
 Parsed = Callable[[str], Study]
-"""Returns the study of a digest; raises the problem ``unknown-study``."""
+"""Returns the study of a digest; raises the problems ``unknown-study`` and ``study-archived``."""
 
 
 @dataclass(frozen=True)
@@ -80,8 +83,10 @@ def _release(engine: Engine, owner: Owner, source: Study) -> Release:
         RELEASES.c.study == owner.reuses, RELEASES.c.owner == owner.name
     )
     envelope = run_transaction(
-        engine, lambda connection: connection.execute(query).scalar_one(), read_only=True
+        engine, lambda connection: connection.execute(query).scalar_one_or_none(), read_only=True
     )
+    if envelope is None:
+        raise ProblemError("reuse-refused", detail=NOT_KEPT)
     # As stored: signed by whom the earlier study names; whether that is the same key, reread looks at.
     key = {sender.name: sender.key for sender in source.senders}[owner.name]
     try:
@@ -92,7 +97,13 @@ def _release(engine: Engine, owner: Owner, source: Study) -> Release:
 
 
 def record(connection: Connection, study_digest: str, study: Study) -> None:
-    """Record what a study reads again, with the study."""
+    """Record what a study reads again, with the study.
+
+    Raises:
+        ProblemError: ``reuse-refused``: a source was archived since it was looked at.
+    """
+    if study.reusing:
+        _require_made(connection, study)
     rows = [{"study": study_digest, "owner": owner.name, "source": owner.reuses} for owner in study.reusing]
     if rows:
         connection.execute(REUSES.insert(), rows)
@@ -133,6 +144,8 @@ def _require_made(connection: Connection, study: Study) -> None:
         sa.select(STUDIES.c.digest, STUDIES.c.state).where(STUDIES.c.digest.in_(sources))
     )
     known = {row.digest: row.state for row in states}
+    if any(is_archived(connection, str(source)) for source in sources - set(known)):
+        raise ProblemError("reuse-refused", detail=NOT_KEPT)
     if sources - set(known):
         raise ProblemError("reuse-refused", detail="a study that an owner reuses is not known here")
     if set(known.values()) != {"completed"}:

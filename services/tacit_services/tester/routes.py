@@ -1,9 +1,10 @@
 """The tester's HTTP API under ``/v1``."""
 
 from dataclasses import dataclass
-from typing import Annotated, Any
+from functools import partial
+from typing import Annotated
 
-from fastapi import APIRouter, Depends, Path, Query
+from fastapi import APIRouter, Depends, Path, Query, Request
 from sqlalchemy.engine import Engine
 from starlette.responses import Response
 
@@ -11,10 +12,11 @@ from tacit_protocol.messages.study import Digest, PartyName
 from tacit_services.shared.clock import Clock
 from tacit_services.shared.database import run_transaction
 from tacit_services.shared.http_app import body_schema, json_body, json_bytes, json_response
-from tacit_services.shared.http_server import Stopping
+from tacit_services.shared.http_server import Stopping, when_gone
 from tacit_services.shared.problem_responses import ProblemError
 from tacit_services.tester.access import EVERYONE, Access
 from tacit_services.tester.answers import Answers
+from tacit_services.tester.inboxes import Inboxes
 from tacit_services.tester.parties import Enrolment, InvitationRequest, enrol, invite, list_parties
 from tacit_services.tester.relaying import sealed_package
 from tacit_services.tester.steps import Step, reached
@@ -46,6 +48,7 @@ class Tester:
     studies: Studies
     answers: Answers
     access: Access
+    inboxes: Inboxes
     bell: Bell
     watch: Watch
     stopping: Stopping
@@ -152,13 +155,12 @@ def _add_studies(router: APIRouter, tester: Tester) -> None:
 def _add_inbox(router: APIRouter, tester: Tester) -> None:
     @router.get("/inbox")
     async def inbox(
+        request: Request,
         key: Annotated[str, Depends(tester.access.require("owner", "curator"))],
         wait_s: Wait = INBOX_WAIT_S,
     ) -> Response:
-        def look() -> list[dict[str, Any]] | None:
-            return tester.studies.inbox(key, tester.now()) or None
-
-        return json_response({"items": await poll(look, wait_s, tester.bell, tester.stopping) or []})
+        found = await tester.inboxes.poll(key, wait_s, partial(when_gone, request.scope))
+        return json_response({"items": list(found)})
 
 
 def _add_answers(router: APIRouter, tester: Tester) -> None:

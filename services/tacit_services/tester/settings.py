@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 from pydantic_settings import SettingsConfigDict
 
+from tacit_services.shared.http_server import CONNECTIONS_MAX
 from tacit_services.shared.settings import ServiceSettings
 
 
@@ -28,6 +29,18 @@ class TesterSettings(ServiceSettings):
     """Port to listen on."""
     database_url: str = "sqlite:///tester.sqlite3"
     """``sqlite:///file`` or ``postgresql://user:password@host/name``."""
+    serve_only: bool = False
+    """Whether verdicts are left to processes that do nothing else (``tacit tester work``)."""
+    connections_max: Annotated[int, Field(ge=10, le=100_000)] = CONNECTIONS_MAX
+    """Most connections at once; every agent that waits has one."""
+    archive_folder: Path | None = None
+    """Where ended studies go when they have been kept long enough; needed by ``retention_…_days``."""
+    retention_completed_days: Annotated[int, Field(ge=1, le=36_500)] | None = None
+    """Days after its verdict until a completed study is archived and deleted; kept for ever unless set."""
+    retention_incomplete_days: Annotated[int, Field(ge=1, le=36_500)] | None = None
+    """The same of studies that missed a release."""
+    retention_cancelled_days: Annotated[int, Field(ge=1, le=36_500)] | None = None
+    """The same of studies that their analyst withdrew."""
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
     """Least severe log line that is written."""
     tls_certificate_file: Path | None = None

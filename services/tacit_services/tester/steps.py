@@ -33,6 +33,19 @@ class RelayStep(StrEnum):
     """A sealed release has been read for its receiver; the answer is not yet sent."""
 
 
-def reached(step: Step | RelayStep) -> None:
+class ArchiveStep(StrEnum):
+    """The points that an ended study passes on its way into an archive."""
+
+    PART_WRITTEN = "tester.archive.part-written"
+    """The transcript is durable, under a name that nobody reads."""
+    FILE_STORED = "tester.archive.file-stored"
+    INDEXED = "tester.archive.indexed"
+    VERIFIED = "tester.archive.verified"
+    TOMBSTONE_INSERTED = "tester.archive.tombstone-inserted"
+    """Inside the transaction that deletes."""
+    DELETED = "tester.archive.deleted"
+
+
+def reached(step: Step | RelayStep | ArchiveStep) -> None:
     """Mark that the step has been reached; does nothing outside of tests."""
     failpoint(step.value)

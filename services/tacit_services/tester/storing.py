@@ -9,6 +9,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from tacit_services.shared.problem_responses import ProblemError
+from tacit_services.tester.archived import not_here
 from tacit_services.tester.endings import Signer, end_if_answered
 from tacit_services.tester.steps import RelayStep, Step, reached
 from tacit_services.tester.tables import DECLINES, RELEASES, SEALED, STUDIES
@@ -62,7 +63,12 @@ def store_answers(
 ) -> list[Taken | ProblemError]:
     """Store answers, in their order; returns what became of each, a refusal among them."""
     studies, stored = _read(connection, answers)
-    outcomes = [_decide(answer, studies[answer.study], stored, now) for answer in answers]
+    outcomes = [
+        _decide(answer, studies[answer.study], stored, now)
+        if answer.study in studies
+        else not_here(connection, answer.study)
+        for answer in answers
+    ]
     new = [answer for answer, outcome in zip(answers, outcomes, strict=True) if outcome is Taken.NOW]
     for name, insert in _INSERTS.items():
         if rows := [{**answer.row, "received_at": now} for answer in new if answer.table.name == name]:
@@ -88,6 +94,8 @@ def was_taken(connection: Connection, answer: Answer, now: int) -> bool:
     studies, stored = _read(connection, [answer])
     if is_stored(stored.get((answer.table.name, *answer.place)), answer.row["envelope"]):
         return True
+    if answer.study not in studies:
+        raise not_here(connection, answer.study)
     require_collecting(studies[answer.study], now)
     return False
 

@@ -15,6 +15,7 @@ from tacit_protocol.procedures.registry import procedure_named
 from tacit_protocol.signing.envelope import STUDY_TYPE, digest, open_envelope
 from tacit_services.shared.database import run_transaction
 from tacit_services.shared.problem_responses import ProblemError
+from tacit_services.tester.archived import is_archived, not_here
 from tacit_services.tester.endings import queue_verdict
 from tacit_services.tester.parties import PAGE_SIZE, Role, keys_by_name
 from tacit_services.tester.reuse import record, require_reusable, reuse_fields
@@ -29,9 +30,6 @@ STUDIES_OPEN_MAX = 1000
 
 OPEN_RETRY_S = 3600
 """When an analyst with too many open studies may try again."""
-
-INBOX_ITEMS_MAX = 1000
-"""Studies in one inbox answer: one hundred kilobytes, and as many as an agent reads."""
 
 STUDIES_CACHED = 128
 """Parsed studies kept in memory, as they never change: 40 kB each with 40 owners, 1.8 MB at the very most."""
@@ -54,7 +52,10 @@ class Studies:
         self._engine = engine
         self._identity = identity
         self.parsed = lru_cache(STUDIES_CACHED)(self._parse)
-        """Return the study of a digest; raises the problem ``unknown-study``."""
+        """Return the study of a digest; raises the problems ``unknown-study`` and ``study-archived``.
+
+        One that was archived a moment ago may still be remembered.
+        """
         self._warnings_for = lru_cache(STUDIES_CACHED)(self._compute_warnings)
 
     def create(self, study_digest: str, envelope: bytes, analyst_key: str, now: int) -> bool:
@@ -85,7 +86,7 @@ class Studies:
         def read(connection: Connection) -> tuple[dict[str, Any], dict[str, int]]:
             rows = connection.execute(_SUMMARY.where(STUDIES.c.digest == study_digest)).all()
             if not rows:
-                raise ProblemError("unknown-study")
+                raise not_here(connection, study_digest)
             sent = connection.execute(
                 sa.select(RELEASES.c.owner, RELEASES.c.units).where(RELEASES.c.study == study_digest)
             )
@@ -112,15 +113,6 @@ class Studies:
                 "items": _summaries(connection, page),
                 "next": str(page[-1].sequence) if more else None,
             }
-
-        return run_transaction(self._engine, read, read_only=True)
-
-    def inbox(self, owner_key: str, now: int) -> list[dict[str, Any]]:
-        """Return the collecting studies that wait for an answer of the owner with this key, oldest first."""
-
-        def read(connection: Connection) -> list[dict[str, Any]]:
-            rows = connection.execute(_INBOX, {"key": owner_key, "now": now})
-            return [{"digest": row.digest, "deadline": row.deadline} for row in rows]
 
         return run_transaction(self._engine, read, read_only=True)
 
@@ -174,12 +166,14 @@ class Studies:
     def _signed(self, study_digest: str) -> tuple[bytes, str]:
         """Return a study's envelope and the key of its analyst."""
         query = sa.select(STUDIES.c.envelope, STUDIES.c.analyst_key).where(STUDIES.c.digest == study_digest)
-        row = run_transaction(
-            self._engine, lambda connection: connection.execute(query).one_or_none(), read_only=True
-        )
-        if row is None:
-            raise ProblemError("unknown-study")
-        return bytes(row.envelope), row.analyst_key
+
+        def read(connection: Connection) -> tuple[bytes, str]:
+            row = connection.execute(query).one_or_none()
+            if row is None:
+                raise not_here(connection, study_digest)
+            return bytes(row.envelope), row.analyst_key
+
+        return run_transaction(self._engine, read, read_only=True)
 
 
 def _number(state: str) -> sa.ScalarSelect[int]:
@@ -189,25 +183,6 @@ def _number(state: str) -> sa.ScalarSelect[int]:
 
 _NEWEST = sa.select(sa.func.coalesce(sa.func.max(STUDIES.c.sequence), 0)).scalar_subquery()
 _FINGERPRINT = sa.select(_NEWEST, _number("collecting"), _number("computing"))
-
-_ANSWERED = sa.union_all(
-    *(
-        sa.select(table.c.study).where(
-            table.c.study == STUDY_OWNERS.c.study, table.c.owner == STUDY_OWNERS.c.owner
-        )
-        for table in (RELEASES, DECLINES)
-    )
-)
-
-# Written once: every agent that waits asks it again whenever something has come.
-_INBOX = (
-    sa.select(STUDIES.c.digest, STUDIES.c.deadline)
-    .join(STUDY_OWNERS, STUDY_OWNERS.c.study == STUDIES.c.digest)
-    .where(STUDY_OWNERS.c.key == sa.bindparam("key"), STUDIES.c.state == "collecting")
-    .where(STUDIES.c.deadline > sa.bindparam("now"), ~sa.exists(_ANSWERED))
-    .order_by(STUDIES.c.sequence)
-    .limit(INBOX_ITEMS_MAX)
-)
 
 _SUMMARY = sa.select(
     STUDIES.c.sequence,
@@ -228,6 +203,8 @@ def _is_stored(connection: Connection, study_digest: str, envelope: bytes) -> bo
     ).scalar_one_or_none()
     if stored is not None and bytes(stored) != envelope:
         raise ProblemError("conflicting-upload")
+    if stored is None and is_archived(connection, study_digest):
+        raise ProblemError("study-archived")
     return stored is not None
 
 
@@ -314,7 +291,7 @@ def verdict_of(connection: Connection, study_digest: str) -> bytes | None:
     """Return the verdict's envelope, or None while there is none.
 
     Raises:
-        ProblemError: there is no such study, or its verdict could not be computed.
+        ProblemError: there is no such study here, or its verdict could not be computed.
     """
     row = connection.execute(
         sa.select(STUDIES.c.state, VERDICTS.c.envelope)
@@ -322,7 +299,7 @@ def verdict_of(connection: Connection, study_digest: str) -> bytes | None:
         .where(STUDIES.c.digest == study_digest)
     ).one_or_none()
     if row is None:
-        raise ProblemError("unknown-study")
+        raise not_here(connection, study_digest)
     if row.state == "failed":
         raise ProblemError("verdict-failed")
     return None if row.envelope is None else bytes(row.envelope)

@@ -115,5 +115,16 @@ VERDICTS = sa.Table(
     sa.Column("created_at", sa.BigInteger, nullable=False),
 )
 
+ARCHIVED = sa.Table(
+    "archived",
+    METADATA,
+    sa.Column("study", _Digest, primary_key=True),
+    sa.Column("state", sa.String(16), nullable=False),
+    sa.Column("ended_at", sa.BigInteger, nullable=False),
+    sa.Column("archived_at", sa.BigInteger, nullable=False),
+    sa.Column("file_digest", _Digest, nullable=False),
+)
+"""What remains of a study whose rows were deleted: no other table has a row of it."""
+
 SIGN_IN = SignInTables.make(METADATA, "")
 """Links and browsers of the pages."""

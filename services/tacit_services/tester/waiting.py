@@ -3,7 +3,8 @@
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager, suppress
 from typing import TypeVar
 
 import structlog
@@ -39,7 +40,7 @@ class Bell:
 
     @property
     def waiting(self) -> int:
-        """How many requests wait."""
+        """How many wait in an event loop: requests, and those who look for others."""
         return len(self._waiting)
 
     def ring(self) -> None:
@@ -57,15 +58,21 @@ class Bell:
 
     async def wait(self, seen: int, timeout_s: float) -> None:
         """Return once it has rung more than ``seen`` times, or after ``timeout_s`` seconds."""
-        entry = (asyncio.get_running_loop(), asyncio.Event())
-        with self._lock:
+        event = asyncio.Event()
+        with self.setting(event):
             if self._rings != seen:
                 return
+            with suppress(TimeoutError):
+                await asyncio.wait_for(event.wait(), timeout_s)
+
+    @contextmanager
+    def setting(self, event: asyncio.Event) -> Iterator[None]:
+        """Set this event, of the running loop, with every ring."""
+        entry = (asyncio.get_running_loop(), event)
+        with self._lock:
             self._waiting.add(entry)
         try:
-            await asyncio.wait_for(entry[1].wait(), timeout_s)
-        except TimeoutError:
-            return
+            yield
         finally:
             with self._lock:
                 self._waiting.discard(entry)

@@ -7,6 +7,7 @@ from definitions import random_rows
 from tacit_protocol.features.additive import (
     BASE_CYCLES,
     PAIR_COORDINATES_MAX,
+    AdditiveChoice,
     AdditiveFeatures,
     default_choice,
 )
@@ -72,3 +73,16 @@ def test_squared_weights_of_the_blocks_are_the_shares(share: float) -> None:
     split = features.column_wise.dimension
     np.testing.assert_allclose(np.sum(values[:, :split] ** 2, axis=1), 1 - share, rtol=1e-12)
     np.testing.assert_allclose(np.sum(values[:, split:] ** 2, axis=1), share, rtol=1e-12)
+
+
+@pytest.mark.parametrize("cycles", [(0.8125, 1.625), (1.625, 0.8125), (3.25,)])
+@pytest.mark.parametrize(("numeric", "categories"), [(2, ()), (4, (3,)), (0, (3, 5)), (1, (40,))])
+def test_pairs_parts_follow_from_the_columns_features(
+    numeric: int, categories: tuple[int, ...], cycles: tuple[float, ...]
+) -> None:
+    choice = AdditiveChoice((0.8125, 1.625, 3.25), (1.0, 0.5, 0.4), cycles, 0.3)
+    features = AdditiveFeatures(numeric, categories, choice)
+    rows = random_rows(np.random.default_rng(2), 30, numeric, categories)
+    assert features.pairwise is not None
+    parts = features.pair_parts(features.column_wise(rows))
+    np.testing.assert_allclose(parts, features.pairwise.parts(rows), rtol=0, atol=1e-14)

@@ -1,6 +1,7 @@
 """Laplace noise on exact sums: pure epsilon for any vector of the stated L2 sensitivity."""
 
 import math
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -14,7 +15,9 @@ from tacit_protocol.privacy.laplace_sums import (
     l1_sensitivity,
     laplace_scale,
     laplace_sum_guarantee,
+    of_event,
     release_laplace_sums,
+    shared_laplace_guarantee,
 )
 from tacit_protocol.privacy.noise import OpenDPNoise
 
@@ -57,3 +60,24 @@ def test_the_scale_is_the_sensitivity_over_epsilon_and_the_release_says_so() -> 
 def test_a_gaussian_guarantee_is_not_one_of_laplace_noise() -> None:
     with pytest.raises(SensitivityError):
         laplace_scale(part(2), gaussian_guarantee(Budget.of(1.0, 1e-5)))
+
+
+def spent(shares: tuple[float, float], epsilon: float) -> Fraction:
+    """What two releases that share epsilon spend together at most, exactly, by the noise that each has."""
+    shared = shared_laplace_guarantee(Budget.of(epsilon, 0), shares)
+    parts = (
+        SumPart("histograms", np.zeros(3, dtype=np.int64), -20, math.sqrt(6), shares[0], l1=6.0),
+        part(7),
+    )
+    scales = [laplace_scale(each, of_event(shared, place)) for place, each in enumerate(parts)]
+    return sum(
+        (Fraction(l1_sensitivity(each)) / Fraction(scale) for each, scale in zip(parts, scales, strict=True)),
+        Fraction(0),
+    )
+
+
+@pytest.mark.parametrize("epsilon", [0.001, 0.1, 0.3, 1.0, 7.7, 20.0])
+def test_releases_that_share_epsilon_spend_no_more_than_it(epsilon: float) -> None:
+    for share in np.random.default_rng(4).uniform(0.01, 0.99, 200).tolist():
+        assert spent((share, 1 - share), epsilon) <= Fraction(str(epsilon))
+    assert spent((0.25, 0.76), epsilon) > Fraction(str(epsilon)), "shares beyond the whole would be seen"

@@ -5,9 +5,15 @@ from typing import Any
 import pytest
 from two_sample_cases import domain_of, study_of
 
-from tacit_protocol.procedures.base import StudyError, parse_parameters
+from tacit_protocol.messages.encoding import MESSAGE_BYTES_MAX, encode, encode_json
+from tacit_protocol.messages.release import Release, ReleaseMessage
+from tacit_protocol.messages.transcript import TRANSCRIPT_BYTES_MAX, numbers_max
+from tacit_protocol.privacy.vector import NoisyVector
+from tacit_protocol.procedures.base import StudyError, check_study, parse_parameters
 from tacit_protocol.procedures.kernel_two_sample_plan import KernelTwoSampleParameters
 from tacit_protocol.procedures.registry import PROCEDURES, procedure_named
+from tacit_protocol.signing.envelope import RELEASE_TYPE, seal
+from tacit_protocol.signing.keys import PrivateKey
 
 
 def parse(parameters: dict[str, Any]) -> KernelTwoSampleParameters:
@@ -71,3 +77,26 @@ def test_an_unknown_procedure_is_refused_without_quoting_it() -> None:
     with pytest.raises(StudyError, match=r"known: .*kernel_two_sample") as refused:
         procedure_named("secret")
     assert "secret" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("owners", "features", "taken"), [(200, 200, True), (1000, 100, True), (1000, 200, False)]
+)
+def test_a_study_whose_releases_fit_no_transcript_is_refused(owners: int, features: int, taken: bool) -> None:
+    study = study_of(domain_of(2), {"features": "me", "n_features": features}, owners=owners)
+    if taken:
+        check_study(procedure_named(study.procedure), study)
+        return
+    with pytest.raises(StudyError, match="each may release 9219 numbers"):
+        check_study(procedure_named(study.procedure), study)
+
+
+def test_a_transcript_holds_what_a_thousand_owners_may_release() -> None:
+    numbers = numbers_max(1000)
+    vector = NoisyVector(values=(-(2**63),) * numbers, exponent=-62, noise="gaussian", scale=1 / 3)
+    guarantee = procedure_named("kernel_two_sample").cost(study_of(domain_of(2), {}))
+    release = Release(units=2**40, guarantee=guarantee, vectors={"x" * 63: vector})
+    message = ReleaseMessage(study="f" * 64, party="x" * 63, release=release)
+    envelope = seal(encode(message), RELEASE_TYPE, PrivateKey.generate())
+    entry = len(encode_json({"x" * 63: envelope.decode()}))
+    assert 0.9 * TRANSCRIPT_BYTES_MAX < 1000 * entry <= TRANSCRIPT_BYTES_MAX - 2 * MESSAGE_BYTES_MAX

@@ -52,7 +52,7 @@ def release_of(study: Study, noise: Any) -> Release:
 
 
 def test_without_noise_the_release_is_the_mean_embedding_on_the_points() -> None:
-    study = asked(n_points=20)
+    study = asked(n_points=20, placement="uniform")
     PROCEDURE.check(study)
     verdict = PROCEDURE.assemble(study, {"o0": release_of(study, NoNoise())})
     plan = plan_of(study)
@@ -66,7 +66,7 @@ def test_without_noise_the_release_is_the_mean_embedding_on_the_points() -> None
 def test_the_noise_is_that_of_a_diameter_of_at_most_sqrt_2_whatever_the_number_of_points_is() -> None:
     """P2 adds noise for 2/n."""
     for points in (5, 200):
-        study = asked(n_points=points)
+        study = asked(n_points=points, placement="uniform")
         verdict = PROCEDURE.assemble(study, {"o0": release_of(study, SeededNoise(1))})
         multiplier = next(
             e for e in PROCEDURE.cost(study).events if e.mechanism == "gaussian"
@@ -175,7 +175,7 @@ def test_random_features_release_their_exact_mean_and_can_be_drawn_again() -> No
     assert not np.allclose(features_of(other)(chunk), features_of(study)(chunk))
 
 
-@pytest.mark.parametrize("parameters", [{"n_points": 12}, FOURIER])
+@pytest.mark.parametrize("parameters", [{"n_points": 12, "placement": "uniform"}, FOURIER])
 def test_without_delta_the_noise_is_laplace_and_pure(parameters: dict[str, Any]) -> None:
     """Its scale is that of sqrt J times the L2 sensitivity over epsilon."""
     study = without_delta(asked(**parameters))
@@ -268,7 +268,7 @@ def curated(study: Study) -> Study:
     return study.model_copy(update={"curator": Party(name="curator", key="c" * 64)})
 
 
-@pytest.mark.parametrize("parameters", [{"n_points": 9}, FOURIER, CHOSEN])
+@pytest.mark.parametrize("parameters", [{"n_points": 9, "placement": "uniform"}, FOURIER, CHOSEN])
 def test_a_curator_releases_one_database_of_all_its_owners_units(parameters: dict[str, Any]) -> None:
     study = curated(asked(owners=2, **parameters))
     check_study(PROCEDURE, study)
@@ -309,8 +309,9 @@ def test_a_database_is_read_again_as_it_is(parameters: dict[str, Any]) -> None:
 
 
 def test_databases_of_other_methods_noise_or_candidates_are_not_read_again() -> None:
-    earlier = asked(**CHOSEN), asked(n_points=7), asked(n_points=7)
-    now = asked(**CHOSEN | {"candidate_rows": 3}), asked(**FOURIER), asked(n_points=7, noise="laplace")
+    drawn = {"n_points": 7, "placement": "uniform"}
+    earlier = asked(**CHOSEN), asked(**drawn), asked(**drawn)
+    now = asked(**CHOSEN | {"candidate_rows": 3}), asked(**FOURIER), asked(**drawn, noise="laplace")
     for source, later, words in zip(earlier, now, ("candidate_rows", "method", "noise"), strict=True):
         made = release_of(source, Drawing())
         with pytest.raises(StudyError, match=f"another {words}"):

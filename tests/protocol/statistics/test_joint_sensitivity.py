@@ -27,22 +27,26 @@ Integers = np.typing.NDArray[np.int64]
 
 LABELS = 3
 
+STEP = 1.5e-8
+"""Of differences that stand for derivatives."""
+
 
 def outer(vectors: Floats) -> Floats:
-    """Tensor product of (d, 3) vectors, flattened."""
-    product = np.ones(1)
-    for vector in vectors:
-        product = np.multiply.outer(product, vector).ravel()
+    """Tensor products of (..., d, 3) vectors, flattened: (..., 3**d)."""
+    product = vectors[..., 0, :]
+    for variable in range(1, vectors.shape[-2]):
+        product = product[..., :, None] * vectors[..., variable, None, :]
+        product = product.reshape(*product.shape[:-2], -1)
     return product
 
 
-def movement(triples: Floats, p: float) -> float:
-    """|D| for (d, 3, 3) features: before, after, and the mean of the others, in their last dimension."""
-    unit = triples / np.linalg.norm(triples, axis=2, keepdims=True)
-    before, after, others = unit[:, 0], unit[:, 1], unit[:, 2]
+def movement(triples: Floats, p: float) -> Floats:
+    """|D|, (...), for (..., d, 3, 3) features: before, after, mean of the others (last axis but one)."""
+    unit = triples / np.linalg.norm(triples, axis=-1, keepdims=True)
+    before, after, others = unit[..., 0, :], unit[..., 1, :], unit[..., 2, :]
     joint = p * (outer(before) - outer(after))
     means = outer((1 - p) * others + p * before) - outer((1 - p) * others + p * after)
-    return float(np.linalg.norm(joint - means))
+    return np.asarray(np.linalg.norm(joint - means, axis=-1))
 
 
 def largest_movement(variables: int, units: int, seed: int) -> float:
@@ -50,20 +54,22 @@ def largest_movement(variables: int, units: int, seed: int) -> float:
     p, rng = 1 / units, np.random.default_rng(seed)
     identity = np.eye(3)
     partitions = [(0, 0, 0), (0, 0, 1), (0, 1, 0), (1, 0, 0), (0, 1, 2)]
-    starts = [
-        np.stack([identity[list(labels)] for labels in chosen])
-        for chosen in itertools.combinations_with_replacement(partitions, variables)
-    ]
-    starts += list(rng.random((300, variables, 3, 3)) ** 3 + 1e-9)
-    starts.sort(key=lambda start: -movement(start, p))
-    best = movement(starts[0], p)
+    chosen = list(itertools.combinations_with_replacement(partitions, variables))
+    basis, random = identity[np.array(chosen)], rng.random((300, variables, 3, 3)) ** 3 + 1e-9
+    starts = np.concatenate([basis, random])
+    moved = movement(starts, p)
+    order, best = np.argsort(-moved, kind="stable"), float(moved.max())
+    steps = np.vstack([np.zeros(9 * variables), STEP * np.eye(9 * variables)])
 
-    def loss(flat: Floats) -> float:
-        return -movement(np.abs(flat).reshape(variables, 3, 3) + 1e-12, p)
+    def loss(flat: Floats) -> tuple[float, Floats]:
+        """-|D| and its gradient by differences, of all points together."""
+        values = -movement(np.abs(flat + steps).reshape(-1, variables, 3, 3) + 1e-12, p)
+        return float(values[0]), (values[1:] - values[0]) / STEP
 
-    for start in (*starts[:4], *starts[-3:]):
+    for start in starts[[*order[:4], *order[-3:]]]:
         softened = start.ravel() + 0.05 * rng.random(start.size)
-        best = max(best, -float(minimize(loss, softened, method="L-BFGS-B", options={"maxiter": 40}).fun))
+        found = minimize(loss, softened, jac=True, method="L-BFGS-B", options={"maxiter": 40})
+        best = max(best, -float(found.fun))
     return best
 
 

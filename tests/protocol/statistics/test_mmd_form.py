@@ -70,13 +70,18 @@ def test_two_moment_gamma_tails_are_lighter_than_the_true_ones() -> None:
 
 def test_rounding_the_number_of_large_eigenvalues_down_is_seen() -> None:
     planted = with_mistake(mmd_form, "np.ceil(count - 1e-9)", "np.floor(count)")
-    worst = 0.0
-    for dimension in (5, 20, 60):
-        for spectrum in spectra(dimension).values():
-            heavy = planted.heavy_spectrum(moments_of(spectrum), dimension)
-            counts = np.array(heavy.multiplicities)
-            worst = max(worst, tail_ratios(spectrum, heavy.eigenvalues, counts).max())
-    assert worst > 1.05
+
+    def largest_ratio(dimension: int, spectrum: FloatVector) -> float:
+        heavy = planted.heavy_spectrum(moments_of(spectrum), dimension)
+        counts = np.array(heavy.multiplicities)
+        return float(tail_ratios(spectrum, heavy.eigenvalues, counts).max())
+
+    # The first that shows it is enough.
+    assert any(
+        largest_ratio(dimension, spectrum) > 1.05
+        for dimension in (5, 20, 60)
+        for spectrum in spectra(dimension).values()
+    )
 
 
 @pytest.mark.parametrize("dimension", [1, 5, 40])

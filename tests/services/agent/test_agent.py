@@ -14,10 +14,11 @@ import sqlalchemy as sa
 from agent_fakes import FAKES, FakeTester, World
 
 from tacit_protocol.domain.columns import Domain, NumericColumn
+from tacit_protocol.domain.table import Table
 from tacit_protocol.messages.decline import DeclineMessage
 from tacit_protocol.messages.encoding import decode, encode, encode_json
 from tacit_protocol.messages.release import ReleaseMessage
-from tacit_protocol.messages.study import Owner, Party
+from tacit_protocol.messages.study import Owner, Party, Study
 from tacit_protocol.messages.verdict import VerdictMessage
 from tacit_protocol.privacy.guarantee import Budget
 from tacit_protocol.privacy.noise import OpenDPNoise
@@ -30,8 +31,9 @@ from tacit_protocol.signing.envelope import (
     open_envelope,
     seal,
 )
+from tacit_protocol.workers import WorkersUnavailableError
 from tacit_services.agent.agent import Agent, AlreadyDecidedError
-from tacit_services.agent.data import table as table_module
+from tacit_services.agent.data import reader as reader_module
 from tacit_services.agent.policy import Policy
 from tacit_services.agent.releases import StoppingError
 from tacit_services.agent.schema import State
@@ -398,7 +400,7 @@ def test_a_summary_that_fails_is_declined_and_its_message_is_not_kept(
     def fail(*_: Any) -> Any:
         raise ValueError("patient 4711 has x = 3")
 
-    monkeypatch.setattr(table_module, "encode", fail)
+    monkeypatch.setattr(reader_module, "encode", fail)
     asked = setup.world.ask(setup.tester, setup.world.study())
     setup.turn()
     row = setup.row(asked)
@@ -415,7 +417,7 @@ def test_a_read_that_fails_because_the_agent_stops_declines_nothing(
     setup.agent.poll(0)
     monkeypatch.setattr(setup.agent._releaser, "_stopping", lambda: True)
     with monkeypatch.context() as failing:
-        failing.setattr(table_module, "encode", lambda *_: 1 / 0)
+        failing.setattr(reader_module, "encode", lambda *_: 1 / 0)
         with pytest.raises(StoppingError):
             setup.agent.work()
     assert setup.row(asked).state is State.APPROVED
@@ -581,3 +583,29 @@ def test_two_agents_of_one_database_make_one_release(make: Make) -> None:
     assert len({body for _, kind, body in setup.tester.received if kind == "releases"}) == 1
     assert setup.row(asked).state is State.SENT
     assert json.loads(setup.tester.handle("GET", f"/v1/studies/{asked}", b"")[1])["owners"][0]["sent"]
+
+
+def test_workers_that_cannot_be_reached_decline_nothing_and_hold_nobody_up(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first study needs workers that are away; the second does not; later they are back."""
+    setup = make()
+    away = setup.world.ask(setup.tester, setup.world.study(title="Needs the cluster"))
+    other = setup.world.ask(setup.tester, setup.world.study())
+    setup.agent.poll(0)
+    genuine = FAKES["fake_sum"].summarise
+
+    def summarise(study: Study, table: Table) -> Any:
+        if study.title == "Needs the cluster":
+            raise WorkersUnavailableError("the scheduler cannot be reached")
+        return genuine(study, table)
+
+    with monkeypatch.context() as failing:
+        failing.setattr(FAKES["fake_sum"], "summarise", summarise)
+        setup.agent.work()
+        setup.agent.work()
+    assert (setup.row(away).state, setup.row(other).state) == (State.APPROVED, State.SENT)
+    assert [entry["study"] for entry in setup.debits()] == [other]
+    setup.agent.work()
+    assert setup.row(away).state is State.SENT
+    assert [entry["study"] for entry in setup.debits()] == [other, away]

@@ -14,9 +14,10 @@ import pytest
 from tacit_protocol.domain.columns import CategoricalColumn, Domain, NumericColumn
 from tacit_protocol.statistics.cell_counts import CellGrid, sum_cells
 from tacit_services.agent.data.open_source import open_source
+from tacit_services.agent.data.reader import TableBounds
 from tacit_services.agent.data.source import DataError, Source
 from tacit_services.agent.data.sql_source import SqlSource
-from tacit_services.agent.data.table import SourceTable, TableBounds
+from tacit_services.agent.data.table import SourceTable
 
 DOMAIN = Domain(
     columns=(

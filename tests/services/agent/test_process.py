@@ -1,6 +1,5 @@
 """An agent as a process: it serves its owner, and stops when asked."""
 
-import signal
 import subprocess
 import sys
 import time
@@ -9,6 +8,7 @@ from pathlib import Path
 import agent_process
 import httpx
 from agent_fakes import FakeTester, World
+from own_time import STOP_S_MAX, stop
 
 from tacit.processes import free_ports
 from tacit_protocol.signing.tokens import issue_token
@@ -42,8 +42,9 @@ def test_an_agent_serves_its_owner_and_stops_with_status_zero(tmp_path: Path) ->
             headers = {"Authorization": f"Bearer {token}"}
             answer = httpx.get(f"{address}/v1/status", headers=headers, trust_env=False, timeout=PATIENCE_S)
             assert answer.json()["party"]["name"] == "north"
-            process.send_signal(signal.SIGTERM)
-            assert process.wait(PATIENCE_S) == 0
+            code, stopped_s = stop(process)
+            assert code == 0
+            assert stopped_s < STOP_S_MAX
     log_text = (tmp_path / "log").read_text()
     assert "Traceback" not in log_text
     assert "eyJ" not in log_text  # how every token begins

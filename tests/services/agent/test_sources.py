@@ -19,8 +19,9 @@ from tacit_protocol.domain.columns import CategoricalColumn, Domain, NumericColu
 from tacit_services.agent.data.arrow_columns import numbers, text
 from tacit_services.agent.data.open_source import open_source
 from tacit_services.agent.data.parquet_source import ParquetSource
+from tacit_services.agent.data.reader import TableBounds
 from tacit_services.agent.data.source import Columns, DataError, Source
-from tacit_services.agent.data.table import SourceTable, TableBounds
+from tacit_services.agent.data.table import SourceTable
 
 HEADER = "age,sex,cp,id\n"
 ROWS = "63,m,1,p1\n,f,01,p2\nNA,NA,,p1\n67,x,4,p3\nhello,m,1,\n"

@@ -2,7 +2,6 @@
 
 import signal
 import socket
-import time
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -14,6 +13,7 @@ from curator_process import load, prepare
 from curator_server import PATH, CuratorProcess
 from curator_world import ROWS, CuratorWorld, problem
 from long_runs import choose
+from own_time import STOP_S_MAX, stop
 
 from tacit_services.agent.data.source import Columns
 from tacit_services.curator.storage_steps import StorageStep
@@ -63,9 +63,6 @@ def test_a_reader_that_holds_the_body_would_be_caught(tmp_path: Path) -> None:
         assert curator.peak_bytes() - before > GROWTH_BYTES_MAX
 
 
-STOP_S_MAX = 60.0
-"""A stop that does not wait for the upload; the five seconds that are promised are for a quiet machine."""
-
 HALF = b"patient,age,sex\n" + b"1,2,f\n" * 100_000
 
 
@@ -89,7 +86,7 @@ def test_a_connection_that_breaks_leaves_what_was_held(tmp_path: Path, prepared:
         curator.begin(10 * len(HALF), HALF).close()
         curator.wait_for(lambda: curator.files() == curator.files_at_start)
         assert curator.show()["rows"] == 4
-        assert curator.upload(HALF).status_code == 200
+        assert curator.upload_after_break(HALF).status_code == 200
     log = (tmp_path / "log").read_text()
     assert "internal_error" not in log
 
@@ -140,10 +137,9 @@ def test_asked_to_stop_in_mid_upload_it_stops_and_leaves_nothing(
 ) -> None:
     with CuratorProcess(tmp_path, prepared) as curator:
         with curator.begin(10 * len(HALF), HALF) as connection:
-            started_s = time.monotonic()
-            curator.child.send_signal(signal.SIGTERM)
-            assert curator.child.wait(120) == 0
-            assert time.monotonic() - started_s < STOP_S_MAX
+            code, stopped_s = stop(curator.child)
+            assert code == 0
+            assert stopped_s < STOP_S_MAX
             assert connection.recv(100).startswith(b"HTTP/1.1 503")
         assert curator.files() == curator.files_at_start
     require_first_rows(tmp_path)
@@ -187,7 +183,7 @@ def test_nothing_that_was_uploaded_is_in_any_file_or_log(tmp_path: Path) -> None
         assert curator.upload(rows).status_code == 201
         with curator.begin(10 * len(rows), rows):
             texts = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
-        assert curator.upload(rows + canary + b"\xff\n").status_code == 422
+        assert curator.upload_after_break(rows + canary + b"\xff\n").status_code == 422
     texts |= {
         tmp_path / "later" / path.name: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()
     }

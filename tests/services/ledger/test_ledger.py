@@ -1,8 +1,6 @@
 """The ledger composes, refuses, chains and never overspends, on SQLite and PostgreSQL."""
 
 import json
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +11,7 @@ import sqlalchemy as sa
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from debit_process import COST, DEBIT_MICRO, add_up
+from forked_python import forked_python
 
 from tacit_protocol.privacy.calibration import gaussian_mu
 from tacit_protocol.privacy.events import GaussianEvent
@@ -217,18 +216,22 @@ def overspent_micro(engine: sa.Engine) -> int:
 
 
 @pytest.mark.slow
-def test_eight_processes_never_overspend_one_account(database_url: str) -> None:
+def test_eight_processes_never_overspend_one_account(database_url: str, tmp_path: Path) -> None:
     engine = create_engine(database_url)
     upgrade(engine, "agent")
     granted_max = 90
     run_transaction(engine, lambda c: set_caps(c, "patients", granted_max * DEBIT_MICRO, 0, at=1))
-    worker = str(Path(debit_process.__file__))
+    said = [(tmp_path / f"p{i}").open("w+") for i in range(8)]
     started = [
-        subprocess.Popen([sys.executable, worker, database_url, f"p{i}", "50"], stdout=subprocess.PIPE)
-        for i in range(8)
+        forked_python().start([debit_process.__file__, database_url, f"p{i}", "50"], stdout=out, stderr=out)
+        for i, out in enumerate(said)
     ]
-    granted = [int(process.communicate(timeout=240)[0]) for process in started]
-    assert sum(granted) == granted_max
+    codes = [process.wait(240) for process in started]
+    printed = [Path(out.name).read_text() for out in said]
+    for out in said:
+        out.close()
+    assert codes == [0] * 8, printed
+    assert sum(int(count) for count in printed) == granted_max
     assert overspent_micro(engine) == 0
     assert run_transaction(engine, lambda c: verify(c, add_up), read_only=True) == granted_max + 1
     engine.dispose()

@@ -1,8 +1,11 @@
 """A real socket: slow, endless and oversized requests are ended by the server."""
 
+import asyncio
+import contextlib
 import json
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -12,7 +15,15 @@ from starlette.responses import Response
 
 from tacit_services.shared import http_server
 from tacit_services.shared.http_app import create_app, json_bytes, json_response
-from tacit_services.shared.http_server import HEADER_BYTES_MAX, Stopping, make_server
+from tacit_services.shared.http_server import (
+    FILES_SPARE,
+    HEADER_BYTES_MAX,
+    Stopping,
+    make_room,
+    make_server,
+    when_gone,
+)
+from tacit_services.shared.settings import SettingsError
 
 PATIENCE_S = 120
 """Of a client that waits to be hung up on, and of a server where nothing is to be timed out."""
@@ -64,13 +75,19 @@ def address(monkeypatch: pytest.MonkeyPatch, limits: Limits) -> Iterator[tuple[s
 
 
 def _exchange(address: tuple[str, int], *pieces: bytes) -> bytes:
-    """Send pieces and read until the server closes."""
+    """Send pieces and read until the server closes.
+
+    A server that closes before it has read a piece resets the connection, which is a way of closing: what
+    it had answered by then is still received.
+    """
+    received = b""
     with socket.create_connection(address, timeout=PATIENCE_S) as connection:
-        for piece in pieces:
-            connection.sendall(piece)
-        received = b""
-        while data := connection.recv(2**16):
-            received += data
+        with contextlib.suppress(ConnectionResetError, BrokenPipeError):
+            for piece in pieces:
+                connection.sendall(piece)
+        with contextlib.suppress(ConnectionResetError):
+            while data := connection.recv(2**16):
+                received += data
     return received
 
 
@@ -119,3 +136,113 @@ def test_oversized_headers_are_refused(address: tuple[str, int]) -> None:
 def test_the_server_does_not_say_what_it_is(address: tuple[str, int]) -> None:
     request = b"GET /healthz HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n"
     assert b"uvicorn" not in _exchange(address, request).lower()
+
+
+# More connections than there may be.
+
+
+@contextlib.contextmanager
+def small_server(connections_max: int, gone: list[str]) -> Iterator[tuple[str, int]]:
+    """A server of so few connections; ``/wait`` waits until its caller has gone."""
+    app = create_app(title="test", version="0", metrics_prefix="test", check_ready=lambda: None)
+
+    @app.get("/wait")
+    async def wait(request: Request) -> Response:
+        lost = asyncio.Event()
+        when_gone(request.scope, lost.set)
+        await lost.wait()
+        gone.append("gone")
+        return json_response({})
+
+    server = make_server(app, "127.0.0.1", 0, Stopping(), connections_max)
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    while not server.started:
+        thread.join(0.005)
+    try:
+        yield server.servers[0].sockets[0].getsockname()
+    finally:
+        server.should_exit = True
+        thread.join(PATIENCE_S)
+    assert not thread.is_alive()
+
+
+def _ask(connection: socket.socket, path: str = "/healthz") -> None:
+    connection.sendall(f"GET {path} HTTP/1.1\r\nhost: a\r\n\r\n".encode())
+
+
+def _answer(connection: socket.socket) -> bytes:
+    connection.settimeout(PATIENCE_S)
+    received = b""
+    while b"alive" not in received:
+        piece = connection.recv(2**16)
+        assert piece, received
+        received += piece
+    return received
+
+
+def test_a_surplus_connection_is_told_to_come_later_and_those_that_hold_are_served() -> None:
+    gone: list[str] = []
+    with small_server(2, gone) as address, contextlib.ExitStack() as stack:
+        held = [stack.enter_context(socket.create_connection(address)) for _ in range(2)]
+        for connection in held:
+            _ask(connection)
+            assert _answer(connection).startswith(b"HTTP/1.1 200")
+        refused = _exchange(address, b"PUT /wait HTTP/1.1\r\nhost: a\r\ncontent-length: 5\r\n\r\n")
+        head, _, body = refused.partition(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 503")
+        assert b"connection: close" in head.lower()
+        document = json.loads(body)
+        assert document["type"] == "urn:tacit:problem:at-capacity"
+        assert f"retry-after: {document['retry_after_s']}\r\n".encode() in head.lower() + b"\r\n"
+        assert 5 <= document["retry_after_s"] <= 15
+        _ask(held[0])
+        assert _answer(held[0]).startswith(b"HTTP/1.1 200"), "who was there stays"
+        held.pop().close()
+        until = time.monotonic() + PATIENCE_S
+        once = b"GET /healthz HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n"
+        while not _exchange(address, once).startswith(b"HTTP/1.1 200"):
+            assert time.monotonic() < until, "there is room again"
+    assert gone == []
+
+
+def test_connections_far_beyond_are_closed_unheard(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_server, "REFUSED_MAX", 1)
+    with small_server(1, []) as address, contextlib.ExitStack() as stack:
+        held = [stack.enter_context(socket.create_connection(address)) for _ in range(2)]
+        _ask(held[0])
+        assert _answer(held[0]).startswith(b"HTTP/1.1 200")
+        assert _exchange(address) == b""
+
+
+def test_a_request_that_waits_hears_that_its_caller_has_gone() -> None:
+    gone: list[str] = []
+    with small_server(2, gone) as address:
+        with socket.create_connection(address) as connection:
+            _ask(connection, "/wait")
+            with socket.create_connection(address) as other:
+                _ask(other)
+                assert _answer(other), "by now the first one is being served"
+        until = time.monotonic() + PATIENCE_S
+        while not gone:
+            assert time.monotonic() < until
+            time.sleep(0.005)
+
+
+def test_room_for_connections_is_made_up_to_what_the_system_allows(monkeypatch: pytest.MonkeyPatch) -> None:
+    limits = (1024, 4096)
+    raised: list[tuple[int, int]] = []
+    monkeypatch.setattr(http_server.resource, "getrlimit", lambda _: limits)
+    monkeypatch.setattr(http_server.resource, "setrlimit", lambda _, limit: raised.append(limit))
+    make_room(500)
+    assert raised == []
+    make_room(3000)
+    assert raised == [(3000 + FILES_SPARE, 4096)]
+    with pytest.raises(SettingsError, match=f"Set connections_max to {4096 - FILES_SPARE} or less"):
+        make_room(4000)
+    limits = (1024, http_server.resource.RLIM_INFINITY)
+    make_room(50_000)
+    assert raised[1:] == [(50_000 + FILES_SPARE, http_server.resource.RLIM_INFINITY)]
+    limits = (http_server.resource.RLIM_INFINITY, http_server.resource.RLIM_INFINITY)
+    make_room(50_000)
+    assert len(raised) == 2

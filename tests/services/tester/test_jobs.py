@@ -8,7 +8,7 @@ from study_parties import MeanProcedure
 from tester_federation import Federation, problem
 
 from tacit_services.shared.database import run_transaction
-from tacit_services.tester.jobs import ATTEMPTS_MAX, LEASE_S, RETRY_PAUSE_S
+from tacit_services.tester.leases import ATTEMPTS_MAX, LEASE_S, RETRY_PAUSE_S
 
 
 class KilledError(BaseException):
@@ -74,7 +74,7 @@ def test_a_job_given_back_is_taken_at_once(federation: Federation, mean_procedur
 
     def stop() -> None:
         mean_procedure.during_assembly = lambda: None
-        federation.app.state.worker.abandon()
+        federation.app.state.worker.leave()
         assert other.run_once()
 
     mean_procedure.during_assembly = stop

@@ -20,7 +20,7 @@ def test_an_inbox_wakes_when_a_study_arrives(federation: Federation) -> None:
 
     async def run() -> Any:
         waiting = asyncio.create_task(federation.send("GET", "/v1/inbox?wait_s=60", parties.owners["north"]))
-        while not federation.app.state.bell.waiting:
+        while not federation.app.state.inboxes.waiting:
             await asyncio.sleep(0)
         created = await federation.send("PUT", f"/v1/studies/{study}", parties.analyst, content=envelope)
         assert created.status_code == 201
@@ -39,7 +39,7 @@ def test_an_inbox_sees_what_another_tester_took(federation: Federation) -> None:
             waiting = asyncio.create_task(
                 federation.send("GET", "/v1/inbox?wait_s=60", parties.owners["north"], other)
             )
-            while not other.state.bell.waiting:
+            while not other.state.inboxes.waiting:
                 await asyncio.sleep(0)
             await federation.send("PUT", f"/v1/studies/{study}", parties.analyst, content=envelope)
             return (await asyncio.wait_for(waiting, 40)).json()

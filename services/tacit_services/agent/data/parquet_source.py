@@ -1,17 +1,20 @@
 """Parquet files, streamed row group by row group with pyarrow; only the columns used are read."""
 
-from collections.abc import Hashable, Iterator
+import copy
+import itertools
+from collections.abc import Hashable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from tacit_services.agent.data.arrow_columns import is_text
-from tacit_services.agent.data.file_state import file_state
-from tacit_services.agent.data.source import Columns, DataError
+from tacit_services.agent.data.file_state import REPLACED, file_state
+from tacit_services.agent.data.source import READ_BYTES, Columns, DataError
 
 DAMAGED = "the Parquet file cannot be read; it may be damaged"
 
@@ -22,8 +25,21 @@ few thousand huge ones could fill the memory from a small file."""
 CHUNK_BYTES_FREE = 2**24
 """Column chunks up to this size are read whatever their values."""
 
-READ_AHEAD_BYTES = 256 * 1024
-"""Buffer per column: a row group of any size is decoded without being held in memory."""
+BUFFER_BYTES_MIN, BUFFER_BYTES_MAX = 16 * 1024, 256 * 1024
+"""Read buffer of a column: a row group of any size is decoded without being held in memory. Less makes reads
+too small, more makes them no faster."""
+
+BUFFER_SHARE = 4
+"""Buffers take this part of the memory for reading: pages and dictionaries, decoded, take more."""
+
+
+@dataclass(frozen=True)
+class RowGroups:
+    """A contiguous run of a file's row groups, up to but without ``stop``, and how many rows it has."""
+
+    first: int
+    stop: int
+    rows: int
 
 
 class ParquetSource:
@@ -35,17 +51,31 @@ class ParquetSource:
 
     def __init__(self, path: Path | pa.NativeFile):
         self._path = path
+        self._run: RowGroups | None = None
+        self._read_bytes = READ_BYTES
 
     def decryption(self) -> Any:
         """Return the properties that decrypt the file; None where it is not encrypted."""
         return None
 
-    def _open(self, text: tuple[str, ...] = ()) -> pq.ParquetFile:
-        """Open the file; text columns stay dictionaries, as which one long text is held once, not per row."""
+    def reading_within(self, bytes_max: int) -> Self:
+        """Return the same source, whose buffers take a part of this memory."""
+        source = copy.copy(self)
+        source._read_bytes = bytes_max
+        return source
+
+    def _open(
+        self, text: tuple[str, ...] = (), columns: int = 1, metadata: pq.FileMetaData | None = None
+    ) -> pq.ParquetFile:
+        """Open the file; text columns stay dictionaries, as which one long text is held once, not per row.
+
+        With ``metadata`` the footer is not read again.
+        """
         try:
             return pq.ParquetFile(
                 self._path,
-                buffer_size=READ_AHEAD_BYTES,
+                metadata=metadata,
+                buffer_size=buffer_bytes(self._read_bytes, columns),
                 pre_buffer=False,
                 read_dictionary=list(text) or None,
                 decryption_properties=self.decryption(),
@@ -67,23 +97,87 @@ class ParquetSource:
         with self._open() as file:
             return file.metadata
 
+    def footer(self) -> tuple[pq.FileMetaData, pa.Schema]:
+        """Return what the footer says, and its columns' types."""
+        with self._open() as file, damage_refused():
+            return file.metadata, file.schema_arrow
+
     def rows(self) -> int:
         """Return the number of rows, which the footer tells."""
-        return int(self.metadata().num_rows)
+        return int(self.metadata().num_rows) if self._run is None else self._run.rows
+
+    def split(self, parts: int) -> Sequence[Self]:
+        """Return sources of contiguous row groups, about equal in rows; an open file cannot be cut."""
+        if not isinstance(self._path, Path):
+            return [self]
+        sizes = group_rows(self.metadata())
+        first, stop = (0, len(sizes)) if self._run is None else (self._run.first, self._run.stop)
+        return [
+            self.row_groups(first + start, first + end, sum(sizes[first + start : first + end]))
+            for start, end in balanced_runs(sizes[first:stop], parts)
+        ] or [self]
+
+    def row_groups(self, first: int, stop: int, rows: int) -> Self:
+        """Return the source of a run of row groups that has so many rows, up to but without ``stop``."""
+        part = copy.copy(self)
+        if isinstance(self._path, Path):
+            part._path = self._path.absolute()
+        part._run = RowGroups(first, stop, rows)
+        return part
 
     def batches(self, columns: Columns, rows_max: int) -> Iterator[pa.RecordBatch]:
         """Yield the rows with the named columns, at most ``rows_max`` at a time."""
-        with self._open() as file, damage_refused():
-            strings = [field.name for field in file.schema_arrow if is_text(field.type)]
-        with self._open(tuple(name for name in columns.names if name in strings)) as file:
-            _require_small_values(file.metadata, columns)
-            with damage_refused():
-                # One thread: the table reads ahead in a thread of its own, and a procedure needs the others.
-                for batch in file.iter_batches(
-                    batch_size=rows_max, columns=list(columns.names), use_threads=False
-                ):
-                    _require_places_in_dictionaries(batch)
-                    yield batch
+        metadata, schema = self.footer()
+        groups = self._groups(metadata)
+        _require_small_values(metadata, groups, columns)
+        strings = {field.name for field in schema if is_text(field.type)}
+        kept = tuple(name for name in columns.names if name in strings)
+        # What decrypts the pages of an encrypted file comes with its footer.
+        known = metadata if self.decryption() is None else None
+        with self._open(kept, len(columns.names), known) as file, damage_refused():
+            # One thread: the table reads ahead in a thread of its own, and a procedure needs the others.
+            for batch in file.iter_batches(
+                batch_size=rows_max, row_groups=groups, columns=list(columns.names), use_threads=False
+            ):
+                _require_places_in_dictionaries(batch)
+                yield batch
+
+    def _groups(self, metadata: pq.FileMetaData) -> list[int]:
+        """Return the row groups to read; raises DataError where the file is another than was cut."""
+        if self._run is None:
+            return list(range(metadata.num_row_groups))
+        sizes = group_rows(metadata)[self._run.first : self._run.stop]
+        if len(sizes) != self._run.stop - self._run.first or sum(sizes) != self._run.rows:
+            raise DataError(REPLACED)
+        return list(range(self._run.first, self._run.stop))
+
+
+def buffer_bytes(read_bytes: int, columns: int) -> int:
+    """Return the size of each column's read buffer, for a bound on all memory that reading takes."""
+    share = read_bytes // (BUFFER_SHARE * max(1, columns))
+    return max(BUFFER_BYTES_MIN, min(share, BUFFER_BYTES_MAX))
+
+
+def group_rows(metadata: pq.FileMetaData) -> list[int]:
+    """Return the number of rows of each row group."""
+    with damage_refused():
+        return [int(metadata.row_group(group).num_rows) for group in range(metadata.num_row_groups)]
+
+
+def balanced_runs(sizes: Sequence[int], parts: int) -> list[tuple[int, int]]:
+    """Return at most ``parts`` contiguous runs (first, stop) of items, about equal in size; none has size 0.
+
+    ``sizes`` are at least 0. An item belongs to the part that its middle falls into.
+    """
+    total, parts = sum(sizes), max(1, parts)
+    if total == 0:
+        return []
+    places = [
+        min(parts - 1, (2 * end - size) * parts // (2 * total))
+        for end, size in zip(itertools.accumulate(sizes), sizes, strict=True)
+    ]
+    runs = [list(run) for _, run in itertools.groupby(range(len(sizes)), key=lambda index: places[index])]
+    return [(run[0], run[-1] + 1) for run in runs if any(sizes[index] for index in run)]
 
 
 @contextmanager
@@ -110,13 +204,15 @@ def _require_places_in_dictionaries(batch: pa.RecordBatch) -> None:
                 raise DataError(DAMAGED)
 
 
-def _require_small_values(metadata: pq.FileMetaData, columns: Columns) -> None:
-    for group in range(metadata.num_row_groups):
-        for index in range(metadata.num_columns):
+def _require_small_values(metadata: pq.FileMetaData, groups: Sequence[int], columns: Columns) -> None:
+    with damage_refused():
+        paths = [str(metadata.schema.column(index).path) for index in range(metadata.num_columns)]
+    used = [index for index, path in enumerate(paths) if path in columns.names]
+    for group in groups:
+        for index in used:
             chunk = metadata.row_group(group).column(index)
             if (
-                column_of(chunk) in columns.names
-                and chunk.total_uncompressed_size > CHUNK_BYTES_FREE
+                chunk.total_uncompressed_size > CHUNK_BYTES_FREE
                 and chunk.total_uncompressed_size > VALUE_BYTES_MAX * chunk.num_values
             ):
                 raise DataError(

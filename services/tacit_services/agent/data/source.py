@@ -6,6 +6,9 @@ from typing import Protocol, runtime_checkable
 
 import pyarrow as pa
 
+READ_BYTES = 64 * 2**20
+"""What a source may hold while it is read, besides the rows handed out, unless told otherwise."""
+
 
 class DataError(Exception):
     """A data set cannot be read as asked.
@@ -65,6 +68,31 @@ class GroupsRows(Protocol):
 
         Raises:
             DataError: the rows cannot be read.
+        """
+
+
+@runtime_checkable
+class ReadsWithin(Protocol):
+    """A source whose buffers follow a bound on memory."""
+
+    def reading_within(self, bytes_max: int) -> Source:
+        """Return the same source, that holds about this many bytes at most besides the rows handed out."""
+
+
+@runtime_checkable
+class Splits(Protocol):
+    """A source that can be read in several places at once."""
+
+    def split(self, parts: int) -> Sequence[Source]:
+        """Return about ``parts`` sources that hold the rows in order, each row once.
+
+        Fewer where the data cannot be cut so often; the source itself where it cannot be cut at all. Parts do
+        not depend on one another, and each reads no more than its own rows. Each is picklable, is opened by
+        its path or URL wherever it is unpickled, and tells its number of rows (an int) without reading them.
+        The fingerprint of a part is that of the whole data set.
+
+        Raises:
+            DataError: the data set is missing, or what tells how it may be cut cannot be read.
         """
 
 

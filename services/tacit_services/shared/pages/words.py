@@ -8,6 +8,12 @@ from tacit_protocol.privacy.guarantee import DELTA_UNITS, EPSILON_UNITS
 SHORT_LENGTH = 12
 """Characters of a digest or a key that are enough to tell it from others on a page."""
 
+PARTS_SHOWN = 8
+"""Parts of a long list that are shown: public points and embeddings have hundreds."""
+
+BRIEF_LENGTH_MAX = 300
+"""Characters of a field or a parameter that are shown."""
+
 TIME_END = 253_402_300_800
 """The year 10000, where calendars end: a study may state a deadline beyond it."""
 
@@ -58,9 +64,27 @@ def value(found: Any) -> str:
         case dict():
             return ", ".join(f"{name}: {value(part)}" for name, part in found.items())
         case list() | tuple():
-            return ", ".join(value(part) for part in found)
+            return ", ".join(_part(part) for part in found)
         case _:
             return str(found)
+
+
+def brief(found: Any) -> str:
+    """Write any plain value of a verdict or a study in some lines, and say where there is more of it."""
+    match found:
+        case dict():
+            text = ", ".join(f"{name}: {brief(part)}" for name, part in found.items())
+        case list() | tuple() if len(found) > PARTS_SHOWN:
+            text = f"{value(found[:PARTS_SHOWN])} … ({len(found)} in all)"
+        case _:
+            text = value(found)
+    return text if len(text) <= BRIEF_LENGTH_MAX else text[:BRIEF_LENGTH_MAX] + " …"
+
+
+def _part(part: Any) -> str:
+    """Write a part of a list; a row of several values is held together."""
+    several = isinstance(part, list | tuple) and len(part) > 1
+    return f"({value(part)})" if several else value(part)
 
 
 FILTERS = {
@@ -71,5 +95,6 @@ FILTERS = {
     "short": short,
     "label": label,
     "value": value,
+    "brief": brief,
 }
 """What templates may apply."""

@@ -70,8 +70,8 @@ class Streams:
             rings = self._tester.bell.rings
             try:
                 found = await run_in_threadpool(self._tester.studies.summary, study)
-            except DatabaseError:
-                return  # the browser comes back
+            except (DatabaseError, ProblemError):
+                return  # the browser comes back, and is told of a study that is not here any more
             if found["state"] not in OPEN:
                 yield "event: ended\ndata: \n\n"
                 return

@@ -4,11 +4,10 @@ from typing import Annotated, Any
 
 import sqlalchemy as sa
 from fastapi import Depends, FastAPI, Path, Query, Request
-from starlette.responses import Response
+from starlette.responses import HTMLResponse, Response
 
 from tacit_protocol.messages.encoding import decode
 from tacit_protocol.messages.verdict import VerdictMessage
-from tacit_protocol.procedures.base import Procedure
 from tacit_protocol.procedures.registry import procedure_named
 from tacit_protocol.signing.envelope import VERDICT_TYPE, open_envelope
 from tacit_services.shared.database import run_transaction
@@ -18,20 +17,22 @@ from tacit_services.shared.pages.site import Page, Service, SignedIn, Site
 from tacit_services.shared.pages.words import short
 from tacit_services.shared.problem_responses import ProblemError
 from tacit_services.tester.access import EVERYONE
-from tacit_services.tester.pages.drawings import charts_of
+from tacit_services.tester.pages.planner import Planner
+from tacit_services.tester.pages.plans import add_plans
 from tacit_services.tester.pages.progress import OPEN, Streams, revision
+from tacit_services.tester.pages.verdicts import ShownVerdicts
 from tacit_services.tester.routes import VERDICT_RETRY_S, Tester
 from tacit_services.tester.studies import State, verdict_of
 from tacit_services.tester.tables import SIGN_IN
 from tacit_services.tester.transcripts import transcript_of
 
-MENU = (Page("Studies", "/"),)
+MENU = (Page("Studies", "/"), Page("Plan", "/plan"))
 
 RECORDS = {
     "pairs": "Pairs compared, p-values adjusted for all of them",
     "columns": "Columns compared, p-values adjusted for all of them",
     "locations": "Where the owners differ",
-    "cells": "Cells that stand out",
+    "cells": "Cells compared, p-values adjusted for all of them",
 }
 """Tables that verdicts of several procedures have, and their titles."""
 
@@ -56,12 +57,13 @@ def add_tester_pages(app: FastAPI, tester: Tester, public_url: str) -> None:
     )
     site = Site(service, Sessions(tester.engine, SIGN_IN, tester.clock), tester.access.role)
     _add_studies(site, tester)
+    add_plans(site, Planner(tester.stopping))
     site.add_to(app, tester.access.require(*EVERYONE))
 
 
 def _add_studies(site: Site, tester: Tester) -> None:
     Reader = Annotated[SignedIn, Depends(site.signed_in)]
-    streams = Streams(tester)
+    streams, verdicts = Streams(tester), ShownVerdicts(tester)
 
     @site.router.get("/")
     def show_studies(
@@ -81,22 +83,20 @@ def _add_studies(site: Site, tester: Tester) -> None:
         study = tester.studies.parsed(digest)
         verdict = _verdict(tester, digest) if summary["state"] != "failed" else None
         result = None if verdict is None else verdict.result
-        procedure = procedure_named(study.procedure)
         return site.page(
             request,
             "study.html",
             reader,
             summary=summary,
             study=study.model_dump(mode="json"),
-            question=procedure.title,
-            tests=result is not None and _tests(procedure, result),
+            question=procedure_named(study.procedure).title,
             is_open=summary["state"] in OPEN,
             revision=revision(summary),
             verdict=None if verdict is None else verdict.model_dump(mode="json"),
-            charts=None if result is None else charts_of(study, result),
+            told=None if verdict is None else verdicts.of(digest, study, verdict),
             shown=None if result is None else _shown(result),
             tester_key=tester.identity.key,
-            file_name=_file_name(digest),
+            file_name=_file_name(digest, "json"),
         )
 
     @site.router.get("/studies/{digest}/events")
@@ -111,18 +111,26 @@ def _add_studies(site: Site, tester: Tester) -> None:
         if content is None:
             raise ProblemError("verdict-pending", retry_after_s=VERDICT_RETRY_S)
         response = json_response(content)
-        response.headers["Content-Disposition"] = f'attachment; filename="{_file_name(digest)}"'
-        return response
+        return _download(response, _file_name(digest, "json"))
+
+    @site.router.get("/studies/{digest}/report")
+    def download_report(digest: Digest, _: Reader) -> Response:
+        verdict = _verdict(tester, digest)
+        if verdict is None:
+            raise ProblemError("verdict-pending", retry_after_s=VERDICT_RETRY_S)
+        told = verdicts.of(digest, tester.studies.parsed(digest), verdict)
+        if told is None:
+            raise ProblemError("not-found", detail="the study ended without a result")
+        return _download(HTMLResponse(told.report), _file_name(digest, "html"))
 
 
-def _tests(procedure: Procedure, result: dict[str, Any]) -> bool:
-    """Say whether a verdict is that of a test, and not of a release of numbers or of a receipt."""
-    field = procedure.Verdict.model_fields.get("reject")
-    return field is not None and field.annotation is bool and "receiver" not in result
+def _download(response: Response, file_name: str) -> Response:
+    response.headers["Content-Disposition"] = f'attachment; filename="{file_name}"'
+    return response
 
 
-def _file_name(digest: str) -> str:
-    return f"tacit-{short(digest)}.json"
+def _file_name(digest: str, kind: str) -> str:
+    return f"tacit-{short(digest)}.{kind}"
 
 
 def _verdict(tester: Tester, digest: str) -> VerdictMessage | None:
@@ -153,4 +161,5 @@ def _shown(result: dict[str, Any]) -> dict[str, Any]:
 
 
 def _is_records(found: Any) -> bool:
-    return bool(found) and all(isinstance(record, dict) for record in found)
+    # An identity test's "cells" is their number, and no list of them.
+    return isinstance(found, list) and bool(found) and all(isinstance(record, dict) for record in found)

@@ -1,0 +1,321 @@
+"""Time by N workers: constants measured here, a formula, and a simulation of task times that checks it.
+
+    python -m benchmarks.cost_workers        # two minutes; writes docs/benchmarks/worker-model.md
+
+Parts of a file and blocks of replicates are computed one after another by the very functions that workers
+call, each timed in CPU seconds; the simulation draws from these times. docs/mathematics/scaling.md derives
+the formula.
+"""
+
+import argparse
+import json
+import os
+import pickle
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, NoReturn, TypeVar
+
+import numpy as np
+
+from benchmarks.cost_studies import QUESTIONS, Parties, Point, Question, write_rows
+from benchmarks.cost_workers_page import Measured, Ran, Stages, page
+from tacit_protocol.domain.columns import Domain
+from tacit_protocol.domain.reduction import Reduction
+from tacit_protocol.domain.table import EncodedChunk
+from tacit_protocol.messages.study import Study
+from tacit_protocol.procedures.registry import procedure_named
+from tacit_protocol.workers import ThreadWorkers, Workers, linear_algebra
+from tacit_services.agent.data.parquet_source import ParquetSource
+from tacit_services.agent.data.partial_sums import SourcePart, reduce_rows
+from tacit_services.agent.data.reader import Reader, TableBounds
+from tacit_services.agent.data.source import Columns
+from tacit_services.agent.data.table import SourceTable
+from tacit_services.agent.data.units import UnitHasher
+from tacit_services.shared.threads import prepare_to_compute
+
+SharedT = TypeVar("SharedT")
+ItemT = TypeVar("ItemT")
+ResultT = TypeVar("ResultT")
+
+GROUPS = 16
+ROWS = GROUPS * 65_536
+COLUMNS = 20
+"""The file whose parts are timed: 16 row groups of 65 536 rows, 20 columns of float64."""
+
+REPEATS = 3
+"""How often every row group and part is timed; the least counts, as other work only ever adds to it."""
+
+BLOCK = "_block"
+"""The function that computes a block of replicates."""
+
+MERGES = 200
+NO_OPS = 2000
+CONSUMED = 3
+
+WALL_RUNS = 2
+"""Runs whose fastest counts, where wall time is measured."""
+
+
+@dataclass
+class TimedWorkers:
+    """Computes here, as workers elsewhere would; keeps each task's CPU seconds, function and size."""
+
+    count: int
+    in_process: bool = False
+    seconds: list[float] = field(default_factory=list)
+    sizes: list[int] = field(default_factory=list)
+    functions: list[str] = field(default_factory=list)
+
+    def map(
+        self, function: Callable[[SharedT, ItemT], ResultT], shared: SharedT, items: Iterable[ItemT]
+    ) -> Iterator[ResultT]:
+        """Yield ``function(shared, item)`` for every item, in order."""
+        with linear_algebra().limit(limits=1, user_api="blas"):
+            for item in items:
+                began = time.thread_time()
+                result = function(shared, item)
+                self.seconds.append(time.thread_time() - began)
+                self.sizes.append(len(pickle.dumps(result)))
+                self.functions.append(function.__name__)
+                yield result
+
+
+class MeteredThreads(ThreadWorkers):
+    """Threads of this process, with the CPU seconds that each has computed for."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__(count)
+        self.by_thread: dict[int, float] = {}
+
+    def map(
+        self, function: Callable[[SharedT, ItemT], ResultT], shared: SharedT, items: Iterable[ItemT]
+    ) -> Iterator[ResultT]:
+        """Yield ``function(shared, item)`` for every item, in order."""
+
+        def metered(shared: SharedT, item: ItemT) -> ResultT:
+            began, thread = time.thread_time(), threading.get_ident()
+            result = function(shared, item)
+            self.by_thread[thread] = self.by_thread.get(thread, 0.0) + time.thread_time() - began
+            return result
+
+        yield from super().map(metered, shared, items)
+
+
+class _AskedError(Exception):
+    """The reduction that a procedure asked a table for."""
+
+    def __init__(self, reduction: Reduction[Any]) -> None:
+        super().__init__()
+        self.reduction = reduction
+
+
+@dataclass(frozen=True)
+class Asking:
+    """A table that only tells what reduction it is asked for."""
+
+    domain: Domain
+    units: int
+
+    def chunks(self) -> Iterator[EncodedChunk]:
+        """Not asked for."""
+        raise NotImplementedError
+
+    def reduce(self, reduction: Reduction[Any]) -> NoReturn:
+        """Tell the reduction."""
+        raise _AskedError(reduction)
+
+
+def reduction_of(study: Study, units: int) -> Reduction[Any]:
+    """Return the reduction that a study's procedure asks a table of so many units for."""
+    try:
+        procedure_named(study.procedure).summarise(study, Asking(study.domain, units))
+    except _AskedError as asked:
+        return asked.reduction
+    raise ValueError("the procedure asks for no reduction")
+
+
+def study_of(question: Question, point: Point) -> Study:
+    """Return a study of the question."""
+    return question.study(point, Parties.of(point.owners), seed=1)
+
+
+def part_times(study: Study, path: Path, workers: int) -> tuple[TimedWorkers, float]:
+    """Time the parts that so many workers elsewhere share; returns them and the rest's CPU seconds."""
+    timed = TimedWorkers(workers)
+    table = SourceTable(ParquetSource(path), study.domain, workers=timed)
+    began = time.thread_time()
+    procedure_named(study.procedure).summarise(study, table)
+    return timed, time.thread_time() - began - sum(timed.seconds)
+
+
+def least_times(study: Study, path: Path, workers: int) -> tuple[tuple[float, ...], float]:
+    """Return the least CPU seconds of each part and of the rest, of REPEATS times."""
+    runs = [part_times(study, path, workers) for _ in range(REPEATS)]
+    each = zip(*(timed.seconds for timed, _ in runs), strict=True)
+    return tuple(min(times) for times in each), min(rest_s for _, rest_s in runs)
+
+
+def stages(study: Study, path: Path, groups_s: float) -> Stages:
+    """Measure what a value costs by stage, and what a part, its result and a hand-over cost."""
+    reduction = reduction_of(study, ROWS)
+    reader = Reader(study.domain, None, TableBounds(), UnitHasher())
+    source = ParquetSource(path)
+    names = Columns(tuple(column.name for column in study.domain.numeric))
+    read_s = _consumed(lambda: reader.batches(source, names))
+    encoded_s = _consumed(lambda: reader.row_chunks(source, 0))
+    small = path.with_name("small.parquet")
+    point = Point(10, len(study.domain.columns), 0, 1)
+    write_rows(small, QUESTIONS["kernel_two_sample"], point)
+    part = SourcePart(ParquetSource(small), 0)
+    part_s = _each(lambda: reduce_rows((reduction, reader), part), 50)
+    result = pickle.dumps(reduce_rows((reduction, reader), part))
+    total = reduction.start()
+    merge_s = _each(lambda: reduction.merge(total, pickle.loads(result).partial), MERGES)  # noqa: S301
+    values = ROWS * COLUMNS
+    whole_s = groups_s * GROUPS
+    return Stages(
+        read_ns=1e9 * read_s / values,
+        encode_ns=1e9 * (encoded_s - read_s) / values,
+        sum_ns=1e9 * (whole_s - encoded_s) / values,
+        part_s=part_s,
+        merge_s=merge_s,
+        result_bytes=len(result),
+    )
+
+
+def _consumed(items: Callable[[], Iterable[object]]) -> float:
+    """Return the least CPU seconds in which all items came, of CONSUMED times."""
+    least = float("inf")
+    for _ in range(CONSUMED):
+        began = time.thread_time()
+        for _ in items():
+            pass
+        least = min(least, time.thread_time() - began)
+    return least
+
+
+def _each(action: Callable[[], object], times: int) -> float:
+    action()
+    began = time.thread_time()
+    for _ in range(times):
+        action()
+    return (time.thread_time() - began) / times
+
+
+def hand_over_s() -> float:
+    """Return the CPU seconds in which threads of this process are handed a task and give it back."""
+    began = time.process_time()
+    for _ in ThreadWorkers(2).map(_nothing, None, range(NO_OPS)):
+        pass
+    return (time.process_time() - began) / NO_OPS
+
+
+def _nothing(shared: None, item: int) -> None:
+    return None
+
+
+def run_whole(summarise: Callable[[Workers], object], count: int) -> Ran:
+    """Run a summary by threads of this process; the fastest of WALL_RUNS counts, and the least CPU."""
+    runs = []
+    for _ in range(WALL_RUNS):
+        workers = MeteredThreads(count)
+        cpu_s, began = time.process_time(), time.perf_counter()
+        summarise(workers)
+        wall_s, cpu_s = time.perf_counter() - began, time.process_time() - cpu_s
+        rest_s = cpu_s - sum(workers.by_thread.values())
+        runs.append((wall_s, cpu_s, rest_s + max(workers.by_thread.values())))
+    walls, cpus, busiest = zip(*runs, strict=True)
+    return Ran(count, min(walls), min(cpus), min(busiest), os.getloadavg()[0])
+
+
+def measure_file(name: str, size: int, folder: Path) -> Measured:
+    """Measure a question of the two-sample test over the file."""
+    question, path = QUESTIONS[name], folder / "rows.parquet"
+    study = study_of(question, Point(ROWS, COLUMNS, size, 2))
+    if not path.exists():
+        write_rows(path, question, Point(ROWS, COLUMNS, size, 2))
+
+    def summarise(workers: Workers) -> None:
+        table = SourceTable(ParquetSource(path), study.domain, workers=workers)
+        procedure_named(study.procedure).summarise(study, table)
+
+    groups, rest_s = least_times(study, path, GROUPS)  # every row group is a part
+    found = stages(study, path, float(np.median(groups)))
+    return Measured(
+        name=name if size == 0 else f"{name}, J = {size}",
+        groups_s=tuple(seconds - found.part_s for seconds in groups),
+        start_s=max(0.0, rest_s - GROUPS * found.merge_s),
+        stages=found,
+        parts={"2": least_times(study, path, 2)[0]},
+        ran=(run_whole(summarise, 1), run_whole(summarise, 2)),
+        rows=ROWS,
+        columns=COLUMNS,
+    )
+
+
+def measure_replicates(rows: int, permutations: int, folder: Path) -> Measured:
+    """Measure the permutations of a test of joint independence."""
+    question = QUESTIONS["joint_independence"]
+    point, path = Point(rows, 3, permutations, 1), folder / "few.parquet"
+    write_rows(path, question, point)
+    study = study_of(question, point)
+
+    def summarise(workers: Workers) -> None:
+        table = SourceTable(ParquetSource(path), study.domain, workers=workers)
+        procedure_named(study.procedure).summarise(study, table)
+
+    runs, rests = [], []
+    for _ in range(REPEATS):
+        timed, began = TimedWorkers(1, in_process=True), time.thread_time()
+        summarise(timed)
+        runs.append([s for s, name in zip(timed.seconds, timed.functions, strict=True) if name == BLOCK])
+        rests.append(time.thread_time() - began - sum(runs[-1]))
+    blocks, start_s = tuple(min(times) for times in zip(*runs, strict=True)), min(rests)
+    return Measured(
+        name=f"joint_independence, n = {rows}, B = {permutations}",
+        groups_s=blocks,
+        start_s=start_s,
+        stages=Stages(result_bytes=max(timed.sizes)),
+        parts={},
+        ran=(run_whole(summarise, 1), run_whole(summarise, 2)),
+        rows=rows,
+        columns=3,
+        replicates=permutations,
+    )
+
+
+def main() -> None:
+    """Measure what is missing, and write the page."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--folder", type=Path, default=Path("docs/benchmarks"))
+    arguments = parser.parse_args()
+    arguments.folder.mkdir(parents=True, exist_ok=True)
+    prepare_to_compute()
+    path = arguments.folder / "worker-model.jsonl"
+    lines = path.read_text().splitlines() if path.exists() else []
+    found = {row["key"]: row for row in map(json.loads, lines)}
+    with tempfile.TemporaryDirectory(prefix="tacit-workers-") as place:
+        folder = Path(place)
+        steps: dict[str, Callable[[], dict[str, Any]]] = {
+            "hand over": lambda: {"seconds": hand_over_s()},
+            "auto": lambda: asdict(measure_file("kernel_two_sample", 0, folder)),
+            "me 20": lambda: asdict(measure_file("kernel_two_sample, me", 20, folder)),
+            "replicates": lambda: asdict(measure_replicates(1000, 999, folder)),
+        }
+        for key, step in steps.items():
+            if key not in found:
+                found[key] = {"key": key} | step()
+                with path.open("a") as file:
+                    file.write(json.dumps(found[key]) + "\n")
+    rows = [Measured.of(row) for key, row in found.items() if key != "hand over"]
+    (arguments.folder / "worker-model.md").write_text(page(rows, found["hand over"]["seconds"]))
+
+
+if __name__ == "__main__":
+    main()

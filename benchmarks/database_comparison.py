@@ -1,0 +1,202 @@
+"""Tests between released databases: how often they reject equal populations, and what intervals cover.
+
+    python -m benchmarks.database_comparison      # continues
+
+A population is a table of 20 000 rows from which units are drawn with replacement, so that the distance of
+two populations on the points is known. Noise is simulated with NumPy at the procedure's scale.
+"""
+
+import functools
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from benchmarks.resumable import Answers, Cell, Counts, main, table
+from tacit.released_database import ReleasedDatabase
+from tacit.released_database_weights import columns_of
+from tacit_protocol.domain.columns import Domain, NumericColumn
+from tacit_protocol.features.kernels import ProductKernel
+from tacit_protocol.features.mean_embedding import Locations, WhitenedMeanEmbedding
+
+Floats = npt.NDArray[np.float64]
+Null = Literal["bound", "normal", "points"]
+
+ALPHA = 0.05
+ROWS = 20_000
+POINTS = 25
+BANDWIDTH = 0.3
+NULLS: tuple[Null, ...] = ("bound", "normal", "points")
+UNITS = (200, 2000, 20_000)
+NOISES = {"ε = 1": 0.2681, "no noise to speak of": 100.0}
+"""mu of the release: the exact curve's at epsilon 1, delta 1e-5; and so much that sampling alone counts."""
+
+POPULATIONS = {
+    "middle": "normal around the middle of the square, deviation .15; moved by .05",
+    "two spots": "half of the units at either of two far corners, where the spread is as large as can be in "
+    "one direction; 55 % at one of them",
+    "rare": "all at one corner, but for one unit in 200 at the opposite one: far from normal; one in 50",
+}
+RUNS = 200
+
+DOMAIN = Domain(columns=tuple(NumericColumn(name=f"x{i}", lower=0, upper=1) for i in (1, 2)))
+KERNEL = ProductKernel("gaussian", BANDWIDTH)
+
+
+@functools.cache
+def _population(name: str, other: bool) -> Floats:
+    rng = np.random.default_rng(1)
+    if name == "middle":
+        return np.asarray(np.clip(rng.normal(0.55 if other else 0.5, 0.15, (ROWS, 2)), 0, 1))
+    part = {"two spots": (0.5, 0.55), "rare": (1 / 200, 1 / 50)}[name][other]
+    far = np.arange(ROWS) < part * ROWS
+    return np.where(far, 0.9, 0.1)[:, None] * np.ones(2)
+
+
+@functools.cache
+def _features() -> WhitenedMeanEmbedding:
+    numeric = np.random.default_rng(2).random((POINTS, 2))
+    return WhitenedMeanEmbedding(KERNEL, Locations(numeric, np.empty((POINTS, 0), dtype=np.int32)))
+
+
+@functools.cache
+def _embedded(name: str, other: bool) -> Floats:
+    rows = _population(name, other)
+    return _features()(Locations(rows, np.empty((len(rows), 0), dtype=np.int32)))
+
+
+@functools.cache
+def _distance(name: str) -> float:
+    difference = _embedded(name, False).mean(axis=0) - _embedded(name, True).mean(axis=0)
+    return float(difference @ difference)
+
+
+def _released(name: str, other: bool, units: int, mu: float, rng: np.random.Generator) -> ReleasedDatabase:
+    features = _features()
+    noise = features.diameter / (units * mu)
+    sample = _embedded(name, other)[rng.integers(0, ROWS, units)]
+    return ReleasedDatabase(
+        domain=DOMAIN,
+        points=columns_of(DOMAIN, features.locations),
+        kernel=KERNEL,
+        embedding=sample.mean(axis=0) + noise * rng.standard_normal(POINTS),
+        noise=noise,
+        noise_error=noise * float(np.sqrt(POINTS)),
+        units=units,
+        epsilon=1.0,
+        delta=1e-5,
+        method="simulated",
+        warnings=(),
+    )
+
+
+def run(name: str, units: int, noise: str, number: int) -> Answers:
+    """Compare two releases of one population, and one of each of two."""
+    rng = np.random.default_rng([number, units, len(name)])
+    first, same, other = (
+        _released(name, is_other, units, NOISES[noise], rng) for is_other in (False, False, True)
+    )
+    answers: dict[str, float] = {}
+    for null in NULLS:
+        equal, different = (first.two_sample_test(second, ALPHA, null=null) for second in (same, other))
+        answers |= {
+            f"{null} | level": float(equal.reject),
+            f"{null} | power": float(different.reject),
+            f"{null} | covers 0": float(equal.interval[0] <= 0),
+            f"{null} | covers": float(different.interval[0] <= _distance(name) <= different.interval[1]),
+            f"{null} | width": different.interval[1] - different.interval[0],
+        }
+    return answers
+
+
+def _cell(name: str, units: int, noise: str) -> str:
+    return f"{name}, n = {units}, {noise}"
+
+
+def text(counts: Counts) -> str:
+    """Write the page."""
+    rows: dict[str, dict[str, str]] = {}
+    for name in POPULATIONS:
+        for noise in NOISES:
+            for units in UNITS:
+                cell = _cell(name, units, noise)
+                if counts.rate(cell, "bound | level") is None:
+                    continue
+                rows[cell] = {
+                    column: " / ".join(
+                        _shown(counts.rate(cell, f"{null} | {question}"), question) for null in NULLS
+                    )
+                    for column, question in COLUMNS.items()
+                }
+    return PAGE.format(
+        alpha=ALPHA,
+        points=POINTS,
+        runs=counts.runs_of(""),
+        populations="\n".join(
+            f"- *{name}*: {words} (squared MMD {_distance(name):.4f});" for name, words in POPULATIONS.items()
+        ),
+        worst=_worst(counts),
+        table=table(rows, "population, units of each, noise"),
+    )
+
+
+COLUMNS = {
+    "rejects equal ones": "level",
+    "rejects different ones": "power",
+    "interval holds 0 (equal)": "covers 0",
+    "interval holds the distance": "covers",
+    "its width": "width",
+}
+
+
+def _shown(value: float | None, question: str) -> str:
+    return "" if value is None else f"{value:.4f}" if question == "width" else f"{value:.3f}"
+
+
+def _worst(counts: Counts) -> str:
+    lines = []
+    for null in NULLS:
+        cells = [cell for cell, question in counts.answered if question == f"{null} | level"]
+        level = max(cells, key=lambda cell: counts.rate(cell, f"{null} | level") or 0.0)
+        covers = min(cells, key=lambda cell: counts.rate(cell, f"{null} | covers") or 0.0)
+        rates = counts.rate(level, f"{null} | level"), counts.rate(covers, f"{null} | covers")
+        lines.append(
+            f"- `{null}`: equal populations were rejected in {rates[0]:.3f} of the runs at most ({level});\n"
+            f"  the distance was covered in {rates[1]:.3f} at least ({covers});"
+        )
+    return "\n".join(lines)
+
+
+PAGE = """# Tests between released databases
+
+How often `two_sample_test` rejects at level {alpha}, and how often its interval for the same alpha holds
+the squared MMD of the two populations on {points} points; {runs} runs a row. Made by
+
+    python -m benchmarks.database_comparison
+
+Every figure stands three times: `null="bound"` / `"normal"` / `"points"`. Both releases have n units. The
+first is proved for every population, the second for many units, the third is approximate
+([what is proved](../mathematics/database-release.md#tests-between-releases)). Populations:
+
+{populations}
+
+the last figure of each is what it is compared with. In short:
+
+{worst}
+
+{table}
+"""
+
+
+def cells() -> list[Cell]:
+    """List a cell for each population, number of units and noise."""
+    return [
+        Cell(_cell(name, units, noise), RUNS, functools.partial(run, name, units, noise))
+        for name in POPULATIONS
+        for noise in NOISES
+        for units in UNITS
+    ]
+
+
+if __name__ == "__main__":
+    main(__doc__, "database-comparison", cells(), text)

@@ -1,0 +1,272 @@
+"""What the stated errors of a released database's answers are worth: how often the truth lies within them.
+
+    python -m benchmarks.database_errors      # continues; skips data sets that are not there
+
+Units are drawn with replacement from a table, and released on public points by the procedure's formulas with
+noise from NumPy, or with points from noisy histograms by the procedure itself. Every query of
+benchmarks/database_query_data.py is asked through the SDK.
+"""
+
+import functools
+from collections.abc import Iterator
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from benchmarks.database_queries import SIMILARITY
+from benchmarks.database_query_data import Columns, Floats, Query, QueryData, is_there, queries_of, read
+from benchmarks.resumable import Answers, Cell, Counts, main, table
+from tacit.bounds import domain_of
+from tacit.errors import InputError
+from tacit.local.database import release_database
+from tacit.released_database import ReleasedDatabase
+from tacit.released_database_estimate import Estimate
+from tacit.released_database_weights import columns_of
+from tacit_protocol.domain.encode import encode
+from tacit_protocol.domain.table import EncodedChunk
+from tacit_protocol.features.kernels import ProductKernel
+from tacit_protocol.features.mean_embedding import Locations, WhitenedMeanEmbedding
+from tacit_protocol.features.public_choices import draw_locations, median_distance
+from tacit_protocol.privacy.calibration import gaussian_mu
+
+Weights = Literal["simplex", "regularised", "raw"]
+
+EPSILON, DELTA = 1.0, 1e-6
+DEVIATIONS = 1.96
+POINTS = 100
+WEIGHTS: tuple[Weights, ...] = ("simplex", "regularised", "raw")
+PLACEMENTS = ("published", "uniform", "histograms")
+UNITS = (1000, 10_000)
+L1_MAX = 2.0
+RUNS = 10
+ROWS_AT_ONCE = 2000
+
+SYNTHETIC = "synthetic"
+DATA_SETS = ("RAND", "wine", "Adult", SYNTHETIC)
+KINDS = ("mean", "histogram", "probability", "correlation")
+
+
+@functools.cache
+def _data(name: str) -> QueryData:
+    if name != SYNTHETIC:
+        return read(name)
+    rng = np.random.default_rng(3)
+    group = rng.random(50_000) < 0.4
+    x = np.clip(np.where(group, rng.normal(0.35, 0.1, 50_000), rng.normal(0.6, 0.15, 50_000)), 0, 1)
+    columns = {
+        "x": x,
+        "y": np.clip(0.7 * x + rng.normal(0.1, 0.1, 50_000), 0, 1),
+        "group": np.where(group, "a", "b").astype(object),
+    }
+    bounds = {"x": (0, 1), "y": (0, 1), "group": ["a", "b"]}
+    return QueryData(SYNTHETIC, columns, bounds, queries_of(columns, bounds))
+
+
+@functools.cache
+def _encoded(name: str) -> EncodedChunk:
+    data = _data(name)
+    return encode(domain_of(data.bounds, list(data.bounds)), data.columns)
+
+
+def _points(data: QueryData, placement: str, rng: np.random.Generator) -> Locations:
+    if placement == "published":
+        chosen = rng.integers(0, data.rows, POINTS)
+        encoded = _encoded(data.name)
+        return Locations(encoded.numeric[chosen], encoded.categorical[chosen])
+    drawn = draw_locations(domain_of(data.bounds, list(data.bounds)), POINTS, rng)
+    return Locations(rng.random(drawn.numeric.shape), drawn.categorical)
+
+
+def _released(
+    data: QueryData, points: Locations, units: npt.NDArray[np.intp], rng: np.random.Generator
+) -> ReleasedDatabase:
+    kernel = ProductKernel("gaussian", median_distance(points.numeric), SIMILARITY)
+    features = WhitenedMeanEmbedding(kernel, points)
+    encoded = _encoded(data.name)
+    total: Floats = np.zeros(features.dimension)
+    for rows in np.array_split(units, max(1, len(units) // ROWS_AT_ONCE)):
+        total += features(Locations(encoded.numeric[rows], encoded.categorical[rows])).sum(axis=0)
+    noise = features.diameter / (len(units) * gaussian_mu(EPSILON, DELTA))
+    domain = domain_of(data.bounds, list(data.bounds))
+    return ReleasedDatabase(
+        domain=domain,
+        points=columns_of(domain, points),
+        kernel=kernel,
+        embedding=total / len(units) + noise * rng.standard_normal(features.dimension),
+        noise=noise,
+        noise_error=noise * float(np.sqrt(features.dimension)),
+        units=len(units),
+        epsilon=EPSILON,
+        delta=DELTA,
+        method="simulated",
+        warnings=(),
+    )
+
+
+def _of_histograms(data: QueryData, sample: Columns, number: int) -> ReleasedDatabase:
+    """Release through the procedure, with its own noise: part of the budget places the points."""
+    frame = pl.DataFrame(dict(sample))
+    return release_database(
+        frame, epsilon=EPSILON, delta=DELTA, bounds=data.bounds, n_points=POINTS, seed=number
+    )
+
+
+def _estimates(data: QueryData, query: Query, database: ReleasedDatabase) -> Iterator[tuple[int, Estimate]]:
+    """Ask a query: a histogram is as many probabilities. Yields places in its answer."""
+    if query.kind == "correlation":
+        try:
+            yield 0, database.correlation(*query.columns)
+        except InputError:
+            return
+        return
+    count = len(database)
+    values = np.array([query.answer(database.points, one) for one in np.eye(count)])
+    for place, column in enumerate(values.T):
+        if query.kind == "mean":
+            yield place, database.expectation(column)
+        else:
+            yield place, database.probability(column > 0.5)
+
+
+def run(name: str, placement: str, units: int, number: int) -> Answers:
+    """Release once, and ask every query with all three kinds of weights."""
+    data = _data(name)
+    rng = np.random.default_rng([number, units, len(name), PLACEMENTS.index(placement)])
+    rows = rng.integers(0, data.rows, units)
+    sample = data.take(rows)
+    if placement == "histograms":
+        base = _of_histograms(data, sample, number)
+    else:
+        base = _released(data, _points(data, placement, rng), rows, rng)
+    answers: dict[str, float] = {}
+    truths = [
+        (_answer(query, sample, units), _answer(query, data.columns, data.rows)) for query in data.queries
+    ]
+    for weights in WEIGHTS:
+        database = base.with_weights(weights, l1_max=L1_MAX)
+        found: dict[str, list[tuple[float, float, float]]] = {}
+        for query, (own, population) in zip(data.queries, truths, strict=True):
+            for place, estimate in _estimates(data, query, database):
+                whole = float(np.hypot(estimate.error, estimate.sampling))
+                off = abs(float(estimate) - own[place])
+                found.setdefault(query.kind, []).append(
+                    (
+                        float(off <= DEVIATIONS * estimate.error),
+                        float(abs(float(estimate) - population[place]) <= DEVIATIONS * whole),
+                        off / max(estimate.error, 1e-12),
+                    )
+                )
+        for kind, rows_ in found.items():
+            covers, covers_population, ratio = np.array(rows_).T
+            answers[f"{weights} | {kind} | records"] = float(covers.mean())
+            answers[f"{weights} | {kind} | population"] = float(covers_population.mean())
+            answers[f"{weights} | {kind} | ratio"] = float(np.median(ratio))
+    return answers
+
+
+def _answer(query: Query, columns: Columns, rows: int) -> Floats:
+    return query.answer(columns, np.full(rows, 1 / rows))
+
+
+def _cell(name: str, placement: str, units: int) -> str:
+    return f"{name}, {placement} points, n = {units}"
+
+
+def text(counts: Counts) -> str:
+    """Write the page."""
+    tables = {
+        question: table(
+            {
+                f"{cell}, {weights}": {
+                    kind: f"{rate:.2f}"
+                    for kind in KINDS
+                    if (rate := counts.rate(cell, f"{weights} | {kind} | {question}")) is not None
+                }
+                for cell in (_cell(*key) for key in _keys())
+                for weights in WEIGHTS
+                if counts.runs.get(cell)
+            },
+            "data set, points, units, weights",
+        )
+        for question in ("records", "population", "ratio")
+    }
+    return PAGE.format(
+        runs=counts.runs_of(""),
+        points=POINTS,
+        l1=L1_MAX,
+        epsilon=EPSILON,
+        delta=DELTA,
+        short=_short(counts),
+        **tables,
+    )
+
+
+def _short(counts: Counts) -> str:
+    """Mean coverage by kind of query, placement and weights, over data sets and units."""
+    rows: dict[str, dict[str, str]] = {}
+    for placement in PLACEMENTS:
+        for weights in WEIGHTS:
+            row = {}
+            for kind in KINDS:
+                rates = [
+                    rate
+                    for key in _keys()
+                    if key[1] == placement
+                    and (rate := counts.rate(_cell(*key), f"{weights} | {kind} | records")) is not None
+                ]
+                if rates:
+                    row[kind] = f"{np.mean(rates):.2f} ({min(rates):.2f})"
+            rows[f"{placement} points, {weights}"] = row
+    return table(rows, "points, weights")
+
+
+PAGE = """# What the stated errors of a database's answers are worth
+
+How often the truth lies within 1.96 times the stated `error` of an answer. A normal error that was stated
+exactly would give .95. Units are drawn with replacement from a table, and released with ε = {epsilon:g},
+δ = {delta:g} on {points} points: public rows of the table (*published*), drawn uniformly over the bounds
+(*uniform*), or drawn from the release's own noisy histograms (*histograms*, the default). Regularised
+weights have `l1_max` {l1:g}. Fifty queries on each data set, histograms bin by bin; {runs} runs each. Made by
+
+    python -m benchmarks.database_errors
+
+## In short
+
+Mean over data sets and numbers of units, and in brackets the smallest, of how often the mean over *these
+records* lies within 1.96 `error`:
+
+{short}
+## These records
+
+{records}
+## The population
+
+How often the table's own value, of which the units are a sample, lies within 1.96 times
+√(`error`² + `sampling`²):
+
+{population}
+## Errors made over errors stated
+
+Median of |answer − records| / `error`. An exact normal error would give .67; less means that errors are
+overstated.
+
+{ratio}"""
+
+
+def _keys() -> list[tuple[str, str, int]]:
+    return [(name, placement, units) for name in DATA_SETS for placement in PLACEMENTS for units in UNITS]
+
+
+def cells() -> list[Cell]:
+    """List a cell for every data set that is there, placement and number of units."""
+    return [
+        Cell(_cell(*key), RUNS, functools.partial(run, *key))
+        for key in _keys()
+        if key[0] == SYNTHETIC or is_there(key[0])
+    ]
+
+
+if __name__ == "__main__":
+    main(__doc__, "database-errors", cells(), text)

@@ -1,0 +1,328 @@
+"""What takes an owner's time: every hot path beside the plainest NumPy form of it, in one run.
+
+    python -m benchmarks.hot_paths
+
+Times are processor time of one thread, the least of ``--repeats``, so that they hold on a machine that does
+something else too. A plain form computes the same numbers, as one would write it first in NumPy; it rounds
+where ours does. ``--only stages`` cuts the summary of a Parquet file into what it is made of: decoding,
+encoding, features, rounding and sums; ``--only sizes`` varies the slices that features are computed in.
+"""
+
+import argparse
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from benchmarks.agent_summary import make_file
+from benchmarks.two_sample import study_of_columns
+from tacit_protocol.domain.columns import Domain, NumericColumn
+from tacit_protocol.domain.encode import encode, encode_numeric
+from tacit_protocol.domain.table import EncodedChunk, Table
+from tacit_protocol.features import sums as feature_sums
+from tacit_protocol.features.additive import AdditiveFeatures, default_choice
+from tacit_protocol.features.additive_release import AdditiveRelease
+from tacit_protocol.features.brownian import BrownianFeatures, random_directions
+from tacit_protocol.features.kernels import ProductKernel
+from tacit_protocol.features.mean_embedding import Locations, WhitenedMeanEmbedding
+from tacit_protocol.features.random_fourier import RandomFourier
+from tacit_protocol.features.sketch_release import add_signed
+from tacit_protocol.features.sums import sum_features
+from tacit_protocol.features.waves import wave
+from tacit_protocol.privacy.dyadic import ExactSum, unit_averages, whole_steps
+from tacit_protocol.procedures.kernel_two_sample import KernelTwoSample
+from tacit_protocol.statistics.distance_covariance import distance_covariance_sqr
+from tacit_services.agent.data.arrow_columns import numbers
+from tacit_services.agent.data.parquet_source import ParquetSource
+from tacit_services.agent.data.reader import CHUNK_BYTES
+from tacit_services.agent.data.source import Columns
+from tacit_services.agent.data.table import SourceTable
+from tacit_services.shared.threads import prepare_to_compute
+
+ROWS = 2_000
+"""Rows of a slice: what features are computed of at once (SLICE_BYTES)."""
+
+COLUMNS, BITS = 20, 20
+BOUNDS = (-5.0, 5.0)
+SIZES = [2**exponent for exponent in range(17, 24)]
+"""Slices of 128 KiB to 8 MiB."""
+
+Floats = npt.NDArray[np.float64]
+Timed = Callable[[], object]
+
+
+@dataclass(frozen=True)
+class HotPath:
+    """``values`` numbers are computed by ``ours``, and by ``plain``."""
+
+    name: str
+    values: int
+    ours: Timed
+    plain: Timed
+
+
+@dataclass(frozen=True)
+class Held:
+    """Encoded rows in memory, as a table."""
+
+    domain: Domain
+    chunk: EncodedChunk
+
+    @property
+    def units(self) -> int:
+        """Number of units."""
+        return self.chunk.units
+
+    def chunks(self) -> Iterator[EncodedChunk]:
+        """Yield the rows."""
+        yield self.chunk
+
+
+def least_ns(
+    function: Timed, values: int, repeats: int, clock: Callable[[], float] = time.thread_time
+) -> float:
+    """Return the least time of a call, in nanoseconds a value; by default this thread's processor time."""
+    function()
+    found = []
+    for _ in range(repeats):
+        started = clock()
+        function()
+        found.append(clock() - started)
+    return min(found) / values * 1e9
+
+
+def chunk_of(values: Floats) -> EncodedChunk:
+    """Return rows as a chunk, stored by column as encoded ones are."""
+    return EncodedChunk(
+        np.asfortranarray(values), np.zeros((len(values), 0), dtype=np.int32), None, len(values)
+    )
+
+
+def map_paths(rng: np.random.Generator) -> list[HotPath]:
+    """Map rows of 20 columns to features, of 3 to the Brownian ones."""
+    chunk = chunk_of(rng.random((ROWS, COLUMNS)))
+    x, few = chunk.numeric, chunk_of(chunk.numeric[:, :3])
+    additive = AdditiveFeatures(COLUMNS, (), default_choice(COLUMNS, (), 0.3))
+    turns = 2 * np.pi * np.array(additive.choice.cycles)
+    kernel = ProductKernel("gaussian", 1.5)
+    locations = Locations(rng.random((40, COLUMNS)), np.zeros((40, 0), dtype=np.int32))
+    embedding, t = WhitenedMeanEmbedding(kernel, locations), locations.numeric
+    whitener = embedding(chunk_of(t)).T @ embedding(chunk_of(t))
+    fourier = RandomFourier.draw(kernel, COLUMNS, (), 100, rng)
+    brownian = BrownianFeatures(random_directions(3, 9, rng), 4)
+    odd = np.pi * (np.arange(4) + 0.5)
+
+    def waves_of(angles: Floats) -> Floats:
+        return np.concatenate([np.cos(angles), np.sin(angles)], axis=-1)
+
+    def embedded() -> Floats:
+        distances = (x**2).sum(axis=1)[:, None] + (t**2).sum(axis=1) - 2 * x @ t.T
+        return np.asarray(np.exp(distances / (-2 * 1.5**2)) @ whitener)
+
+    def projected() -> Floats:
+        places = (1 + (2 * few.numeric - 1) @ brownian.directions.T / np.sqrt(3)) / 2
+        return np.asarray(np.sin(places[:, :, None] * odd) / odd)
+
+    return [
+        HotPath("waves: a cosine and a sine", 2 * x.size, lambda: wave(x), lambda: waves_of(x * 2 * np.pi)),
+        HotPath(
+            "column-wise features, 3 cycles",
+            6 * x.size,
+            lambda: additive.column_wise(chunk),
+            lambda: waves_of(x[:, :, None] * turns).reshape(ROWS, -1),
+        ),
+        HotPath("mean embedding, J = 40", 40 * ROWS, lambda: embedding(chunk), embedded),
+        HotPath(
+            "random Fourier features, F = 100",
+            200 * ROWS,
+            lambda: fourier(chunk),
+            lambda: waves_of(x @ fourier.frequencies.T),
+        ),
+        HotPath("Brownian features, 9 directions x 4", 36 * ROWS, lambda: brownian(few), projected),
+        HotPath(
+            "Gram block, 40 locations",
+            40 * ROWS,
+            lambda: kernel.gram(chunk, locations),
+            lambda: np.exp(-((x[:, None] - t) ** 2).sum(axis=2) / (2 * 1.5**2)),
+        ),
+    ]
+
+
+def sum_paths(rng: np.random.Generator) -> list[HotPath]:
+    """Round to the grid and sum exactly, features as the default map lays them out."""
+    width, units = 120, ROWS // 5
+    rows = np.asfortranarray(2 * rng.random((ROWS, width)) - 1)
+    unit = np.sort(rng.integers(0, units, ROWS))
+    unit = np.unique(unit, return_inverse=True)[1].astype(np.int64)
+    units = int(unit[-1]) + 1
+    few, buckets = np.ascontiguousarray(rows[:, :12]), ROWS // 57
+    codes = rng.integers(0, 2 * buckets, ROWS)
+    steps = whole_steps(few, BITS)
+
+    def rounded(x: Floats) -> npt.NDArray[np.int64]:
+        return np.rint(x * 2.0**BITS).astype(np.int64)
+
+    def averaged() -> Floats:
+        sums = np.zeros((units, width), dtype=np.int64)
+        np.add.at(sums, unit, rounded(rows))
+        return np.asarray(sums / np.bincount(unit)[:, None])
+
+    def signed() -> None:
+        sketch = np.zeros((buckets, few.shape[1]))
+        np.add.at(sketch, codes >> 1, steps * (2.0 * (codes & 1) - 1)[:, None])
+
+    return [
+        HotPath(
+            "rounding and sums",
+            rows.size,
+            lambda: ExactSum(width, BITS, products=False).add(rows),
+            lambda: rounded(rows).sum(axis=0),
+        ),
+        HotPath(
+            "rounding, sums and products",
+            rows.size,
+            lambda: ExactSum(width, BITS, products=True).add(rows),
+            lambda: (rounded(rows).sum(axis=0), rows.T @ rows),
+        ),
+        HotPath(
+            "averages of units of 5 rows", rows.size, lambda: unit_averages(rows, unit, units, BITS), averaged
+        ),
+        HotPath(
+            "signed sums by bucket",
+            few.size,
+            lambda: add_signed(np.zeros((buckets, few.shape[1]), dtype=np.int64), steps, codes),
+            signed,
+        ),
+    ]
+
+
+def other_paths(rng: np.random.Generator) -> list[HotPath]:
+    """Encode, and find a distance covariance, whose plain form takes the square of the units."""
+    column = NumericColumn(name="c", lower=-5.0, upper=5.0)
+    raw, first = rng.standard_normal(50_000), rng.random(2000)
+    second = first + rng.random(2000)
+
+    def centred(values: Floats) -> Floats:
+        distances = np.abs(values[:, None] - values)
+        return np.asarray(distances - distances.mean(axis=0) - distances.mean(axis=1)[:, None])
+
+    return [
+        HotPath(
+            "encoding a number",
+            len(raw),
+            lambda: encode_numeric(column, raw),
+            lambda: (np.clip(np.nan_to_num(raw), -5.0, 5.0) + 5.0) / 10.0,
+        ),
+        HotPath(
+            "distance covariance, n = 2000",
+            2000,
+            lambda: distance_covariance_sqr(first, second),
+            lambda: np.mean(centred(first) * centred(second)),
+        ),
+    ]
+
+
+def show_kernels(repeats: int) -> None:
+    """Print every hot path's time a value, beside the plain form's."""
+    rng = np.random.default_rng(0)
+    print("| hot path | ours, ns a value | plain, ns a value | plain / ours |\n|---|---|---|---|")
+    for path in [*map_paths(rng), *sum_paths(rng), *other_paths(rng)]:
+        ours = least_ns(path.ours, path.values, repeats)
+        plain = least_ns(path.plain, path.values, max(2, repeats // 4))
+        print(f"| {path.name} | {ours:.2f} | {plain:.2f} | {plain / ours:.1f} |", flush=True)
+
+
+def sums_of_tables(rng: np.random.Generator) -> dict[str, Callable[[], object]]:
+    """Whole sums over a chunk of 50 000 rows, by features."""
+    rows = CHUNK_BYTES // (8 * COLUMNS + 8)
+    domain = study_of_columns(COLUMNS, BOUNDS, {}, epsilon=1.0, run=0).domain
+    table: Table = Held(domain, chunk_of(rng.random((rows, COLUMNS))))
+    few: Table = Held(domain, chunk_of(rng.random((rows, 3))))
+    kernel = ProductKernel("gaussian", 1.5)
+    locations = Locations(rng.random((40, COLUMNS)), np.zeros((40, 0), dtype=np.int32))
+    embedding = WhitenedMeanEmbedding(kernel, locations)
+    fourier = RandomFourier.draw(kernel, COLUMNS, (), 100, rng)
+    wide = AdditiveRelease(AdditiveFeatures(COLUMNS, (), default_choice(COLUMNS, (), 0.3)))
+    narrow = AdditiveRelease(AdditiveFeatures(3, (), default_choice(3, (), 0.3)))
+    return {
+        "default, 20 columns": lambda: wide.sum(table),
+        "default, 3 columns": lambda: narrow.sum(few),
+        "mean embedding, J = 40, products": lambda: sum_features(embedding, table, products=True),
+        "random Fourier, F = 100": lambda: sum_features(fourier, table, products=False),
+    }
+
+
+def show_sizes(repeats: int) -> None:
+    """Print the time a row of whole sums, by the size of the slices."""
+    sums, kept = sums_of_tables(np.random.default_rng(0)), feature_sums.SLICE_BYTES
+    rows = CHUNK_BYTES // (8 * COLUMNS + 8)
+    print("| ns a row, by slices of KiB | " + " | ".join(str(size >> 10) for size in SIZES) + " |")
+    print("|---" * (1 + len(SIZES)) + "|")
+    for name, function in sums.items():
+        found = []
+        for size in SIZES:
+            feature_sums.SLICE_BYTES = size
+            found.append(f"{least_ns(function, rows, repeats):.0f}")
+        print(f"| {name} | " + " | ".join(found) + " |", flush=True)
+    feature_sums.SLICE_BYTES = kept
+
+
+def show_stages(rows: int, repeats: int) -> None:
+    """Print what the summary of a Parquet file is made of."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "rows.parquet"
+        make_file(path, rows, COLUMNS)
+        show_stages_of("default", {}, path, rows, repeats)
+        show_stages_of("mean embedding", {"features": "me", "n_features": 40}, path, rows, repeats)
+
+
+def show_stages_of(name: str, parameters: dict[str, Any], path: Path, rows: int, repeats: int) -> None:
+    """Print the stages of one study's summary, in nanoseconds of processor time a row."""
+    study = study_of_columns(COLUMNS, BOUNDS, parameters, epsilon=1.0, run=0)
+    columns = Columns(tuple(column.name for column in study.domain.numeric))
+    size = CHUNK_BYTES // (8 * COLUMNS + 8)
+    batch = next(ParquetSource(path).batches(columns, size))
+    raw = {column: numbers(column, batch.column(column)) for column in columns.names}
+    held = Held(study.domain, encode(study.domain, raw))
+
+    def decode() -> None:
+        for _ in ParquetSource(path).batches(columns, size):
+            pass
+
+    def summarise() -> None:
+        KernelTwoSample().summarise(study, SourceTable(ParquetSource(path), study.domain))
+
+    few = max(2, repeats // 5)
+    decoding = least_ns(decode, rows, few)
+    encoding = least_ns(lambda: encode(study.domain, raw), batch.num_rows, repeats)
+    summing = least_ns(lambda: KernelTwoSample().summarise(study, held), batch.num_rows, repeats)
+    whole = least_ns(summarise, rows, few, time.process_time)
+    print(
+        f"{name}: decoding {decoding:.0f}, encoding {encoding:.0f}, features and sums {summing:.0f}; "
+        f"summary of the file {whole:.0f} ns a row, of which the bare kernel is {summing / whole:.2f}"
+    )
+
+
+def main() -> None:
+    """Measure, with the threads and the memory of an agent's process."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--only", choices=("kernels", "sizes", "stages"))
+    parser.add_argument("--repeats", type=int, default=20)
+    parser.add_argument("--rows", type=int, default=1_000_000, help="of the Parquet file")
+    arguments = parser.parse_args()
+    prepare_to_compute()
+    if arguments.only in (None, "kernels"):
+        show_kernels(arguments.repeats)
+    if arguments.only in (None, "sizes"):
+        show_sizes(arguments.repeats)
+    if arguments.only in (None, "stages"):
+        show_stages(arguments.rows, arguments.repeats)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,290 @@
+"""One owner's sums over 10^6 to 10^8 rows: threads of the agent, a Dask cluster and bare NumPy, in one run.
+
+    python -m benchmarks.scale --rows 1000000 10000000 100000000
+
+The file has 20 columns of laboratory-like numbers (three decimals) in row groups of 2^20 rows; row groups
+repeat after the eighth, which changes no cost. Every measurement is a process of its own, which reports its
+peak memory. "Bare" is what the sums are made of and nothing more, written plainly in NumPy: the features of
+rows that lie in memory already scaled, in slices that fit the cache, their float sums and products, by as
+many threads. The agent reads the file, clips, scales, rounds to the grid and sums exactly. Measurements go to
+docs/benchmarks/scale.jsonl, the table to docs/benchmarks/scale.md.
+"""
+
+import argparse
+import json
+import os
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from threadpoolctl import threadpool_limits
+
+from benchmarks.two_sample import study_of_columns
+from tacit_protocol.domain.table import EncodedChunk
+from tacit_protocol.features.additive_release import AdditiveRelease
+from tacit_protocol.features.base import FloatMatrix
+from tacit_protocol.features.mean_embedding import WhitenedMeanEmbedding
+from tacit_protocol.messages.study import Study
+from tacit_protocol.procedures.kernel_two_sample import KernelTwoSample
+from tacit_protocol.procedures.kernel_two_sample_plan import plan_of
+from tacit_protocol.workers import ThreadWorkers, Workers
+from tacit_services.agent.data.parquet_source import ParquetSource
+from tacit_services.agent.data.reader import Computing
+from tacit_services.agent.data.table import SourceTable
+from tacit_services.shared.compute import ComputeSettings, make_workers
+from tacit_services.shared.threads import prepare_to_compute
+
+PAGES = Path("docs/benchmarks")
+COLUMNS = 20
+BOUNDS = (-5.0, 5.0)
+GROUP_ROWS, BLOCKS = 2**20, 8
+WARM_ROWS = 20_000
+IN_MEMORY_ROWS_MAX = 10**7
+"""Above, only the agent is measured, by all threads: the others repeat one slice, in linear time by make."""
+
+FEATURES = {"columns": {"features": "columns"}, "auto": {}, "me": {"features": "me", "n_features": 40}}
+THREADS = (1, 2)
+NANNY = {"MALLOC_TRIM_THRESHOLD_": 2**28, "MALLOC_MMAP_THRESHOLD_": 2**25}
+"""Workers that are deployed have no nanny, and keep memory between arrays; a nanny's own setting has every
+freed array given back, and its pages cleared anew."""
+
+Kernel = Callable[[FloatMatrix], list[FloatMatrix]]
+
+
+def make_file(path: Path, rows: int) -> None:
+    """Write the rows, unless they are there."""
+    if path.exists() and pq.ParquetFile(path).metadata.num_rows == rows:
+        return
+    rng = np.random.default_rng(0)
+    names = [f"c{i}" for i in range(COLUMNS)]
+    size = min(rows, GROUP_ROWS)
+    blocks = [
+        pa.table({name: np.round(rng.standard_normal(size), 3) for name in names})
+        for _ in range(min(BLOCKS, -(-rows // size)))
+    ]
+    part = path.with_suffix(".part")
+    with pq.ParquetWriter(part, blocks[0].schema) as writer:
+        for number, start in enumerate(range(0, rows, size)):
+            writer.write_table(blocks[number % len(blocks)].slice(0, rows - start))
+    part.rename(path)
+
+
+def read_through(path: Path) -> int:
+    """Read a file so that it lies in the system's cache, as far as it fits; return its bytes."""
+    with path.open("rb", buffering=0) as file:
+        while file.read(2**24):
+            pass
+        return file.tell()
+
+
+def study_for(which: str) -> Study:
+    """Return the study whose features are summed."""
+    return study_of_columns(COLUMNS, BOUNDS, FEATURES[which], epsilon=1.0, run=0)
+
+
+def agent(path: Path, which: str, workers: Workers) -> dict[str, float]:
+    """Time the agent's summary, after one of a small file: an agent is a running service."""
+    study, computing = study_for(which), Computing(workers)
+
+    def summarise(name: Path) -> None:
+        table = SourceTable(ParquetSource(name), study.domain, None, computing.bounds, workers=workers)
+        KernelTwoSample().summarise(study, table)
+
+    summarise(path.with_name("warm.parquet"))
+    return measured(lambda: summarise(path))
+
+
+def bare(rows: int, which: str, threads: int, work: Kernel) -> dict[str, float]:
+    """Time features and their float sums alone, on one slice of rows in memory again and again."""
+    slice_rows = slice_rows_of(which)
+    chunk = np.random.default_rng(0).random((slice_rows, COLUMNS))
+
+    def add_up(repeats: int) -> None:
+        totals = work(chunk)
+        for _ in range(repeats - 1):
+            for total, value in zip(totals, work(chunk), strict=True):
+                np.add(total, value, out=total)
+
+    def run() -> None:
+        repeats = -(-rows // slice_rows // threads)
+        with ThreadPoolExecutor(threads) as pool:
+            list(pool.map(add_up, [repeats] * threads))
+
+    with threadpool_limits(limits=1, user_api="blas"):
+        add_up(3)
+        return measured(run)
+
+
+def plain_kernel(which: str) -> Kernel:
+    """Return what is computed of a slice of rows, as NumPy says it plainly."""
+    release = plan_of(study_for(which)).release
+    if isinstance(release, AdditiveRelease):
+        choice, pairs = release.features.choice, release.features.pairwise is not None
+
+        def additive(rows: FloatMatrix) -> list[FloatMatrix]:
+            found = [waves(rows, choice.cycles, choice.weights).sum(axis=0)]
+            if pairs:
+                parts = waves(rows, choice.pair_cycles, (1.0,) * len(choice.pair_cycles))
+                found += [parts.sum(axis=0), parts.T @ parts]
+            return found
+
+        return additive
+    features = release.features
+    assert isinstance(features, WhitenedMeanEmbedding)
+    locations, whitener, bandwidth = (
+        features.locations.numeric,
+        features._whitener,
+        features._kernel.bandwidth,
+    )
+    targets, squares = np.ascontiguousarray(locations.T), np.sum(locations**2, axis=1)
+
+    def moments(rows: FloatMatrix) -> list[FloatMatrix]:
+        distances = np.sum(rows * rows, axis=1)[:, None] + squares - 2 * (rows @ targets)
+        values = np.exp(distances / (-2 * bandwidth**2)) @ whitener
+        return [values.sum(axis=0), values.T @ values]
+
+    return moments
+
+
+def own_kernel(which: str) -> Kernel:
+    """Return the same by Tacit's own feature maps, added up in floating point."""
+    release = plan_of(study_for(which)).release
+    if isinstance(release, AdditiveRelease):
+        columns, pairs = release.features.column_wise, release.features.pairwise
+
+        def additive(rows: FloatMatrix) -> list[FloatMatrix]:
+            found = [columns(chunk_of(rows)).sum(axis=0)]
+            if pairs is not None:
+                parts = pairs.parts(chunk_of(rows))
+                found += [parts.sum(axis=0), parts.T @ parts]
+            return found
+
+        return additive
+    features = release.features
+
+    def moments(rows: FloatMatrix) -> list[FloatMatrix]:
+        values = features(chunk_of(rows))
+        return [values.sum(axis=0), values.T @ values]
+
+    return moments
+
+
+def slice_rows_of(which: str) -> int:
+    """Return the rows whose features take 4 MiB."""
+    release = plan_of(study_for(which)).release
+    features = release.features
+    dimension = features.column_wise.dimension if isinstance(release, AdditiveRelease) else features.dimension
+    return max(1, 2**22 // (8 * dimension))
+
+
+def chunk_of(rows: FloatMatrix) -> EncodedChunk:
+    """Return rows as a table yields them."""
+    return EncodedChunk(rows, np.zeros((len(rows), 0), dtype=np.int32), None, len(rows))
+
+
+def waves(rows: FloatMatrix, cycles: tuple[float, ...], weights: tuple[float, ...]) -> FloatMatrix:
+    """Return cosines and sines of every column at every frequency, side by side."""
+    turns = (2 * np.pi * rows)[:, :, None] * np.asarray(cycles)
+    scales = np.sqrt(np.asarray(weights) / np.sum(weights))
+    return np.concatenate([np.cos(turns) * scales, np.sin(turns) * scales], axis=2).reshape(len(rows), -1)
+
+
+def measured(run: Callable[[], None]) -> dict[str, float]:
+    """Return wall and processor seconds of ``run``, and this process's peak memory in megabytes."""
+    before, started = resource.getrusage(resource.RUSAGE_SELF), time.perf_counter()
+    run()
+    seconds, after = time.perf_counter() - started, resource.getrusage(resource.RUSAGE_SELF)
+    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return {"seconds": seconds, "cpu_seconds": cpu, "peak_mb": peak_mb()}
+
+
+def peak_mb() -> float:
+    """Return this process's peak memory in megabytes; ``ru_maxrss`` would count its parent's."""
+    status = Path("/proc/self/status").read_text()
+    return int(next(line for line in status.splitlines() if line.startswith("VmHWM")).split()[1]) / 1024
+
+
+def on_cluster(path: Path, which: str, count: int) -> dict[str, float]:
+    """Time the agent with so many Dask worker processes of one thread on this machine."""
+    import dask  # noqa: PLC0415 (the extra may be absent)
+    from distributed import LocalCluster  # noqa: PLC0415
+
+    with (
+        dask.config.set({"distributed.nanny.pre-spawn-environ": NANNY}),
+        LocalCluster(
+            n_workers=count, threads_per_worker=1, dashboard_address=None, protocol="tcp", host="127.0.0.1"
+        ) as cluster,
+    ):
+        workers = make_workers(ComputeSettings(dask_scheduler=cluster.scheduler_address))
+        return agent(path, which, workers)
+
+
+KERNELS = {"bare": plain_kernel, "maps": own_kernel}
+KINDS = (*KERNELS, "threads", "dask")
+
+
+def single(arguments: argparse.Namespace) -> dict[str, float]:
+    """Measure one cell in this process."""
+    kind, which, threads = arguments.single, arguments.which[0], arguments.threads
+    prepare_to_compute()  # as every service does
+    if kind in KERNELS:
+        return bare(arguments.rows[0], which, threads, KERNELS[kind](which))
+    path = arguments.folder / f"{arguments.rows[0]}.parquet"
+    if kind == "dask":
+        return on_cluster(path, which, threads)
+    return agent(path, which, ThreadWorkers(threads))
+
+
+def in_process(kind: str, which: str, rows: int, threads: int, folder: Path) -> dict[str, float]:
+    """Measure one cell in a process of its own."""
+    command = [sys.executable, "-m", "benchmarks.scale", "--single", kind, "--which", which]
+    command += ["--rows", str(rows), "--threads", str(threads), "--folder", str(folder)]
+    environment = os.environ | {"OPENBLAS_NUM_THREADS": "1"}
+    output = subprocess.run(command, check=True, capture_output=True, text=True, env=environment).stdout
+    result: dict[str, float] = json.loads(output.splitlines()[-1])
+    return result
+
+
+def main() -> None:
+    """Measure every cell ``--repeats`` times, and write the page."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rows", type=int, nargs="+", default=[10**6, 10**7, 10**8])
+    parser.add_argument("--which", nargs="+", choices=FEATURES, default=list(FEATURES))
+    parser.add_argument("--repeats", type=int, default=1)
+    parser.add_argument("--folder", type=Path, default=Path("build/scale"), help="where the files are made")
+    parser.add_argument("--single", choices=KINDS, help="measure one cell; used internally")
+    parser.add_argument("--threads", type=int, default=2, help="used internally")
+    arguments = parser.parse_args()
+    if arguments.single:
+        print(json.dumps(single(arguments)))
+        return
+    arguments.folder.mkdir(parents=True, exist_ok=True)
+    make_file(arguments.folder / "warm.parquet", WARM_ROWS)
+    rows_file = PAGES / "scale.jsonl"
+    for rows in arguments.rows:
+        make_file(arguments.folder / f"{rows}.parquet", rows)
+        size_gb = read_through(arguments.folder / f"{rows}.parquet") / 1e9
+        for which in arguments.which:
+            for _ in range(arguments.repeats):
+                for kind in KINDS if rows <= IN_MEMORY_ROWS_MAX else KINDS[len(KERNELS) :]:
+                    for threads in THREADS if rows <= IN_MEMORY_ROWS_MAX and kind != "dask" else THREADS[-1:]:
+                        found = in_process(kind, which, rows, threads, arguments.folder)
+                        row = {"rows": rows, "file_gb": size_gb, "which": which, "kind": kind}
+                        row |= {"workers": threads, **found}
+                        with rows_file.open("a") as file:
+                            file.write(json.dumps(row) + "\n")
+                        print(json.dumps(row), flush=True)
+    from benchmarks.scale_page import write_page  # noqa: PLC0415 (reads what was just written)
+
+    write_page(rows_file, PAGES / "scale.md")
+
+
+if __name__ == "__main__":
+    main()

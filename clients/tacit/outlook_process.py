@@ -1,0 +1,88 @@
+"""``python -m tacit.outlook_process``: plan a draft; the parent ends this process when its time is up.
+
+Reads one JSON object, ``{"draft", "effect"}``, and writes a line of JSON for all that was learned since the
+last one, so that nothing is lost where the end comes early.
+"""
+
+import json
+import sys
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from tacit.draft import StudyDraft
+from tacit.errors import TacitError
+from tacit.outlook import (
+    BATCHES,
+    ERROR_HOPELESS,
+    ERROR_WANTED,
+    HELP_RUNS,
+    POWER_WANTED,
+    is_hopeless,
+)
+from tacit.planning import ErrorPlan, PowerPlan, power_of_draft
+
+FACTORS = (2, 4, 8, 16)
+"""By how much more budget, and how many more units, a hopeless study is tried again."""
+
+
+def plan(fields: Mapping[str, Any], effect: float | None) -> Iterator[dict[str, Any]]:
+    """Plan a draft in batches; each item is what is known by then."""
+    draft = StudyDraft.from_dict(fields)
+    found, runs = 0.0, 0
+    for seed, batch in enumerate(BATCHES):
+        planned = power_of_draft(draft, effect=effect, runs=batch, seed=seed)
+        if isinstance(planned, ErrorPlan):
+            hopeless = planned.error >= ERROR_HOPELESS
+            yield {"words": planned.words(), "error": planned.error, "hopeless": hopeless}
+            if hopeless:
+                yield from _what_would_help(draft, effect)
+            return
+        found, runs = found + planned.power * planned.runs, runs + planned.runs
+        yield {
+            "power": found / runs,
+            "runs": runs,
+            "effect": planned.effect,
+            "hopeless": (hopeless := is_hopeless(found, runs)),
+        }
+        if hopeless:
+            break
+    if is_hopeless(found, runs):
+        yield from _what_would_help(draft, effect)
+
+
+def _what_would_help(draft: StudyDraft, effect: float | None) -> Iterator[dict[str, Any]]:
+    """Try more budget, and more units, until each is enough."""
+    units = [owner.units or 0 for owner in draft.owners]
+    waiting = {"epsilon", "units"}
+    for factor in FACTORS:
+        for what in sorted(waiting):
+            changed, more = draft, units
+            if what == "epsilon":
+                changed = draft.model_copy(update={"epsilon": draft.epsilon * factor})
+            else:
+                more = [count * factor for count in units]
+            try:
+                planned = power_of_draft(changed, n_per_owner=more, effect=effect, runs=HELP_RUNS)
+            except TacitError:
+                waiting = waiting - {what}
+                continue
+            outcome = {"power": planned.power} if isinstance(planned, PowerPlan) else {"error": planned.error}
+            if outcome.get("power", 0) >= POWER_WANTED or outcome.get("error", 1) <= ERROR_WANTED:
+                waiting = waiting - {what}
+                value = changed.epsilon if what == "epsilon" else more
+                yield {"help": {"what": what, "value": value, **outcome}}
+
+
+def main() -> None:
+    """Answer one question on standard input."""
+    asked = json.load(sys.stdin)
+    print(json.dumps({}), flush=True)  # noqa: T201 (all is loaded: the parent's clock starts)
+    try:
+        for item in plan(asked["draft"], asked["effect"]):
+            print(json.dumps(item), flush=True)  # noqa: T201 (this is the answer)
+    except TacitError as error:
+        print(json.dumps({"unplanned": str(error)}), flush=True)  # noqa: T201
+
+
+if __name__ == "__main__":
+    main()

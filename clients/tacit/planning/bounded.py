@@ -1,0 +1,219 @@
+"""One small plan in a process of its own: `python -m tacit.planning.bounded`, JSON in and JSON out.
+
+The tester's page starts it. It draws synthetic rows alone, opens no file and no connection, takes few units,
+columns and points, and stops by itself: first at a soft limit, with what it has simulated by then, then at
+the limits that it sets the operating system to keep.
+"""
+
+import json
+import os
+import resource
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, replace
+from typing import Any
+
+import numpy as np
+
+from tacit.bounds import domain_of
+from tacit.command.draft_flags import parse_column
+from tacit.errors import InputError, StudyRefusedError
+from tacit.planning.asking import Asked
+from tacit.planning.curve import SLOW, Over, PowerCurve, curve, monotone
+from tacit.planning.effects import KINDS, Effect
+from tacit.planning.questions import COUNTING
+from tacit.planning.simulation import Setting, sizes_of
+from tacit.planning.smallest import TARGET
+from tacit_protocol.domain.columns import LEVELS_MAX
+
+INPUT_BYTES_MAX = 2**14
+COLUMNS_MAX, CELLS_MAX, UNITS_MAX, SLOW_UNITS_MAX, RUNS = 8, 400, 20_000, 2000, 100
+"""What a plan at a tester may ask for; the command on one's own machine has no such limits."""
+
+LABELS = {"n": "units of each owner", "alpha": "level", "effect": "what to find"}
+"""What fields are called on the page, where that is another name."""
+
+SOFT_S, SOFT_CPU_S = 30.0, 12.0
+"""After so long, or so much processor time, no more studies are simulated."""
+
+CPU_S, MEMORY_BYTES, NICENESS = 40, 2**31, 5
+"""What the operating system allows the process."""
+
+ROUND_RUNS = 2
+"""Studies of every point in one round; time is looked at after each study."""
+
+EPSILONS, UNITS = (0.2, 0.5, 1.0, 2.0, 5.0), (200, 500, 1000, 2000, 5000, 10_000)
+
+
+class OutOfTimeError(Exception):
+    """The soft limit has passed."""
+
+
+def time_is_up() -> Callable[[], bool]:
+    """Start the soft limits; returns what says whether one of them has passed."""
+    wall, cpu = time.monotonic() + SOFT_S, time.process_time() + SOFT_CPU_S
+    return lambda: time.monotonic() > wall or time.process_time() > cpu
+
+
+def plan(fields: Mapping[str, str], is_late: Callable[[], bool]) -> dict[str, Any]:
+    """Return a curve, as plain values, with its words and the command that says the same.
+
+    Args:
+        fields: of the page's form, all of them text: see :func:`_read`.
+        is_late: says that no more studies are to be simulated; asked after each.
+
+    Raises:
+        InputError: a field cannot be used; the message says which and what to change.
+        StudyRefusedError: the procedure does not take what they say.
+    """
+    asked, setting, over, target = _read(fields)
+    question = asked.question(setting.n[0], setting.epsilon, setting.delta, setting.alpha)
+    setting = replace(setting, n=sizes_of(setting.n[0], question))
+    if asked.name in COUNTING and len(question.cells[0]) > CELLS_MAX:
+        raise InputError(f"cells: at most {CELLS_MAX} here, of all columns together")
+    slow = asked.name in SLOW
+    values = EPSILONS if over == "epsilon" else tuple(n for n in UNITS if not slow or n <= SLOW_UNITS_MAX)
+
+    def watch(_: float, __: str) -> None:
+        if is_late():
+            raise OutOfTimeError
+
+    rounds: list[PowerCurve] = []
+    try:
+        for seed in range(RUNS // ROUND_RUNS):
+            rounds.append(
+                curve(question, over, setting, values=values, runs=ROUND_RUNS, seed=seed, progress=watch)
+            )
+    except OutOfTimeError:
+        if not rounds:
+            raise InputError(
+                "this takes too long here: ask for fewer units, or use tacit plan on your own machine"
+            ) from None
+    found = _together(rounds)
+    aim = target if target is not None or found.measure == "error" else TARGET
+    return {
+        "curve": asdict(found),
+        "words": found.words(aim),
+        "target": aim,
+        "complete": found.runs == RUNS,
+        "command": _command(fields),
+    }
+
+
+def _together(rounds: list[PowerCurve]) -> PowerCurve:
+    """Return the curve of all rounds: means over rounds of studies, and their errors."""
+    first = rounds[0]
+    runs = len(rounds) * ROUND_RUNS
+    means = np.mean([[point.value for point in one.points] for one in rounds], axis=0)
+    if first.measure == "power":
+        errors = np.sqrt(means * (1 - means) / runs)
+    else:
+        spread = np.std([[point.value for point in one.points] for one in rounds], axis=0)
+        errors = spread / np.sqrt(max(1, len(rounds) - 1))
+    fitted = monotone(means.tolist(), [1.0] * len(means), falling=first.measure == "error")
+    points = tuple(
+        replace(point, value=float(mean), standard_error=float(error), fitted=float(fit))
+        for point, mean, error, fit in zip(first.points, means, errors, fitted, strict=True)
+    )
+    return replace(first, points=points, runs=runs)
+
+
+def _read(fields: Mapping[str, str]) -> tuple[Asked, Setting, Over, float | None]:
+    procedure, over = fields.get("procedure", ""), fields.get("over", "epsilon")
+    if procedure not in KINDS:
+        raise InputError("choose a procedure")
+    if over not in ("epsilon", "n"):
+        raise InputError("the curve is over epsilon or over n")
+    units = _number(fields, "n", 1000, whole=True)
+    most = SLOW_UNITS_MAX if procedure in SLOW else UNITS_MAX
+    if units > most:
+        raise InputError(f"units: at most {most} here; tacit plan on your own machine takes more")
+    columns = [parse_column(text.strip()) for text in fields.get("columns", "").splitlines() if text.strip()]
+    if len(columns) > COLUMNS_MAX or any(len(c.get("levels", ())) > LEVELS_MAX for c in columns):
+        raise InputError(f"columns: at most {COLUMNS_MAX} here")
+    bounds = {c["name"]: c.get("levels") or (c["lower"], c["upper"]) for c in columns}
+    effect = fields.get("effect", "").strip()
+    size = _number(fields, "effect", 0.0) if effect else None
+    asked = Asked(
+        procedure=procedure,
+        bounds=domain_of(bounds, list(bounds)) if bounds else None,
+        cells=None if bounds else _cells(fields.get("cells", "")),
+        effect=Effect(size=size, shape="quadratic" if fields.get("shape") == "quadratic" else "linear"),
+    )
+    setting = Setting(
+        n=(int(units),),
+        epsilon=_number(fields, "epsilon", 1.0),
+        delta=_number(fields, "delta", 1e-5),
+        alpha=_number(fields, "alpha", 0.05),
+    )
+    target = _number(fields, "target", 0.0) if fields.get("target", "").strip() else None
+    return asked, setting, "n" if over == "n" else "epsilon", target
+
+
+def _number(fields: Mapping[str, str], name: str, default: float, *, whole: bool = False) -> float:
+    text = fields.get(name, "").strip()
+    try:
+        found = float(text) if text else default
+    except ValueError:
+        raise InputError(f"{LABELS.get(name, name)}: write a number") from None
+    if not np.isfinite(found) or (found < 0 and name != "effect") or (whole and found != int(found)):
+        kind = "whole number" if whole else "number"
+        raise InputError(f"{LABELS.get(name, name)}: write a {kind}, not negative")
+    return found
+
+
+def _cells(text: str) -> int | list[int] | None:
+    if not text.strip():
+        return None
+    try:
+        shape = [int(part) for part in text.split(",")]
+    except ValueError:
+        raise InputError("cells: write a whole number, or 4,5 for a table") from None
+    if any(size < 2 for size in shape) or int(np.prod(shape, dtype=float)) > CELLS_MAX:
+        raise InputError(f"cells: two or more of each column, and at most {CELLS_MAX} here")
+    return shape[0] if len(shape) == 1 else shape
+
+
+def _command(fields: Mapping[str, str]) -> str:
+    """Return the command that plans the same without this page's limits."""
+    import shlex  # noqa: PLC0415 (nothing else here needs it)
+
+    parts = ["tacit", "plan", "curve", fields["procedure"], "--over", fields.get("over") or "epsilon"]
+    for text in fields.get("columns", "").splitlines():
+        parts += ["--column", text.strip()] if text.strip() else []
+    for part in fields.get("cells", "").split(",") if not fields.get("columns", "").strip() else []:
+        parts += ["--cells", part.strip()] if part.strip() else []
+    for name in ("n", "epsilon", "delta", "alpha", "effect", "target"):
+        if fields.get(name, "").strip():
+            parts += [f"--{name}", fields[name].strip()]
+    return shlex.join([*parts, *(["--quadratic"] if fields.get("shape") == "quadratic" else [])])
+
+
+def keep_limits() -> None:
+    """Set the operating system's limits for this process: time, memory, no files, and last in line."""
+    os.nice(NICENESS)
+    resource.setrlimit(resource.RLIMIT_CPU, (CPU_S, CPU_S))
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+def main() -> int:
+    """Read the fields, write the answer: {"plan": ...} or {"refused": "what to change"}."""
+    keep_limits()
+    sent = sys.stdin.buffer.read(INPUT_BYTES_MAX + 1)
+    try:
+        if len(sent) > INPUT_BYTES_MAX:
+            raise InputError("the form is too long")
+        answer: dict[str, Any] = {"plan": plan(json.loads(sent), time_is_up())}
+    except (InputError, StudyRefusedError) as error:
+        answer = {"refused": str(error)}
+    except MemoryError:
+        answer = {"refused": "this takes too much memory here: ask for fewer units or cells"}
+    sys.stdout.write(json.dumps(answer, allow_nan=False))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

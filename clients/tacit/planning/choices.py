@@ -1,0 +1,144 @@
+"""The best features, or method, for an effect: compared by simulation, and the winner measured afresh."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tacit.errors import InputError, StudyRefusedError
+from tacit.planning.questions import Question
+from tacit.planning.simulation import Plan, Setting, fresh_seed, simulate
+from tacit_protocol.procedures.base import Progress
+
+Parameters = Mapping[str, Any]
+
+CANDIDATES_MAX = 100
+
+LOCATIONS: tuple[Parameters, ...] = (
+    {},
+    {"features": "columns"},
+    *(
+        {"features": "me", "n_features": count, "bandwidth": width}
+        for count in (5, 20, 60)
+        for width in (0.1, 0.3, 1.0)
+    ),
+)
+
+CANDIDATES: Mapping[str, tuple[Parameters, ...]] = {
+    "kernel_two_sample": LOCATIONS,
+    "curated_two_sample": LOCATIONS,
+    "joint_independence": (
+        {},
+        *({"bandwidth": width} for width in (0.03, 0.1, 0.3, 1.0)),
+        {"kernel": "distance"},
+    ),
+    "distance_correlation": ({}, *({"n_features": count} for count in (1, 2, 3, 5, 8))),
+    "curated_distance_correlation": tuple({"test_share": share} for share in (0.2, 0.5, 0.8)),
+    "screening": ({}, *({"n_features": count} for count in (1, 2, 3, 5))),
+    "identity": (
+        {"method": "mcgof"},
+        {"method": "privit-laplace"},
+        {"method": "zcdp-gof"},
+    ),
+    "homogeneity": ({"noise": "laplace"}, {"noise": "gaussian"}),
+    "independence_table": ({"noise": "laplace"}, {"noise": "gaussian"}),
+    "noisy_counts": ({"noise": "laplace"}, {"noise": "gaussian"}),
+    "embedding_release": (
+        {},
+        *({"n_points": count, "bandwidth": width} for count in (30, 100, 300) for width in (0.1, 0.3, 1.0)),
+    ),
+}
+"""What is tried where no candidates are given: {} leaves all to the procedure."""
+
+
+@dataclass(frozen=True)
+class TriedChoice:
+    """Parameters and the power (or error) that the first simulated studies gave; None: refused."""
+
+    parameters: Parameters
+    value: float | None
+
+
+@dataclass(frozen=True)
+class ChoicePlan:
+    """The best of several candidates.
+
+    Attributes:
+        best: the best candidate's parameters.
+        plan: its plan, from fresh simulated studies: the number by which it won is flattered by the choice.
+        tried: every candidate, the best first.
+        standard_error: largest standard error of a value of ``tried``.
+    """
+
+    best: Parameters
+    plan: Plan
+    tried: tuple[TriedChoice, ...]
+    standard_error: float
+
+    def words(self) -> str:
+        """Say the plan in plain sentences."""
+        return f"Best of {len(self.tried)} choices: {parameters_words(self.best)}. {self.plan.words()}"
+
+
+def parameters_words(parameters: Parameters) -> str:
+    """Write parameters in a line."""
+    return ", ".join(f"{name} = {value}" for name, value in parameters.items()) or "the procedure's defaults"
+
+
+def choose(
+    question: Question,
+    setting: Setting,
+    *,
+    candidates: Sequence[Parameters] | None,
+    runs: int,
+    seed: int | None,
+    progress: Progress | None = None,
+) -> ChoicePlan:
+    """Compare candidates on the same simulated studies; the first of equals wins.
+
+    Args:
+        question: the study and what it should find. A candidate's parameters replace the study's.
+        setting: units, budget, level.
+        candidates: parameters to try; by default several numbers of features and bandwidths, or methods.
+        runs: simulated studies of each candidate, and of the confirmation.
+        seed: fixes the simulations.
+        progress: called with the part done, in [0, 1], and the step.
+
+    Raises:
+        InputError: the inputs do not fit together, or the procedure refuses every candidate.
+    """
+    listed = list(CANDIDATES[question.study.procedure] if candidates is None else candidates)
+    if not 1 <= len(listed) <= CANDIDATES_MAX:
+        raise InputError(f"give 1 to {CANDIDATES_MAX} candidates")
+    values: list[float | None] = []
+    errors = [0.0]
+    seed = fresh_seed() if seed is None else seed
+    for index, candidate in enumerate(listed):
+
+        def report(part: float, step: str, index: int = index) -> None:
+            if progress is not None:
+                progress((index + part) / (len(listed) + 1), step)
+
+        try:
+            tried = simulate(_with(question, candidate), setting, runs=runs, seed=seed, progress=report)
+        except StudyRefusedError:
+            values.append(None)
+            continue
+        values.append(tried.mean)
+        errors.append(tried.standard_error)
+    sign = 1.0 if question.measures_error else -1.0
+    order = sorted(
+        range(len(listed)), key=lambda i: math.inf if (value := values[i]) is None else sign * value
+    )
+    if values[order[0]] is None:
+        raise InputError("the procedure takes none of these candidates at this size and budget")
+    best = listed[order[0]]
+    fresh = simulate(_with(question, best), setting, runs=runs, seed=seed + 1)
+    ranked = tuple(TriedChoice(listed[i], values[i]) for i in order)
+    return ChoicePlan(best, fresh.plan(), ranked, max(errors))
+
+
+def _with(question: Question, parameters: Parameters) -> Question:
+    study = question.study
+    changed = study.model_copy(update={"parameters": {**study.parameters, **parameters}})
+    return replace(question, study=changed)

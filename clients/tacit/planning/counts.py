@@ -1,0 +1,146 @@
+"""How many units tests on noisy counts need, by simulation. Public inputs only; spends nothing."""
+
+import numpy as np
+import numpy.typing as npt
+
+from tacit.errors import InputError
+from tacit.planning.sizes import RUNS, Floats, Goal, SampleSizePlan, distribution, distributions
+from tacit_protocol.privacy.gaussian_sums import SensitivityError
+from tacit_protocol.privacy.guarantee import Budget
+from tacit_protocol.privacy.noisy_counts import (
+    count_noise,
+    gaussian_count_guarantee,
+    laplace_count_guarantee,
+)
+from tacit_protocol.procedures.base import Progress
+from tacit_protocol.statistics.contingency import margins_of, product, residuals
+from tacit_protocol.statistics.homogeneity import Weights
+from tacit_protocol.statistics.noisy_tables import CellNoise
+
+START = 1000
+"""Units at which a search starts."""
+
+
+def plan_homogeneity(
+    q: int | npt.ArrayLike,
+    *,
+    epsilon: float,
+    distance: float = 0.1,
+    other: npt.ArrayLike | None = None,
+    delta: float = 0.0,
+    rho: float | None = None,
+    gaussian: bool = False,
+    alpha: float = 0.05,
+    miss: float = 0.2,
+    runs: int = RUNS,
+    seed: int | None = None,
+    progress: Progress | None = None,
+) -> SampleSizePlan:
+    """Find the fewest units of each of two owners at which homogeneity misses a difference seldom enough.
+
+    Args:
+        q: the first owner's distribution, (k,), or a number of equally likely cells. Count the cells of other
+            and missing values where the study has them.
+        epsilon: what every owner would spend.
+        distance: total variation distance of the second owner's, which has more and less in cells in turn.
+        other: the second owner's distribution, (k,), in the place of ``distance``.
+        delta: what every owner would spend.
+        rho: zCDP of Gaussian noise.
+        gaussian: whether the noise is Gaussian.
+        alpha: level of the test: the first error.
+        miss: the second error.
+        runs: simulated studies for each number of units that is tried.
+        seed: fixes the simulations.
+        progress: called with the part done, in [0, 1], and the number of units that was tried.
+
+    Raises:
+        InputError: the inputs do not fit together, or no number of units up to 10^9 is enough.
+    """
+    one, two = distributions(q, distance, other)
+    goal, noise = Goal(epsilon, delta, alpha, miss, runs, seed), _noise(epsilon, delta, rho, gaussian)
+
+    def simulate(first: Floats, second: Floats, units: int, rng: np.random.Generator) -> Floats:
+        weights = Weights.of(np.full(2, float(units)), np.full(2, noise.variance), len(first))
+        shares = np.stack([_shares(each, units, noise, runs, rng) for each in (first, second)], axis=1)
+        return np.asarray(weights.cells(shares)[1].sum(axis=-1))
+
+    def power(units: int, of_step: np.random.SeedSequence) -> float:
+        pooled, rng = (one + two) / 2, np.random.default_rng(of_step)
+        critical = np.quantile(simulate(pooled, pooled, units, rng), 1 - alpha)
+        return float(np.mean(simulate(one, two, units, rng) > critical))
+
+    words = f"homogeneity of two owners, {noise.kind} noise"
+    return goal.plan(words, (one, two), power, START, progress)
+
+
+def plan_independence(
+    table: npt.ArrayLike,
+    *,
+    epsilon: float,
+    delta: float = 0.0,
+    rho: float | None = None,
+    gaussian: bool = False,
+    alpha: float = 0.05,
+    miss: float = 0.2,
+    runs: int = RUNS,
+    seed: int | None = None,
+    progress: Progress | None = None,
+) -> SampleSizePlan:
+    """Find the fewest units at which independence_table misses a given dependence seldom enough.
+
+    Args:
+        table: the joint distribution that should be found, an axis for each column. Add cells of probability
+            0 for other and missing values where the study has them.
+        epsilon: what the owner would spend.
+        delta: what the owner would spend.
+        rho: zCDP of Gaussian noise.
+        gaussian: whether the noise is Gaussian.
+        alpha: level of the test: the first error.
+        miss: the second error.
+        runs: simulated studies for each number of units that is tried.
+        seed: fixes the simulations.
+        progress: called with the part done, in [0, 1], and the number of units that was tried.
+
+    Raises:
+        InputError: the inputs do not fit together, or no number of units up to 10^9 is enough.
+    """
+    try:
+        given = np.asarray(table, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise InputError("a table is an array of numbers, its rows of one length") from None
+    if given.ndim < 2 or min(given.shape) < 2:
+        raise InputError("a table has at least two axes, each of at least two cells")
+    joint, shape = distribution(given.ravel()), given.shape
+    independent = product(margins_of(joint, shape))
+    if np.allclose(joint, independent):
+        raise InputError("the columns of the table are independent: there is nothing to be found")
+    goal, noise = Goal(epsilon, delta, alpha, miss, runs, seed), _noise(epsilon, delta, rho, gaussian)
+
+    def simulate(probabilities: Floats, units: int, rng: np.random.Generator) -> Floats:
+        shares = _shares(probabilities, units, noise, runs, rng)
+        return residuals(shares, shape, units, noise.variance / units**2).statistics
+
+    def power(units: int, of_step: np.random.SeedSequence) -> float:
+        rng = np.random.default_rng(of_step)
+        critical = np.quantile(simulate(independent, units, rng), 1 - alpha)
+        return float(np.mean(simulate(joint, units, rng) > critical))
+
+    words = f"independence_table, {noise.kind} noise"
+    return goal.plan(words, (joint, independent), power, START, progress)
+
+
+def _noise(epsilon: float, delta: float, rho: float | None, gaussian: bool) -> CellNoise:
+    try:
+        budget = Budget.of(epsilon, delta)
+        if gaussian or rho is not None:
+            return CellNoise("gaussian", count_noise(gaussian_count_guarantee(budget, rho))[1])
+        return CellNoise("laplace", count_noise(laplace_count_guarantee(budget))[1])
+    except (ValueError, ArithmeticError, SensitivityError) as error:
+        raise InputError(f"epsilon and delta: {error}") from None
+
+
+def _shares(
+    probabilities: Floats, units: int, noise: CellNoise, runs: int, rng: np.random.Generator
+) -> Floats:
+    counts = rng.multinomial(units, probabilities, size=runs)
+    return np.asarray((counts + noise.draw(rng, counts.shape)) / units)

@@ -1,0 +1,186 @@
+"""Power, or error, over a range of budgets or of numbers of units: a curve by simulation, made monotone."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+
+from tacit.errors import InputError
+from tacit.planning.picture import curve_svg
+from tacit.planning.questions import Measure, Question
+from tacit.planning.simulation import Setting, or_nothing, sizes_of
+from tacit.planning.sizes import Floats
+from tacit.planning.words import curve_words, target_words
+from tacit_protocol.procedures.base import Progress
+
+Over = Literal["epsilon", "n"]
+
+EPSILONS = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
+UNITS = (200, 500, 1000, 2000, 5000, 10_000, 20_000)
+UNITS_AT_ONCE = (100, 200, 500, 1000, 2000)
+"""Where curves are drawn by default; less far where the time grows with the square of the units."""
+
+SLOW = ("joint_independence", "curated_distance_correlation")
+
+POINTS_MAX = 50
+
+
+@dataclass(frozen=True)
+class CurvePoint:
+    """One point of a curve.
+
+    Attributes:
+        at: epsilon, or the number of units of each owner.
+        value: the simulated power, or error.
+        standard_error: of ``value``.
+        fitted: the monotone curve there.
+    """
+
+    at: float
+    value: float
+    standard_error: float
+    fitted: float
+
+
+@dataclass(frozen=True)
+class PowerCurve:
+    """How power, or the error of a release, changes with the budget or with the number of units.
+
+    Attributes:
+        over: "epsilon" or "n".
+        measure: "power" or "error".
+        points: the points simulated, in order.
+        runs: simulated studies of each point.
+        n: units of each owner, where the curve is over epsilon; else None.
+        epsilon: what every owner would spend, where the curve is over n; else None.
+        delta: what every owner would spend.
+        alpha: level of the test.
+        procedure: its name.
+        effect: what a study should find, in words.
+    """
+
+    over: Over
+    measure: Measure
+    points: tuple[CurvePoint, ...]
+    runs: int
+    n: tuple[int, ...] | None
+    epsilon: float | None
+    delta: float
+    alpha: float
+    procedure: str
+    effect: str
+
+    def svg(self, target: float | None = None) -> str:
+        """Draw the curve, and a line at the target, as SVG with a text for screen readers."""
+        return curve_svg(self, target)
+
+    def words(self, target: float | None = None) -> str:
+        """Say in plain words what the curve shows, and where it reaches a target."""
+        if target is None:
+            return curve_words(self)
+        places, fitted = [p.at for p in self.points], [p.fitted for p in self.points]
+        reached = crossing(places, fitted, target, self.measure)
+        return f"{curve_words(self)} {target_words(self, target, reached)}"
+
+
+def curve(
+    question: Question,
+    over: Over,
+    setting: Setting,
+    *,
+    values: Sequence[float] | None,
+    runs: int,
+    seed: int | None,
+    progress: Progress | None = None,
+) -> PowerCurve:
+    """Simulate a curve; what the setting says of ``over`` is not used.
+
+    Raises:
+        InputError: the inputs do not fit together.
+    """
+    places = places_of(question, over, values)
+    answers = []
+    for index, place in enumerate(places):
+
+        def report(part: float, step: str, index: int = index, place: float = place) -> None:
+            if progress is not None:
+                progress((index + part) / len(places), f"{over} = {place:g}: {step}")
+
+        there = at(question, setting, over, place)
+        answers.append(or_nothing(question, there, runs=runs, seed=seed, progress=report))
+    fitted = monotone([one.mean for one in answers], [1.0] * len(answers), falling=question.measures_error)
+    return PowerCurve(
+        over=over,
+        measure=question.measure,
+        points=tuple(
+            CurvePoint(place, one.mean, one.standard_error, float(fit))
+            for place, one, fit in zip(places, answers, fitted, strict=True)
+        ),
+        runs=runs,
+        n=None if over == "n" else setting.n,
+        epsilon=None if over == "epsilon" else setting.epsilon,
+        delta=setting.delta,
+        alpha=setting.alpha,
+        procedure=question.study.procedure,
+        effect=question.effect_words(),
+    )
+
+
+def places_of(question: Question, over: Over, values: Sequence[float] | None) -> list[float]:
+    """Return where a curve is simulated, in order.
+
+    Raises:
+        InputError: the values are none, too many, or not of the kind that ``over`` says.
+    """
+    if over not in ("epsilon", "n"):
+        raise InputError('over must be "epsilon" or "n"')
+    if values is None:
+        units = UNITS_AT_ONCE if question.study.procedure in SLOW else UNITS
+        return list(EPSILONS if over == "epsilon" else units)
+    places = sorted(set(values))
+    if not 1 <= len(places) <= POINTS_MAX or not all(0 < value < np.inf for value in places):
+        raise InputError(f"give 1 to {POINTS_MAX} values, all of them positive")
+    if over == "n" and any(value != int(value) for value in places):
+        raise InputError("numbers of units are whole")
+    return places
+
+
+def at(question: Question, setting: Setting, over: Over, place: float) -> Setting:
+    """Return the setting with this epsilon, or with so many units of every owner."""
+    if over == "epsilon":
+        return replace(setting, epsilon=place)
+    return replace(setting, n=sizes_of(int(place), question))
+
+
+def monotone(values: Sequence[float], weights: Sequence[float], *, falling: bool = False) -> Floats:
+    """Return the weighted least-squares fit that never falls (or never rises), (n,): pool adjacent violators.
+
+    The values are in the order in which the fit is to be monotone.
+    """
+    sign = -1.0 if falling else 1.0
+    blocks: list[list[float]] = []
+    for value, weight in zip(values, weights, strict=True):
+        blocks.append([sign * value, weight, 1])
+        while len(blocks) > 1 and blocks[-2][0] > blocks[-1][0]:
+            mean, mass, count = blocks.pop()
+            before, earlier, number = blocks[-1]
+            total = earlier + mass
+            blocks[-1] = [(before * earlier + mean * mass) / total, total, number + count]
+    return sign * np.repeat([block[0] for block in blocks], [int(block[2]) for block in blocks])
+
+
+def crossing(
+    places: Sequence[float], fitted: Sequence[float], target: float, measure: Measure
+) -> float | None:
+    """Return where a monotone curve reaches a target, between points on a logarithmic scale, or None."""
+    sign = -1.0 if measure == "error" else 1.0
+    reached = [sign * value >= sign * target for value in fitted]
+    if True not in reached:
+        return None
+    index = reached.index(True)
+    if index == 0:
+        return places[0]
+    low, high = fitted[index - 1], fitted[index]
+    part = (target - low) / (high - low)
+    return float(np.exp(np.log(places[index - 1]) * (1 - part) + np.log(places[index]) * part))

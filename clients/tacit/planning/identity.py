@@ -1,0 +1,116 @@
+"""How many units an identity test needs, by simulation. Public inputs only; spends nothing."""
+
+from collections.abc import Sequence
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from tacit.errors import InputError
+from tacit.planning.sizes import RUNS, Goal, SampleSizePlan, distributions, total_variation
+from tacit_protocol.privacy.calibration import gaussian_mu
+from tacit_protocol.procedures.base import Progress
+from tacit_protocol.statistics.identity_power import PlannedIdentity, first_guess
+from tacit_protocol.statistics.privit import PrivitRefusedError
+from tacit_protocol.statistics.repetition import RepetitionRefusedError
+
+DRAWS = 999
+"""Simulations of a null distribution."""
+
+Method = Literal["privit", "privit-laplace", "mcgof", "zcdp-gof", "repetition"]
+
+
+def plan_identity(
+    q: int | npt.ArrayLike,
+    *,
+    epsilon: float,
+    distance: float = 0.1,
+    other: npt.ArrayLike | None = None,
+    delta: float = 0.0,
+    alpha: float = 0.05,
+    miss: float = 0.2,
+    method: Method = "mcgof",
+    rho: float | None = None,
+    runs: int = RUNS,
+    seed: int | None = None,
+    progress: Progress | None = None,
+) -> SampleSizePlan:
+    """Find the fewest units at which an identity test misses an alternative ``miss`` of the time at most.
+
+    Args:
+        q: the known distribution, (k,), or a number of equally likely cells.
+        epsilon: what the owner would spend.
+        distance: total variation distance of the alternative, which makes cells larger and smaller in turn.
+        other: the alternative itself, (k,), in the place of ``distance``.
+        delta: what the owner would spend; zcdp-gof needs it.
+        alpha: level of the test: the first error.
+        miss: the second error.
+        method: of the procedure.
+        rho: zCDP of zcdp-gof; by default the largest that epsilon and delta allow.
+        runs: simulated studies for each number of units that is tried.
+        seed: fixes the simulations.
+        progress: called with the part done, in [0, 1], and the number of units that was tried.
+
+    Raises:
+        InputError: the inputs do not fit together, or no number of units up to 10^9 is enough.
+    """
+    pair = distributions(q, distance, other)
+    goal = Goal(epsilon, delta, alpha, miss, runs, seed)
+    if rho is not None and not 0 < rho < np.inf:
+        raise InputError("rho must be positive and finite")
+    if method == "zcdp-gof" and rho is None:
+        if not 0 < delta < 1:
+            raise InputError("zcdp-gof needs a delta above 0, such as 1e-6, or rho")
+        rho = gaussian_mu(epsilon, delta) ** 2 / 2
+    known, alternative = pair
+    apart = total_variation(*pair)
+
+    def power(units: int, of_step: np.random.SeedSequence) -> float:
+        plan = PlannedIdentity(
+            method, known, units, epsilon, alpha, delta=delta, rho=rho, distance=min(1.0, apart)
+        )
+        try:
+            return plan.rates(alternative, runs, DRAWS, of_step).true
+        except (PrivitRefusedError, RepetitionRefusedError):
+            return 0.0
+
+    guess = first_guess(method, len(known), max(apart, 1e-6), epsilon, rho or 1.0)
+    return goal.plan(method, pair, power, guess, progress)
+
+
+def compare_identity_methods(
+    q: int | npt.ArrayLike,
+    *,
+    epsilon: float,
+    distance: float = 0.1,
+    other: npt.ArrayLike | None = None,
+    delta: float = 0.0,
+    alpha: float = 0.05,
+    miss: float = 0.2,
+    runs: int = RUNS,
+    seed: int | None = None,
+    progress: Progress | None = None,
+) -> Sequence[SampleSizePlan]:
+    """Plan every method that may be the best for an alternative; returns the plans, fewest units first.
+
+    They are ``privit-laplace`` and ``mcgof``, and ``zcdp-gof`` where ``delta`` is above 0; ``privit`` and
+    ``repetition`` need more units than these. Arguments and errors are those of :func:`plan_identity`.
+    """
+    methods: tuple[Method, ...] = ("privit-laplace", "mcgof")
+    plans = [
+        plan_identity(
+            q,
+            epsilon=epsilon,
+            distance=distance,
+            other=other,
+            delta=delta,
+            alpha=alpha,
+            miss=miss,
+            method=method,
+            runs=runs,
+            seed=seed,
+            progress=progress,
+        )
+        for method in (methods if delta == 0 else (*methods, "zcdp-gof"))
+    ]
+    return sorted(plans, key=lambda plan: plan.units)

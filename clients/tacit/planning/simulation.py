@@ -1,0 +1,281 @@
+"""Power by simulation: whole studies of synthetic data through the procedures' own code.
+
+The procedure computes features, release, null distribution and decision as in the services. Only the noise
+is NumPy's by default, of the same law (:mod:`tacit.planning.simulated_noise`): ``real_noise`` draws OpenDP's.
+"""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import ValidationError
+from scipy.special import ndtri
+
+from tacit.errors import InputError, StudyRefusedError
+from tacit.in_process import run, seed_text
+from tacit.planning.questions import COUNTING, Question
+from tacit.planning.simulated_noise import SimulatedNoise
+from tacit.planning.words import ERRORS, outcome_words, percent, setting_words
+from tacit_protocol.messages.study import UNITS_MAX, Study
+from tacit_protocol.privacy.guarantee import Budget
+from tacit_protocol.privacy.noise import NoiseSource, OpenDPNoise
+from tacit_protocol.procedures.base import Progress
+
+RUNS = 100
+"""Simulated studies by default: a standard error of at most .05."""
+
+ROWS_MAX = 5_000_000
+"""Most units of an owner whose rows are drawn: more would not fit a common machine's memory."""
+
+RUNS_MAX = 100_000
+"""Most simulated studies: more would take days and say nothing more."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What a study of a question has: each owner's units, its budget and its level."""
+
+    n: tuple[int, ...]
+    epsilon: float
+    delta: float
+    alpha: float
+
+    def study(self, template: Study, seed: str) -> Study:
+        """Return the template with this budget, level and seed.
+
+        Raises:
+            InputError: there is no such study; the message says what to change.
+        """
+        if not 0 < self.alpha < 0.5:
+            raise InputError("alpha must lie in (0, 0.5)")
+        try:
+            budget = Budget.of(self.epsilon, self.delta)
+        except ArithmeticError as error:
+            raise InputError("epsilon and delta must be numbers") from error
+        except ValidationError as error:
+            message = error.errors(include_url=False)[0]["msg"].removeprefix("Value error, ")
+            raise InputError(f"epsilon and delta: {message}") from error
+        except ValueError as error:
+            raise InputError(f"epsilon and delta: {error}") from error
+        return template.model_copy(update={"budget": budget, "level": self.alpha, "seed": seed})
+
+
+@dataclass(frozen=True)
+class Planned:
+    """What every plan of one setting states.
+
+    Attributes:
+        standard_error: Monte-Carlo standard error of the estimate.
+        runs: number of simulated studies.
+        n: privacy units of each owner.
+        epsilon: what every owner would spend.
+        delta: what every owner would spend.
+        alpha: level of the test.
+        procedure: its name.
+        effect: what a study should find, in words.
+        parameters: the procedure's.
+        warnings: what the procedure says of a study of this size.
+    """
+
+    standard_error: float
+    runs: int
+    n: tuple[int, ...]
+    epsilon: float
+    delta: float
+    alpha: float
+    procedure: str
+    effect: str
+    parameters: Mapping[str, Any]
+    warnings: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class PowerPlan(Planned):
+    """Estimated power: the share of simulated studies that found the effect.
+
+    Attributes:
+        power: share of rejections, in [0, 1]; of screening the share that found the dependent column.
+    """
+
+    power: float
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """Wilson's interval of confidence .95 for the power: it is not empty where all studies found it."""
+        return wilson(self.power, self.runs)
+
+    def words(self) -> str:
+        """Say the plan in one plain sentence."""
+        low, high = self.interval
+        return f"{setting_words(self)} the test finds {outcome_words(self.effect, self.power, low, high)}."
+
+
+@dataclass(frozen=True)
+class ErrorPlan(Planned):
+    """Estimated error of a release that tests nothing.
+
+    Attributes:
+        error: noisy_counts: how far the worst cell of an owner's table is off, as a share of its units.
+            embedding_release: how far columns are off, one with another: a numeric one's mean, as a part of
+            its range; a categorical one's shares, in total variation. The simulated studies' mean, of the
+            noise and the method and not of sampling.
+    """
+
+    error: float
+
+    def words(self) -> str:
+        """Say the plan in one plain sentence."""
+        size = f"{percent(self.error)} (± {100 * self.standard_error:.1g})"
+        return f"{setting_words(self)} {ERRORS[self.procedure].format(size)}."
+
+
+Plan = PowerPlan | ErrorPlan
+
+
+def wilson(share: float, runs: int) -> tuple[float, float]:
+    """Return Wilson's interval of confidence .95 for a probability, from a share of runs."""
+    z = float(ndtri(0.975))
+    middle = (share + z * z / (2 * runs)) / (1 + z * z / runs)
+    half = z / (1 + z * z / runs) * math.sqrt(share * (1 - share) / runs + z * z / (4 * runs * runs))
+    return max(0.0, middle - half), min(1.0, middle + half)
+
+
+def sizes_of(n: int | Sequence[int], question: Question) -> tuple[int, ...]:
+    """Return each owner's units; one number stands for all of them.
+
+    Raises:
+        InputError: they are not positive whole numbers, one for each owner.
+    """
+    owners = len(question.study.owners)
+    sizes = (n,) * owners if isinstance(n, int) else tuple(n)
+    whole = all(isinstance(size, int) and not isinstance(size, bool) and size >= 1 for size in sizes)
+    if not whole or len(sizes) != owners:
+        raise InputError(f"n must be one positive number, or one for each of the {owners} owners")
+    most = UNITS_MAX if question.study.procedure in COUNTING else ROWS_MAX
+    if max(sizes) > most:
+        raise InputError(f"n: a plan of this procedure draws {most} units of an owner at most")
+    return sizes
+
+
+@dataclass(frozen=True)
+class Answers:
+    """What each simulated study answered, (runs,)."""
+
+    question: Question
+    setting: Setting
+    values: npt.NDArray[np.float64]
+    seed_of_warnings: str
+
+    @property
+    def mean(self) -> float:
+        """The estimate: of power, or of error."""
+        return float(self.values.mean())
+
+    @property
+    def standard_error(self) -> float:
+        """Monte-Carlo standard error of the mean."""
+        runs = len(self.values)
+        if self.question.measures_error:
+            return float(self.values.std(ddof=1) / math.sqrt(runs)) if runs > 1 else math.inf
+        return math.sqrt(self.mean * (1 - self.mean) / runs)
+
+    @cached_property
+    def warnings(self) -> tuple[str, ...]:
+        """What the procedure says of a study of this size."""
+        study = self.setting.study(self.question.study, self.seed_of_warnings)
+        names = [owner.name for owner in study.owners]
+        return self.question.procedure.warnings(study, dict(zip(names, self.setting.n, strict=True)))
+
+    def plan(self) -> Plan:
+        """Return the estimate as a plan."""
+        setting, study = self.setting, self.question.study
+        stated: dict[str, Any] = {
+            "standard_error": self.standard_error,
+            "runs": len(self.values),
+            "n": setting.n,
+            "epsilon": setting.epsilon,
+            "delta": setting.delta,
+            "alpha": setting.alpha,
+            "procedure": study.procedure,
+            "effect": self.question.effect_words(),
+            "parameters": study.parameters,
+            "warnings": self.warnings,
+        }
+        if self.question.measures_error:
+            return ErrorPlan(error=self.mean, **stated)
+        return PowerPlan(power=self.mean, **stated)
+
+
+def simulate(
+    question: Question,
+    setting: Setting,
+    *,
+    runs: int,
+    seed: int | None,
+    progress: Progress | None = None,
+    real_noise: bool = False,
+) -> Answers:
+    """Simulate ``runs`` studies of a question.
+
+    Args:
+        question: the study and what it should find.
+        setting: its units, budget and level.
+        runs: simulated studies, at least 1.
+        seed: fixes the samples and the public choices of every run, and the noise unless it is real.
+        progress: called with the part done, in [0, 1], and the step.
+        real_noise: draw OpenDP's noise, which no seed can fix.
+
+    Raises:
+        InputError: the inputs do not fit together.
+        StudyRefusedError: the procedure does not take the study, or so few or so many units.
+    """
+    if not isinstance(runs, int) or not 1 <= runs <= RUNS_MAX:
+        raise InputError(f"runs must be a whole number from 1 to {RUNS_MAX}")
+    values = []
+    for number, (study, rng) in enumerate(_studies(question, setting, runs, seed), 1):
+        tables, truth = question.draw(setting.n, rng)
+        noise: NoiseSource = OpenDPNoise() if real_noise else SimulatedNoise(rng)
+        values.append(question.answer(run(question.procedure, study, tables, noise), truth))
+        if progress is not None:
+            progress(number / runs, f"simulated {number} of {runs} studies")
+    return Answers(question, setting, np.array(values), seed_text(seed))
+
+
+def _studies(
+    question: Question, setting: Setting, runs: int, seed: int | None
+) -> Iterator[tuple[Study, np.random.Generator]]:
+    """Yield the study of each run, whose public seed differs, and what draws its data.
+
+    Runs of the same number have the same seeds whatever the setting, so that settings are compared on the
+    same luck.
+    """
+    if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int) or seed < 0):
+        raise InputError("seed must be a whole number, not negative")
+    for number, child in enumerate(np.random.SeedSequence(seed).spawn(runs)):
+        text = seed_text(None if seed is None else seed * RUNS_MAX + number)
+        yield setting.study(question.study, text), np.random.default_rng(child)
+
+
+def fresh_seed() -> int:
+    """Return a seed where the caller gave none, for simulations that belong together."""
+    return int(np.random.SeedSequence().generate_state(1)[0])
+
+
+def or_nothing(
+    question: Question, setting: Setting, *, runs: int, seed: int | None, progress: Progress | None = None
+) -> Answers:
+    """Simulate; a study that the procedure refuses at so few or so many units finds nothing.
+
+    Raises:
+        InputError: the inputs do not fit together, or a release, which has an error and no power, is refused.
+    """
+    try:
+        return simulate(question, setting, runs=runs, seed=seed, progress=progress)
+    except StudyRefusedError as error:
+        if question.measures_error:
+            raise InputError(str(error)) from error
+        return Answers(question, setting, np.zeros(runs), seed_text(seed))

@@ -1,0 +1,131 @@
+"""The smallest budget, or the fewest units, at which a study reaches a target power (or error)."""
+
+import math
+from dataclasses import dataclass
+
+from tacit.errors import InputError
+from tacit.planning.curve import Over, at, crossing, monotone
+from tacit.planning.questions import COUNTING, Question
+from tacit.planning.simulation import Answers, ErrorPlan, Plan, Setting, fresh_seed, or_nothing
+from tacit.planning.sizes import STEP, STEP_MAX, smallest_step
+from tacit.planning.words import number, percent
+from tacit_protocol.privacy.guarantee import EPSILON_MAX
+from tacit_protocol.procedures.base import Progress
+
+TARGET = 0.8
+"""Power that studies are commonly planned for."""
+
+EPSILON_MIN = 1e-3
+"""Smallest epsilon that is tried."""
+
+UNITS_TRIED_MAX = 2_000_000
+"""Most units that are tried with rows drawn; counts are drawn up to 10^9."""
+
+UNITS_START, EPSILON_START = 1000, 1.0
+"""Where a search starts."""
+
+TRIES = 14.0
+"""About how many settings a search tries; its progress slows down after that."""
+
+
+@dataclass(frozen=True)
+class SmallestPlan:
+    """The smallest epsilon, or the fewest units, that reach a target.
+
+    Attributes:
+        over: "epsilon" or "n".
+        smallest: the value; of n the units of each owner.
+        target: the power that had to be reached, or the error.
+        plan: the plan there, from fresh simulated studies that the search did not use.
+        tried: every value tried with its simulated power (or error), in order.
+    """
+
+    over: Over
+    smallest: float
+    target: float
+    plan: Plan
+    tried: tuple[tuple[float, float], ...]
+
+    def words(self) -> str:
+        """Say the plan in plain sentences."""
+        what = "epsilon" if self.over == "epsilon" else "units each" if len(self.plan.n) > 1 else "units"
+        value = f"{what} {self.smallest:.3g}" if self.over == "epsilon" else f"{number(self.smallest)} {what}"
+        is_error = isinstance(self.plan, ErrorPlan)
+        aim = f"an error of {percent(self.target)}" if is_error else f"a power of {self.target:g}"
+        return f"About {value} for {aim}. {self.plan.words()}"
+
+
+def smallest(
+    question: Question,
+    over: Over,
+    setting: Setting,
+    *,
+    target: float,
+    runs: int,
+    seed: int | None,
+    progress: Progress | None = None,
+) -> SmallestPlan:
+    """Gallop from a start, then halve, in steps of 5 %; a monotone fit of all that was tried decides.
+
+    Args:
+        question: the study and what it should find.
+        over: what is searched.
+        setting: all the rest; what it says of ``over`` is not used.
+        target: power in (0, 1) to be reached, or error above 0 not to be exceeded.
+        runs: simulated studies of each setting that is tried, and of the confirmation.
+        seed: fixes the simulations.
+        progress: called with the part done, in [0, 1], and the step.
+
+    Raises:
+        InputError: the inputs do not fit together, or nothing that is tried reaches the target.
+    """
+    if not 0 < target < (math.inf if question.measures_error else 1):
+        raise InputError("target must be a power in (0, 1), or an error above 0 of what tests nothing")
+    if seed is None:
+        seed = fresh_seed()
+    tried: dict[int, Answers] = {}
+    start, largest = _range(question, over)
+
+    def reached(step: int) -> bool:
+        if step not in tried:
+            place = _place(step, over)
+
+            def report(part: float, words: str) -> None:
+                if progress is not None:
+                    progress(1 - 0.5 ** ((len(tried) + part) * 3 / TRIES), f"{over} = {place:g}: {words}")
+
+            there = at(question, setting, over, place)
+            tried[step] = or_nothing(question, there, runs=runs, seed=seed, progress=report)
+        value = tried[step].mean
+        return value <= target if question.measures_error else value >= target
+
+    nowhere = f"not even {over} = {_place(largest, over):g} is enough: ask for a larger effect, or budget"
+    smallest_step(reached, start, largest, lowest=_lowest(over), nowhere=nowhere)
+    steps = sorted(tried)
+    values = [tried[step].mean for step in steps]
+    fitted = monotone(values, [1.0] * len(steps), falling=question.measures_error)
+    places = [_place(step, over) for step in steps]
+    found = crossing(places, fitted.tolist(), target, question.measure)
+    if found is None:
+        raise InputError(nowhere)
+    value = float(math.ceil(found)) if over == "n" else math.ceil(found * 1000) / 1000
+    fresh = or_nothing(question, at(question, setting, over, value), runs=runs, seed=seed + 1)
+    return SmallestPlan(over, value, target, fresh.plan(), tuple(zip(places, values, strict=True)))
+
+
+def _place(step: int, over: Over) -> float:
+    value = math.exp(STEP * step)
+    return float(math.ceil(value)) if over == "n" else float(f"{value:.4g}")
+
+
+def _range(question: Question, over: Over) -> tuple[int, int]:
+    """Return the step where a search starts, and the largest."""
+    if over == "epsilon":
+        return round(math.log(EPSILON_START) / STEP), math.floor(math.log(EPSILON_MAX) / STEP)
+    counted = question.study.procedure in COUNTING
+    rows_max = math.floor(math.log(UNITS_TRIED_MAX) / STEP)
+    return round(math.log(UNITS_START) / STEP), STEP_MAX if counted else rows_max
+
+
+def _lowest(over: Over) -> int:
+    return math.ceil(math.log(EPSILON_MIN if over == "epsilon" else 2) / STEP)

@@ -1,0 +1,97 @@
+"""A result's panels with matplotlib, where it is installed."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from tacit.errors import PlottingError, printable
+from tacit_protocol.reporting.panels import NullPanel, Panel, PvaluePanel
+from tacit_protocol.reporting.rows import RowsPanel
+from tacit_protocol.reporting.svg import short
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+WIDTH, HEIGHTS = 7.0, {NullPanel: 3.2, PvaluePanel: 1.3}
+"""Inches."""
+
+STANDS_OUT, USUAL = "tab:red", "tab:blue"
+
+
+def figure_of(panels: Sequence[Panel]) -> "Figure":
+    """Return one figure with every panel below the last.
+
+    Raises:
+        PlottingError: matplotlib is not installed.
+    """
+    try:
+        import matplotlib as mpl  # noqa: PLC0415 (an optional dependency)
+        from matplotlib.figure import Figure  # noqa: PLC0415
+    except ImportError as error:
+        raise PlottingError("plot() needs matplotlib: pip install matplotlib; or use to_svg()") from error
+    heights = [HEIGHTS.get(type(panel), 1.3) + 0.25 * _lines(panel) for panel in panels]
+    with mpl.rc_context({"text.parse_math": False}):  # a name is no formula
+        return _figure(Figure(figsize=(WIDTH, sum(heights)), layout="constrained"), panels, heights)
+
+
+def _figure(figure: "Figure", panels: Sequence[Panel], heights: Sequence[float]) -> "Figure":
+    all_axes = figure.subplots(len(panels), squeeze=False, height_ratios=heights)
+    for panel, axes in zip(panels, all_axes[:, 0], strict=True):
+        _draw(panel, axes)
+    return figure
+
+
+def _lines(panel: Panel) -> int:
+    return len(panel.rows) if isinstance(panel, RowsPanel) else 0
+
+
+def _draw(panel: Panel, axes: "Axes") -> None:
+    match panel:
+        case NullPanel():
+            _draw_null(panel, axes)
+        case PvaluePanel():
+            _draw_pvalue(panel, axes)
+        case RowsPanel():
+            _draw_rows(panel, axes)
+
+
+def _draw_null(panel: NullPanel, axes: "Axes") -> None:
+    null = panel.null
+    axes.plot(null.t, null.density, color=USUAL)
+    beyond = null.t >= panel.statistic
+    axes.fill_between(null.t, null.density, where=list(beyond), color=USUAL, alpha=0.3)
+    axes.axvline(panel.statistic, color=STANDS_OUT, label=f"statistic {panel.statistic:.4g}")
+    for critical in null.criticals:
+        of = f" of {critical.of}" if critical.of else ""
+        label = f"critical value{of} {critical.value:.4g}"
+        axes.axvline(critical.value, color="black", linestyle="--", label=label)
+    axes.set_title(f"Null distribution: {null.words}", fontsize="small")
+    axes.set_ylim(bottom=0)
+    axes.set_yticks([])
+    axes.legend(fontsize="small")
+
+
+def _draw_pvalue(panel: PvaluePanel, axes: "Axes") -> None:
+    axes.axvline(panel.pvalue, color=STANDS_OUT, label=f"p = {panel.pvalue:.3g}")
+    axes.axvline(panel.level, color="black", linestyle="--", label=f"level {panel.level:g}")
+    axes.set_xscale("log")
+    axes.set_xlim(min(panel.pvalue, panel.level) / 3, 1)
+    axes.set_yticks([])
+    axes.set_xlabel("p-value")
+    axes.legend(fontsize="small")
+
+
+def _draw_rows(panel: RowsPanel, axes: "Axes") -> None:
+    for place, row in enumerate(reversed(panel.rows)):
+        colour = STANDS_OUT if row.stands_out else USUAL
+        if row.lower is None or row.upper is None:
+            axes.barh([place], [row.value], color=colour, height=0.5)
+        else:
+            axes.plot([row.lower, row.upper], [place, place], color=colour, linewidth=3)
+            axes.plot([row.value], [place], "o", color=colour)
+    for value in (0.0, *panel.guides):
+        axes.axvline(value, color="black", linewidth=0.8, linestyle="--" if value else "-")
+    labels = [printable(short(row.label)) for row in reversed(panel.rows)]
+    axes.set_yticks(range(len(labels)), labels)
+    axes.set_title(printable(panel.title), fontsize="small")
+    axes.set_xlabel(panel.unit)

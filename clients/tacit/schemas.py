@@ -1,0 +1,178 @@
+"""Names and types of a data set's columns, from its header or schema alone: no row is read."""
+
+import csv
+import gzip
+import io
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+from urllib.parse import unquote
+
+from tacit.errors import InputError
+
+HEADER_BYTES_MAX = 2**20
+"""Longest header of a CSV file."""
+
+FOLDERS_MAX = 32
+"""Most folders within one another, as at an agent."""
+
+ColumnType = Literal["number", "text", "yes or no", "other", "unknown"]
+
+
+@dataclass(frozen=True)
+class ColumnSchema:
+    """A column's name and the kind of its type, which in CSV is unknown: it would take values to know."""
+
+    name: str
+    type: ColumnType
+
+
+def columns_of(source: str, table: str | None = None) -> list[ColumnSchema]:
+    """Return the columns of a .csv, .csv.gz or .parquet file, a folder of these, or a table of a database.
+
+    Raises:
+        InputError: it cannot be read, has no columns, or has two of one name.
+    """
+    if "://" in source:
+        found = _table_columns(source, table)
+    elif table is not None:
+        raise InputError("--table is of databases: leave it out, or give a database URL")
+    elif source.endswith("/") or Path(source).is_dir():
+        found = _folder_columns(Path(source))
+    elif source.endswith(".parquet"):
+        found = _parquet_columns(Path(source))
+    elif source.endswith((".csv", ".csv.gz")):
+        found = [ColumnSchema(name, "unknown") for name in _header(Path(source))]
+    else:
+        raise InputError(
+            f"{source}: give a .csv, .csv.gz or .parquet file, a folder, or a database URL with --table"
+        )
+    names = [column.name for column in found]
+    if not names or not all(names):
+        raise InputError(f"{_safe(source)} has no header, or a column without a name: add one line of names")
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise InputError(f"{_safe(source)} has more than one column {twice!r}: rename one")
+    return found
+
+
+def _header(path: Path) -> list[str]:
+    """Read the first record, and no byte more than its line."""
+    try:
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+            text = ""
+            while len(text) < HEADER_BYTES_MAX:
+                line = file.readline(HEADER_BYTES_MAX)
+                text += line.decode("utf-8-sig" if not text else "utf-8")
+                # An odd number of quotes: a name goes on in the next line.
+                if not line or text.count('"') % 2 == 0:
+                    break
+        names = [name.strip() for name in next(csv.reader(io.StringIO(text), strict=True), [])]
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror or 'it is no gzip file'}") from error
+    except (UnicodeDecodeError, csv.Error, EOFError) as error:
+        raise InputError(f"the header of {path} is not CSV in UTF-8") from error
+    if any(_is_number(name) for name in names):
+        # They may be a person's: nothing of them is repeated.
+        raise InputError(f"the first line of {path} has numbers where names should be: add a line of names")
+    return names
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _folder_columns(folder: Path) -> list[ColumnSchema]:
+    """Read the schema of the first of a folder's files, and the keys of the folders that it lies in.
+
+    Of a folder named ``key=value`` the value may be a person's: nothing of it is repeated.
+    """
+    first = _first_file(folder)
+    if first is None:
+        raise InputError(f"{folder} is no folder of .parquet files")
+    keys = [part.partition("=")[0] for part in first.relative_to(folder).parent.parts]
+    try:
+        found = _parquet_columns(first)
+    except InputError:
+        raise InputError(f"a file of {folder} cannot be read, or is no Parquet file") from None
+    return found + [ColumnSchema(unquote(key), "unknown") for key in keys]
+
+
+def _first_file(folder: Path, depth: int = 0) -> Path | None:
+    """Return the first .parquet file in or below a folder, in the order in which an agent reads them."""
+    try:
+        entries = sorted(folder.iterdir(), key=lambda path: os.fsencode(path.name))
+    except OSError as error:
+        raise InputError(f"the folder cannot be read: {error.strerror}") from None
+    for path in entries:
+        if path.name.startswith(("_", ".")):
+            continue
+        if path.is_dir():
+            found = _first_file(path, depth + 1) if "=" in path.name and depth < FOLDERS_MAX else None
+            if found is not None:
+                return found
+        elif path.suffix == ".parquet":
+            return path
+    return None
+
+
+def _parquet_columns(path: Path) -> list[ColumnSchema]:
+    from pyarrow import ArrowException, parquet  # noqa: PLC0415 (loads where a Parquet file is named)
+
+    try:
+        schema = parquet.read_schema(path)
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror or 'it is no Parquet file'}") from error
+    except ArrowException as error:
+        raise InputError(f"{path} is no Parquet file") from error
+    return [ColumnSchema(field.name, _arrow_type(field.type)) for field in schema]
+
+
+def _arrow_type(kind: Any) -> ColumnType:
+    from pyarrow import types  # noqa: PLC0415
+
+    if types.is_dictionary(kind):
+        return _arrow_type(kind.value_type)
+    if types.is_boolean(kind):
+        return "yes or no"
+    if types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind):
+        return "number"
+    return "text" if types.is_string(kind) or types.is_large_string(kind) else "other"
+
+
+def _table_columns(url: str, table: str | None) -> list[ColumnSchema]:
+    from sqlalchemy import create_engine, inspect, types  # noqa: PLC0415 (loads where a database is named)
+    from sqlalchemy.exc import NoSuchTableError, SQLAlchemyError  # noqa: PLC0415
+
+    if table is None:
+        raise InputError("a database has several tables: name one with --table")
+    schema, _, name = table.rpartition(".")
+    try:
+        engine = create_engine(url.replace("postgresql://", "postgresql+psycopg://", 1))
+        try:
+            described = inspect(engine).get_columns(name, schema=schema or None)
+        finally:
+            engine.dispose()
+    except NoSuchTableError as error:
+        raise InputError(f"the database has no table {table}") from error
+    except (SQLAlchemyError, ImportError) as error:
+        # The URL may hold a password, and the driver's words the URL.
+        raise InputError(f"the database cannot be asked ({type(error).__name__}): check the URL") from error
+
+    def kind(type_: Any) -> ColumnType:
+        if isinstance(type_, types.Boolean):
+            return "yes or no"
+        if isinstance(type_, types.Numeric | types.Integer):
+            return "number"
+        return "text" if isinstance(type_, types.String) else "other"
+
+    return [ColumnSchema(str(column["name"]), kind(column["type"])) for column in described]
+
+
+def _safe(source: str) -> str:
+    """Name a source without what a database URL may hold of secrets."""
+    return "the table" if "://" in source else source

@@ -1,0 +1,201 @@
+"""Histograms of every column over public cells, and public points that are drawn from noisy ones.
+
+Replacing one unit moves the sums of all d columns' histograms by at most sqrt(2 d) in L2 and 2 d in L1,
+exactly: a unit's shares in the cells of a column are never negative and add up to 1 (cell_counts.py), so
+each column moves by at most sqrt 2 and 2. Points are computed from noisy integers in integers, so that
+everyone draws the same ones. docs/mathematics/database-release.md.
+"""
+
+import math
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate, pairwise
+
+import numpy as np
+import numpy.typing as npt
+
+from tacit_protocol.domain.columns import CategoricalColumn, Domain, NumericColumn
+from tacit_protocol.domain.encode import encode_numeric
+from tacit_protocol.domain.reduction import reduce_table
+from tacit_protocol.domain.table import EncodedChunk, Table
+from tacit_protocol.features.base import FloatMatrix, Rows
+from tacit_protocol.features.mean_embedding import Locations
+from tacit_protocol.features.sums import UnitCountError
+from tacit_protocol.statistics.cell_counts import chunk_steps
+
+STRATUM_BITS = 32
+"""Places within a stratum are multiples of 2**-32 of it."""
+
+BIN_BITS = 24
+"""Places within a bin are odd multiples of 2**-25 of it: never on an edge, and exact in float64."""
+
+Integers = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class ColumnCells:
+    """The public cells of one column; ``place`` is its place among the columns of its kind.
+
+    A categorical column has its categories. A numeric one has ``bins`` equal bins over its bounds, and a
+    cell for each value where rows gather because they were moved there: the two bounds, to which values
+    beyond them are clipped, and what stands for a missing value.
+    """
+
+    column: NumericColumn | CategoricalColumn
+    place: int
+    bins: int
+
+    @cached_property
+    def gathered(self) -> tuple[float, ...]:
+        """The scaled values with a cell of their own, after the bins."""
+        if isinstance(self.column, CategoricalColumn):
+            return ()
+        missing = float(encode_numeric(self.column, [math.nan])[0])
+        return (0.0, 1.0) if missing in (0.0, 1.0) else (0.0, 1.0, missing)
+
+    @property
+    def size(self) -> int:
+        """Number of cells."""
+        if isinstance(self.column, CategoricalColumn):
+            return self.column.categories
+        return self.bins + len(self.gathered)
+
+    def codes(self, rows: Rows) -> Integers:
+        """Return each row's cell, (rows,)."""
+        if isinstance(self.column, CategoricalColumn):
+            return rows.categorical[:, self.place].astype(np.int64)
+        values = rows.numeric[:, self.place]
+        codes = np.minimum((values * self.bins).astype(np.int64), self.bins - 1)
+        for offset, value in enumerate(self.gathered):
+            codes[values == value] = self.bins + offset
+        return codes
+
+    def value(self, cell: int, within: int) -> float:
+        """Return the scaled value ``within`` 2**-24 of a numeric column's cell."""
+        if cell >= self.bins:
+            return self.gathered[cell - self.bins]
+        # Two integers below 2**53, so that the division is rounded once, and alike everywhere.
+        return ((cell << BIN_BITS + 1) + 2 * within + 1) / (self.bins << BIN_BITS + 1)
+
+
+@dataclass
+class _Cells:
+    """Partial sums: one vector a column."""
+
+    parts: list[Integers]
+    units: int = 0
+
+
+@dataclass(frozen=True)
+class _SumsOfCells:
+    """Counts the units of every column's cells over a table."""
+
+    columns: tuple[ColumnCells, ...]
+    bits: int
+
+    def start(self) -> _Cells:
+        return _Cells([np.zeros(cells.size, dtype=np.int64) for cells in self.columns])
+
+    def add(self, partial: _Cells, chunk: EncodedChunk) -> None:
+        for counts, cells in zip(partial.parts, self.columns, strict=True):
+            np.add(counts, chunk_steps(cells.codes(chunk), chunk, cells.size, self.bits), out=counts)
+        partial.units += chunk.units
+
+    def merge(self, partial: _Cells, other: _Cells) -> None:
+        for counts, others in zip(partial.parts, other.parts, strict=True):
+            np.add(counts, others, out=counts)
+        partial.units += other.units
+
+
+@dataclass(frozen=True)
+class ColumnHistograms:
+    """The histograms of all of a domain's columns, one after the other, in the domain's order."""
+
+    domain: Domain
+    bins: int
+
+    @cached_property
+    def columns(self) -> tuple[ColumnCells, ...]:
+        """Each column's cells."""
+        kinds = {column.name: place for place, column in enumerate(self.domain.numeric)}
+        kinds |= {column.name: place for place, column in enumerate(self.domain.categorical)}
+        return tuple(ColumnCells(column, kinds[column.name], self.bins) for column in self.domain.columns)
+
+    @property
+    def size(self) -> int:
+        """Number of cells of all columns K."""
+        return sum(cells.size for cells in self.columns)
+
+    @property
+    def l2_sensitivity(self) -> float:
+        """Bound on what one unit replaced moves the sums of all histograms by, in L2: sqrt(2 d)."""
+        return math.nextafter(math.sqrt(2 * len(self.columns)), math.inf)
+
+    @property
+    def l1_sensitivity(self) -> float:
+        """The same in L1: 2 d."""
+        return 2.0 * len(self.columns)
+
+    def split(self, values: Sequence[int]) -> list[list[int]]:
+        """Cut (K,) numbers into those of each column."""
+        ends = [0, *accumulate(cells.size for cells in self.columns)]
+        return [[int(v) for v in values[start:end]] for start, end in pairwise(ends)]
+
+    def sum(self, table: Table, bits: int) -> Integers:
+        """Return the units' shares of all cells, (K,) int64 in steps of 2**-bits: ``units`` a column.
+
+        Raises UnitCountError where the units are not ``table.units``.
+        """
+        found = reduce_table(table, _SumsOfCells(self.columns, bits))
+        if found.units != table.units:
+            raise UnitCountError("the data changed while they were read")
+        return np.concatenate(found.parts)
+
+    def indicators(self, rows: Rows) -> FloatMatrix:
+        """Return which cells each row is in, (rows, K) of 0 and 1: the map whose mean the histograms are."""
+        return np.hstack([np.eye(cells.size)[cells.codes(rows)] for cells in self.columns])
+
+    def draw(self, noisy: Sequence[int], total: int, count: int, rng: np.random.Generator) -> Locations:
+        """Draw ``count`` points from noisy histograms, (K,) integers of which a column should have ``total``.
+
+        Each column's numbers are moved to the nearest that are non-negative with that sum, and every one of
+        ``count`` equal parts of them gives a value (systematic draws); the columns are put together in
+        random orders.
+        """
+        numeric = np.empty((count, len(self.domain.numeric)))
+        categorical = np.empty((count, len(self.domain.categorical)), dtype=np.int32)
+        for cells, values in zip(self.columns, self.split(noisy), strict=True):
+            drawn = _systematic(nearest_counts(values, total), rng.integers(0, 1 << STRATUM_BITS, count))
+            order = rng.permutation(count)
+            if isinstance(cells.column, CategoricalColumn):
+                categorical[order, cells.place] = [cell for cell, _ in drawn]
+            else:
+                numeric[order, cells.place] = [cells.value(*place) for place in drawn]
+        return Locations(numeric, categorical)
+
+
+def nearest_counts(values: Sequence[int], total: int) -> list[int]:
+    """Return the non-negative integers nearest to ``values`` whose sum is ``total``, or up to k - 1 more.
+
+    The Euclidean projection on a simplex, in integers: the same number is taken off all, and what falls
+    below 0 becomes 0. ``total`` must be positive: one number at least is then positive.
+    """
+    ordered = sorted(values, reverse=True)
+    excess = [reached - total for reached in accumulate(ordered)]
+    kept = max(r for r, value in enumerate(ordered, 1) if r * value > excess[r - 1])
+    taken = excess[kept - 1] // kept
+    return [max(value - taken, 0) for value in values]
+
+
+def _systematic(counts: Sequence[int], places: Integers) -> list[tuple[int, int]]:
+    """Return a cell, and a place within it in steps of 2**-24, for each of as many equal parts as places."""
+    ends = list(accumulate(counts))
+    whole = len(places) << STRATUM_BITS
+    found = []
+    for stratum, place in enumerate(places.tolist()):
+        reached = ((stratum << STRATUM_BITS) + place) * ends[-1] // whole
+        cell = bisect_right(ends, reached)
+        found.append((cell, ((reached - ends[cell] + counts[cell]) << BIN_BITS) // counts[cell]))
+    return found

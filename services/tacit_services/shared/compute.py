@@ -1,0 +1,154 @@
+"""Where exact sums and permutation replicates are computed: settings that agents and curators share.
+
+In the environment their names begin with ``TACIT_`` alone (``TACIT_WORKERS``); in a service's TOML file they
+are the table ``[compute]``. docs/how-to/dask.md.
+"""
+
+import importlib.util
+import os
+import re
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Self
+
+from pydantic import Field, field_validator, model_validator
+from pydantic_settings import SettingsConfigDict
+
+from tacit_protocol.workers import ThreadWorkers, Workers, WorkersUnavailableError
+from tacit_services.shared.settings import ServiceSettings, SettingsError
+
+if TYPE_CHECKING:
+    from tacit_services.shared.cluster import ClusterWorkers
+
+MEMORY_BYTES = 2**30
+"""Most memory for what is held of one data set while it is read, unless told otherwise."""
+
+MEMORY_BYTES_MIN = 2**26
+"""Less than this does not hold one chunk of every worker."""
+
+WORKERS_MAX = 1024
+"""Most threads of the in-process pool."""
+
+LOOPBACK = ("127.0.0.1", "[::1]", "localhost")
+
+_SCHEDULER = re.compile(r"(?P<scheme>tls|tcp)://(?P<host>\[[0-9a-fA-F:]+\]|[\w.-]+):(?P<port>\d{1,5})")
+
+_CGROUPS = Path("/sys/fs/cgroup")
+_OWN_CGROUP = Path("/proc/self/cgroup")
+
+
+@cache
+def cores() -> int:
+    """Return how many processor cores this process may use: by affinity and, on Linux, its control group."""
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    quota = cgroup_cores(_CGROUPS, _OWN_CGROUP)
+    return usable if quota is None else max(1, min(usable, int(quota)))
+
+
+def cgroup_cores(root: Path, own: Path) -> float | None:
+    """Return the smallest processor quota of this process's control groups (version 2), in cores, if any.
+
+    Args:
+        root: where the control groups are mounted.
+        own: the file that tells which of them is this process's.
+    """
+    try:
+        named = own.read_text("ascii")
+    except (OSError, UnicodeDecodeError):
+        return None
+    line = next((line for line in named.splitlines() if line.startswith("0::/")), None)
+    if line is None:
+        return None
+    group = root / line.removeprefix("0::/")
+    quotas = [
+        quota
+        for folder in (group, *group.parents)
+        if folder.is_relative_to(root) and (quota := _quota(folder / "cpu.max")) is not None
+    ]
+    return min(quotas, default=None)
+
+
+def _quota(path: Path) -> float | None:
+    try:
+        allowed, period = path.read_text("ascii").split()
+        return None if allowed == "max" else int(allowed) / int(period)
+    except (OSError, ValueError, ZeroDivisionError):
+        return None
+
+
+class ComputeSettings(ServiceSettings):
+    """Threads of this process or a Dask cluster inside the institution, and the memory that reading takes."""
+
+    model_config = SettingsConfigDict(env_prefix="TACIT_", env_ignore_empty=True)
+
+    workers: Annotated[int, Field(ge=1, le=WORKERS_MAX)] = Field(default_factory=cores)
+    """Threads that compute at once, where there is no Dask cluster."""
+    memory_bytes: Annotated[int, Field(ge=MEMORY_BYTES_MIN)] = MEMORY_BYTES
+    """Bound on what is held of one data set while it is read."""
+    dask_scheduler: str | None = None
+    """``tls://host:port`` of the scheduler; ``tcp://`` on this machine alone."""
+    dask_ca_file: Path | None = None
+    """The authority of the cluster's certificates, PEM: one of its own."""
+    dask_certificate_file: Path | None = None
+    """This service's certificate by that authority, PEM."""
+    dask_key_file: Path | None = None
+    """The certificate's private key, PEM."""
+
+    @field_validator("dask_scheduler")
+    @classmethod
+    def _is_encrypted(cls, value: str | None) -> str | None:
+        if value is None:
+            return None
+        found = _SCHEDULER.fullmatch(value)
+        if found is None:
+            raise ValueError("must be tls://host:port, the port mostly 8786")
+        if found["scheme"] == "tcp" and found["host"] not in LOOPBACK:
+            raise ValueError(
+                "tcp:// is for this machine alone, since rows go to the workers: start scheduler and workers "
+                "with certificates and use tls:// (docs/how-to/dask.md)"
+            )
+        return value
+
+    @model_validator(mode="after")
+    def _tls_has_its_files(self) -> Self:
+        needed = ("dask_ca_file", "dask_certificate_file", "dask_key_file")
+        given = [name for name in needed if getattr(self, name) is not None]
+        if str(self.dask_scheduler).startswith("tls://") and len(given) < len(needed):
+            missing = ", ".join(name for name in needed if name not in given)
+            raise ValueError(f"tls:// needs {missing} (docs/how-to/dask.md)")
+        return self
+
+
+def make_workers(settings: ComputeSettings) -> Workers:
+    """Return what computes. Nothing is connected to before the first use, so a cluster may start later.
+
+    Raises:
+        SettingsError: Dask is asked for and not installed, or a file of certificates cannot be used.
+    """
+    return ThreadWorkers(settings.workers) if settings.dask_scheduler is None else _cluster(settings)
+
+
+def look_at_workers(settings: ComputeSettings) -> dict[str, str | None]:
+    """Connect to a cluster and say in words what computes; ``error`` is what keeps it from that, or None."""
+    if settings.dask_scheduler is None:
+        return {"text": f"{settings.workers} threads of the service's process", "error": None}
+    try:
+        workers = _cluster(settings)
+        try:
+            threads = workers.threads()
+        finally:
+            workers.close()
+    except (SettingsError, WorkersUnavailableError) as error:
+        return {"text": None, "error": str(error)}
+    if not threads:
+        return {"text": None, "error": "the Dask cluster has no worker: start workers"}
+    text = f"{len(threads)} Dask workers, {sum(threads.values())} threads, compute as this machine does"
+    return {"text": text, "error": None}
+
+
+def _cluster(settings: ComputeSettings) -> "ClusterWorkers":
+    if importlib.util.find_spec("distributed") is None:
+        raise SettingsError('dask_scheduler is set, but Dask is not installed: pip install "tacit[dask]"')
+    from tacit_services.shared.cluster import ClusterWorkers  # noqa: PLC0415 (the extra may be absent)
+
+    return ClusterWorkers.of(settings)

@@ -1,0 +1,226 @@
+"""Archives ended studies: a file first, durable and verified; then, where asked, the deletion of the rows.
+
+A study is archived once it has a verdict: completed, incomplete or cancelled. One whose verdict could not be
+computed has no transcript that could be verified, and stays. So does, among those to be deleted, a study
+whose release a later study reads again: until that one is archived too, whose transcript holds the release.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import sqlalchemy as sa
+import structlog
+from sqlalchemy.engine import Connection, Engine
+
+from tacit_protocol.verification import VerificationError, verify_transcript
+from tacit_services.shared.clock import Clock
+from tacit_services.shared.database import forget_deleted, run_transaction
+from tacit_services.shared.problem_responses import ProblemError
+from tacit_services.tester.archive.files import ArchiveFolder, Entry, file_digest
+from tacit_services.tester.steps import ArchiveStep, reached
+from tacit_services.tester.tables import (
+    ARCHIVED,
+    CANCELLATIONS,
+    DECLINES,
+    JOBS,
+    PROGRESS,
+    RELEASES,
+    REUSES,
+    SEALED,
+    STUDIES,
+    STUDY_OWNERS,
+    VERDICTS,
+)
+from tacit_services.tester.transcripts import transcript_of
+
+ENDED = ("completed", "incomplete", "cancelled")
+"""States with a signed verdict."""
+
+PAGE = 100
+"""Studies that are looked for at once."""
+
+# What names another row goes before it.
+_ROWS = (SEALED, REUSES, RELEASES, DECLINES, CANCELLATIONS, JOBS, PROGRESS, VERDICTS, STUDY_OWNERS)
+
+log = structlog.get_logger()
+
+
+@dataclass
+class Archived:
+    """What a run did."""
+
+    written: list[str] = field(default_factory=list)
+    """Studies whose file is there and durable."""
+    deleted: list[str] = field(default_factory=list)
+    held: list[str] = field(default_factory=list)
+    """Studies that were not deleted, as a later study reads a release of theirs."""
+    refused: dict[str, str] = field(default_factory=dict)
+    """Studies that were left alone, and why."""
+
+
+class Archiver:
+    """Archives into one folder.
+
+    Args:
+        engine: the tester's database.
+        folder: where to.
+        clock: Unix time in seconds, for tombstones.
+        delete: whether rows are deleted once their file is durable and verified.
+    """
+
+    def __init__(self, engine: Engine, folder: ArchiveFolder, clock: Clock, *, delete: bool) -> None:
+        self._engine = engine
+        self._folder = folder
+        self._clock = clock
+        self._delete = delete
+
+    def run(self, ended_before: Mapping[str, int], studies_max: int | None = None) -> Archived:
+        """Archive the studies of each state that ended before its time, the newest first.
+
+        Newest first, as a study that reads another's release is the newer one of the two. With
+        ``studies_max``, at most so many are deleted, and those that others need are passed over.
+
+        Raises:
+            ArchiveError: the folder holds something that it should not; what was archived before is.
+            OSError: the disk is full or the folder cannot be written; likewise.
+            DatabaseError: likewise.
+        """
+        done = Archived()
+        for study in self._found(ended_before, free=studies_max is not None):
+            if studies_max is not None and len(done.deleted) + len(done.refused) >= studies_max:
+                break
+            if self._delete or not self._folder.holds(study):
+                self._archive(study, done)
+        if done.deleted:
+            forget_deleted(self._engine)
+        return done
+
+    def _found(self, ended_before: Mapping[str, int], *, free: bool) -> Iterator[str]:
+        before: int | None = None
+        while True:
+            query = _due(ended_before, before, free=free)
+            rows = run_transaction(self._engine, _reading(query), read_only=True)
+            for row in rows:
+                yield str(row.digest)
+            if len(rows) < PAGE:
+                return
+            before = int(rows[-1].sequence)
+
+    def _archive(self, study: str, done: Archived) -> None:
+        read = run_transaction(self._engine, lambda connection: _read(connection, study), read_only=True)
+        if read is None:
+            return  # another process was quicker
+        entry, transcript = read
+        self._folder.store(entry, transcript)
+        try:
+            verify_transcript(self._folder.path_of(study).read_bytes())
+        except VerificationError as error:
+            log.warning("archive_not_verified", study=study, step=error.step)
+            done.refused[study] = f"its file does not verify ({error}); its rows stay"
+            return
+        done.written.append(study)
+        reached(ArchiveStep.VERIFIED)
+        if not self._delete:
+            return
+        self._folder.require_same(study, transcript)
+        now = int(self._clock())
+        is_gone = run_transaction(self._engine, lambda connection: _delete(connection, entry, now))
+        (done.deleted if is_gone else done.held).append(study)
+        reached(ArchiveStep.DELETED)
+
+
+def _reading(query: sa.Select[Any]) -> Callable[[Connection], Any]:
+    return lambda connection: connection.execute(query).all()
+
+
+def _due(ended_before: Mapping[str, int], sequence_before: int | None, *, free: bool) -> sa.Select[Any]:
+    """Return a page of the studies that are due; with ``free``, none that one which is not due reads."""
+    query = (
+        sa.select(STUDIES.c.digest, STUDIES.c.sequence)
+        .join(VERDICTS, VERDICTS.c.study == STUDIES.c.digest)
+        .where(_is_due(STUDIES, VERDICTS, ended_before))
+        .order_by(STUDIES.c.sequence.desc())
+        .limit(PAGE)
+    )
+    if sequence_before is not None:
+        query = query.where(STUDIES.c.sequence < sequence_before)
+    if not free:
+        return query
+    later, verdicts = STUDIES.alias(), VERDICTS.alias()
+    readers = (
+        sa.select(REUSES.c.study)
+        .join(later, later.c.digest == REUSES.c.study)
+        .outerjoin(verdicts, verdicts.c.study == REUSES.c.study)
+        .where(REUSES.c.source == STUDIES.c.digest)
+        .where(sa.not_(sa.func.coalesce(_is_due(later, verdicts, ended_before), sa.false())))
+    )
+    return query.where(~sa.exists(readers.correlate(STUDIES)))
+
+
+def _is_due(
+    studies: sa.FromClause, verdicts: sa.FromClause, ended_before: Mapping[str, int]
+) -> sa.ColumnElement[bool]:
+    states = (
+        sa.and_(studies.c.state == state, verdicts.c.created_at < time)
+        for state, time in ended_before.items()
+        if state in ENDED
+    )
+    return sa.or_(sa.false(), *states)
+
+
+def _read(connection: Connection, study: str) -> tuple[Entry, bytes] | None:
+    """Read an ended study whole; None where it is not here any more."""
+    row = connection.execute(
+        sa.select(STUDIES, VERDICTS.c.created_at.label("ended_at"))
+        .join(VERDICTS, VERDICTS.c.study == STUDIES.c.digest)
+        .where(STUDIES.c.digest == study, STUDIES.c.state.in_(ENDED))
+    ).one_or_none()
+    if row is None:
+        return None
+    transcript = transcript_of(connection, study)
+    if transcript is None:
+        raise ProblemError("verdict-pending")
+    declines = connection.execute(sa.select(DECLINES).where(DECLINES.c.study == study))
+    cancelled = connection.execute(
+        sa.select(CANCELLATIONS.c.envelope).where(CANCELLATIONS.c.study == study)
+    ).scalar_one_or_none()
+    entry = Entry(
+        study=study,
+        state=row.state,
+        title=row.title,
+        procedure=row.procedure,
+        created_at=row.created_at,
+        deadline=row.deadline,
+        ended_at=row.ended_at,
+        file=f"{study}.json",
+        file_digest=file_digest(transcript),
+        size_bytes=len(transcript),
+        declines={decline.owner: bytes(decline.envelope).decode("utf-8") for decline in declines},
+        cancellation=None if cancelled is None else bytes(cancelled).decode("utf-8"),
+    )
+    return entry, transcript
+
+
+def _delete(connection: Connection, entry: Entry, now: int) -> bool:
+    """Put a tombstone in the place of an ended study; False where a later study needs it, or it is gone."""
+    needed = sa.select(REUSES.c.study).where(REUSES.c.source == entry.study)
+    state = sa.select(STUDIES.c.state).where(STUDIES.c.digest == entry.study)
+    if connection.execute(state).scalar_one_or_none() not in ENDED:
+        return False
+    if connection.execute(needed.limit(1)).first() is not None:
+        return False
+    connection.execute(
+        ARCHIVED.insert().values(
+            study=entry.study,
+            state=entry.state,
+            ended_at=entry.ended_at,
+            archived_at=now,
+            file_digest=entry.file_digest,
+        )
+    )
+    for table in _ROWS:
+        connection.execute(table.delete().where(table.c.study == entry.study))
+    connection.execute(STUDIES.delete().where(STUDIES.c.digest == entry.study))
+    reached(ArchiveStep.TOMBSTONE_INSERTED)
+    return True

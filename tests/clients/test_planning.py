@@ -1,0 +1,268 @@
+"""Plans of every procedure: whole simulated studies, which find as much as studies with real noise."""
+
+import math
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.stats import chisquare
+
+from tacit.draft import StudyDraft
+from tacit.errors import InputError, StudyRefusedError
+from tacit.local import (
+    identity,
+    joint_independence,
+    kernel_two_sample,
+    plan_choice,
+    plan_curve,
+    plan_error,
+    plan_power,
+    plan_smallest,
+)
+from tacit.planning import ErrorPlan, PowerPlan, power_of_draft
+from tacit.planning.curve import crossing, monotone
+from tacit.planning.effects import KINDS
+from tacit.planning.simulated_noise import SimulatedNoise
+from tacit.planning.simulation import wilson
+from tacit_protocol.procedures.registry import PROCEDURES
+
+AGE = {"age": (0, 120)}
+
+SETTINGS: dict[str, dict[str, Any]] = {
+    "kernel_two_sample": {"n": 1500, "bounds": AGE, "effect": 0.35},
+    "curated_two_sample": {"n": 800, "bounds": AGE, "effect": 0.35},
+    "joint_independence": {"n": 150, "effect": 0.7, "permutations": 99},
+    "distance_correlation": {"n": 20_000, "effect": 0.5, "permutations": 99},
+    "curated_distance_correlation": {"n": 400, "effect": 0.6, "permutations": 99},
+    "screening": {"n": 5000, "effect": 0.9, "epsilon": 4.0, "columns": ["a", "b", "y"], "permutations": 199},
+    "identity": {"n": 600, "cells": 6},
+    "homogeneity": {"n": 500, "cells": 6, "replicates": 999},
+    "independence_table": {"n": 500, "cells": (2, 2), "replicates": 999},
+}
+"""A setting of every test in which it finds the effect often and not always, or nearly so."""
+
+
+def test_every_procedure_can_be_planned() -> None:
+    assert set(KINDS) == set(PROCEDURES) - {"quick"}  # a procedure of these tests alone
+    tests = {name for name, kind in KINDS.items() if kind != "release"}
+    assert set(SETTINGS) == tests
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_more_effect_is_found_more_often_and_none_seldom(name: str) -> None:
+    asked: dict[str, Any] = {"epsilon": 1.0, "procedure": name, "seed": 1, "runs": 8} | SETTINGS[name]
+    found = plan_power(**asked)
+    nothing = plan_power(**(asked | {"effect": 0.0, "runs": 6}))
+    # Seeded, so that this never varies; at level .05 five or more of six would have probability 2e-6.
+    assert nothing.power < 0.7
+    assert found.power > nothing.power
+    assert f"in {100 * found.power:.0f} of 100 studies" in found.words()
+
+
+def ages(n: int, shift: float, rng: np.random.Generator) -> Any:
+    """Ages of people whose bounds, 0 and 120, are six standard deviations apart."""
+    return rng.normal(60 + 20 * shift, 20, (n, 1))
+
+
+def two_samples(rng: np.random.Generator) -> bool:
+    setting: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-5, "bounds": (0, 120)}
+    result = kernel_two_sample(ages(1500, 0, rng), ages(1500, 0.2, rng), **setting)
+    return bool(result.reject)
+
+
+def pairs(rng: np.random.Generator) -> bool:
+    x, noise = rng.standard_normal((2, 150))
+    columns = [0.5 + column / 6 for column in (x, 0.5 * x + math.sqrt(0.75) * noise)]
+    setting: dict[str, Any] = {"epsilon": 1.0, "bounds": (0, 1), "n_permutations": 99}
+    return joint_independence(*columns, **setting).reject
+
+
+def counted(rng: np.random.Generator) -> bool:
+    known = np.full(6, 1 / 6)
+    counts = rng.multinomial(250, known * np.array([1.3, 0.7] * 3))
+    result = identity(counts, known, 1.0, "zcdp-gof", delta=1e-5, null="chi-square")
+    return result.reject
+
+
+REAL: dict[str, Any] = {
+    "kernel_two_sample": (two_samples, {"n": 1500, "bounds": AGE, "effect": 0.2}),
+    "joint_independence": (pairs, {"n": 150, "effect": 0.5, "permutations": 99}),
+    "identity": (counted, {"n": 250, "cells": 6, "method": "zcdp-gof", "null": "chi-square"}),
+}
+"""Studies by tacit.local on samples drawn here, with OpenDP's noise; and how the same are planned."""
+
+
+@pytest.mark.parametrize("name", REAL)
+def test_plans_agree_with_studies_in_one_process_with_real_noise(name: str) -> None:
+    runs, (study, about) = 40, REAL[name]
+    planned = plan_power(procedure=name, epsilon=1.0, runs=runs, seed=2, **about).power
+    assert 0.1 < planned < 1.0
+    rng = np.random.default_rng(3)
+    found = sum(study(rng) for _ in range(runs))
+    # By Hoeffding two binomial counts of 40 differ by 26 or more with probability 2 exp(-26^2 / 40) = 1e-7,
+    # were both powers the same. benchmarks/planning.py compares with hundreds of studies.
+    assert abs(planned * runs - found) < 26
+
+
+@pytest.mark.parametrize("name", ["noisy_counts", "embedding_release"])
+def test_releases_are_planned_by_their_error(name: str) -> None:
+    asked: dict[str, Any] = {"procedure": name, "runs": 8, "seed": 1}
+    asked |= {"cells": 8} if name == "noisy_counts" else {"bounds": AGE | {"sex": ["F", "M"]}, "n_points": 15}
+    little, much = plan_error(1000, epsilon=0.1, **asked), plan_error(1000, epsilon=5.0, **asked)
+    assert 0 < much.error < little.error
+    with pytest.raises(InputError, match="plan_error"):
+        plan_power(1000, epsilon=1.0, **asked)
+    with pytest.raises(InputError, match="tests nothing"):
+        plan_error(1000, epsilon=1.0, effect=0.5, **asked)
+
+
+def test_the_error_of_counts_is_that_of_the_noise() -> None:
+    """Of two cells with Laplace noise of scale 2 the larger error is 3 on average."""
+    plan = plan_error(1000, procedure="noisy_counts", cells=2, epsilon=1.0, runs=400, seed=1)
+    assert plan.error == pytest.approx(3.0 / 1000, rel=0.15)
+    real = plan_error(1000, procedure="noisy_counts", cells=2, epsilon=1.0, runs=200, real_noise=True)
+    # The mean of 200 has a standard deviation of .16, and exponential tails: 40 % off is beyond 1e-9.
+    assert real.error == pytest.approx(3.0 / 1000, rel=0.4)
+
+
+def test_a_curve_is_monotone_and_drawn() -> None:
+    told: list[float] = []
+    curve = plan_curve(
+        "epsilon",
+        (0.1, 0.5, 2.0),
+        n=1000,
+        bounds=AGE,
+        effect=0.3,
+        runs=20,
+        seed=1,
+        progress=lambda part, _: told.append(part),
+    )
+    fitted = [point.fitted for point in curve.points]
+    assert fitted == sorted(fitted)
+    assert told == sorted(told)
+    assert told[-1] == 1.0
+    assert "80 of 100 is reached at about epsilon" in curve.words(0.8)
+    picture = curve.svg(0.8)
+    assert picture.count('class="point"') == 3
+    assert 'class="target"' in picture
+    assert 'role="img"' in picture
+    again = plan_curve("epsilon", (0.1, 0.5, 2.0), n=1000, bounds=AGE, effect=0.3, runs=20, seed=1)
+    assert again == curve
+
+
+def test_the_smallest_epsilon_reaches_the_target_in_studies_of_its_own() -> None:
+    found = plan_smallest("epsilon", n=1000, bounds=AGE, effect=0.4, runs=25, seed=1)
+    assert isinstance(found.plan, PowerPlan)
+    assert abs(found.plan.power - 0.8) < 0.25
+    assert plan_power(1000, epsilon=found.smallest / 3, bounds=AGE, effect=0.4, runs=30, seed=7).power < 0.7
+
+
+def test_the_fewest_units_for_an_error_are_found() -> None:
+    asked: dict[str, Any] = {"procedure": "noisy_counts", "cells": 2, "epsilon": 1.0}
+    found = plan_smallest("n", target=0.003, runs=100, seed=3, **asked)
+    assert found.smallest == pytest.approx(1000, rel=0.2)
+
+
+def test_what_cannot_be_reached_is_said() -> None:
+    with pytest.raises(InputError, match="not even epsilon = "):
+        plan_smallest("epsilon", n=5, bounds=AGE, effect=0.1, runs=4, seed=1)
+
+
+def test_the_best_choice_is_measured_afresh() -> None:
+    candidates: list[dict[str, Any]] = [{"features": "me", "n_features": 2, "bandwidth": 0.01}, {}]
+    found = plan_choice(1500, epsilon=1.0, bounds=AGE, effect=0.4, candidates=candidates, runs=20, seed=1)
+    assert found.best == {}
+    assert [tried.parameters for tried in found.tried] == [{}, candidates[0]]
+    refused = plan_choice(600, epsilon=1.0, delta=0.0, procedure="identity", cells=5, runs=4, seed=1)
+    assert refused.tried[-1].value is None
+    assert refused.tried[-1].parameters == {"method": "zcdp-gof"}
+
+
+def test_a_public_sample_gives_its_margins_and_its_dependence() -> None:
+    rng = np.random.default_rng(1)
+    x = rng.random(4000)
+    asked: dict[str, Any] = {
+        "procedure": "joint_independence",
+        "public": pd.DataFrame({"x": x, "y": x**2}),
+        "epsilon": 4.0,
+    }
+    asked |= {"bounds": {"x": (0, 1), "y": (0, 1)}, "permutations": 99, "seed": 1, "runs": 10}
+    own = plan_power(150, **asked)
+    assert own.power == 1.0
+    assert "that the public sample has" in own.effect
+    assert plan_power(150, effect=0.0, **asked).power < 0.8
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"procedure": "magic"}, "procedure must be one of"),
+        ({"effect": math.nan}, "finite"),
+        ({"effect": 0.5, "shift": 0.1}, "not both"),
+        ({"shape": "quadratic"}, "dependences alone"),
+        ({"epsilon": math.nan}, "epsilon"),
+        ({"epsilon": -1.0}, "epsilon"),
+        ({"alpha": 0.7}, "alpha"),
+        ({"n": True}, "n must be"),
+        ({"n": 10**10}, "5000000 units"),
+        ({"n": 10.5}, "n must be"),
+        ({"runs": 10**9}, "runs must be"),
+        ({"seed": -1}, "seed"),
+        ({"cells": 4}, "without bounds"),
+        ({"procedure": "joint_independence", "bounds": None, "effect": 1.5}, "between -1 and 1"),
+        ({"procedure": "homogeneity", "bounds": None, "cells": 1}, "how many cells"),
+        ({"procedure": "homogeneity", "bounds": None, "cells": 4, "effect": 0.9}, "distance must lie"),
+        ({"procedure": "identity", "bounds": {"a": ["x", "y"]}}, "probabilities"),
+    ],
+)
+def test_a_mistake_is_told(changed: dict[str, Any], message: str) -> None:
+    asked: dict[str, Any] = {"n": 10, "epsilon": 1.0, "runs": 2, "bounds": AGE} | changed
+    with pytest.raises(InputError, match=message):
+        plan_power(**asked)
+
+
+def test_a_draft_is_planned_as_it_is_written() -> None:
+    draft = {
+        "title": "Alike?",
+        "columns": [{"kind": "numeric", "name": "age", "lower": 0, "upper": 120}],
+        "owners": [{"name": name, "data_set": "patients", "units": 3000} for name in ("north", "south")],
+        "epsilon": 1.0,
+        "delta": 1e-5,
+    }
+    plan = power_of_draft(StudyDraft.from_dict(draft), runs=10)
+    assert isinstance(plan, PowerPlan)
+    assert plan.power == 1.0
+    assert plan.n == (3000, 3000)
+    assert "a shift of 0.5 standard deviations in age" in plan.words()
+    counted = draft | {"procedure": "noisy_counts", "parameters": {"cuts": {"age": [30, 60]}}}
+    assert isinstance(power_of_draft(StudyDraft.from_dict(counted), runs=3), ErrorPlan)
+    with pytest.raises(StudyRefusedError):
+        power_of_draft(StudyDraft.from_dict(draft | {"parameters": {"n_features": 3}}))
+    with pytest.raises(InputError, match="cannot be planned"):
+        power_of_draft(StudyDraft.from_dict(draft | {"procedure": "quick"}))
+    unknown = draft | {"owners": [{"name": name, "data_set": "patients"} for name in ("north", "south")]}
+    with pytest.raises(InputError, match="north, south"):
+        power_of_draft(StudyDraft.from_dict(unknown))
+    assert power_of_draft(StudyDraft.from_dict(unknown), n_per_owner=[20, 30], runs=2).n == (20, 30)
+
+
+def test_pool_adjacent_violators_and_the_crossing() -> None:
+    assert monotone([0.1, 0.5, 0.3, 0.9], [1, 1, 1, 1]).tolist() == pytest.approx([0.1, 0.4, 0.4, 0.9])
+    assert monotone([3, 1, 2, 0.0], [1, 1, 1, 1], falling=True).tolist() == [3, 1.5, 1.5, 0]
+    assert crossing([1, 4], [0.0, 1.0], 0.5, "power") == pytest.approx(2.0)
+    assert crossing([1, 4], [0.0, 0.3], 0.5, "power") is None
+    assert crossing([1, 4], [4.0, 1.0], 5.0, "error") == 1
+    assert wilson(1.0, 10)[0] == pytest.approx(0.722, abs=1e-3)  # statsmodels: 0.7225
+
+
+def test_simulated_noise_has_the_discrete_laplace_law() -> None:
+    noise = SimulatedNoise(np.random.default_rng(1))
+    drawn = noise.laplace(np.zeros(40_000, dtype=np.int64), 2.0)
+    places = np.arange(-6, 7)
+    law = np.exp(-np.abs(places) / 2.0) * math.tanh(0.25)
+    counts = np.array([np.sum(drawn == place) for place in places])
+    expected = np.append(law, 1 - law.sum()) * len(drawn)
+    assert chisquare(np.append(counts, len(drawn) - counts.sum()), expected).pvalue > 1e-6
+    chosen = [noise.choose(np.array([0, 2]), 2.0) for _ in range(4000)]
+    assert np.mean(chosen) == pytest.approx(math.e / (1 + math.e), abs=0.05)

@@ -1,0 +1,134 @@
+"""A database whose points were drawn from its own histograms: weights match both parts of the release."""
+
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+from tacit.errors import InputError
+from tacit.local.database import release_database
+from tacit.released_database import ReleasedDatabase
+from tacit.released_database_histograms import NoisyHistograms
+from tacit.released_database_weights import Histograms, WeightProblem
+
+UNITS = 20_000
+LEVELS = ["a", "b", "c"]
+
+
+@cache
+def frame() -> pl.DataFrame:
+    rng = np.random.default_rng(1)
+    x = np.clip(rng.normal(0.25, 0.08, UNITS), 0, 1)
+    kind = np.where(rng.random(UNITS) < 0.3 + x, "a", "b")
+    return pl.DataFrame({"x": x, "y": np.clip(1 - 2 * x + rng.normal(0, 0.1, UNITS), 0, 1), "kind": kind})
+
+
+@cache
+def released() -> ReleasedDatabase:
+    bounds = {"x": (0, 1), "y": (0, 1), "kind": LEVELS}
+    return release_database(frame(), epsilon=4, delta=1e-6, bounds=bounds, n_points=80, seed=1)
+
+
+def test_shares_of_one_column_are_as_near_as_the_histograms() -> None:
+    """Noise of a share: sqrt(6/.25)/(mu n) = .0003. The bounds are thirty times that and more."""
+    database, data = released(), frame()
+    share = np.mean((data["kind"] == "a").to_numpy())
+    assert database.probability_level("kind", "a") == pytest.approx(share, abs=0.01)
+    assert database.probability_level("kind", "c") < 0.01
+    for low in (0.1, 0.2, 0.3):
+        between = np.mean(data["x"].is_between(low, low + 0.1).to_numpy())
+        assert database.probability_between("x", low, low + 0.1) == pytest.approx(between, abs=0.02)
+
+
+def test_columns_keep_what_they_have_to_do_with_each_other() -> None:
+    """The points' columns are independent: only the embedding says so, as far as so few points can follow."""
+    database, data = released(), frame()
+    assert np.corrcoef(data["x"], data["y"])[0, 1] < -0.8
+    assert database.correlation("x", "y") < -0.4
+    assert abs(np.corrcoef(database.points["x"], database.points["y"])[0, 1]) < 0.3
+
+
+def test_raw_weights_state_their_noise_exactly() -> None:
+    """Linear in both parts: their map, times the noise of each, is what an expectation's error is."""
+    rng = np.random.default_rng(3)
+    features, codes = rng.normal(size=(30, 30)) / 5, rng.integers(0, 6, 30)
+    means, shares = rng.normal(size=30) / 30, np.full(6, 1 / 6)
+    indicators = np.eye(6)[codes]
+
+    known = Histograms(indicators, shares, 0.01)
+    centre = WeightProblem.of(
+        features, means, 0.03, law="gaussian", weighting="raw", l1_max=1.0, histograms=known
+    )
+    # A share's noise of .01 counts like the mean's of .03: shares were stretched by 3.
+    drawn = np.hstack([0.03 * rng.normal(size=(400, 30)), 3 * 0.01 * rng.normal(size=(400, 6))])
+    values, linear = rng.random(30), centre.linear_map()
+    errors = values @ (linear @ (centre.target + drawn).T - centre.weights()[:, None])
+    stated = np.linalg.norm(values @ centre.noise_map())
+    assert np.sqrt(np.mean(np.square(errors))) == pytest.approx(stated, rel=0.15)
+    assert centre.noise_error == pytest.approx(0.03 * np.sqrt(36)), "a share's noise counts like the mean's"
+    assert np.array_equal(centre.features, features)
+
+
+def test_histograms_come_first_where_points_cannot_follow_the_embedding() -> None:
+    """All mean embeddings are out of reach: without importance the shares would be missed by much."""
+    features = np.hstack([np.eye(4), np.zeros((4, 1))])
+    mean = np.array([0.0, 0.0, 0.0, 1.0, 5.0])
+    shares = np.array([0.7, 0.3])
+    known = Histograms(np.array([[1.0, 0], [1, 0], [0, 1], [0, 1]]), shares, 0.02)
+    problem = WeightProblem.of(
+        features, mean, 0.01, law="gaussian", weighting="simplex", l1_max=1.0, histograms=known
+    )
+    assert problem.weights()[:2].sum() == pytest.approx(0.7, abs=0.03)
+    assert problem.weights()[3] > 0.25, "and then the embedding is matched as well as can be"
+    assert problem.misfit == pytest.approx(5, rel=0.05)
+    assert problem.projection_map() is None, "too few points to tell"
+
+
+def test_a_file_keeps_the_histograms(tmp_path: Path) -> None:
+    database = released()
+    database.to_parquet(tmp_path / "kept.parquet")
+    again = ReleasedDatabase.load(tmp_path / "kept.parquet")
+    assert again.histograms is not None
+    assert database.histograms is not None
+    assert np.array_equal(again.histograms.shares, database.histograms.shares)
+    assert again.weights == pytest.approx(database.weights, abs=1e-6)
+    assert again.mean("x") == pytest.approx(database.mean("x"), abs=1e-6)
+
+
+def test_points_that_are_moved_start_from_its_own_and_match_the_histograms_too() -> None:
+    database = released()
+    moved = database.reduced(40, starts=1, seed=1)
+    assert not database.points_are_blind
+    assert len(moved) == 40
+    assert abs(moved.weights @ moved.points["x"] - frame()["x"].to_numpy().mean()) < 0.02
+    assert {value for value in moved.points["kind"] if value is not None} <= {*LEVELS, "(other)"}
+
+
+def test_histograms_of_other_cells_are_refused() -> None:
+    domain, found = released().domain, released().histograms
+    assert found is not None
+    shares = found.by_column(domain)
+    for wrong in (shares | {"x": shares["x"][1:]}, shares | {"kind": [np.nan] * 5}):
+        with pytest.raises(ValueError, match="one number for each cell"):
+            NoisyHistograms.of(domain, found.bins, wrong, found.noise)
+    with pytest.raises(ValueError, match="not positive"):
+        NoisyHistograms.of(domain, found.bins, shares, 0.0)
+
+
+def test_databases_on_drawn_points_are_compared_by_mmd_and_tested_against_tables() -> None:
+    """Every release has points of its own: a test of two needs the same, and says so."""
+    database, data = released(), frame()
+    other = release_database(
+        data.with_columns(x=1 - pl.col("x")),
+        epsilon=4,
+        delta=1e-6,
+        bounds={"x": (0, 1), "y": (0, 1), "kind": LEVELS},
+        n_points=80,
+        seed=2,
+    )
+    assert database.mmd(other) > 0.2
+    assert database.two_sample_test(data[:500]).pvalue > 1e-6
+    with pytest.raises(InputError, match="same points"):
+        database.two_sample_test(other)

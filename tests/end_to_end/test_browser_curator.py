@@ -1,0 +1,138 @@
+"""A curator's pages in a real Chromium: owners and the operator look, decide, and watch the budgets."""
+
+import re
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any, TypeVar
+
+import pytest
+from browser import Visitor, running_browser, serving, visitor
+from curator_federation import OPERATOR, CuratorFederation, curator_federation
+from fault_world import NOW, key_of
+
+from tacit.sign_in import Door, make_sign_in_link
+from tacit_services.ledger.accounts import spent_micro
+
+URL = "http://curator.example"
+"""Without TLS: a browser keeps no Secure cookie of a plain loopback address."""
+
+Found = TypeVar("Found")
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with running_browser() as running:
+        yield running
+
+
+def elsewhere(work: Callable[[], Found]) -> Found:
+    """Do it in another thread: in this one runs the browser's loop."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(work).result()
+
+
+@pytest.fixture(scope="module")
+def curated(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[CuratorFederation]:
+    """A curator that holds two owners' data; both decide by hand."""
+    running = curator_federation(tmp_path_factory.mktemp("curator"), url=URL)
+    found = elsewhere(running.__enter__)
+    try:
+        for owner in ("north", "south"):
+            elsewhere(partial(found.add_owner, owner, "by-hand"))
+        yield found
+    finally:
+        elsewhere(lambda: running.__exit__(None, None, None))
+
+
+@pytest.fixture(scope="module")
+def address(curated: CuratorFederation) -> Iterator[str]:
+    with serving(curated.app) as url:
+        yield url
+
+
+@pytest.fixture
+def window(browser: Any, address: str) -> Iterator[Callable[[str], Visitor]]:
+    """Sign somebody in; every window is closed at the end, and none may have complained."""
+    opened: list[Any] = []
+
+    def open_for(party: str) -> Visitor:
+        context = visitor(browser)
+        found = context.__enter__()
+        opened.append((context, found))
+        door = Door(address, address, URL, key_of(party))
+        found.use_link(elsewhere(lambda: make_sign_in_link(door, clock=lambda: NOW).url))
+        return found
+
+    yield open_for
+    for context, found in opened:
+        context.__exit__(None, None, None)
+        assert found.complaints == []
+
+
+def test_owners_decide_each_for_itself_and_their_ledgers_show_it(
+    curated: CuratorFederation, window: Callable[[str], Visitor]
+) -> None:
+    digest = elsewhere(lambda: curated.ask("north", "south"))
+    north, operator = window("north"), window(OPERATOR)
+    north.page.get_by_role("heading", name="What is asked of north").wait_for()
+    operator.page.get_by_role("heading", name="What is asked of all owners").wait_for()
+    operator.require_accessible()
+    north.page.locator(f"a[href$='/studies/{digest}']").first.click()
+    north.page.get_by_role("heading", name="Approvals").wait_for()
+    north.require_accessible()
+    operator.page.locator(f"a[href$='/studies/{digest}']").first.click()
+    operator.page.get_by_role("heading", name="Approvals").wait_for()
+    assert operator.page.get_by_role("button", name=re.compile("Approve")).count() == 0
+
+    north.page.get_by_role("button", name=re.compile("Approve and spend")).click()
+    north.page.get_by_role("button", name=re.compile("Approve")).wait_for(state="detached")
+    south = window("south")
+    south.page.locator(f"a[href$='/studies/{digest}']").first.click()
+    south.page.get_by_role("button", name=re.compile("Approve and spend")).click()
+    south.page.get_by_role("button", name=re.compile("Approve")).wait_for(state="detached")
+    elsewhere(curated.turn)
+    for name, who in (("north", north), ("south", south)):
+        who.page.get_by_role("link", name="Ledger").click()
+        who.page.get_by_role("heading", name=f"{name}/patients").wait_for()
+        left = who.page.locator("circle.dot").evaluate_all("all => all.map(dot => dot.dataset.leftMicro)")
+        with curated.base.engine.connect() as connection:
+            spent = spent_micro(connection, f"{name}/patients")
+        # The study costs what it states, whatever its noise: the chart ends at the cap less that.
+        assert (float(left[0]), float(left[-1])) == (2e6, 2e6 - spent)
+        assert spent > 0
+        assert who.page.locator("svg.burn-down").count() == 1
+    north.require_accessible()
+    operator.page.get_by_role("link", name="Ledger").click()
+    operator.page.get_by_role("heading", name="south/patients").wait_for()
+    assert operator.page.locator("svg.burn-down").count() == 2
+
+
+def test_data_sets_and_owners_are_shown_to_whom_they_concern(window: Callable[[str], Visitor]) -> None:
+    north, operator = window("north"), window(OPERATOR)
+    for who, seen in ((north, ["north/patients"]), (operator, ["north/patients", "south/patients"])):
+        who.page.get_by_role("link", name="Data sets").click()
+        who.page.get_by_role("heading", name="Data sets", exact=True).wait_for()
+        headings = who.page.locator("h2").all_text_contents()
+        assert [heading for heading in headings if "/" in heading] == seen
+    operator.require_accessible()
+    assert north.page.get_by_role("heading", name="Owners").count() == 0
+    assert operator.page.get_by_role("heading", name="Owners").count() == 1
+
+
+def test_an_owner_declines_by_keyboard_and_keeps_its_reason(
+    curated: CuratorFederation, window: Callable[[str], Visitor], address: str
+) -> None:
+    digest, reason = elsewhere(lambda: curated.ask("south")), "Not before the board has met."
+    south = window("south")
+    south.page.goto(f"{address}/studies/{digest}")
+    south.page.get_by_label("A note for your own record").focus()
+    south.page.keyboard.type(reason)
+    south.page.keyboard.press("Tab")
+    south.page.keyboard.press("Enter")
+    south.page.locator(".state.declined").first.wait_for()
+    south.require_accessible()
+    operator = window(OPERATOR)
+    operator.page.goto(f"{address}/studies/{digest}")
+    assert south.page.get_by_role("button", name=re.compile("Approve")).count() == 0
+    assert operator.page.get_by_role("button", name=re.compile("Approve")).count() == 0

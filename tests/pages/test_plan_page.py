@@ -1,0 +1,203 @@
+"""The tester's page of plans: who gets in, what is computed where, and what is bounded, killed or refused."""
+
+import asyncio
+import re
+import sys
+import time
+from collections.abc import Iterator
+from html import unescape
+from pathlib import Path
+from typing import Any
+
+import pytest
+from study_parties import Parties
+from tester_federation import URL, Federation
+from window import Window
+
+from tacit.errors import InputError
+from tacit.planning import bounded
+from tacit_protocol.procedures.registry import PROCEDURES
+from tacit_protocol.signing.tokens import issue_token
+from tacit_services.shared.http_server import Stopping
+from tacit_services.shared.problem_responses import ProblemError
+from tacit_services.tester.pages import planner
+from tacit_services.tester.pages.planner import COMMAND, FAILED, TOO_SLOW, Planner
+
+LEVELS = ",".join(str(level) for level in range(30))
+
+COUNTS = {"procedure": "noisy_counts", "cells": "2", "n": "1000", "over": "epsilon", "delta": "0"}
+
+
+def python(code: str) -> tuple[str, ...]:
+    return (sys.executable, "-c", code)
+
+
+REFUSES = "import json; print(json.dumps({'refused': 'n: <b>write</b> a number'}))"
+
+
+@pytest.fixture
+def command() -> tuple[str, ...]:
+    return python(REFUSES)
+
+
+@pytest.fixture
+def window(
+    tmp_path: Path, parties: Parties, command: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Window]:
+    monkeypatch.setattr(planner, "COMMAND", command)
+    monkeypatch.setattr(planner, "LIMIT_S", 600.0)  # a loaded machine starts a process ten times slower
+    federation = Federation(tmp_path, f"sqlite:///{tmp_path / 'tester.sqlite3'}", parties)
+    federation.enrol_everyone()
+    key = parties.analyst
+    yield Window(federation.app, URL, lambda: issue_token(key, URL, int(federation.now)))
+    federation.engine.dispose()
+
+
+def main_of(text: str) -> str:
+    return unescape(text.split("<main")[1])
+
+
+def test_the_form_names_every_procedure_and_labels_every_field(window: Window) -> None:
+    assert window.get("/plan").status_code == 401
+    window.sign_in()
+    page = window.get("/plan").text
+    assert set(re.findall('<option value="(.*?)"', page)) == set(PROCEDURES)
+    fields = set(re.findall(r'<(?:input|select|textarea) id="(.*?)"', page))
+    assert fields == set(re.findall('<label for="(.*?)"', page))
+    assert len(fields) == 9
+    assert '<a href="/plan" aria-current="page">Plan</a>' in page
+
+
+def test_a_plan_needs_the_forms_token(window: Window) -> None:
+    window.sign_in()
+    assert window.post("/plan", COUNTS).status_code == 403
+    assert window.post("/plan", COUNTS | {"form_token": "0" * 64}).status_code == 403
+    other = {"origin": "https://elsewhere.example"}
+    token = window.token()
+    assert window.post("/plan", COUNTS | {"form_token": token}, headers=other).status_code == 403
+    assert window.post("/plan", COUNTS | {"form_token": token, "file": "x"}).status_code == 400
+
+
+@pytest.mark.parametrize("command", [planner.COMMAND])
+def test_a_real_plan_is_drawn_with_its_numbers(window: Window) -> None:
+    window.sign_in()
+    response = window.post("/plan", COUNTS | {"form_token": window.token()})
+    page = main_of(response.text)
+    assert response.status_code == 200, page
+    drawn = [float(value) for value in re.findall('class="dot".*?data-value="(.*?)"', page)]
+    listed = [float(value) for value in re.findall('<td class="amount">(.*?)</td>', page)[::2]]
+    assert listed == pytest.approx(drawn, rel=1e-2)
+    # The larger of two errors of Laplace noise of scale 2/epsilon is 3/epsilon on average.
+    assert drawn == pytest.approx([3 / epsilon / 1000 for epsilon in bounded.EPSILONS], rel=0.4)
+    assert "tacit plan curve noisy_counts --over epsilon --cells 2" in page
+    assert 'value="1000"' in page
+
+
+def test_what_cannot_be_planned_is_said_and_the_form_keeps_what_was_written(window: Window) -> None:
+    window.sign_in()
+    written = COUNTS | {"n": '"><script>alert(1)</script>', "form_token": window.token()}
+    response = window.post("/plan", written)
+    assert response.status_code == 422
+    assert "n: <b>write</b> a number" in main_of(response.text)
+    assert "<b>" not in response.text
+    assert "<script>alert" not in response.text
+    assert 'value="&#34;&gt;&lt;script&gt;alert(1)&lt;/script&gt;"' in response.text
+    long = window.post("/plan", COUNTS | {"columns": "x" * 3000, "form_token": window.token()})
+    assert (long.status_code, "2000 characters at most" in long.text) == (422, True)
+
+
+SLEEPS = python("import time; time.sleep(600)")
+
+
+def test_a_plan_that_takes_too_long_is_killed() -> None:
+    begun = time.monotonic()
+    bounded_by = Planner(Stopping(), SLEEPS, limit_s=0.3)
+    assert asyncio.run(bounded_by.plan("ann", {})) == {"refused": TOO_SLOW}
+    assert time.monotonic() - begun < 300
+
+
+def test_a_stopping_service_kills_its_plans() -> None:
+    assert asyncio.run(Planner(Stopping(requested=True), SLEEPS).plan("ann", {})) == {"refused": TOO_SLOW}
+
+
+def test_one_plan_a_person_two_in_all_and_the_loop_goes_on() -> None:
+    shared = Planner(Stopping(), SLEEPS)
+
+    async def crowd() -> None:
+        first = [asyncio.ensure_future(shared.plan(person, {})) for person in ("ann", "bob")]
+        await asyncio.sleep(0)
+        for person in ("ann", "bob", "cleo"):
+            with pytest.raises(ProblemError, match="rate-limited"):
+                await shared.plan(person, {})
+        for one in first:
+            one.cancel()
+        await asyncio.gather(*first, return_exceptions=True)
+        third = asyncio.ensure_future(shared.plan("cleo", {}))
+        await asyncio.sleep(0)
+        with pytest.raises(ProblemError, match="rate-limited"):
+            await shared.plan("cleo", {})
+        third.cancel()
+        await asyncio.gather(third, return_exceptions=True)
+
+    asyncio.run(crowd())
+
+
+@pytest.mark.parametrize("code", ["raise SystemExit(1)", "print([])", "print('{}')", "import os; os.abort()"])
+def test_a_plan_that_breaks_is_refused_and_tells_nothing(code: str) -> None:
+    assert asyncio.run(Planner(Stopping(), python(code)).plan("ann", {})) == {"refused": FAILED}
+
+
+def test_the_process_gets_none_of_the_services_surroundings(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TACIT_TESTER_KEY_FILE", "/secret")
+    code = "import os, json; print(json.dumps({'refused': ' '.join(os.environ)}))"
+    told = asyncio.run(Planner(Stopping(), python(code)).plan("ann", {}))["refused"]
+    assert "TACIT" not in told
+    assert COMMAND[1] == "-I"
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"procedure": "magic"}, "choose a procedure"),
+        ({"over": "time"}, "over epsilon or over n"),
+        ({"n": "20001"}, "at most 20000"),
+        ({"n": "nan"}, "units of each owner: write"),
+        ({"n": "-5"}, "units of each owner: write"),
+        ({"n": "1e400"}, "units of each owner: write"),
+        ({"procedure": "joint_independence", "n": "5000"}, "at most 2000"),
+        ({"cells": "401"}, "at most 400"),
+        ({"cells": "9999999999,9999999999"}, "at most 400"),
+        ({"cells": "1"}, "two or more"),
+        ({"cells": "x"}, "cells: write"),
+        ({"columns": "\n".join(f"c{i}:0:1" for i in range(9)), "cells": ""}, "at most 8"),
+        ({"columns": f"a={LEVELS}\nb={LEVELS}", "cells": ""}, "of all columns together"),
+        ({"columns": "a", "cells": ""}, "name:lower:upper"),
+        ({"epsilon": "0", "over": "n"}, "epsilon"),
+        ({"alpha": "0.9"}, "alpha"),
+    ],
+)
+def test_what_the_process_takes_is_bounded(fields: dict[str, str], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        bounded.plan(COUNTS | fields, lambda: False)
+
+
+def test_time_that_is_up_ends_a_plan_with_what_there_is() -> None:
+    asked = 0
+
+    def late() -> bool:
+        nonlocal asked
+        asked += 1
+        return asked > 25
+
+    found: dict[str, Any] = bounded.plan(COUNTS, late)
+    # Rounds of two studies at five points: two whole rounds are done after 20, the third is left out.
+    assert (found["curve"]["runs"], found["complete"]) == (4, False)
+    with pytest.raises(InputError, match="takes too long"):
+        bounded.plan(COUNTS, lambda: True)
+
+
+def test_the_page_and_the_command_plan_the_same() -> None:
+    fields = {"procedure": "kernel_two_sample", "columns": "age:0:120\nsex=F,M", "effect": ".4"}
+    assert bounded._command(fields) == (
+        "tacit plan curve kernel_two_sample --over epsilon --column age:0:120 --column sex=F,M --effect .4"
+    )

@@ -1,0 +1,140 @@
+"""Waves against 50-digit arithmetic, and their bits against where a value stands."""
+
+import mpmath
+import numpy as np
+import pytest
+from definitions import Matrix
+from mpmath import mpf
+
+from tacit_protocol.features import waves
+from tacit_protocol.features.waves import FACTORS_MAX, WAVE_ERROR, Harmonics, Wave, wave
+
+RANDOM = np.random.default_rng(0)
+EIGHTHS = np.arange(-24, 25) / 8
+TURNS = np.concatenate([
+    8 * RANDOM.random(1500) - 4,
+    EIGHTHS,
+    np.nextafter(EIGHTHS, np.inf),
+    np.nextafter(EIGHTHS, -np.inf),
+    0.5 + 1e-9 * RANDOM.standard_normal(20),
+    0.25 + 1e-15 * RANDOM.standard_normal(20),
+    2.0 ** -RANDOM.integers(1, 1074, 40),
+    1000 * RANDOM.random(50),
+])  # fmt: skip
+"""Turns at random, at and beside all eighths, where something cancels or changes, tiny and large ones."""
+
+
+def largest_error(found: Wave, turns: Matrix) -> float:
+    return max(
+        wave_error(mpf(float(t)), c, s)
+        for t, c, s in zip(turns.ravel(), found.cosines.ravel(), found.sines.ravel(), strict=True)
+    )
+
+
+def wave_error(turns: mpmath.mpf, cosine: float, sine: float) -> float:
+    errors = mpmath.cospi(2 * turns) - mpf(float(cosine)), mpmath.sinpi(2 * turns) - mpf(float(sine))
+    return float(max(abs(error) for error in errors))
+
+
+def test_waves_are_within_their_stated_error() -> None:
+    assert largest_error(wave(TURNS), TURNS) <= WAVE_ERROR / 10
+
+
+def test_the_same_search_finds_an_approximant_of_lower_degree(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(waves, "_DEGREE", 6)
+    monkeypatch.setattr(waves, "_EVEN", waves._scaled(0))
+    monkeypatch.setattr(waves, "_ODD", waves._scaled(1))
+    assert largest_error(wave(TURNS), TURNS) > WAVE_ERROR
+
+
+def test_the_approximant_itself_is_as_near_as_its_theorem_says() -> None:
+    """(n!)^2 p^(2n+1) / ((2n)! (2n+1)!) at p = pi/2, where it is worst; the wave is the square."""
+    n = waves._DEGREE
+    coefficients = [mpmath.factorial(2 * n - k) * mpmath.binomial(n, k) for k in range(n + 1)]
+    bound = mpmath.factorial(n) ** 2 / (mpmath.factorial(2 * n) * mpmath.factorial(2 * n + 1))
+    for quarter in range(1, 9):
+        p = mpmath.pi / 2 * quarter / 8
+        numerator = mpmath.polyval(coefficients, mpmath.mpc(0, p), asc=True)
+        error = abs(numerator / mpmath.conj(numerator) - mpmath.expjpi(p / mpmath.pi))
+        assert error <= bound * p ** (2 * n + 1)
+    assert bound * (mpmath.pi / 2) ** (2 * n + 1) < mpf("5e-16")
+
+
+def test_exact_places_are_exact() -> None:
+    whole = wave(np.array([0.0, 1.0, -3.0, 2.0**60]))
+    assert whole.cosines.tolist() == [1.0] * 4
+    assert whole.sines.tolist() == [0.0] * 4
+    tiny = wave(np.array([5e-324, 1e-300]))
+    assert tiny.cosines.tolist() == [1.0, 1.0]
+    assert largest_error(tiny, np.array([5e-324, 1e-300])) < 1e-290
+
+
+@pytest.mark.parametrize("values", [1, 2, waves.BLOCK_VALUES - 1, waves.BLOCK_VALUES + 1])
+def test_where_a_value_stands_changes_no_bit(values: int) -> None:
+    turns = np.resize(TURNS, values)
+    reference = wave(TURNS)
+    for found in (wave(turns), wave(np.repeat(turns, 3)[1::3]), wave(turns[::-1].copy()[::-1])):
+        np.testing.assert_array_equal(found.cosines, np.resize(reference.cosines, values))
+        np.testing.assert_array_equal(found.sines, np.resize(reference.sines, values))
+
+
+def test_layout_and_shape_are_kept_and_change_no_bit() -> None:
+    table = TURNS[:1200].reshape(300, 4)
+    for given in (table, np.asfortranarray(table), np.repeat(table, 2, axis=0)[::2]):
+        found = wave(given)
+        np.testing.assert_array_equal(found.cosines.ravel(), wave(TURNS[:1200]).cosines)
+        assert found.sines.shape == table.shape
+    assert wave(np.asfortranarray(table)).cosines.flags.f_contiguous
+    assert wave(np.zeros((0, 3))).cosines.shape == (0, 3)
+
+
+@pytest.mark.parametrize(
+    ("cycles", "evaluated"),
+    [
+        ((0.8125, 1.625, 3.25), 1),
+        (tuple(0.8125 * m for m in range(1, 7)), 1),
+        ((3.25, 0.8125, 1.625), 1),
+        ((0.25, 0.5, 0.75, 1.25, 1.75), 1),
+        ((0.7, 1.1, 2.3), 3),
+        ((0.25, 0.75, 1.25), 3),
+        (tuple(range(1, 200)), 4),
+    ],
+)
+def test_harmonics_are_the_waves_of_their_frequencies(cycles: tuple[float, ...], evaluated: int) -> None:
+    places = np.concatenate([RANDOM.random(17), [0.0, 0.5, 1.0]])
+    harmonics, seen = Harmonics(cycles), []
+    calls = 0
+    once = waves.wave
+
+    def counted(turns: Matrix) -> Wave:
+        nonlocal calls
+        calls += 1
+        return once(turns)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(waves, "wave", counted)
+        for index, found in harmonics.at(places):
+            seen.append(index)
+            exact = [mpf(float(place)) * mpf(cycles[index]) for place in places]
+            worst = max(
+                wave_error(t, c, s) for t, c, s in zip(exact, found.cosines, found.sines, strict=True)
+            )
+            # Besides, the turns are rounded to 53 bits.
+            assert worst <= FACTORS_MAX * WAVE_ERROR + 7 * cycles[index] * 2.0**-53
+    assert sorted(seen) == list(range(len(cycles)))
+    assert calls == evaluated
+
+
+def test_products_of_waves_never_have_too_many_factors() -> None:
+    harmonics, factors = Harmonics(tuple(float(m) for m in range(1, 300))), dict[int, int]()
+    for index, sources in harmonics._plan:
+        factors[index] = 1 if sources is None else sum(factors[source] for source in sources)
+    assert max(factors.values()) == FACTORS_MAX
+    assert all(1 <= count <= FACTORS_MAX for count in factors.values())
+
+
+def test_equal_frequencies_have_the_same_bits() -> None:
+    """Equal frequencies are no sums of one another: both are evaluated, to the same bits."""
+    first, second = (found for _, found in Harmonics((0.5, 0.5)).at(TURNS))
+    np.testing.assert_array_equal(first.cosines, second.cosines)
+    np.testing.assert_array_equal(first.sines, second.sines)

@@ -1,0 +1,316 @@
+"""Queries are read in bounded memory, in one state of the database, and in parts that hold every row once."""
+
+import gc
+import json
+import math
+import pickle
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psycopg
+import pytest
+from long_runs import LONG
+
+from tacit_protocol.domain.columns import Domain, NumericColumn
+from tacit_services.agent.data import sql_rows
+from tacit_services.agent.data.arrow_columns import numbers, text
+from tacit_services.agent.data.source import Columns, DataError, Splits
+from tacit_services.agent.data.sql_source import Ranges, SqlSource
+from tacit_services.agent.data.table import SourceTable
+from tacit_services.agent.data.units import UnitHasher
+
+CHILD = Path(__file__).parents[2] / "support" / "sql_child.py"
+CANARY = "Xc4nary7"
+
+LIBRARIES_BYTES = 2**26
+"""What Arrow and the driver take for themselves, however little is read."""
+
+ODD = """
+    CREATE TABLE odd (i bigint, f float8, r real, n numeric, b bool, t text, c char(3), v varchar, d date);
+    INSERT INTO odd VALUES
+        (1, 1.0, 0.1, 1.00, true, 'a', 'a', '5', '2024-02-29'),
+        (-9223372036854775808, 1e300, 3.4e38, 1e400, false, '', '', ' 2 ', '0001-01-01'),
+        (9007199254740993, 'NaN', 'NaN', 'NaN', NULL, 'NA', 'xyz', 'NaN', NULL),
+        (NULL, 'Infinity', '-Infinity', 0.0000001, true, E'line\\nbreak', NULL, '1e3', '9999-12-31'),
+        (0, -0.0, 1e-45, 123456789012345678901234567890.5, false, 'quo"te,comma', 'x,y', 'x', '1999-12-31'),
+        (7, 0.1, 1.5, -0, true, E'\\\\.', '"', NULL, '2024-01-01'),
+        (8, 1e-7, 16777217, NULL, NULL, NULL, 'é', '', '2024-01-01'),
+        (9, 5e-324, NULL, 3, true, E'\\r', 'NA', '\\N', '2024-01-01'),
+        (10, NULL, 2, 4, true, ' f ', 'f', '0x10', '2024-01-01');
+"""
+
+
+def execute(url: str, *statements: str) -> None:
+    with psycopg.connect(url, autocommit=True) as connection:
+        for statement in statements:
+            connection.execute(statement.encode())
+
+
+def connections(url: str) -> int:
+    others = b"datname = current_database() AND pid <> pg_backend_pid()"
+    query = b"SELECT count(*) FROM pg_stat_activity WHERE " + others
+    with psycopg.connect(url) as connection:
+        ((count,),) = connection.execute(query).fetchall()
+    return int(count)
+
+
+def numbers_of(source: SqlSource, name: str, rows_max: int = 4) -> list[float | None]:
+    found: list[float] = []
+    for batch in source.batches(Columns(numbers=(name,)), rows_max):
+        assert batch.num_rows <= rows_max
+        found += numbers(name, batch.column(name)).tolist()
+    return [value if math.isfinite(value) else None for value in found]
+
+
+def texts_of(source: SqlSource, name: str, rows_max: int = 4) -> list[str | None]:
+    found: list[str | None] = []
+    for batch in source.batches(Columns(text=(name,)), rows_max):
+        read = text(batch.column(name))
+        found += [read.distinct[place] if place >= 0 else None for place in read.indices]
+    return found
+
+
+def test_copy_reads_exactly_what_a_cursor_reads(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    execute(postgres_url, ODD)
+    source = SqlSource(postgres_url, "SELECT * FROM odd WHERE 'x%y' <> '12:30' ORDER BY t, i;")
+    by_copy = [(numbers_of(source, name), texts_of(source, name)) for name in "ifrnbtcvd"]
+    hasher = UnitHasher(b"k")
+    units = [hasher.hashes(batch.column("i")) for batch in source.batches(Columns(text=("i",)), 100)]
+    monkeypatch.setattr(sql_rows, "copied", lambda *_: None)
+    by_cursor = [(numbers_of(source, name), texts_of(source, name)) for name in "ifrnbtcvd"]
+    for name, copied, fetched in zip("ifrnbtcvd", by_copy, by_cursor, strict=True):
+        assert copied == fetched, name
+    others = [hasher.hashes(batch.column("i")) for batch in source.batches(Columns(text=("i",)), 100)]
+    assert np.array_equal(np.concatenate(units), np.concatenate(others))
+    assert set(by_copy[5][1]) == {"a", "", "NA", "line\nbreak", 'quo"te,comma', "\\.", None, "\r", " f "}
+
+
+def test_types_that_copy_would_spell_otherwise_are_read_by_a_cursor(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    execute(postgres_url, ODD)
+    used: list[bool] = []
+    real = sql_rows.copied
+
+    def watched(*asked: Any) -> Any:
+        found = real(*asked)
+        used.append(found is not None)
+        return found
+
+    monkeypatch.setattr(sql_rows, "copied", watched)
+    source = SqlSource(postgres_url, "SELECT * FROM odd ORDER BY i")
+    dates = texts_of(source, "d")
+    assert dates.count("2024-01-01") == 4
+    assert numbers_of(source, "d") == [None] * 9
+    assert "1E-7" in texts_of(source, "n")
+    assert used == [False, False, False]
+    assert (numbers_of(source, "n").count(1e-7), used[-1]) == (1, True)
+
+
+def test_all_reads_see_the_state_that_the_first_one_saw(postgres_url: str) -> None:
+    execute(postgres_url, "CREATE TABLE t AS SELECT i AS x FROM generate_series(0, 99) AS i")
+    source = SqlSource(postgres_url, "SELECT x FROM t", Ranges("x", (10, 50, 90)))
+    domain = Domain(columns=(NumericColumn(name="x", lower=0, upper=100),))
+    table = SourceTable(source, domain)
+    assert table.units == 100
+    execute(postgres_url, "UPDATE t SET x = 0", "INSERT INTO t SELECT 7 FROM generate_series(1, 50)")
+    assert sorted(numbers_of(source, "x")) == list(range(100))
+    parts = list(map(pickle.loads, map(pickle.dumps, source.split(4))))
+    execute(postgres_url, "DELETE FROM t")
+    assert [part.rows() for part in parts] == [10, 40, 40, 10]
+    assert sorted(value for part in parts for value in numbers_of(part, "x")) == list(range(100))
+    assert sum(chunk.rows for chunk in table.chunks()) == 100
+    grouped = source.grouped(["x"], 1000)
+    assert grouped is not None
+    assert sum(sum(repeats) for _, repeats in grouped) == 100
+    assert SqlSource(postgres_url, "SELECT x FROM t").rows() == 0, "another source sees what is there now"
+
+
+def test_the_state_is_let_go_with_the_last_source_that_reads_it(postgres_url: str) -> None:
+    execute(postgres_url, "CREATE TABLE t AS SELECT i AS x FROM generate_series(0, 99) AS i")
+    gc.disable()
+    try:
+        source = SqlSource(postgres_url, "SELECT x FROM t", Ranges("x", (50,)))
+        table = SourceTable(source, Domain(columns=(NumericColumn(name="x", lower=0, upper=100),)))
+        assert sum(chunk.rows for chunk in table.chunks()) == 100
+        early = source.batches(Columns(numbers=("x",)), 10)
+        assert next(iter(early)).num_rows == 10
+        early.close()  # type: ignore[attr-defined]
+        assert connections(postgres_url) == 1
+        parts = source.split(2)
+        del source, table, early
+        assert len(numbers_of(parts[1], "x")) == 50
+        del parts
+        assert connections(postgres_url) == 0
+    finally:
+        gc.enable()
+
+
+def test_a_state_that_the_database_let_go_is_a_clear_error(postgres_url: str) -> None:
+    source = SqlSource(postgres_url, "SELECT 1 AS x")
+    assert source.rows() == 1
+    terminate = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()"
+    execute(postgres_url, f"{terminate} AND datname = current_database()")
+    with pytest.raises(DataError, match="no longer holds the state"):
+        numbers_of(source, "x")
+
+
+def test_a_server_that_closes_idle_transactions_closes_no_study(postgres_url: str) -> None:
+    setting = "idle_in_transaction_session_timeout = 50"
+    execute(
+        postgres_url,
+        f"DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET {setting}', current_database()); END $$",
+    )
+    source = SqlSource(
+        postgres_url, "SELECT i AS x, DATE '2024-01-01' AS d FROM generate_series(1, 5000) AS i"
+    )
+    batches = source.batches(Columns(("x",), ("d",)), 10)
+    first = next(iter(batches)).num_rows
+    execute(postgres_url, "SELECT pg_sleep(0.4)")
+    assert first + sum(batch.num_rows for batch in batches) == source.rows() == 5000
+
+
+def test_rows_come_in_the_same_order_each_time(postgres_url: str) -> None:
+    """The settings of the database that would let them come otherwise, as a read sees them."""
+    names = "synchronize_seqscans", "max_parallel_workers_per_gather"
+    query = ", ".join(f"current_setting('{name}') AS s{place}" for place, name in enumerate(names))
+    source = SqlSource(postgres_url, f"SELECT {query}")
+    assert [texts_of(source, "s0"), texts_of(source, "s1")] == [["off"], ["0"]]
+
+
+def test_an_error_in_the_middle_of_the_rows_quotes_nothing(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    query = "SELECT 1 / (5000 - i) AS x, 'Xc4nary7' AS s FROM generate_series(0, 9999) AS i"
+    source = SqlSource(postgres_url, query)
+    for way in ("copy", "cursor"):
+        with pytest.raises(DataError, match="cannot be read") as caught:
+            numbers_of(source, "x", 100)
+        assert CANARY not in str(caught.value), way
+        assert "division" not in str(caught.value)
+        monkeypatch.setattr(sql_rows, "copied", lambda *_: None)
+
+
+def sqlite_source(folder: Path, values: Sequence[object], ranges: Ranges) -> SqlSource:
+    with sqlite3.connect(folder / "t.sqlite3") as connection:
+        connection.execute("CREATE TABLE t (x, y)")
+        connection.executemany("INSERT INTO t VALUES (?, ?)", [(value, i) for i, value in enumerate(values)])
+    connection.close()
+    return SqlSource(f"sqlite:///{folder / 't.sqlite3'}", "SELECT x, y FROM t", ranges)
+
+
+def postgres_source(url: str, values: Sequence[object], ranges: Ranges) -> SqlSource:
+    execute(url, "CREATE TABLE t (x float8, y int)")
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.cursor().executemany(
+            "INSERT INTO t VALUES (%s, %s)", [(v, i) for i, v in enumerate(values)]
+        )
+    return SqlSource(url, "SELECT x, y FROM t", ranges)
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def cut_source(request: pytest.FixtureRequest, tmp_path: Path) -> SqlSource:
+    """Values around, on and between the bounds, beyond them, missing, and no number."""
+    values: list[object] = [None, -1e18, -5, 0, 0.5, 9.999, 10, 10, 15, 19, 20, 1e18, math.inf, None, 12]
+    ranges = Ranges("x", (0, 10, 20, 1000))
+    if request.param == "sqlite":
+        return sqlite_source(tmp_path, [*values, "text", b"bytes"], ranges)
+    return postgres_source(request.getfixturevalue("postgres_url"), [*values, math.nan, -math.inf], ranges)
+
+
+@pytest.mark.parametrize("parts", [1, 2, 3, 100])
+def test_parts_of_a_query_hold_every_row_once(cut_source: SqlSource, parts: int) -> None:
+    assert isinstance(cut_source, Splits)
+    cut = list(map(pickle.loads, map(pickle.dumps, cut_source.split(parts))))
+    assert len(cut) <= parts
+    read = [numbers_of(part, "y") for part in cut]
+    assert sorted(value for values in read for value in values) == list(range(17))
+    assert [value for values in read for value in values] == numbers_of(cut_source, "y"), "in one order"
+    assert [part.rows() for part in cut] == list(map(len, read))
+    if parts == 100:
+        assert [part.rows() for part in cut][1:-1] == [3, 5, 1]
+        assert 0 in read[-1], "what is missing is in the last range"
+    assert cut[0].column_names() == ("x", "y")
+    assert list(cut[0].split(5)) == [cut[0]]
+
+
+def test_the_ranges_of_one_read_are_of_one_state_of_sqlite(tmp_path: Path) -> None:
+    """A row that moves from a range not yet read to one that was would be missed, and no count show it."""
+    source = sqlite_source(tmp_path, range(100), Ranges("x", (50,)))
+    with sqlite3.connect(tmp_path / "t.sqlite3") as connection:
+        connection.execute("PRAGMA journal_mode = WAL")
+    connection.close()
+    batches = source.batches(Columns(("y",)), 10)
+    read = next(iter(batches)).num_rows
+    with sqlite3.connect(tmp_path / "t.sqlite3") as connection:
+        connection.execute("UPDATE t SET x = 0 WHERE x >= 50")
+    connection.close()
+    assert read + sum(batch.num_rows for batch in batches) == 100
+    assert [part.rows() for part in source.split(2)] == [100]
+
+
+def test_a_source_without_ranges_is_its_own_part(tmp_path: Path) -> None:
+    source = sqlite_source(tmp_path, [1, 2], Ranges("x", (5,)))
+    assert [part.rows() for part in source.split(4)] == [2]
+    whole = SqlSource(f"sqlite:///{tmp_path / 't.sqlite3'}", "SELECT x, y FROM t")
+    assert list(whole.split(4)) == [whole]
+
+
+def test_a_column_that_cannot_be_cut_is_a_clear_error(postgres_url: str) -> None:
+    execute(postgres_url, f"CREATE TABLE t AS SELECT '{CANARY}' AS s")
+    for column in ("s", "absent"):
+        source = SqlSource(postgres_url, "SELECT s FROM t", Ranges(column, (1, 2)))
+        with pytest.raises(DataError, match="partition_column") as caught:
+            source.split(2)
+        assert CANARY not in str(caught.value)
+
+
+def test_a_part_that_grew_since_it_was_counted_is_refused(tmp_path: Path) -> None:
+    parts = sqlite_source(tmp_path, range(100), Ranges("x", (50,))).split(2)
+    with sqlite3.connect(tmp_path / "t.sqlite3") as connection:
+        connection.execute("INSERT INTO t VALUES (3, 3)")
+    connection.close()
+    assert len(numbers_of(parts[1], "y")) == 50
+    with pytest.raises(DataError, match="changed"):
+        numbers_of(parts[0], "y")
+
+
+@pytest.mark.parametrize("copy", [True, False])
+def test_fetches_follow_the_bound_on_memory(
+    postgres_url: str, copy: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = "repeat('f', CASE WHEN i < 5000 THEN 10 ELSE 1000 END)"
+    query = f"SELECT i AS x, {text} AS s FROM generate_series(1, 6000) AS i"  # noqa: S608
+    if not copy:
+        monkeypatch.setattr(sql_rows, "copied", lambda *_: None)
+    largest = {}
+    for bytes_max in (2**16, 2**20, 2**28):
+        source = SqlSource(postgres_url, query).reading_within(bytes_max)
+        sizes = [(batch.num_rows, batch.nbytes) for batch in source.batches(Columns(("x",), ("s",)), 4096)]
+        assert sum(rows for rows, _ in sizes) == 6000
+        largest[bytes_max] = max(rows for rows, _ in sizes)
+        # A cursor's next fetch may meet longer rows than the last: it is shorter only after them.
+        assert max(size for _, size in sizes[-3:]) <= bytes_max
+    assert largest[2**16] < largest[2**20] / 3
+    assert largest[2**28] == 4096
+
+
+def test_a_large_result_is_read_within_the_bound_on_memory(postgres_url: str) -> None:
+    """What a driver takes that fetches everything shows that more would be seen."""
+    rows, read_bytes = 2_000_000 if LONG else 160_000, 2**24
+    series = f"generate_series(1, {rows}) AS i"
+    query = f"SELECT i AS x, i / 7.0::float8 AS y, 'patient ' || i AS s FROM {series}"  # noqa: S608
+    command = [sys.executable, str(CHILD), postgres_url, query, str(read_bytes)]
+    child = subprocess.run(command, capture_output=True, text=True, timeout=900, check=False)
+    assert child.returncode == 0, child.stderr
+    report = json.loads(child.stdout)
+    assert [way["rows"] for way in report.values()] == [rows] * 3
+    assert (
+        max(report["copy"]["growth_bytes"], report["cursor"]["growth_bytes"]) < read_bytes + LIBRARIES_BYTES
+    )
+    assert report["all at once"]["growth_bytes"] > read_bytes + LIBRARIES_BYTES

@@ -1,0 +1,205 @@
+"""A table's sums are the same bits whoever adds them up: threads, processes, parts and chunks of any size."""
+
+import pickle
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv as pa_csv
+import pyarrow.parquet as pq
+import pytest
+from process_workers import ProcessWorkers
+
+from tacit_protocol.alignment import UnitKey
+from tacit_protocol.domain.columns import CategoricalColumn, Domain, NumericColumn
+from tacit_protocol.domain.table import EncodedChunk, PooledTable, Table
+from tacit_protocol.features.additive import AdditiveFeatures, default_choice
+from tacit_protocol.features.additive_release import AdditiveRelease
+from tacit_protocol.features.brownian import BrownianFeatures
+from tacit_protocol.features.column_histograms import ColumnHistograms
+from tacit_protocol.features.placed_units import TakenPlaces
+from tacit_protocol.features.row_projections import ProjectionRelease, RowProjections
+from tacit_protocol.features.sketch_release import BucketDesign, SketchRelease
+from tacit_protocol.features.sums import UnitCountError, sum_features
+from tacit_protocol.statistics.cell_counts import CellGrid, sum_cells
+from tacit_protocol.workers import ONE_WORKER, ThreadWorkers, Workers
+from tacit_services.agent.data.aligned_units import AlignedUnits
+from tacit_services.agent.data.open_source import open_source
+from tacit_services.agent.data.reader import TableBounds
+from tacit_services.agent.data.source import DataError
+from tacit_services.agent.data.table import SourceTable
+
+ROWS, UNITS, GROUP_ROWS = 3000, 700, 170
+DOMAIN = Domain(
+    columns=(
+        NumericColumn(name="x", lower=-3, upper=3),
+        NumericColumn(name="y", lower=-3, upper=3),
+        CategoricalColumn(name="site", levels=("a", "b")),
+    )
+)
+GRID = CellGrid.of(DOMAIN, cuts={"x": [-1.0, 0.5], "y": [0.0]})
+FEATURES = AdditiveFeatures(2, (4,), default_choice(2, (4,), 0.3))
+WAVES = BrownianFeatures(np.eye(2), 3)
+KEY = UnitKey(bytes(range(32)))
+
+Arrays = list[np.typing.NDArray[np.int64]]
+
+
+def _sums(table: Table) -> Arrays:
+    found = sum_features(WAVES, table, products=True)
+    assert found.second is not None
+    return [found.total, found.second]
+
+
+def _additive(table: Table) -> Arrays:
+    found = AdditiveRelease(FEATURES).sum(table)
+    return [found.columns, found.pairs]
+
+
+def _sketch(table: Table) -> Arrays:
+    design = BucketDesign.near(table.units, 30)
+    codes = design.assign(np.random.default_rng(5))
+    found = SketchRelease(WAVES).sum(table, design, codes)
+    assert found.moments.second is not None
+    return [found.sketch, found.moments.total, found.moments.second]
+
+
+def _projections(table: Table) -> Arrays:
+    release = ProjectionRelease(RowProjections(np.eye(2)), disjoint=False)
+    return [release.project(table, np.zeros(table.units, dtype=np.int64)).values]
+
+
+REDUCTIONS: dict[str, Callable[[Table], Arrays]] = {
+    "features": _sums,
+    "additive": _additive,
+    "cells": lambda table: [sum_cells(table, GRID).steps],
+    "histograms": lambda table: [ColumnHistograms(DOMAIN, 8).sum(table, 12)],
+    "sketch": _sketch,
+    "projections": _projections,
+}
+PLACED = {"sketch", "projections"}
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same rows as a Parquet file of many row groups and as one of CSV."""
+    rng = np.random.default_rng(8)
+    folder = tmp_path_factory.mktemp("rows")
+    x = rng.normal(size=ROWS)
+    x[::97] = np.nan
+    table = pa.table(
+        {
+            "x": x,
+            "y": rng.normal(size=ROWS),
+            "site": rng.choice(["a", "b", "c"], ROWS),
+            "id": [f"p{unit}" for unit in rng.integers(0, UNITS, ROWS)],
+        }
+    )
+    pq.write_table(table, folder / "t.parquet", row_group_size=GROUP_ROWS)
+    pa_csv.write_csv(table, folder / "t.csv")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def processes() -> Iterator[ProcessWorkers]:
+    with ProcessWorkers(2) as workers:
+        yield workers
+
+
+def _table(
+    files: Path, name: str, unit: str | None, workers: Workers, bounds: TableBounds, *, placed: bool = False
+) -> SourceTable:
+    hasher = AlignedUnits(KEY) if placed and unit is not None else None
+    source = open_source(name, None, files)
+    return SourceTable(source, DOMAIN, unit, bounds, hasher, ordered=hasher is not None, workers=workers)
+
+
+@pytest.mark.parametrize("unit", [None, "id"])
+@pytest.mark.parametrize("name", REDUCTIONS)
+def test_sums_are_the_same_bits_whoever_adds_them_up(
+    files: Path, processes: ProcessWorkers, name: str, unit: str | None
+) -> None:
+    total, placed = REDUCTIONS[name], name in PLACED
+    expected = total(_table(files, "t.parquet", unit, ONE_WORKER, TableBounds(), placed=placed))
+    small = TableBounds(chunk_rows_max=61, part_bytes=20_000)
+    for file, workers, bounds in (
+        ("t.parquet", ThreadWorkers(3), small),
+        ("t.parquet", ThreadWorkers(2), TableBounds()),
+        ("t.csv", ThreadWorkers(3), small),
+        ("t.parquet", processes, small),
+        ("t.csv", processes, TableBounds()),
+    ):
+        found = total(_table(files, file, unit, workers, bounds, placed=placed))
+        assert all(np.array_equal(one, other) for one, other in zip(expected, found, strict=True))
+
+
+def test_a_part_that_is_added_twice_or_left_out_is_noticed(
+    files: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    genuine = SourceTable._parts
+    for wrong in (slice(1, None), slice(0, -1)):
+        monkeypatch.setattr(SourceTable, "_parts", lambda self, wrong=wrong: genuine(self)[wrong])
+        table = _table(files, "t.parquet", None, ThreadWorkers(2), TableBounds())
+        with pytest.raises(DataError, match="changed"):
+            _sums(table)
+    monkeypatch.setattr(SourceTable, "_parts", lambda self: [*genuine(self)[:-1], genuine(self)[0]])
+    with pytest.raises((DataError, UnitCountError), match="changed"):
+        _sketch(_table(files, "t.parquet", None, ThreadWorkers(2), TableBounds()))
+
+
+def test_a_file_replaced_while_parts_are_read_is_noticed(files: Path, tmp_path: Path) -> None:
+    rows = pq.read_table(files / "t.parquet")
+    pq.write_table(rows, tmp_path / "t.parquet", row_group_size=GROUP_ROWS)
+    table = _table(tmp_path, "t.parquet", None, ThreadWorkers(2), TableBounds())
+    assert table.units == ROWS
+    pq.write_table(rows.slice(0, ROWS), tmp_path / "t.parquet", row_group_size=GROUP_ROWS // 2)
+    with pytest.raises(DataError, match="changed"):
+        _sums(table)
+
+
+def test_places_travel_packed_and_are_taken_once() -> None:
+    taken = TakenPlaces(13)
+    chunk = EncodedChunk(np.zeros((5, 2)), np.zeros((5, 0), np.int32), None, 5, np.array([0, 3, 7, 11, 12]))
+    assert len(list(taken.take(WAVES, chunk, 10))) == 1
+    other = pickle.loads(pickle.dumps(taken))  # noqa: S301 (made here)
+    with pytest.raises(UnitCountError):
+        taken.merge(other)
+    rest = TakenPlaces(13)
+    places = np.array([1, 2, 4, 5, 6, 8, 9, 10])
+    rows = EncodedChunk(np.zeros((8, 2)), np.zeros((8, 0), np.int32), None, 8, places)
+    assert len(list(rest.take(WAVES, rows, 10))) == 1
+    with pytest.raises(UnitCountError):
+        rest.require_all()
+    rest.merge(other)
+    rest.require_all()
+
+
+def test_a_pool_is_reduced_owner_by_owner(files: Path) -> None:
+    tables = {
+        str(number): _table(files, "t.parquet", None, ThreadWorkers(2), TableBounds()) for number in range(2)
+    }
+    pooled = _additive(PooledTable(DOMAIN, tables))
+    assert PooledTable(DOMAIN, tables).workers.count == 2
+    bits = AdditiveRelease(FEATURES).bits(2 * ROWS)
+    single = AdditiveRelease(FEATURES).sum(tables["0"], bits)
+    assert np.array_equal(pooled[0], 2 * single.columns)
+    assert np.array_equal(pooled[1], 2 * single.pairs)
+
+
+def test_what_a_worker_cannot_read_is_an_error_that_quotes_nothing(
+    files: Path, tmp_path: Path, processes: ProcessWorkers
+) -> None:
+    whole = (files / "t.parquet").read_bytes()
+    damaged = bytearray(whole)
+    damaged[4000:9000] = bytes(5000)
+    (tmp_path / "t.parquet").write_bytes(damaged)
+    for workers in (ThreadWorkers(2), processes):
+        with pytest.raises(DataError, match="damaged"):
+            _sums(_table(tmp_path, "t.parquet", None, workers, TableBounds()))
+
+
+def test_memory_is_shared_out_among_the_workers() -> None:
+    one, four = TableBounds.within(2**30, 1), TableBounds.within(2**30, 4)
+    assert one.part_bytes == 4 * four.part_bytes
+    assert TableBounds.within(2**26, 8).chunk_bytes == 2**26 // 8 // 16

@@ -1,0 +1,39 @@
+"""Machines that could round a feature otherwise are told apart, by what they are and by what they compute."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from tacit_services.shared import arithmetic as module
+from tacit_services.shared.arithmetic import arithmetic, probe
+from tacit_services.shared.cluster_task import difference, versions
+
+
+def test_two_processes_of_one_machine_compute_alike() -> None:
+    command = "from tacit_services.shared.arithmetic import probe; print(probe())"
+    done = subprocess.run([sys.executable, "-c", command], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == probe() == arithmetic()["rounding probe"]
+
+
+@pytest.mark.parametrize("name", ["cos", "sin", "exp", "log1p"])
+def test_one_last_bit_in_one_number_is_noticed(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    genuine, before = getattr(np, name), probe()
+
+    def off(values: np.typing.NDArray[np.float64]) -> np.typing.NDArray[np.float64]:
+        found = genuine(values)
+        found[17] = np.nextafter(found[17], np.inf)
+        return np.asarray(found)
+
+    monkeypatch.setattr(module.np, name, off)
+    assert probe() != before
+
+
+def test_other_instructions_are_a_difference_that_says_which() -> None:
+    ours = versions()
+    theirs = ours | {"linear algebra": "openblas 0.3.31 Haswell"}
+    assert difference(ours, ours) is None
+    said = difference(ours, theirs)
+    assert said is not None
+    assert said.startswith("linear algebra openblas 0.3.31 Haswell where this service has openblas")

@@ -1,0 +1,69 @@
+"""A loop in a thread of its own: what its callers get, also when it is stopped under them."""
+
+import asyncio
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from tacit_services.shared.loop_thread import LoopStoppedError, LoopThread
+
+
+async def nothing() -> None:
+    return
+
+
+@pytest.fixture
+def thread() -> Iterator[LoopThread]:
+    made = LoopThread("loop-of-a-test")
+    yield made
+    made.stop(nothing)
+
+
+def named() -> list[str]:
+    return [thread.name for thread in threading.enumerate()]
+
+
+def test_results_and_exceptions_reach_the_caller(thread: LoopThread) -> None:
+    async def where() -> str:
+        return threading.current_thread().name
+
+    async def fail() -> None:
+        raise ZeroDivisionError
+
+    assert thread.call(where()) == "loop-of-a-test"
+    with pytest.raises(ZeroDivisionError):
+        thread.call(fail())
+
+
+def test_a_caller_that_waits_is_told_when_the_loop_is_stopped_and_so_is_a_later_one(
+    thread: LoopThread,
+) -> None:
+    waiting, done = threading.Event(), list[str]()
+
+    async def for_ever() -> None:
+        waiting.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            done.append("cancelled")
+
+    async def last() -> None:
+        done.append("last")
+
+    threading.Thread(target=lambda: (waiting.wait(), thread.stop(last)), daemon=True).start()
+    with pytest.raises(LoopStoppedError):
+        thread.call(for_ever())
+    thread.stop(last)
+    assert "loop-of-a-test" not in named()
+    assert done == ["cancelled", "last"]
+    with pytest.raises(LoopStoppedError):
+        thread.call(for_ever())
+    thread.soon(lambda: done.append("never"))
+    assert done == ["cancelled", "last"]
+
+
+def test_it_can_be_stopped_from_inside_as_by_the_garbage_collector(thread: LoopThread) -> None:
+    thread.soon(lambda: thread.stop(nothing))
+    with pytest.raises(LoopStoppedError):
+        thread.call(asyncio.sleep(600))

@@ -1,0 +1,433 @@
+"""Archiving: nothing is deleted before its file is durable and verifies, whatever happens in between."""
+
+import asyncio
+import json
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from study_parties import MeanProcedure
+from tester_federation import URL, Federation, problem
+
+from tacit_protocol.messages.encoding import decode, encode_json
+from tacit_protocol.messages.transcript import Transcript
+from tacit_protocol.procedures import registry
+from tacit_protocol.verification import verify_transcript
+from tacit_services.shared.database import create_engine, run_transaction
+from tacit_services.shared.failpoints import VARIABLE
+from tacit_services.shared.settings import SettingsError
+from tacit_services.tester import __main__ as tester_main
+from tacit_services.tester import studies as tester_studies
+from tacit_services.tester.archive import retention as retention_module
+from tacit_services.tester.archive.archiving import ENDED, Archived, Archiver
+from tacit_services.tester.archive.command import DAY_S
+from tacit_services.tester.archive.files import INDEX, ArchiveError, Entry, file_digest, open_folder
+from tacit_services.tester.archive.retention import Keeper, Retention
+from tacit_services.tester.reuse import NOT_KEPT
+from tacit_services.tester.settings import TesterSettings
+from tacit_services.tester.steps import ArchiveStep, Step
+from tacit_services.tester.tables import ARCHIVED, METADATA, STUDIES
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "archive"
+
+
+def run(federation: Federation, folder: Path, *, delete: bool = True, **chosen: Any) -> Archived:
+    """Archive everything that has ended."""
+    federation.now += 1
+    before = dict.fromkeys(ENDED, int(federation.now))
+    with open_folder(folder) as opened:
+        archiver = Archiver(federation.engine, opened, lambda: federation.now, delete=delete)
+        return archiver.run(before, **chosen)
+
+
+def completed(federation: Federation, **changes: Any) -> str:
+    study = federation.create(**changes)
+    federation.release_all(study)
+    while federation.work():
+        pass
+    assert federation.state(study) == "completed"
+    return study
+
+
+def incomplete(federation: Federation) -> str:
+    study = federation.create(title="Incomplete?")
+    federation.release(study, "south")
+    for owner in ("north", "west"):
+        assert federation.decline(study, owner).status_code == 201
+    assert federation.state(study) == "incomplete"
+    return study
+
+
+def cancelled(federation: Federation) -> str:
+    study = federation.create(title="Cancelled?")
+    envelope = federation.parties.cancellation(study)
+    put = federation.put(f"/v1/studies/{study}/cancellation", federation.parties.analyst, envelope)
+    assert put.status_code == 201
+    return study
+
+
+def rows_of(federation: Federation, study: str) -> dict[str, int]:
+    """How many rows of each table are about a study."""
+
+    def count(connection: sa.Connection) -> dict[str, int]:
+        tables = [table for table in METADATA.sorted_tables if "study" in table.c]
+        found = {
+            table.name: connection.execute(
+                sa.select(sa.func.count()).select_from(table).where(table.c.study == study)
+            ).scalar_one()
+            for table in tables
+        }
+        mine = sa.select(sa.func.count()).select_from(STUDIES).where(STUDIES.c.digest == study)
+        return found | {"studies": connection.execute(mine).scalar_one()}
+
+    found = run_transaction(federation.engine, count, read_only=True)
+    return {name: number for name, number in found.items() if number}
+
+
+def entries(folder: Path) -> dict[str, Entry]:
+    lines = (folder / INDEX).read_bytes().splitlines()
+    found = [decode(Entry, line) for line in lines]
+    assert len({entry.study for entry in found}) == len(found), "a study is listed once"
+    return {entry.study: entry for entry in found}
+
+
+def test_an_ended_study_becomes_a_file_that_verifies_and_a_tombstone(
+    federation: Federation, folder: Path
+) -> None:
+    ended = [completed(federation), incomplete(federation), cancelled(federation)]
+    transcripts = {study: federation.get(f"/v1/studies/{study}/transcript").content for study in ended}
+    collecting, computing = federation.create(title="3"), federation.create(title="4")
+    federation.release_all(computing)
+    before = {study: rows_of(federation, study) for study in (collecting, computing)}
+    done = run(federation, folder)
+    assert sorted(done.deleted) == sorted(done.written) == sorted(ended)
+    assert not done.held
+    assert not done.refused
+    listed = entries(folder)
+    assert set(listed) == set(ended)
+    for study, state in zip(ended, ENDED, strict=True):
+        content = (folder / listed[study].file).read_bytes()
+        assert content == transcripts[study]
+        assert file_digest(content) == listed[study].file_digest
+        found = verify_transcript(content, federation.parties.tester.public_hex)
+        assert (found.study_digest, found.verdict.outcome, listed[study].state) == (study, state, state)
+        assert rows_of(federation, study) == {"archived": 1}
+    assert set(listed[ended[1]].declines) == {"north", "west"}
+    assert listed[ended[1]].declines["west"].encode() == federation.parties.decline(ended[1], "west")
+    assert str(listed[ended[2]].cancellation).encode() == federation.parties.cancellation(ended[2])
+    assert before == {study: rows_of(federation, study) for study in (collecting, computing)}
+    assert {item["digest"] for item in federation.get("/v1/studies").json()["items"]} == {
+        collecting,
+        computing,
+    }
+    tombstone = run_transaction(
+        federation.engine,
+        lambda c: c.execute(sa.select(ARCHIVED).where(ARCHIVED.c.study == ended[0])).one(),
+        read_only=True,
+    )
+    assert tombstone.file_digest == listed[ended[0]].file_digest
+    assert (tombstone.state, tombstone.archived_at) == ("completed", federation.now)
+    assert run(federation, folder) == Archived(), "a second time there is nothing to do"
+
+
+def test_an_archived_study_is_gone_at_every_address_and_cannot_come_again(
+    federation: Federation, folder: Path
+) -> None:
+    parties = federation.parties
+    study, envelope = parties.sealed_study()
+    path = f"/v1/studies/{study}"
+    assert federation.put(path, parties.analyst, envelope).status_code == 201
+    federation.release_all(study)
+    assert federation.work()
+    release = parties.release(study, "north")
+    run(federation, folder)
+    fresh = federation.start_tester()  # which remembers no study from before
+    for app in (federation.app, fresh):
+
+        def call(method: str, path: str, key: Any, app: Any = app, **options: Any) -> Any:
+            return asyncio.run(federation.send(method, path, key, app, **options))
+
+        answers = [
+            *(
+                call("GET", path + rest, parties.analyst)
+                for rest in ("", "/envelope", "/verdict", "/transcript")
+            ),
+            call("PUT", path, parties.analyst, content=envelope),
+            call("PUT", path + "/releases/north", parties.owners["north"], content=release),
+            call(
+                "PUT", path + "/declines/west", parties.owners["west"], content=parties.decline(study, "west")
+            ),
+            call("PUT", path + "/cancellation", parties.analyst, content=parties.cancellation(study)),
+        ]
+        for answer in answers:
+            assert (answer.status_code, problem(answer)) == (410, "study-archived"), answer.request.url
+    assert rows_of(federation, study) == {"archived": 1}
+    assert problem(federation.get(f"/v1/studies/{'0' * 64}")) == "unknown-study"
+
+
+def test_pages_of_an_archived_study_say_so(federation: Federation, folder: Path) -> None:
+    study = completed(federation)
+    link = federation.call("POST", "/v1/sign-in-links", federation.parties.tester, json={}).json()["path"]
+    run(federation, folder)
+    signed_in = federation.call("POST", link, None, headers={"origin": URL, "content-type": FORM})
+    cookie = {"cookie": signed_in.headers["set-cookie"].partition(";")[0]}
+    for page in (f"/studies/{study}", f"/studies/{study}/transcript", f"/studies/{study}/report"):
+        answer = federation.call("GET", page, None, headers=cookie)
+        assert answer.status_code == 410
+        assert "The study has been archived" in answer.text
+
+
+FORM = "application/x-www-form-urlencoded"
+
+
+def test_without_deletion_files_are_written_once_and_rows_stay(federation: Federation, folder: Path) -> None:
+    study = completed(federation)
+    assert run(federation, folder, delete=False).written == [study]
+    written = (folder / f"{study}.json").stat().st_mtime_ns
+    assert federation.state(study) == "completed"
+    assert run(federation, folder, delete=False) == Archived()
+    assert run(federation, folder).deleted == [study]
+    assert (folder / f"{study}.json").stat().st_mtime_ns == written
+    assert set(entries(folder)) == {study}
+
+
+def test_a_source_stays_until_the_study_that_reads_it_is_archived(
+    federation: Federation, folder: Path
+) -> None:
+    owner = federation.parties.owner
+    first = completed(federation)
+    second = federation.create(
+        title="Again?", owners=(owner("north", reuses=first), owner("south", reuses=None))
+    )
+    done = run(federation, folder)
+    assert (done.written, done.deleted, done.held) == ([first], [], [first])
+    assert run(federation, folder, studies_max=5) == Archived(), "in small batches it is passed over"
+    assert federation.release(second, "south").status_code == 201
+    assert federation.work()
+    assert federation.verdict(second).outcome == "completed"
+    done = run(federation, folder, studies_max=5)
+    assert done.deleted == [second, first], "the reader first, so that one run takes both"
+    content = (folder / f"{second}.json").read_bytes()
+    assert set(decode(Transcript, content).sources) == {first}
+    verify_transcript(content, federation.parties.tester.public_hex)
+    study, envelope = federation.parties.sealed_study(title="3", owners=(owner("north", reuses=first),))
+    answer = federation.put(f"/v1/studies/{study}", federation.parties.analyst, envelope)
+    assert (problem(answer), answer.json()["detail"]) == ("reuse-refused", NOT_KEPT)
+
+
+def test_a_source_that_is_archived_while_a_study_is_checked_refuses_it(
+    federation: Federation, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = completed(federation)
+    owner = federation.parties.owner("north", reuses=first)
+    study, envelope = federation.parties.sealed_study(title="Again?", owners=(owner,))
+
+    def archive_now(step: Step) -> None:
+        if step is Step.STUDY_CHECKED:
+            assert run(federation, folder).deleted == [first]
+
+    monkeypatch.setattr(tester_studies, "reached", archive_now)
+    answer = federation.put(f"/v1/studies/{study}", federation.parties.analyst, envelope)
+    assert (problem(answer), answer.json()["detail"]) == ("reuse-refused", NOT_KEPT)
+
+
+def killed_at(step: ArchiveStep, federation: Federation, database_url: str, folder: Path) -> None:
+    """Archive in a process that is killed at a step."""
+    child = os.fork()
+    if child == 0:
+        try:
+            os.environ[VARIABLE] = step.value
+            engine = create_engine(database_url)
+            with open_folder(folder) as opened:
+                Archiver(engine, opened, lambda: federation.now, delete=True).run(
+                    dict.fromkeys(ENDED, int(federation.now) + 1)
+                )
+        finally:
+            os._exit(1)  # it was to be killed before
+    assert os.WTERMSIG(os.waitpid(child, 0)[1]) == signal.SIGKILL, step
+
+
+def test_a_kill_between_any_two_steps_loses_nothing_and_the_next_run_goes_on(
+    federation: Federation, database_url: str, folder: Path
+) -> None:
+    studies = [completed(federation, title=f"{number}") for number in range(3)]
+    transcripts = {study: federation.get(f"/v1/studies/{study}/transcript").content for study in studies}
+    federation.engine.dispose()
+    gone: set[str] = set()
+    for step in ArchiveStep:
+        killed_at(step, federation, database_url, folder)
+        for study in studies:
+            rows = rows_of(federation, study)
+            assert rows == {"archived": 1} or (rows["studies"] == 1 and "archived" not in rows), step
+            if "archived" in rows:
+                gone.add(study)
+                assert (folder / f"{study}.json").read_bytes() == transcripts[study], step
+        assert len(gone) == (step is ArchiveStep.DELETED), "one is deleted once it is the last step's turn"
+        federation.engine.dispose()
+    assert sorted(run(federation, folder).deleted) == sorted(set(studies) - gone)
+    listed = entries(folder)
+    assert set(listed) == set(studies)
+    for study in studies:
+        content = (folder / listed[study].file).read_bytes()
+        assert content == transcripts[study]
+        assert file_digest(content) == listed[study].file_digest
+    assert not list(folder.glob("*.part"))
+
+
+def other_verdict(content: bytes) -> bytes:
+    """A transcript that would verify as far as its form goes, with a byte of a signature changed."""
+    document = json.loads(content)
+    verdict = json.loads(document["verdict"])
+    signature = verdict["signatures"][0]["sig"]
+    verdict["signatures"][0]["sig"] = ("A" if signature[0] != "A" else "B") + signature[1:]
+    return encode_json(document | {"verdict": encode_json(verdict).decode()})
+
+
+@pytest.mark.parametrize("planted", ["forged", "cut", "empty"])
+def test_a_file_that_is_not_the_study_is_refused_and_nothing_is_deleted(
+    federation: Federation, folder: Path, planted: str
+) -> None:
+    study = completed(federation)
+    run(federation, folder, delete=False)
+    path = folder / f"{study}.json"
+    content = path.read_bytes()
+    path.write_bytes({"forged": other_verdict(content), "cut": content[:-1], "empty": b""}[planted])
+    with pytest.raises(
+        ArchiveError, match="is not the transcript that this tester holds; nothing was deleted"
+    ):
+        run(federation, folder)
+    assert federation.state(study) == "completed"
+    path.write_bytes(content)
+    assert run(federation, folder).deleted == [study]
+
+
+def test_a_damaged_index_is_refused_and_an_unfinished_line_is_written_anew(
+    federation: Federation, folder: Path
+) -> None:
+    study = completed(federation)
+    run(federation, folder, delete=False)
+    index, line = folder / INDEX, (folder / INDEX).read_bytes()
+    index.write_bytes(line[: len(line) // 2])
+    assert run(federation, folder, delete=False).written == [study]
+    assert index.read_bytes() == line
+    for damaged, reason in (
+        (line.replace(b'"study":"', b'"study":"x'), "line 1: no entry"),
+        (b"{}\n" + line, "line 1: no entry"),
+        (line.replace(entries(folder)[study].file_digest.encode(), b"0" * 64), "lists another file"),
+    ):
+        index.write_bytes(damaged)
+        with pytest.raises(ArchiveError, match=reason):
+            run(federation, folder)
+        assert federation.state(study) == "completed"
+
+
+def test_one_process_at_a_time_writes_to_an_archive(tmp_path: Path) -> None:
+    with open_folder(tmp_path), pytest.raises(ArchiveError, match="another process"), open_folder(tmp_path):
+        pass
+    (tmp_path / "file").touch()
+    with pytest.raises(ArchiveError, match="cannot be written"), open_folder(tmp_path / "file"):
+        pass
+
+
+def test_what_does_not_verify_stays_and_others_are_archived(
+    federation: Federation, folder: Path, mean_procedure: MeanProcedure, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    good, bad = incomplete(federation), completed(federation)
+    monkeypatch.setattr(mean_procedure, "assemble", lambda *_: 1 / 0)
+    done = run(federation, folder)
+    assert done.deleted == [good]
+    assert list(done.refused) == [bad]
+    assert federation.state(bad) == "completed"
+    monkeypatch.setitem(registry.PROCEDURES, "mean", MeanProcedure())
+    assert run(federation, folder).deleted == [bad]
+
+
+@pytest.fixture
+def keeper(federation: Federation, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Keeper:
+    monkeypatch.setattr(retention_module, "BATCH", 2)
+    monkeypatch.setattr(retention_module, "PERIOD_S", 0.0)
+    monkeypatch.setattr(retention_module, "TROUBLE_S", 0.0)
+    return Keeper(federation.engine, Retention(folder, {"completed": 30}), lambda: federation.now)
+
+
+def test_the_worker_archives_what_was_kept_long_enough_in_small_batches(
+    federation: Federation, folder: Path, keeper: Keeper
+) -> None:
+    old = [completed(federation, title=f"{number}") for number in range(3)]
+    other = incomplete(federation)
+    federation.now += 30 * DAY_S
+    assert not keeper.take_turn(), "thirty days, and not a second less"
+    federation.now += 1
+    young = completed(federation, title="young", deadline=int(federation.now) + 60)
+    assert keeper.take_turn()
+    assert set(entries(folder)) == set(old[1:]), "two at a time, the newest first"
+    assert keeper.take_turn()
+    assert set(entries(folder)) == set(old)
+    assert not keeper.take_turn()
+    assert federation.state(other) == "incomplete", "for ever, as nothing else was asked"
+    assert federation.state(young) == "completed"
+
+
+def test_an_archive_that_cannot_be_written_deletes_nothing_and_stops_nobody(
+    federation: Federation, folder: Path, keeper: Keeper
+) -> None:
+    study = completed(federation)
+    federation.now += 31 * DAY_S
+    folder.write_text("in the way")
+    assert not keeper.take_turn()
+    assert federation.state(study) == "completed"
+    folder.unlink()
+    assert keeper.take_turn()
+
+
+def test_retention_needs_a_folder(federation: Federation, tmp_path: Path) -> None:
+    values: dict[str, Any] = {"name": "tester", "url": "https://a", "key_file": tmp_path / "tester.pem"}
+    assert Retention.of(TesterSettings(**values)) is None
+    with pytest.raises(SettingsError, match="archive_folder"):
+        Retention.of(TesterSettings(**values, retention_completed_days=1))
+    found = Retention.of(TesterSettings(**values, retention_cancelled_days=9, archive_folder=tmp_path))
+    assert found == Retention(tmp_path, {"cancelled": 9})
+
+
+def test_the_command_archives_by_age_or_date(
+    federation: Federation,
+    database_url: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(tester_main, "configure_logging", lambda _: None)
+    study, other = completed(federation), cancelled(federation)
+    config, folder = tmp_path / "tester.toml", tmp_path / "archive"
+    config.write_text(
+        f'name = "tester"\nurl = "{URL}"\nkey_file = "tester.pem"\ndatabase_url = "{database_url}"\n'
+        'log_level = "ERROR"\n'
+    )
+
+    def command(*options: str) -> int:
+        capsys.readouterr()
+        return tester_main.main(["archive", "--config", str(config), "--to", str(folder), *options])
+
+    # The studies ended on 15 January 2027.
+    assert command("--before", "2027-01-15", "--delete") == 0
+    assert capsys.readouterr().out == "archived: 0 studies\ndeleted: 0 studies\n"
+    assert command("--before", "2027-01-16", "--state", "completed", "--delete") == 0
+    assert capsys.readouterr().out == "archived: 1 studies\ndeleted: 1 studies\n"
+    assert set(entries(folder)) == {study}
+    (folder / f"{other}.json").write_text("planted")
+    assert command("--before", "2030-01-01", "--delete") == 2
+    assert "is not the transcript" in capsys.readouterr().err
+    for wrong in (
+        [],
+        ["--before", "1.1.2027"],
+        ["--older-than", "-1"],
+        ["--before", "2027-01-01", "--older-than", "1"],
+    ):
+        with pytest.raises(SystemExit):
+            command(*wrong)

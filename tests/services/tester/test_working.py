@@ -1,0 +1,54 @@
+"""Who computes: a tester that serves may leave verdicts to others, and a worker serves nothing."""
+
+import asyncio
+import threading
+
+import pytest
+from fastapi import FastAPI
+from study_parties import MeanProcedure
+from tester_federation import URL, Federation
+
+from tacit_services.tester.app import create_tester
+from tacit_services.tester.settings import TesterSettings
+
+ONE_DATABASE = pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+
+
+def threads_while_serving(app: FastAPI) -> set[str]:
+    async def run() -> set[str]:
+        async with app.router.lifespan_context(app):
+            return {thread.name for thread in threading.enumerate()}
+
+    return asyncio.run(run())
+
+
+@ONE_DATABASE
+def test_a_tester_that_only_serves_computes_nothing(
+    federation: Federation, mean_procedure: MeanProcedure
+) -> None:
+    study = federation.create()
+    federation.release_all(study)
+    settings = TesterSettings(name="tester", url=URL, key_file=federation._key_file, serve_only=True)
+    app = create_tester(settings, federation.engine, lambda: federation.now)
+    assert "worker" not in threads_while_serving(app)
+    assert federation.state(study) == "computing"
+    assert "worker" in threads_while_serving(federation.start_tester())
+
+
+def test_a_link_of_one_tester_signs_in_at_another_once_and_the_session_holds_at_both(
+    federation: Federation,
+) -> None:
+    one, other = federation.app, federation.start_tester()
+    analyst = federation.parties.analyst
+    made = asyncio.run(federation.send("POST", "/v1/sign-in-links", analyst, one, json={}))
+    form = {"content-type": "application/x-www-form-urlencoded", "origin": URL}
+    used = [
+        asyncio.run(federation.send("POST", made.json()["path"], None, app, headers=form))
+        for app in (other, one)
+    ]
+    assert [response.status_code for response in used] == [303, 403]
+    cookie = used[0].headers["set-cookie"].partition(";")[0]
+    for app in (one, other):
+        page = asyncio.run(federation.send("GET", "/", None, app, headers={"cookie": cookie}))
+        assert page.status_code == 200
+        assert "Sign out" in page.text

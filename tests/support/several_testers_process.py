@@ -1,0 +1,384 @@
+"""Kills one of several testers and job workers that share a database, case after case.
+
+``several_testers_process.py FOLDER UNUSED DATABASE_URL``, driven as kill_sweep_process.py: one case a line,
+``{"plan": [step, ...], "planted": name or null}``, one outcome a line, ``{"kills": n, "faults": [...]}``.
+
+Two testers that only serve, two job workers and a load balancer are processes of their own. Parties send
+several studies through the balancer, each request over a new connection and so to the other tester. Whichever
+process comes to the plan's next step is killed there or, where the step begins with ``pause:``, stopped until
+everything is done. With one kill nobody is started again: the others have to finish. The leases of who is
+killed or stopped are ended at once, as time would, and nobody else's. The plan ``["wake"]`` is another case:
+an agent waits at one tester, and a study comes to the other.
+"""
+
+import gc
+import http.client
+import importlib
+import json
+import os
+import re
+import signal
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import psycopg
+import sqlalchemy as sa
+from fault_world import PROCEDURE, SeededNoise, enrol, key_of, sealed, study_of
+from kill_sweep_process import IMPORTED_LATE
+from long_runs import choose
+from round_robin import RoundRobin
+from several_testers_parts import LOOK_S, PAUSE, PLANTED, PLANTED_PATIENCE_S, WORKERS, CountedSum, Kills
+
+from tacit.processes import free_ports
+from tacit_protocol.messages.encoding import encode
+from tacit_protocol.messages.release import ReleaseMessage
+from tacit_protocol.procedures import registry
+from tacit_protocol.signing.envelope import RELEASE_TYPE, seal
+from tacit_protocol.signing.tokens import issue_token
+from tacit_protocol.verification import VerificationError, verify_transcript
+from tacit_services.agent.tester_client import TesterClient, TesterUnavailableError
+from tacit_services.shared.database import create_engine, run_transaction, upgrade
+from tacit_services.shared.http_server import serve
+from tacit_services.shared.logging import configure_logging
+from tacit_services.tester import jobs, steps, waiting, working
+from tacit_services.tester.app import create_tester, open_key
+from tacit_services.tester.settings import TesterSettings
+from tacit_services.tester.tables import JOBS, METADATA, RELEASES, STUDIES, VERDICTS
+
+PATIENCE_S = 120.0
+"""How long one case may take."""
+
+STUDIES_SENT = choose(2, 4)
+OWNERS = ("north", "south")
+TESTERS = ("tester-0", "tester-1")
+
+WAKE = "wake"
+DEAF = "deaf-to-others"
+"""Plant: a tester does not look for what comes to the other."""
+
+WAIT_S = 60.0
+"""How long the agent waits at most."""
+
+
+class Cluster:
+    """The supervisor: the database, the parties' messages and the processes of the case under way."""
+
+    def __init__(self, folder: Path, database_url: str) -> None:
+        self.folder, self.database_url = folder, database_url
+        self.kills, self.log = Kills(folder / "lock"), folder / "computed"
+        self.procedure = CountedSum(self.log)
+        registry.PROCEDURES[PROCEDURE.name] = self.procedure
+        self.balancer, *ports = free_ports(1 + len(TESTERS))
+        self.ports = dict(zip(TESTERS, ports, strict=True))
+        self.url = f"http://127.0.0.1:{self.balancer}"
+        (folder / "tester.pem").write_bytes(key_of("tester").to_pem())
+        self.settings = TesterSettings(
+            name="tester", url=self.url, key_file=folder / "tester.pem", serve_only=True
+        )
+        engine = create_engine(database_url)
+        upgrade(engine, "tester")
+        engine.dispose()
+        # Not connected before the fork: each child opens its own connections.
+        self.app = create_tester(self.settings, create_engine(database_url))
+        self.database = psycopg.connect(database_url, autocommit=True)
+        self.studies = dict(self._make_study(number) for number in range(STUDIES_SENT))
+        self.children: dict[int, str] = {}
+        self.started: Counter[str] = Counter()
+        self.plan: list[str] = []
+        self.planted: str | None = None
+        self.paused: set[int] = set()
+        self.excused: set[str] = set()
+        """Whose job another may take: processes that were killed or stopped."""
+
+    def _make_study(self, number: int) -> tuple[str, tuple[bytes, dict[str, bytes]]]:
+        """Return a study's digest, its envelope and its releases."""
+        now = int(time.time())
+        study = study_of(OWNERS, title=f"study-{number}", created_at=now, deadline=now + 24 * 3600)
+        name, envelope = sealed(study)
+        releases = {}
+        for place, owner in enumerate(OWNERS):
+            sums = PROCEDURE.privatise(study, (60, (300 + place) << 20), SeededNoise(10 * number + place))
+            message = ReleaseMessage(study=name, party=owner, release=sums)
+            releases[owner] = seal(encode(message), RELEASE_TYPE, key_of(owner))
+        return name, (envelope, releases)
+
+    def run(self, plan: list[str], planted: str | None) -> dict[str, Any]:
+        """Run one case; returns how often somebody was killed or stopped, and what is wrong."""
+        self.plan, self.planted = plan, planted
+        self._reset()
+        if plan == [WAKE]:
+            return {"kills": 0, "faults": self._wake()}
+        until = time.monotonic() + (PLANTED_PATIENCE_S if planted else PATIENCE_S)
+        for role in (*TESTERS, *WORKERS):
+            self._fork(role)
+        transcripts: dict[str, bytes] = {}
+        try:
+            self._wait_for_workers()
+            faults = self._live(until, transcripts)
+            faults += self._stop_workers()
+        finally:
+            self._kill_all()
+        engine = create_engine(self.database_url)
+        try:
+            faults += run_transaction(engine, lambda c: self._faults(c, transcripts), read_only=True)
+        finally:
+            engine.dispose()
+        return {"kills": self.kills.count(), "faults": faults + self._faults_of_computing()}
+
+    def _wait_for_workers(self) -> None:
+        """Wait until every worker has looked for jobs, so that none has them all to itself."""
+        query = "SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'worker-%'"
+        while self.database.execute(query).fetchone() != (len(WORKERS),):
+            time.sleep(LOOK_S)
+
+    def _wake(self) -> list[str]:
+        """Let an agent wait at the first tester, and send a study to the second."""
+        for role in TESTERS:
+            self._fork(role)
+        try:
+            agent = os.fork()
+            if agent == 0:
+                os._exit(self._be_waiting_agent())
+            self.children[agent] = "agent"
+            while not self._waits():
+                time.sleep(LOOK_S)
+            name, (envelope, _) = next(iter(self.studies.items()))
+            while self._ask("PUT", f"/v1/studies/{name}", "ada", envelope, self.ports[TESTERS[1]]) is None:
+                time.sleep(LOOK_S)
+            until = time.monotonic() + (PLANTED_PATIENCE_S if self.planted else WAIT_S / 2)
+            while (ended := os.waitpid(agent, os.WNOHANG))[0] == 0:
+                if time.monotonic() > until:
+                    return ["an agent that waits at one tester is not told of a study at the other"]
+                time.sleep(LOOK_S)
+            del self.children[agent]
+            return [] if ended[1] == 0 else ["the agent was told of nothing"]
+        finally:
+            self._kill_all()
+
+    def _be_waiting_agent(self) -> int:
+        """Wait for a study at the first tester, as agents do; returns 0 where it came."""
+        url, code = f"http://127.0.0.1:{self.ports[TESTERS[0]]}", 1
+        with TesterClient(url, self.url, key_of(OWNERS[0]), time.time, time.sleep) as client:
+            while code != 0:
+                try:
+                    code = 0 if client.inbox(WAIT_S) else 1
+                except TesterUnavailableError:
+                    continue  # it is starting
+        return code
+
+    def _waits(self) -> bool:
+        """Whether the agent's request waits at the first tester."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.ports[TESTERS[0]], timeout=60)
+        try:
+            connection.request("GET", "/metrics")
+            return re.search(rb"polls_waiting [1-9]", connection.getresponse().read()) is not None
+        except OSError:
+            return False
+        finally:
+            connection.close()
+
+    def _live(self, until: float, transcripts: dict[str, bytes]) -> list[str]:
+        sent = [(f"/v1/studies/{name}", "ada", study[0]) for name, study in self.studies.items()]
+        sent += [
+            (f"/v1/studies/{name}/releases/{owner}", owner, releases[owner])
+            for owner in OWNERS
+            for name, (_, releases) in self.studies.items()
+        ]
+        for path, party, content in sent:
+            while self._ask("PUT", path, party, content) is None:
+                if time.monotonic() > until:
+                    return ["the testers took nothing"]
+                self._tend()
+        while len(transcripts) < len(self.studies):
+            for name in self.studies:
+                if (answer := self._ask("GET", f"/v1/studies/{name}/transcript", "ada")) is not None:
+                    transcripts[name] = answer
+            if time.monotonic() > until:
+                return ["a study got no verdict"]
+            self._tend()
+        return []
+
+    def _ask(
+        self, method: str, path: str, party: str, content: bytes | None = None, port: int = 0
+    ) -> bytes | None:
+        """Ask over a new connection, by the balancer unless a tester's port is given.
+
+        Returns the answer, or None where it is worth asking again.
+        """
+        token = issue_token(key_of(party), self.url, int(time.time()))
+        headers = {"authorization": f"Bearer {token}", "content-type": "application/json"}
+        connection = http.client.HTTPConnection("127.0.0.1", port or self.balancer, timeout=60)
+        try:
+            connection.request(method, path, content, headers | {"connection": "close"})
+            response = connection.getresponse()
+            answer = response.read()
+        except (OSError, http.client.HTTPException):
+            return None
+        finally:
+            connection.close()
+        if response.status in {200, 201}:
+            return answer
+        if response.status >= 500 or b"verdict-pending" in answer:
+            return None
+        raise RuntimeError(f"the tester refused: {answer.decode()}")
+
+    def _tend(self) -> None:
+        """Look after the processes: end the leases of who was killed or stopped; replace in longer plans."""
+        for pid, name in list(self.children.items()):
+            ended, status = os.waitpid(pid, os.WNOHANG | os.WUNTRACED)
+            if ended == 0:
+                continue
+            self.excused.add(name)
+            if os.WIFSTOPPED(status):
+                self.paused.add(pid)
+            else:
+                del self.children[pid]
+                self._require_killed(name, status)
+                if len(self.plan) > 1:
+                    self._fork(name.partition(".")[0])
+            self.database.execute("UPDATE jobs SET lease_until = 0 WHERE holder = %s", [name])
+        time.sleep(0.02)
+
+    def _require_killed(self, name: str, status: int) -> None:
+        if not os.WIFSIGNALED(status) or os.WTERMSIG(status) != signal.SIGKILL:
+            raise RuntimeError(f"{name} ended by itself; see its log")
+
+    def _stop_workers(self) -> list[str]:
+        """Let who is stopped go on, and ask the workers to end; they finish what they are doing."""
+        for pid in self.paused & set(self.children):
+            os.kill(pid, signal.SIGCONT)
+        found = []
+        for pid, name in list(self.children.items()):
+            if not name.startswith("worker"):
+                continue
+            os.kill(pid, signal.SIGTERM)
+            _, status = os.waitpid(pid, 0)
+            del self.children[pid]
+            if os.WIFSIGNALED(status):
+                self._require_killed(name, status)
+                self.excused.add(name)
+            elif os.WEXITSTATUS(status) != 0:
+                found.append(f"{name} ended with {os.WEXITSTATUS(status)}")
+        return found
+
+    def _kill_all(self) -> None:
+        for pid in self.children:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+        self.children.clear()
+
+    def _fork(self, role: str) -> None:
+        self.started[role] += 1
+        name = f"{role}.{self.started[role]}"
+        pid = os.fork()
+        if pid != 0:
+            self.children[pid] = name
+            return
+        code = 1
+        try:
+            self._become(role, name)
+            code = 0
+        finally:
+            os._exit(code)
+
+    def _become(self, role: str, name: str) -> None:
+        vars(steps)["failpoint"] = self._reached
+        vars(waiting)["RECHECK_S"] = vars(working)["RECHECK_S"] = LOOK_S
+        if role in TESTERS:
+            if self.planted == DEAF:
+                self.app.state.watch.run = lambda _: None
+            serve(self.app, "127.0.0.1", self.ports[role], self.app.state.stopping)
+            return
+        vars(jobs)["secrets"] = SimpleNamespace(token_hex=lambda _: name)
+        self.procedure.process = name
+        if self.planted is not None:
+            PLANTED[self.planted](self.procedure, self.database_url, name)
+        engine = create_engine(f"{self.database_url}&application_name={name}")
+        working.work(engine, *open_key(self.settings))
+        engine.dispose()
+
+    def _reached(self, step: str) -> None:
+        entry = self.kills.claim(self.plan, step)
+        if entry is not None:
+            os.kill(os.getpid(), signal.SIGSTOP if entry.startswith(PAUSE) else signal.SIGKILL)
+
+    def _reset(self) -> None:
+        self.kills.set(0)
+        self.paused, self.excused = set(), set()
+        self.log.write_text("")
+        tables = ", ".join(table.name for table in METADATA.sorted_tables)
+        self.database.execute(f"TRUNCATE {tables}".encode())
+        engine = create_engine(self.database_url)
+        run_transaction(engine, lambda connection: enrol(connection, OWNERS))
+        engine.dispose()
+
+    def _faults(self, connection: sa.Connection, transcripts: dict[str, bytes]) -> list[str]:
+        """Say what is wrong with the database once everything has come to rest."""
+        found = []
+        states = {row.digest: row.state for row in connection.execute(STUDIES.select())}
+        if states != dict.fromkeys(self.studies, "completed"):
+            found.append(f"the studies are {sorted(states.values())}")
+        releases = {
+            (row.study, row.owner): bytes(row.envelope) for row in connection.execute(RELEASES.select())
+        }
+        sent = {(name, owner): r for name, (_, made) in self.studies.items() for owner, r in made.items()}
+        if releases != sent:
+            found.append("the testers hold other releases than were sent")
+        if connection.execute(JOBS.select()).first() is not None:
+            found.append("a job is left")
+        for row in connection.execute(VERDICTS.select()):
+            if row.study not in transcripts:
+                continue
+            try:
+                verified = verify_transcript(transcripts[row.study], key_of("tester").public_hex)
+            except VerificationError as error:
+                found.append(f"a transcript does not hold: {error}")
+                continue
+            if verified.verdict.outcome != "completed" or bytes(row.envelope) != _verdict_in(
+                transcripts[row.study]
+            ):
+                found.append("a verdict is not the one that was handed out")
+        return found
+
+    def _faults_of_computing(self) -> list[str]:
+        """Say which verdict was computed again although the worker that computed it lived."""
+        computed: dict[str, list[str]] = {}
+        for line in self.log.read_text().splitlines():
+            title, process = line.split(" ")
+            computed.setdefault(title, []).append(process)
+        return [
+            f"{title} was computed again although {before} lived"
+            for title, processes in sorted(computed.items())
+            for before in processes[:-1]
+            if before not in self.excused
+        ]
+
+
+def _verdict_in(transcript: bytes) -> bytes:
+    return str(json.loads(transcript)["verdict"]).encode()
+
+
+def main(folder: str, _: str, database_url: str) -> None:
+    configure_logging("WARNING")
+    for name in IMPORTED_LATE:
+        importlib.import_module(name)
+    cluster = Cluster(Path(folder), database_url)
+    balancer = os.fork()
+    if balancer == 0:
+        RoundRobin(list(cluster.ports.values())).run(cluster.balancer)
+    gc.freeze()  # so that a child's collector does not copy every page
+    try:
+        for line in sys.stdin:
+            case = json.loads(line)
+            sys.stdout.write(json.dumps(cluster.run(case["plan"], case["planted"])) + "\n")
+            sys.stdout.flush()
+    finally:
+        os.kill(balancer, signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

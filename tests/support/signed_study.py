@@ -1,0 +1,56 @@
+"""Transcripts of studies that were played in one process: signed afterwards, with real keys."""
+
+import json
+from typing import Any
+
+from tacit.results.common import StudyResult
+from tacit_protocol.messages.encoding import encode
+from tacit_protocol.messages.release import ReleaseMessage
+from tacit_protocol.messages.study import Party, Study
+from tacit_protocol.messages.transcript import Transcript
+from tacit_protocol.messages.verdict import VerdictMessage
+from tacit_protocol.signing.envelope import RELEASE_TYPE, STUDY_TYPE, VERDICT_TYPE, digest, seal
+from tacit_protocol.signing.keys import PrivateKey
+
+
+def signed_transcript(result: StudyResult, **changes: Any) -> bytes:
+    """Return the transcript of a local result between real parties; ``changes`` are the study's."""
+    tester, analyst = PrivateKey.generate(), PrivateKey.generate()
+    keys = {owner.name: PrivateKey.generate() for owner in result.source.study.owners}
+    study = _between(result.source.study, keys, tester, analyst, changes)
+    payload = encode(study)
+    messages = {
+        name: encode(ReleaseMessage(study=digest(payload), party=name, release=release))
+        for name, release in result.source.releases.items()
+    }
+    verdict = VerdictMessage(
+        study=digest(payload),
+        outcome="completed",
+        releases={name: digest(message) for name, message in messages.items()},
+        result=json.loads(json.dumps(dict(result.verdict))),
+        software="tacit test",
+    )
+    return encode(
+        Transcript(
+            study=seal(payload, STUDY_TYPE, analyst).decode(),
+            releases={name: seal(m, RELEASE_TYPE, keys[name]).decode() for name, m in messages.items()},
+            verdict=seal(encode(verdict), VERDICT_TYPE, tester).decode(),
+        )
+    )
+
+
+def _between(
+    study: Study,
+    keys: dict[str, PrivateKey],
+    tester: PrivateKey,
+    analyst: PrivateKey,
+    changes: dict[str, Any],
+) -> Study:
+    owners = tuple(owner.model_copy(update={"key": keys[owner.name].public_hex}) for owner in study.owners)
+    parties = {
+        "tester": Party(name="tester", key=tester.public_hex),
+        "analyst": Party(name="ann", key=analyst.public_hex),
+    }
+    return Study.model_validate_json(
+        study.model_copy(update={"owners": owners, **parties, **changes}).model_dump_json()
+    )

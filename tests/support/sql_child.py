@@ -1,0 +1,44 @@
+"""Reads a PostgreSQL query apart, in every way after the other: ``sql_child.py URL QUERY READ_BYTES``.
+
+Prints JSON: for each way the rows read, and the growth of the peak of memory since the start, in bytes. The
+last way plants a mistake: the driver fetches the whole result before the first row is handed out.
+"""
+
+import json
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import sqlalchemy as sa
+from hostile_child import peak_bytes
+
+from tacit_services.agent.data import sql_rows
+from tacit_services.agent.data.source import Columns
+from tacit_services.agent.data.sql_source import SqlSource
+
+ROWS_MAX = 65_536
+
+
+def no_copy(*_: object) -> None:
+    """Stand in for COPY."""
+
+
+def all_at_once(result: sa.CursorResult[Any], _rows: int, _bytes: int, make: Any) -> Iterator[Any]:
+    yield make(result.all())
+
+
+if __name__ == "__main__":
+    _, url, query, read_bytes = sys.argv
+    source = SqlSource(url, query).reading_within(int(read_bytes))
+    columns = Columns(numbers=("x", "y"), text=("s",))
+    next(iter(source.batches(columns, 10)))  # loads the driver, and Arrow
+    before = peak_bytes()
+    report = {}
+    for way in ("copy", "cursor", "all at once"):
+        if way != "copy":
+            sql_rows.copied = no_copy  # type: ignore[assignment]
+        if way == "all at once":
+            sql_rows.fetched = all_at_once  # type: ignore[assignment]
+        rows = sum(batch.num_rows for batch in source.batches(columns, ROWS_MAX))
+        report[way] = {"rows": rows, "growth_bytes": peak_bytes() - before}
+    sys.stdout.write(json.dumps(report) + "\n")
