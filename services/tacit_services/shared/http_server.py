@@ -136,19 +136,23 @@ async def refuse(scope: Scope, receive: Receive, send: Send) -> None:
     await problem_response(error, None)(scope, receive, send)
 
 
-_GONE = "tacit_gone"
+_WHEN_GONE, _IS_GONE = "tacit_when_gone", "tacit_is_gone"
 
 
 def when_gone(scope: Scope, call: Callable[[], None] | None) -> None:
     """Have ``call`` called in the loop, once, if this request's connection is lost; None takes it back.
 
-    Take it back before answering: a connection that is kept keeps its last request's scope.
+    It is called at once where the connection was lost before. Take it back before answering: a connection
+    that is kept keeps its last request's scope.
     """
-    scope[_GONE] = call
+    scope[_WHEN_GONE] = call
+    if _IS_GONE in scope:
+        _tell_gone(scope)
 
 
 def _tell_gone(scope: Scope) -> None:
-    call = scope.pop(_GONE, None)
+    scope[_IS_GONE] = True
+    call = scope.pop(_WHEN_GONE, None)
     if call is not None:
         call()
 

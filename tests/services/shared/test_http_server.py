@@ -37,9 +37,11 @@ class Limits:
     body_s: float = PATIENCE_S
 
 
-NO_HEADERS_WAITED_FOR = pytest.mark.parametrize("limits", [Limits(header_s=2.0)])
-NO_BODY_WAITED_FOR = pytest.mark.parametrize("limits", [Limits(body_s=0.3)])
-"""Two seconds, in which a first request must arrive whole; and a time in which nothing need arrive."""
+HASTE_S = 0.3
+"""A time in which nothing need arrive."""
+
+NO_HEADERS_WAITED_FOR = pytest.mark.parametrize("limits", [Limits(header_s=HASTE_S)])
+NO_BODY_WAITED_FOR = pytest.mark.parametrize("limits", [Limits(body_s=HASTE_S)])
 
 
 @pytest.fixture
@@ -63,6 +65,12 @@ def address(monkeypatch: pytest.MonkeyPatch, limits: Limits) -> Iterator[tuple[s
     async def echo(request: Request) -> Response:
         return json_response({"size": len(await json_bytes(request))})
 
+    @app.get("/hurry")
+    async def hurry() -> Response:
+        """Have no headers waited for from now on."""
+        monkeypatch.setattr(http_server, "HEADER_TIMEOUT_S", HASTE_S)
+        return json_response({})
+
     server = make_server(app, "127.0.0.1", 0, Stopping())
     thread = threading.Thread(target=server.run)
     thread.start()
@@ -80,14 +88,19 @@ def _exchange(address: tuple[str, int], *pieces: bytes) -> bytes:
     A server that closes before it has read a piece resets the connection, which is a way of closing: what
     it had answered by then is still received.
     """
-    received = b""
     with socket.create_connection(address, timeout=PATIENCE_S) as connection:
         with contextlib.suppress(ConnectionResetError, BrokenPipeError):
             for piece in pieces:
                 connection.sendall(piece)
-        with contextlib.suppress(ConnectionResetError):
-            while data := connection.recv(2**16):
-                received += data
+        return _read(connection)
+
+
+def _read(connection: socket.socket, until: bytes = b"nothing that is ever sent") -> bytes:
+    """Read until these bytes have come, or the server closes."""
+    received = b""
+    with contextlib.suppress(ConnectionResetError):
+        while until not in received and (data := connection.recv(2**16)):
+            received += data
     return received
 
 
@@ -100,10 +113,17 @@ def test_headers_that_never_end_are_dropped(address: tuple[str, int]) -> None:
     assert _exchange(address, b"GET /healthz HTTP/1.1\r\nhost: a\r\nx-slow: ") == b""
 
 
-@NO_HEADERS_WAITED_FOR
-def test_slow_headers_after_a_first_request_are_dropped(address: tuple[str, int]) -> None:
-    first = b"GET /healthz HTTP/1.1\r\nhost: a\r\n\r\n"
-    received = _exchange(address, first, b"GET /healthz HTTP/1.1\r\nhost: a\r\nx-slow: ")
+@pytest.mark.parametrize("at_once", [True, False])
+def test_slow_headers_after_a_first_request_are_dropped(address: tuple[str, int], at_once: bool) -> None:
+    """They come with the first request, or after its answer."""
+    first = b"GET /hurry HTTP/1.1\r\nhost: a\r\n\r\n"
+    slow = b"GET /healthz HTTP/1.1\r\nhost: a\r\nx-slow: "
+    with socket.create_connection(address, timeout=PATIENCE_S) as connection:
+        connection.sendall(first + slow if at_once else first)
+        received = _read(connection, b"{}")
+        if not at_once:
+            connection.sendall(slow)
+        received += _read(connection)
     assert received.count(b"HTTP/1.1 200") == 1
 
 
@@ -143,7 +163,10 @@ def test_the_server_does_not_say_what_it_is(address: tuple[str, int]) -> None:
 
 @contextlib.contextmanager
 def small_server(connections_max: int, gone: list[str]) -> Iterator[tuple[str, int]]:
-    """A server of so few connections; ``/wait`` waits until its caller has gone."""
+    """A server of so few connections; ``/wait`` and ``/late`` wait until their caller has gone.
+
+    ``/late`` asks to be told of it when it has happened already.
+    """
     app = create_app(title="test", version="0", metrics_prefix="test", check_ready=lambda: None)
 
     @app.get("/wait")
@@ -154,16 +177,25 @@ def small_server(connections_max: int, gone: list[str]) -> Iterator[tuple[str, i
         gone.append("gone")
         return json_response({})
 
+    @app.get("/late")
+    async def late(request: Request) -> Response:
+        while not await request.is_disconnected():
+            await asyncio.sleep(0.005)
+        return await wait(request)
+
     server = make_server(app, "127.0.0.1", 0, Stopping(), connections_max)
     thread = threading.Thread(target=server.run)
-    thread.start()
-    while not server.started:
-        thread.join(0.005)
-    try:
-        yield server.servers[0].sockets[0].getsockname()
-    finally:
-        server.should_exit = True
-        thread.join(PATIENCE_S)
+    with pytest.MonkeyPatch.context() as patch:
+        # Connections are held before they are used.
+        patch.setattr(http_server, "HEADER_TIMEOUT_S", PATIENCE_S)
+        thread.start()
+        while not server.started:
+            thread.join(0.005)
+        try:
+            yield server.servers[0].sockets[0].getsockname()
+        finally:
+            server.should_exit = True
+            thread.join(PATIENCE_S)
     assert not thread.is_alive()
 
 
@@ -215,11 +247,12 @@ def test_connections_far_beyond_are_closed_unheard(monkeypatch: pytest.MonkeyPat
         assert _exchange(address) == b""
 
 
-def test_a_request_that_waits_hears_that_its_caller_has_gone() -> None:
+@pytest.mark.parametrize("path", ["/wait", "/late"])
+def test_a_request_that_waits_hears_that_its_caller_has_gone(path: str) -> None:
     gone: list[str] = []
     with small_server(2, gone) as address:
         with socket.create_connection(address) as connection:
-            _ask(connection, "/wait")
+            _ask(connection, path)
             with socket.create_connection(address) as other:
                 _ask(other)
                 assert _answer(other), "by now the first one is being served"

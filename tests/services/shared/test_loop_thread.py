@@ -6,7 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from tacit_services.shared import loop_thread
 from tacit_services.shared.loop_thread import LoopStoppedError, LoopThread
+
+PATIENCE_S = 300.0
 
 
 async def nothing() -> None:
@@ -14,7 +17,10 @@ async def nothing() -> None:
 
 
 @pytest.fixture
-def thread() -> Iterator[LoopThread]:
+def thread(monkeypatch: pytest.MonkeyPatch) -> Iterator[LoopThread]:
+    """A loop in a thread, whose end is waited for however busy the machine is."""
+    monkeypatch.setattr(loop_thread, "LAST_S", PATIENCE_S)
+    monkeypatch.setattr(loop_thread, "STOP_S", PATIENCE_S)
     made = LoopThread("loop-of-a-test")
     yield made
     made.stop(nothing)
