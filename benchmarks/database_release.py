@@ -19,6 +19,8 @@ from benchmarks.database_release_error import (
     DELTA,
     DIMENSIONS,
     EPSILONS,
+    FITTED_POINTS,
+    FREQUENCIES,
     LOCAL_CELL,
     LOCAL_POINTS,
     LOCAL_UNITS,
@@ -33,7 +35,9 @@ from benchmarks.database_release_error import (
     our_noise,
     p2_noise,
     question,
+    random_features,
     spectrum_cell,
+    swept_cell,
 )
 from benchmarks.database_release_page import text
 from benchmarks.database_release_pictures import draw
@@ -52,8 +56,6 @@ from tacit_protocol.privacy.gaussian_sums import gaussian_guarantee, noise_scale
 from tacit_protocol.privacy.guarantee import Budget
 from tacit_protocol.statistics.simplex_weights import fit_simplex
 
-FITTED_POINTS = 100
-FREQUENCIES = (50, 500)
 BLOCK_ROWS = 4096
 
 
@@ -126,21 +128,48 @@ def _spectrum(mixture: Mixture, bandwidth: float, points: Floats) -> tuple[float
 
 def fitted(columns: int, n: int, number: int) -> Answers:
     """Draw data once; fit the weights that users get, under our noise and P2's, the same normal draws."""
-    mixture, kernel = p2_mixture(columns), ProductKernel("gaussian", p2_bandwidth(columns))
-    rng = np.random.default_rng([number, columns, n])
+    mixture, rng = p2_mixture(columns), np.random.default_rng([number, columns, n])
     data = mixture.draw(n, rng)
     answers: dict[str, float] = {}
     for placement in PLACEMENTS:
         points = place(placement, mixture, FITTED_POINTS, rng)
-        epsilons = EPSILONS if n == SWEPT_UNITS and placement == "own" else (1.0,)
-        features = features_at(points)
-        mean = whitened_mean(features, data)
-        answers |= _fit(placement, mixture, points, features, mean, n, epsilons, rng)
+        answers |= _fit_subspace(placement, mixture, points, data, (1.0,), rng)
         if placement == "own":
-            for count in FREQUENCIES:
-                pairs = RandomFourier.draw(kernel, columns, (), count, rng)
-                name = f"random features, {count} frequencies"
-                answers |= _fit(name, mixture, points, pairs, plain_mean(pairs, data), n, (1.0,), rng)
+            answers |= _fit_random_features(mixture, points, data, (1.0,), rng)
+    return answers
+
+
+def swept(columns: int, number: int) -> Answers:
+    """Draw data and a published part once; fit weights to both kinds of release, for every epsilon."""
+    mixture, rng = p2_mixture(columns), np.random.default_rng([number, columns, SWEPT_UNITS, 1])
+    data = mixture.draw(SWEPT_UNITS, rng)
+    points = place("own", mixture, FITTED_POINTS, rng)
+    answers = _fit_subspace("own", mixture, points, data, EPSILONS, rng)
+    return answers | _fit_random_features(mixture, points, data, EPSILONS, rng)
+
+
+def _fit_subspace(
+    placement: str,
+    mixture: Mixture,
+    points: Floats,
+    data: Floats,
+    epsilons: tuple[float, ...],
+    rng: np.random.Generator,
+) -> dict[str, float]:
+    features = features_at(points)
+    mean = whitened_mean(features, data)
+    return _fit(placement, mixture, points, features, mean, len(data), epsilons, rng)
+
+
+def _fit_random_features(
+    mixture: Mixture, points: Floats, data: Floats, epsilons: tuple[float, ...], rng: np.random.Generator
+) -> dict[str, float]:
+    kernel = ProductKernel("gaussian", p2_bandwidth(mixture.columns))
+    answers: dict[str, float] = {}
+    for count in FREQUENCIES:
+        pairs = RandomFourier.draw(kernel, mixture.columns, (), count, rng)
+        mean = plain_mean(pairs, data)
+        answers |= _fit(random_features(count), mixture, points, pairs, mean, len(data), epsilons, rng)
     return answers
 
 
@@ -153,7 +182,7 @@ def _fit(
     n: int,
     epsilons: tuple[float, ...],
     rng: np.random.Generator,
-) -> Answers:
+) -> dict[str, float]:
     noise = rng.standard_normal(len(exact))
     answers = {}
     for epsilon in epsilons:
@@ -231,6 +260,7 @@ def cells() -> list[Cell]:
         made.append(Cell(spectrum_cell(columns), 10, functools.partial(spectrum, columns)))
         made.append(Cell(f"{LOCAL_CELL} D={columns}", 20, functools.partial(through_local, columns)))
         made += [Cell(fitted_cell(columns, n), 4, functools.partial(fitted, columns, n)) for n in UNITS]
+        made.append(Cell(swept_cell(columns), 20, functools.partial(swept, columns)))
     return made
 
 

@@ -16,6 +16,8 @@ UNITS = (1_000, 10_000, 100_000, 1_000_000)
 POINTS = (30, 100, 300, 1000)
 OURS, P2 = "ours", "p2"
 SPECTRUM_PARTS = ("missed", "spread", "unseen", "trace")
+FITTED_POINTS = 100
+FREQUENCIES = (50, 500)
 LOCAL_CELL, LOCAL_UNITS, LOCAL_POINTS = "tacit.local", 10_000, 100
 SWEPT_UNITS = 100_000
 """Units of the tables over epsilon: P2's own number."""
@@ -55,6 +57,16 @@ def fitted_cell(columns: int, n: int) -> str:
     return f"weights D={columns} n={n}"
 
 
+def swept_cell(columns: int) -> str:
+    """Name the cell of fitted weights over epsilon."""
+    return f"epsilon D={columns} n={SWEPT_UNITS}"
+
+
+def random_features(count: int) -> str:
+    """Name random features of so many frequencies, as placements are named."""
+    return f"random features, {count} frequencies"
+
+
 def raw_error(
     counts: Counts, columns: int, placement: str, count: int, n: float, sigma: float, *, to_data: bool = False
 ) -> float | None:
@@ -68,9 +80,9 @@ def raw_error(
     return math.sqrt(missed + sampled + sigma**2 * trace)
 
 
-def fitted_error(counts: Counts, columns: int, n: int, asked: str) -> float | None:
+def fitted_error(counts: Counts, cell: str, asked: str) -> float | None:
     """Return the root mean square error of fitted weights."""
-    found = counts.rate(fitted_cell(columns, n), asked)
+    found = counts.rate(cell, asked)
     return None if found is None else math.sqrt(found)
 
 

@@ -6,6 +6,8 @@ from benchmarks.database_population import p2_bandwidth, p2_mixture
 from benchmarks.database_release_error import (
     DIMENSIONS,
     EPSILONS,
+    FITTED_POINTS,
+    FREQUENCIES,
     LOCAL_CELL,
     OURS,
     P2,
@@ -17,8 +19,11 @@ from benchmarks.database_release_error import (
     fitted_error,
     our_noise,
     p2_noise,
+    question,
+    random_features,
     raw_error,
     raw_ratio,
+    swept_cell,
 )
 from benchmarks.resumable import Counts, table
 
@@ -93,6 +98,13 @@ weights on a published part of 100 points.
 
 """
 
+SWEPT_HEAD = """
+At n = 100 000, against ε: {runs}, each with the same data and the same published part in every line.
+
+"""
+
+EPSILON_PICTURE = "\n![Error against ε, two and five columns](database-release-epsilon.svg)\n"
+
 READ = """
 **How to read them.** While noise counts, probability weights are nearer than Algorithm 1's: they average
 noise out. Once n is large they end at what non-negative weights on so few points can reach, and raw weights
@@ -113,7 +125,7 @@ mean squared error of raw weights over {runs}, and what the formula of the noise
 def text(counts: Counts) -> str:
     """Write the page."""
     raw, sweep, published = _raw_table(counts), _sweep_table(counts), _published_table(counts)
-    users = _fitted_tables(counts)
+    users, swept = _fitted_table(counts), _swept_table(counts)
     parts = [
         HEAD.format(
             norms=_norms(),
@@ -131,6 +143,9 @@ def text(counts: Counts) -> str:
         published,
         FITTED_HEAD.format(runs=_times(counts.runs_of("weights"), "run")),
         users,
+        SWEPT_HEAD.format(runs=_times(counts.runs_of("epsilon"), "run")),
+        swept,
+        EPSILON_PICTURE,
         READ,
         LOCAL_HEAD.format(runs=_times(counts.runs_of(LOCAL_CELL), "release")),
         _local_table(counts),
@@ -163,7 +178,7 @@ def _lower(counts: Counts) -> str:
     fitted = [
         (counts.rate(cell, asked) or 0.0, counts.rate(cell, asked.removesuffix(OURS) + P2) or 0.0)
         for cell, asked in counts.answered
-        if cell.startswith("weights") and asked.endswith(OURS)
+        if cell.startswith(("weights", "epsilon")) and asked.endswith(OURS)
     ]
     lower = sum(ours < theirs for ours, theirs in fitted)
     worst = min((math.sqrt(theirs / ours) for ours, theirs in fitted), default=1.0)
@@ -226,22 +241,33 @@ def _published_table(counts: Counts) -> str:
     return table(rows, "a published part")
 
 
-def _fitted_tables(counts: Counts) -> str:
+def _fitted_table(counts: Counts) -> str:
     rows: dict[str, dict[str, str]] = {}
-    swept: dict[str, dict[str, str]] = {}
     for columns in DIMENSIONS:
         for n in UNITS:
             cell = fitted_cell(columns, n)
             for asked in [asked for name, asked in counts.answered if name == cell and asked.endswith(OURS)]:
-                words, _, epsilon, _ = asked.split(" | ")
-                pair = (asked, asked.removesuffix(OURS) + P2)
-                shown = _both(*(fitted_error(counts, columns, n, one) for one in pair))
+                words, _, _, _ = asked.split(" | ")
                 label = f"D = {columns}, {PLACEMENTS.get(words, words)}"
-                if epsilon == "1":
-                    rows.setdefault(label, {})[f"n={n}"] = shown
-                if n == SWEPT_UNITS and words == "own":
-                    swept.setdefault(label, {})[f"ε={epsilon}"] = shown
-    return f"{table(rows, 'ε = 1')}\n{table(swept, 'n = 100 000')}"
+                rows.setdefault(label, {})[f"n={n}"] = _fitted_cell(counts, cell, asked.removesuffix(OURS))
+    return table(rows, "ε = 1")
+
+
+def _swept_table(counts: Counts) -> str:
+    rows: dict[str, dict[str, str]] = {}
+    for columns in DIMENSIONS:
+        for words in ("own", *(random_features(count) for count in FREQUENCIES)):
+            rows[f"D = {columns}, {PLACEMENTS.get(words, words)}"] = {
+                f"ε={e:g}": _fitted_cell(
+                    counts, swept_cell(columns), question(words, FITTED_POINTS, f"{e:g} | ")
+                )
+                for e in EPSILONS
+            }
+    return table(rows, "n = 100 000")
+
+
+def _fitted_cell(counts: Counts, cell: str, asked: str) -> str:
+    return _both(*(fitted_error(counts, cell, asked + owner) for owner in (OURS, P2)))
 
 
 def _local_table(counts: Counts) -> str:

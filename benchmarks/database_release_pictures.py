@@ -10,15 +10,24 @@ import numpy as np
 from benchmarks.database_population import p2_bandwidth, p2_mixture
 from benchmarks.database_release_error import (
     DIMENSIONS,
+    EPSILONS,
+    FITTED_POINTS,
+    FREQUENCIES,
+    OURS,
+    P2,
     PLACEMENTS,
     POINTS,
     SWEPT_UNITS,
     UNITS,
+    fitted_cell,
     fitted_error,
     our_noise,
     p2_noise,
+    question,
+    random_features,
     raw_error,
     spectrum_cell,
+    swept_cell,
 )
 from benchmarks.resumable import Counts
 
@@ -26,11 +35,13 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 COLOURS = {"own": "#1f77b4", "uniform": "#2ca02c", "wide": "#ff7f0e", "wrong": "#9467bd"}
+FEATURE_COLOURS = dict(zip(FREQUENCIES, ("#d62728", "#8c564b"), strict=True))
 
 
 def draw(counts: Counts, folder: Path) -> None:
-    """Draw the error against n, and against the number of points, as SVG, once both D have figures."""
-    if not all(counts.runs.get(spectrum_cell(columns)) for columns in DIMENSIONS):
+    """Draw the error against n, the number of points and epsilon, as SVG, once both D have figures."""
+    cells = [cell(columns) for columns in DIMENSIONS for cell in (spectrum_cell, swept_cell)]
+    if not all(counts.runs.get(cell) for cell in cells):
         return
     import matplotlib as mpl  # noqa: PLC0415 (the runs do not need it)
 
@@ -53,6 +64,7 @@ def draw(counts: Counts, folder: Path) -> None:
 
     panels("n", "n", _against_n, DIMENSIONS)
     panels("points", "number of points", _against_points, (0.1, 1.0))
+    panels("epsilon", "ε", _against_epsilon, DIMENSIONS)
 
 
 def _against_n(counts: Counts, panel: "Axes", columns: int) -> None:
@@ -68,7 +80,8 @@ def _against_n(counts: Counts, panel: "Axes", columns: int) -> None:
                 panel.plot(
                     sizes, found, line, color=COLOURS[placement], lw=width, label=words if wanted else None
                 )
-    own = [fitted_error(counts, columns, n, "own | 100 | 1 | ours") or math.nan for n in UNITS]
+    asked = question("own", FITTED_POINTS, f"1 | {OURS}")
+    own = [fitted_error(counts, fitted_cell(columns, n), asked) or math.nan for n in UNITS]
     panel.plot(UNITS, own, "o", color=COLOURS["own"], ms=5, label="published part, fitted weights (100)")
     norm = p2_mixture(columns).norm_sqr(p2_bandwidth(columns))
     panel.plot(sizes, np.sqrt((1 - norm) / sizes), ":", color="black", lw=1, label="data alone")
@@ -89,3 +102,21 @@ def _against_points(counts: Counts, panel: "Axes", epsilon: float) -> None:
             panel.plot(POINTS, found, line, color=COLOURS[placement], ms=4, label=label)
     panel.plot([], [], "x--", color="grey", label="P2's noise")
     panel.set_title(f"D = 2, n = 100 000, ε = {epsilon:g}")
+
+
+def _against_epsilon(counts: Counts, panel: "Axes", columns: int) -> None:
+    lines = {"own": ("published part", COLOURS["own"])}
+    for count, colour in FEATURE_COLOURS.items():
+        lines[random_features(count)] = (random_features(count), colour)
+    for words, (label, colour) in lines.items():
+        for style, owner in (("o-", OURS), ("x--", P2)):
+            found = [
+                fitted_error(
+                    counts, swept_cell(columns), question(words, FITTED_POINTS, f"{epsilon:g} | {owner}")
+                )
+                or math.nan
+                for epsilon in EPSILONS
+            ]
+            panel.plot(EPSILONS, found, style, color=colour, ms=4, label=label if owner == OURS else None)
+    panel.plot([], [], "x--", color="grey", label="P2's noise")
+    panel.set_title(f"D = {columns}, n = 100 000, fitted weights on {FITTED_POINTS} points")
