@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 import structlog
 from distributed import Client, Future, KilledWorker
-from distributed.client import FutureCancelledError
+from distributed.client import ClosedClientError, FutureCancelledError
 
 from tacit_protocol.workers import AHEAD, WorkersUnavailableError
 from tacit_services.shared.cluster_client import ClusterClient, not_alike
@@ -27,7 +27,8 @@ class _Underway:
     """An item that was sent, kept until its result is here."""
 
     item: Sealed[Any]
-    future: Future[Answer]
+    future: Future[Answer] | None
+    """None where the connection had been given up before it was sent."""
     answer: asyncio.Task[Answer]
     """Fetches the result as soon as there is one."""
 
@@ -36,7 +37,8 @@ class _Underway:
 
     def forget(self) -> None:
         """Let the workers forget it, too; the answer, not waited for any more, then ends by itself."""
-        self.future.release()
+        if self.future is not None:
+            self.future.release()
         self.answer.add_done_callback(lambda answer: answer.cancelled() or answer.exception())
 
 
@@ -68,8 +70,8 @@ class ClusterMap:
 
     async def _send_shared(self) -> None:
         patience = self._cluster.patience
-        self._client = client = await self._cluster.connected()
         threads = await self._workers()
+        self._client = client = await self._cluster.connected()
         scattering = client.scatter({_key(): self._work}, broadcast=True, hash=False)
         try:
             sent = await asyncio.wait_for(scattering, patience.send_s)
@@ -93,7 +95,10 @@ class ClusterMap:
 
     def _sent(self, item: Sealed[Any]) -> _Underway:
         assert self._client is not None  # noqa: S101 (narrows the type)
-        future = self._client.submit(run, self._versions, self._shared, item, key=_key(), pure=False)
+        try:
+            future = self._client.submit(run, self._versions, self._shared, item, key=_key(), pure=False)
+        except ClosedClientError:  # Dask gave up a scheduler that stayed away
+            return _Underway(item, None, asyncio.ensure_future(_lost()))
         return _Underway(item, future, asyncio.ensure_future(future.result()))
 
     async def next(self) -> Sealed[Outcome]:
@@ -119,7 +124,10 @@ class ClusterMap:
         """Wait for a result for as long as there are workers."""
         patience, without_s = self._cluster.patience, 0.0
         while not (await asyncio.wait({answer}, timeout=patience.look_s))[0]:
-            if threads := await self._cluster.threads():
+            threads = await self._cluster.threads()
+            if await self._cluster.connected() is not self._client:
+                raise TimeoutError  # the connection that it was to come by has gone
+            if threads:
                 without_s, self.ahead = 0.0, AHEAD * sum(threads.values())  # some may have joined
                 continue
             without_s += patience.look_s
@@ -162,6 +170,10 @@ class ClusterMap:
         self._underway.clear()
         if self._shared is not None:
             self._shared.release()
+
+
+async def _lost() -> Answer:
+    raise TimeoutError
 
 
 def _key() -> str:

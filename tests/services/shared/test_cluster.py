@@ -8,7 +8,8 @@ import signal
 import socket
 import ssl
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import cluster_functions as functions
@@ -19,7 +20,7 @@ from dask_cluster import DaskCluster, write_certificates
 
 from tacit_protocol.workers import ThreadWorkers, WorkersUnavailableError
 from tacit_services.agent.data.source import DataError
-from tacit_services.shared import cluster_client, cluster_map
+from tacit_services.shared import cluster_client, cluster_map, loop_thread
 from tacit_services.shared.cluster import ClusterWorkers
 from tacit_services.shared.cluster_client import Certificates, Patience
 from tacit_services.shared.cluster_task import TaskFailedError, difference, versions
@@ -30,6 +31,23 @@ PATIENT = Patience(connect_s=60, reconnect_s=60, workers_s=120, look_s=0.2, paus
 
 HASTY = Patience(connect_s=60, reconnect_s=0.5, workers_s=0.5, look_s=0.1, pause_s=0.1, attempts=1)
 """For what never comes."""
+
+PATIENCE_S = 300.0
+
+
+def wait_until(holds: Callable[[], object], what: str) -> None:
+    until = time.monotonic() + PATIENCE_S
+    while not holds():
+        assert time.monotonic() < until, what
+        time.sleep(0.02)  # between two looks, not for luck
+
+
+def what_is_wrong(workers: ClusterWorkers) -> str:
+    try:
+        workers.threads()
+    except WorkersUnavailableError as error:
+        return str(error)
+    return ""
 
 
 class Cluster:
@@ -59,8 +77,7 @@ class Cluster:
         for _ in range(count - len(self.alive)):
             self.start_worker()
         waiting = self.connect(PATIENT)
-        while len(waiting.threads()) < count:
-            threading.Event().wait(0.05)
+        wait_until(lambda: len(waiting.threads()) >= count, "too few workers joined")
         return waiting if patience is PATIENT else self.connect(patience)
 
     def connect(self, patience: Patience, certificates: Certificates | None = None) -> ClusterWorkers:
@@ -85,7 +102,10 @@ def processes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 
 @pytest.fixture
-def cluster(processes: Cluster) -> Iterator[Cluster]:
+def cluster(processes: Cluster, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
+    """The processes, for one test; its connections are closed whole, however busy the machine is."""
+    monkeypatch.setattr(loop_thread, "LAST_S", PATIENCE_S)
+    monkeypatch.setattr(loop_thread, "STOP_S", PATIENCE_S)
     yield processes
     processes.close()
 
@@ -164,7 +184,7 @@ def test_a_worker_killed_in_mid_run_changes_no_result(cluster: Cluster, tmp_path
     assert found == [item**2 for item in range(30)]
     traces = [path.name.split("-") for path in tmp_path.iterdir()]
     assert len({process for _, process in traces}) == 2
-    assert workers.count == 1
+    wait_until(lambda: workers.count == 1, "the scheduler still counts the worker that was killed")
 
 
 def test_what_all_share_is_sent_anew_to_a_worker_that_joins_after_all_have_died(
@@ -178,14 +198,30 @@ def test_what_all_share_is_sent_anew_to_a_worker_that_joins_after_all_have_died(
     assert found + list(results) == [item**2 for item in range(10)]
 
 
+def test_a_connection_that_dask_has_given_up_is_made_anew_in_mid_run(cluster: Cluster, tmp_path: Path) -> None:
+    """As it does with a scheduler that stays away for some time while nobody asks for the next result."""
+    workers = cluster.workers(1)
+    results = workers.map(functions.trace, tmp_path, range(10))
+    found = [next(results)]
+    client = workers._cluster._client
+
+    async def give_up() -> None:
+        await client.close()
+
+    workers._running().call(give_up())
+    assert found + list(results) == [item**2 for item in range(10)]
+
+
 def test_a_scheduler_that_is_killed_is_waited_for_and_found_again(cluster: Cluster, tmp_path: Path) -> None:
     workers = cluster.workers(1, HASTY)
     results = workers.map(functions.trace, tmp_path, range(10))
     next(results)
     for name in list(cluster.processes.processes):
         cluster.processes.kill(name)
-    with pytest.raises(WorkersUnavailableError, match="cannot be reached"):
+    # It may have been asked, for its workers, when it was killed.
+    with pytest.raises(WorkersUnavailableError, match=r"cannot be reached|does not answer"):
         list(results)
+    wait_until(lambda: "cannot be reached" in what_is_wrong(workers), "it does not say so")
     assert workers.count == 1
     cluster.processes.start_scheduler()
     cluster.workers(1)
@@ -212,7 +248,9 @@ def test_a_scheduler_that_does_not_answer_holds_nobody_up(cluster: Cluster) -> N
     workers._cluster.patience = Patience(connect_s=0.3)
     scheduler = cluster.processes.processes["scheduler"]
     scheduler.send_signal(signal.SIGSTOP)
+    stat = Path(f"/proc/{scheduler.pid}/stat")
     try:
+        wait_until(lambda: stat.read_text().rpartition(")")[2].split()[0] == "T", "it does not stop")
         with pytest.raises(WorkersUnavailableError, match="does not answer"):
             workers.threads()
         assert workers.count == 1
@@ -279,5 +317,6 @@ def test_an_item_that_ends_every_worker_is_given_up(cluster: Cluster, tmp_path: 
     assert 2 <= len(list(tmp_path.iterdir())) <= 4
     for name in cluster.alive:
         cluster.processes.kill(name)
+    wait_until(lambda: not workers.threads(), "the scheduler still counts workers that have died")
     with pytest.raises(WorkersUnavailableError, match=r"no worker for 0\.5 s: start workers"):
         list(workers.map(functions.square, 0, range(2)))
