@@ -70,7 +70,7 @@ class StudyResult:
 
         Where the null distribution can be worked out (from a transcript, or in one process) the statistic is
         marked on it, with the critical value; then the p-value and the level, effects with their intervals,
-        and cells with their residuals.
+        and cells with their residuals. Noisy counts and databases are bars, with the noise's intervals.
 
         Raises:
             InputError: there is nothing to draw.

@@ -4,9 +4,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tacit.errors import PlottingError, printable
+from tacit_protocol.reporting.bars import BarsPanel
 from tacit_protocol.reporting.panels import NullPanel, Panel, PvaluePanel
 from tacit_protocol.reporting.rows import RowsPanel
-from tacit_protocol.reporting.svg import short
+from tacit_protocol.reporting.svg_parts import short
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -42,6 +43,8 @@ def _figure(figure: "Figure", panels: Sequence[Panel], heights: Sequence[float])
 
 
 def _lines(panel: Panel) -> int:
+    if isinstance(panel, BarsPanel):
+        return 8 if panel.edges else len(panel.bars)
     return len(panel.rows) if isinstance(panel, RowsPanel) else 0
 
 
@@ -53,6 +56,8 @@ def _draw(panel: Panel, axes: "Axes") -> None:
             _draw_pvalue(panel, axes)
         case RowsPanel():
             _draw_rows(panel, axes)
+        case BarsPanel():
+            (_draw_histogram if panel.edges else _draw_bars)(panel, axes)
 
 
 def _draw_null(panel: NullPanel, axes: "Axes") -> None:
@@ -95,3 +100,41 @@ def _draw_rows(panel: RowsPanel, axes: "Axes") -> None:
     axes.set_yticks(range(len(labels)), labels)
     axes.set_title(printable(panel.title), fontsize="small")
     axes.set_xlabel(panel.unit)
+
+
+def _draw_bars(panel: BarsPanel, axes: "Axes") -> None:
+    bars = panel.bars[::-1]
+    places = range(len(bars))
+    axes.barh(places, [bar.value for bar in bars], color=USUAL, alpha=0.5, height=0.6)
+    for place, bar in enumerate(bars):
+        if bar.lower is not None and bar.upper is not None:
+            axes.plot([bar.lower, bar.upper], [place, place], color="black", linewidth=1)
+    axes.axvline(0.0, color="black", linewidth=0.8)
+    axes.set_yticks(places, [printable(short(bar.label)) for bar in bars])
+    axes.set_title(printable(panel.title), fontsize="small")
+    axes.set_xlabel(panel.unit)
+
+
+def _draw_histogram(panel: BarsPanel, axes: "Axes") -> None:
+    """Draw the bins over the column's values, and the bars of single values to the right of them."""
+    low, high = panel.edges[0], panel.edges[-1]
+    step = 0.08 * (high - low)
+    bins = len(panel.edges) - 1
+    middles = [(a + b) / 2 for a, b in zip(panel.edges[:-1], panel.edges[1:], strict=True)]
+    places = middles + [high + (1 + 2 * place) * step for place in range(len(panel.bars) - bins)]
+    widths = [b - a for a, b in zip(panel.edges[:-1], panel.edges[1:], strict=True)]
+    widths += [step] * (len(panel.bars) - bins)
+    axes.bar(places, [bar.value for bar in panel.bars], width=widths, color=USUAL, alpha=0.5)
+    for place, bar in zip(places, panel.bars, strict=True):
+        if bar.lower is not None and bar.upper is not None:
+            axes.plot([place, place], [bar.lower, bar.upper], color="black", linewidth=1)
+    axes.axhline(0.0, color="black", linewidth=0.8)
+    ticks = [(low, f"{low:g}"), ((low + high) / 2, f"{(low + high) / 2:g}")]
+    ticks += [
+        (place, printable(bar.label)) for place, bar in zip(places[bins:], panel.bars[bins:], strict=True)
+    ]
+    if len(panel.bars) == bins:
+        ticks.append((high, f"{high:g}"))
+    axes.set_xticks([place for place, _ in ticks], [words for _, words in ticks])
+    axes.set_title(printable(panel.title), fontsize="small")
+    axes.set_ylabel(panel.unit, fontsize="small")

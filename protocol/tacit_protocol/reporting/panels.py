@@ -8,6 +8,9 @@ from typing import Any, TypeVar
 from tacit_protocol.messages.release import Release
 from tacit_protocol.messages.study import Study
 from tacit_protocol.procedures.base import ReleaseError, StudyError
+from tacit_protocol.reporting.bars import BarsPanel
+from tacit_protocol.reporting.count_bars import count_panels
+from tacit_protocol.reporting.database_bars import database_panels
 from tacit_protocol.reporting.null import Null
 from tacit_protocol.reporting.nulls import null_of
 from tacit_protocol.reporting.residuals import residuals_of
@@ -44,7 +47,13 @@ class PvaluePanel:
     level: float
 
 
-Panel = NullPanel | PvaluePanel | RowsPanel
+Panel = NullPanel | PvaluePanel | RowsPanel | BarsPanel
+
+BARS: dict[str, Callable[[Study, Mapping[str, Any], Mapping[str, Release]], list[BarsPanel]]] = {
+    "noisy_counts": count_panels,
+    "embedding_release": database_panels,
+}
+"""What is drawn of procedures that test nothing: what was released."""
 
 
 def panels_of(study: Study, verdict: Mapping[str, Any], releases: Mapping[str, Release]) -> tuple[Panel, ...]:
@@ -63,6 +72,8 @@ def panels_of(study: Study, verdict: Mapping[str, Any], releases: Mapping[str, R
         found.append(PvaluePanel(float(verdict["pvalue"]), study.level))
     found += _effects(verdict)
     found += _or_none(lambda: residuals_of(study, verdict, releases)) or []
+    if study.procedure in BARS:
+        found += _or_none(lambda: BARS[study.procedure](study, verdict, releases)) or []
     return tuple(found)
 
 

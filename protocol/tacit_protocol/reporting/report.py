@@ -5,19 +5,26 @@ Titles and names are other people's: every word that is not this module's own is
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import Any
 
 from tacit_protocol.messages.release import Release
 from tacit_protocol.messages.study import Study
+from tacit_protocol.reporting.bars import BarsPanel
+from tacit_protocol.reporting.bars_svg import height_of
 from tacit_protocol.reporting.citations import works_of
 from tacit_protocol.reporting.methods import methods_text
 from tacit_protocol.reporting.panels import NullPanel, Panel, PvaluePanel, panels_of
 from tacit_protocol.reporting.report_style import STYLE
-from tacit_protocol.reporting.svg import number, panel_svg, text
+from tacit_protocol.reporting.svg import panel_svg
+from tacit_protocol.reporting.svg_parts import number, text
 from tacit_protocol.reporting.wording import Meaning, meaning_of, pvalue_words
 
 PANELS_MAX = 2
 """Pictures on the one page."""
+
+BARS_HEIGHT_MAX = 640.0
+"""Height of all panels of bars on the one page, in a drawing's coordinates; the first is drawn anyway."""
 
 OWNERS_MAX, LINES_MAX, WARNINGS_MAX = 12, 8, 4
 """Rows of its tables, and warnings; what is left out is counted."""
@@ -60,7 +67,7 @@ def report_html(
     study, verdict = reported.study, reported.verdict
     panels = panels_of(study, verdict, reported.releases) if panels is None else panels
     title, meaning = text(question or study.title), meaning_of(study, verdict)
-    drawn = [picture] if picture is not None else [panel_svg(panel) for panel in _chosen(panels)]
+    drawn = [picture] if picture is not None else [_figure(panel) for panel in _chosen(panels)]
     null = next((panel.null for panel in panels if isinstance(panel, NullPanel)), None)
     pictures = "".join(f"<figure>{each}</figure>" for each in drawn)
     methods = text(methods_text(study, verdict, software, null))
@@ -77,9 +84,21 @@ def report_html(
 
 
 def _chosen(panels: Sequence[Panel]) -> list[Panel]:
-    """Choose what fits the page: the null distribution rather than the p-value, then effects."""
+    """Choose what fits the page: the null distribution rather than the p-value, then effects, or bars."""
     known = any(isinstance(panel, NullPanel) for panel in panels)
-    return [panel for panel in panels if not (known and isinstance(panel, PvaluePanel))][:PANELS_MAX]
+    chosen = [panel for panel in panels if not (known and isinstance(panel, PvaluePanel))]
+    bars = [panel for panel in chosen if isinstance(panel, BarsPanel)]
+    if not bars:
+        return chosen[:PANELS_MAX]
+    reached = list(accumulate(height_of(panel) for panel in bars))
+    return list(bars[: max(1, sum(height <= BARS_HEIGHT_MAX for height in reached))])
+
+
+def _figure(panel: Panel) -> str:
+    if not isinstance(panel, BarsPanel):
+        return panel_svg(panel)
+    note = f'<p class="soft">{text(panel.note)}</p>'
+    return f"<figcaption><bdi>{text(panel.title)}</bdi></figcaption>{panel_svg(panel)}{note}"
 
 
 def _subtitle(study: Study) -> str:
@@ -107,6 +126,9 @@ def _figures(study: Study, verdict: Mapping[str, Any]) -> str:
         rows.append(("statistic", number(float(verdict["statistic"]))))
         rows.append(("p-value", pvalue_words(float(verdict["pvalue"])).removeprefix("p ").removeprefix("= ")))
     rows.append(("level", number(study.level)))
+    if (width := verdict.get("half_width")) is not None:
+        rows.append(("noise of one count within", number(width)))
+        rows.append(("noise of all counts within", number(verdict["half_width_all"])))
     if (squared := verdict.get("squared_mmd")) is not None:
         rows.append(("squared MMD", _with_interval(squared, verdict.get("lower"), verdict.get("upper"))))
     if (correlation := verdict.get("distance_correlation")) is not None:

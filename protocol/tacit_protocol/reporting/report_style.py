@@ -13,6 +13,7 @@ p { margin: .2em 0; }
 .warnings { margin: .3em 0; padding-left: 1.2em; font-size: .9em; }
 .columns { display: grid; gap: 0 1.5rem; grid-template-columns: repeat(auto-fit, minmax(17rem, 1fr)); }
 figure { margin: .4em 0; }
+figcaption { font-weight: 600; font-size: .9em; }
 figure svg { display: block; width: 100%; height: auto; background: #fff; }
 table { width: 100%; border-collapse: collapse; margin: .3em 0; font-size: .9em; }
 caption { text-align: left; font-weight: 600; }

@@ -2,6 +2,10 @@
 
 from dataclasses import dataclass
 
+ROW_HEIGHT = 18
+LABELS_WIDTH = 170
+"""Where the axis of a panel of rows begins: labels are left of it."""
+
 
 @dataclass(frozen=True)
 class Row:

@@ -5,7 +5,6 @@ Every number that is drawn can be read back from a ``data-`` attribute. All text
 
 import math
 from collections.abc import Sequence
-from html import escape
 
 import numpy as np
 
@@ -21,18 +20,30 @@ from tacit_protocol.reporting.axes import (
     path_of,
     vertical,
 )
+from tacit_protocol.reporting.bars import BarsPanel
+from tacit_protocol.reporting.bars_svg import bars_svg, height_of
 from tacit_protocol.reporting.panels import NullPanel, Panel, PvaluePanel
-from tacit_protocol.reporting.rows import Row, RowsPanel
+from tacit_protocol.reporting.rows import LABELS_WIDTH, ROW_HEIGHT, Row, RowsPanel
+from tacit_protocol.reporting.svg_parts import (
+    ACCENT,
+    BAD,
+    SOFT,
+    WARN,
+    beside,
+    bottom_axis,
+    drawing,
+    middle,
+    number,
+    short,
+    text,
+    written,
+)
+
+HEADING = 20
+"""Room for a title above a panel."""
 
 PVALUE_DRAWN_MIN = 1e-30
 """Smaller p-values are drawn at the axis' end."""
-
-ROW_HEIGHT = 18
-LABEL_LENGTH_MAX = 25
-LABELS_WIDTH = 170
-"""Where the axis of a panel of rows begins: labels are left of it."""
-
-INK, SOFT, ACCENT, BAD, WARN = "#1b1f24", "#57606a", "#0b57a4", "#b3261e", "#8a5a00"
 
 
 def panel_svg(panel: Panel) -> str:
@@ -44,6 +55,8 @@ def panel_svg(panel: Panel) -> str:
             return pvalue_svg(panel)
         case RowsPanel():
             return rows_svg(panel)
+        case BarsPanel():
+            return bars_svg(panel)
 
 
 def null_svg(panel: NullPanel) -> str:
@@ -69,7 +82,7 @@ def null_svg(panel: NullPanel) -> str:
             f'y2="{BOTTOM}" stroke="{WARN}" stroke-dasharray="4 3"/>'
         )
         lines.append(
-            _beside(
+            beside(
                 "limited",
                 at,
                 down + 4,
@@ -82,14 +95,14 @@ def null_svg(panel: NullPanel) -> str:
         f'<polygon class="tail" points="{path_of(tail)}" fill="{ACCENT}" opacity="0.3"/>',
         f'<polyline class="curve" points="{path_of(points)}" fill="none" stroke="{ACCENT}" '
         'stroke-width="2"/>',
-        *_axis(x, BOTTOM),
+        *bottom_axis(x, BOTTOM),
         *lines,
         f'<line class="mark" x1="{mark}" x2="{mark}" y1="{TOP}" y2="{BOTTOM}" stroke="{BAD}" '
         'stroke-width="2"/>',
-        _beside("marked", mark, TOP + 8, f"statistic {number(statistic)}", BAD),
-        _middle(BOTTOM + 34, "statistic, if the null hypothesis holds"),
+        beside("marked", mark, TOP + 8, f"statistic {number(statistic)}", BAD),
+        middle(BOTTOM + 34, "statistic, if the null hypothesis holds"),
     ]
-    return _svg("null", HEIGHT, label, parts, f'data-statistic="{statistic!r}"')
+    return drawing("null", HEIGHT, label, parts, f'data-statistic="{statistic!r}"')
 
 
 def pvalue_svg(panel: PvaluePanel) -> str:
@@ -99,7 +112,7 @@ def pvalue_svg(panel: PvaluePanel) -> str:
     axis = horizontal(-decades, 0)
     mark, limit = axis.at(math.log10(max(pvalue, 10.0**-decades))), axis.at(math.log10(level))
     ticks = [
-        _label("tick", axis.at(-i), 66, f"1e-{i}" if i else "1")
+        written("tick", axis.at(-i), 66, f"1e-{i}" if i else "1")
         for i in range(0, decades + 1, max(1, decades // 5))
     ]
     parts = [
@@ -107,15 +120,15 @@ def pvalue_svg(panel: PvaluePanel) -> str:
         *ticks,
         f'<line class="limit" x1="{limit}" x2="{limit}" y1="24" y2="50" stroke="{WARN}" '
         'stroke-dasharray="4 3"/>',
-        _label("limited", limit, 20, f"level {number(level)}", WARN),
+        written("limited", limit, 20, f"level {number(level)}", WARN),
         f'<line class="mark" x1="{mark}" x2="{mark}" y1="38" y2="56" stroke="{BAD}" stroke-width="2"/>',
     ]
     if abs(mark - limit) > 90:
         anchor = "start" if mark < WIDTH / 4 else "end" if mark > 3 * WIDTH / 4 else "middle"
-        parts.append(_label("marked", mark, 34, f"p = {number(pvalue)}", BAD, anchor=anchor))
-    parts.append(_middle(80, "p-value, from 1 down; left of the level the null hypothesis is rejected"))
+        parts.append(written("marked", mark, 34, f"p = {number(pvalue)}", BAD, anchor=anchor))
+    parts.append(middle(80, "p-value, from 1 down; left of the level the null hypothesis is rejected"))
     label = f"The p-value is {number(pvalue)}; the level is {number(level)}."
-    return _svg("pvalue", 84, label, parts, f'data-pvalue="{pvalue!r}" data-level="{level!r}"')
+    return drawing("pvalue", 84, label, parts, f'data-pvalue="{pvalue!r}" data-level="{level!r}"')
 
 
 def rows_svg(panel: RowsPanel) -> str:
@@ -128,15 +141,15 @@ def rows_svg(panel: RowsPanel) -> str:
     single = len(panel.rows) == 1
     x = horizontal(low - margin, high + margin, LEFT if single else LABELS_WIDTH)
     foot = 16 + ROW_HEIGHT * len(panel.rows)
-    parts = _axis(x, foot)
+    parts = bottom_axis(x, foot)
     for value in (0.0, *panel.guides):
         at, dash = x.at(value), ' stroke-dasharray="4 3"' if value else ""
         parts.append(f'<line class="limit" x1="{at}" x2="{at}" y1="8" y2="{foot}" stroke="{WARN}"{dash}/>')
     for place, row in enumerate(panel.rows):
         parts += _row(row, x, 16 + ROW_HEIGHT * place, labelled=not single)
-    parts.append(_label("unit", (x.start + x.end) / 2, foot + 32, panel.unit, SOFT))
+    parts.append(written("unit", (x.start + x.end) / 2, foot + 32, panel.unit, SOFT))
     label = f"{panel.title}: " + "; ".join(_words(row) for row in panel.rows)
-    return _svg("rows", foot + 40, label, parts)
+    return drawing("rows", foot + 40, label, parts)
 
 
 def _row(row: Row, x: Axis, down: float, *, labelled: bool) -> list[str]:
@@ -158,7 +171,7 @@ def _row(row: Row, x: Axis, down: float, *, labelled: bool) -> list[str]:
         drawn += f'<circle class="dot {kind}" cx="{x.at(row.value)}" cy="{down}" r="4" fill="{colour}"/>'
     found = [f'<g class="row" {data}><title>{text(_words(row))}</title>{drawn}</g>']
     if labelled:
-        found.append(_label("row-label", LABELS_WIDTH - 8, down + 4, short(row.label), SOFT, anchor="end"))
+        found.append(written("row-label", LABELS_WIDTH - 8, down + 4, short(row.label), SOFT, anchor="end"))
     return found
 
 
@@ -169,55 +182,26 @@ def _words(row: Row) -> str:
     return f"{row.label} {number(row.value)}{interval}"
 
 
-def _axis(x: Axis, down: float) -> list[str]:
-    found = [f'<path class="axis" d="M{x.start},{down}H{x.end}" fill="none" stroke="{SOFT}"/>']
-    found += [
-        f'<text class="x-tick" data-value="{tick.value}" data-at="{tick.at}" x="{tick.at}" y="{down + 16}" '
-        f'text-anchor="middle">{tick.text}</text>'
-        for tick in x.ticks()
-    ]
-    return found
-
-
-def _beside(kind: str, at: float, down: float, words: str, colour: str, *, part: float = 0.5) -> str:
-    """Write to the right of a mark, or to its left where it stands beyond that part of the width."""
-    right = at > part * WIDTH
-    return _label(kind, at - 5 if right else at + 5, down, words, colour, anchor="end" if right else "start")
-
-
-def _middle(down: float, words: str) -> str:
-    return _label("unit", (LEFT + RIGHT) / 2, down, words)
-
-
-def _label(
-    kind: str, at: float, down: float, words: str, colour: str = SOFT, *, anchor: str = "middle"
-) -> str:
-    return (
-        f'<text class="{kind}" x="{at:g}" y="{down:g}" text-anchor="{anchor}" fill="{colour}">'
-        f"{text(words)}</text>"
-    )
-
-
-def _svg(kind: str, height: float, label: str, parts: Sequence[str], data: str = "") -> str:
-    size = f'width="{WIDTH}" height="{height:g}" viewBox="0 0 {WIDTH} {height:g}"'
-    return "\n".join(
-        [
-            f'<svg xmlns="http://www.w3.org/2000/svg" class="chart {kind}" {size} '
-            f'role="img" aria-label="{text(label)}" {data} font-family="system-ui, sans-serif" '
-            f'font-size="11" fill="{SOFT}">',
-            *parts,
-            "</svg>",
-        ]
-    )
-
-
 def _of(words: str) -> str:
     return f" of {words}" if words else ""
 
 
 def stacked_svg(panels: Sequence[Panel]) -> str:
     """Return one SVG document with all panels below each other, on white; empty without panels."""
-    return stacked_documents([panel_svg(panel) for panel in panels]) if panels else ""
+    return stacked_documents([_headed(panel) for panel in panels]) if panels else ""
+
+
+def _headed(panel: Panel) -> str:
+    """Return a panel under its title, where nothing in it says what it is of."""
+    if not isinstance(panel, BarsPanel):
+        return panel_svg(panel)
+    height, drawn = height_of(panel) + HEADING, panel_svg(panel)
+    size = f'width="{WIDTH}" height="{height:g}" viewBox="0 0 {WIDTH} {height:g}"'
+    title = (
+        f'<text x="8" y="14" font-family="system-ui, sans-serif" font-size="12">{text(panel.title)}</text>'
+    )
+    below = drawn.replace("<svg ", f'<svg y="{HEADING}" ', 1)
+    return f"<svg {size}>{title}{below}</svg>"
 
 
 def stacked_documents(documents: Sequence[str]) -> str:
@@ -239,23 +223,3 @@ def stacked_documents(documents: Sequence[str]) -> str:
             "</svg>",
         ]
     )
-
-
-def number(value: float) -> str:
-    """Write a number with four digits."""
-    return f"{value:.4g}"
-
-
-def short(label: str) -> str:
-    """Cut a label to what fits beside a row."""
-    return label if len(label) <= LABEL_LENGTH_MAX else label[: LABEL_LENGTH_MAX - 1] + "…"
-
-
-def text(words: str, *, lines: bool = False) -> str:
-    """Escape words, whoever wrote them; what cannot be printed, or would turn the text round, is replaced.
-
-    ``lines`` keeps the ends of lines.
-    """
-    kept = "\n" if lines else ""
-    shown = (c if c.isprintable() or c in kept else "\N{REPLACEMENT CHARACTER}" for c in words)
-    return escape("".join(shown), quote=True)

@@ -9,10 +9,12 @@ from markupsafe import Markup
 
 from tacit_protocol.messages.study import Study
 from tacit_protocol.messages.verdict import VerdictMessage
+from tacit_protocol.reporting.bars import Bar, BarsPanel
 from tacit_protocol.reporting.panels import NullPanel, Panel, PvaluePanel, panels_of
 from tacit_protocol.reporting.report import Reported, report_html
 from tacit_protocol.reporting.rows import RowsPanel
 from tacit_protocol.reporting.svg import panel_svg
+from tacit_protocol.reporting.svg_parts import number
 from tacit_protocol.reporting.wording import Meaning, meaning_of
 from tacit_services.tester.received import received
 from tacit_services.tester.routes import Tester
@@ -23,11 +25,13 @@ KEPT_MAX = 64
 
 @dataclass(frozen=True)
 class Chart:
-    """A chart with its title, and what it shows in words."""
+    """A chart with its title, what it shows in words, and its numbers where nothing else has them."""
 
     title: str
     svg: Markup
     note: str = ""
+    headings: tuple[str, ...] = ()
+    rows: tuple[tuple[str, ...], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -81,3 +85,15 @@ def _chart(panel: Panel) -> Chart:
             return Chart("The p-value and the level", svg)
         case RowsPanel():
             return Chart(panel.title, svg)
+        case BarsPanel():
+            headings = ("", panel.unit, "from", "to") if _bounded(panel) else ("", panel.unit)
+            return Chart(panel.title, svg, panel.note, headings, tuple(_cells(bar) for bar in panel.bars))
+
+
+def _bounded(panel: BarsPanel) -> bool:
+    return any(bar.lower is not None for bar in panel.bars)
+
+
+def _cells(bar: Bar) -> tuple[str, ...]:
+    found = (bar.label, number(bar.value))
+    return found if bar.lower is None or bar.upper is None else (*found, number(bar.lower), number(bar.upper))
