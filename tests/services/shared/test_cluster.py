@@ -198,7 +198,9 @@ def test_what_all_share_is_sent_anew_to_a_worker_that_joins_after_all_have_died(
     assert found + list(results) == [item**2 for item in range(10)]
 
 
-def test_a_connection_that_dask_has_given_up_is_made_anew_in_mid_run(cluster: Cluster, tmp_path: Path) -> None:
+def test_a_connection_that_dask_has_given_up_is_made_anew_in_mid_run(
+    cluster: Cluster, tmp_path: Path
+) -> None:
     """As it does with a scheduler that stays away for some time while nobody asks for the next result."""
     workers = cluster.workers(1)
     results = workers.map(functions.trace, tmp_path, range(10))
