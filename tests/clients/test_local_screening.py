@@ -3,6 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
+from local_noise import seeded_noise
 
 from tacit.command.result_view import print_result, result_fields
 from tacit.correlation_matrix import (
@@ -25,8 +26,12 @@ SCORE = pd.Series(1 - X[:, 0], name="score")
 
 @pytest.fixture(scope="module")
 def result() -> ScreeningResult:
-    """At epsilon 30 the one dependence is dozens of standard deviations from its null."""
-    return screening(TABLE, SCORE, epsilon=30, delta=1e-5, bounds=BOUNDS, matrix=True, alpha=0.01, seed=1)
+    """At epsilon 30 the one dependence is dozens of standard deviations from its null.
+
+    The noise has a seed: fresh noise may by design have another column found, in up to one run of a hundred.
+    """
+    with seeded_noise(1):
+        return screening(TABLE, SCORE, epsilon=30, delta=1e-5, bounds=BOUNDS, matrix=True, alpha=0.01, seed=1)
 
 
 def test_columns_are_ranked(result: ScreeningResult) -> None:
@@ -88,9 +93,10 @@ def test_mistakes_are_told(result: ScreeningResult) -> None:
     without = screening(X, X[:, 0], epsilon=1, delta=1e-5, bounds=(0, 1), n_permutations=99)
     with pytest.raises(InputError, match="matrix = true"):
         without.correlation_matrix()
-    constant = screening(
-        np.full((500, 2), 0.5), X[:500, 0], epsilon=1, delta=1e-5, bounds=(0, 1), matrix=True, seed=1
-    )
+    with seeded_noise(1):  # fresh noise lifts a constant column's variance above its error in 2 of 100 runs
+        constant = screening(
+            np.full((500, 2), 0.5), X[:500, 0], epsilon=1, delta=1e-5, bounds=(0, 1), matrix=True, seed=1
+        )
     with pytest.raises(InputError, match="unknown=0"):
         constant.correlation_matrix()
     np.testing.assert_array_equal(constant.correlation_matrix(unknown=0.0).values, np.eye(3))
