@@ -4,11 +4,13 @@ Everything goes through the procedure itself, as in the services.
 """
 
 import hashlib
+import inspect
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import numpy as np
 from pydantic import ValidationError
 
 from tacit.errors import InputError, StudyRefusedError
@@ -58,8 +60,13 @@ def run(
     tables: Sequence[Table],
     noise: NoiseSource,
     progress: Progress | None = None,
+    *,
+    order: np.random.Generator | None = None,
 ) -> Result:
     """Play the owners' part (a table for each, in the study's order) or their curator's, then the tester's.
+
+    ``order`` fixes what is else drawn in secret, the order of units in permutations, pairs and blocks: for
+    simulations of synthetic data alone.
 
     Raises:
         StudyRefusedError: the procedure does not take the study.
@@ -67,7 +74,7 @@ def run(
     try:
         procedure.check(study)
         releases = {
-            sender: _release(procedure, study, table, noise)
+            sender: _release(procedure, study, table, noise, order)
             for sender, table in held_by_senders(study, tables).items()
         }
         verdict = procedure.assemble(study, releases, progress)
@@ -82,8 +89,17 @@ def held_by_senders(study: Study, tables: Sequence[Table]) -> dict[str, Table]:
     return parts if study.curator is None else {study.curator.name: PooledTable(study.domain, parts)}
 
 
-def _release(procedure: Procedure, study: Study, table: Table, noise: NoiseSource) -> Release:
-    release = procedure.privatise(study, procedure.summarise(study, table), noise)
+def _release(
+    procedure: Procedure,
+    study: Study,
+    table: Table,
+    noise: NoiseSource,
+    order: np.random.Generator | None,
+) -> Release:
+    fixed: dict[str, Any] = {}
+    if order is not None and "order" in inspect.signature(procedure.summarise).parameters:
+        fixed["order"] = order
+    release = procedure.privatise(study, procedure.summarise(study, table, **fixed), noise)
     check_release(procedure, study, release)
     return release
 

@@ -60,6 +60,30 @@ def test_more_effect_is_found_more_often_and_none_seldom(name: str) -> None:
     assert f"in {100 * found.power:.0f} of 100 studies" in found.words()
 
 
+SECRET: dict[str, dict[str, Any]] = {
+    "joint_independence": {},
+    "curated_two_sample": {"release": "permutation", "permutations": 99},
+    "curated_distance_correlation": {},
+}
+"""Procedures that permute their units in an order that nobody else knows."""
+
+
+@pytest.mark.parametrize("name", SECRET)
+def test_a_seed_fixes_the_orders_that_studies_keep_secret(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn, given = SimulatedNoise.laplace, list[list[int]]()
+
+    def kept(self: SimulatedNoise, values: Any, scale: float) -> Any:
+        given.append(values.tolist())
+        return drawn(self, values, scale)
+
+    monkeypatch.setattr(SimulatedNoise, "laplace", kept)
+    for _ in range(2):
+        plan_power(epsilon=1.0, procedure=name, seed=1, runs=2, **SETTINGS[name] | SECRET[name])
+    assert len(given) == 4
+    assert given[:2] == given[2:]
+    assert given[0] != given[1]
+
+
 def ages(n: int, shift: float, rng: np.random.Generator) -> Any:
     """Ages of people whose bounds, 0 and 120, are six standard deviations apart."""
     return rng.normal(60 + 20 * shift, 20, (n, 1))

@@ -239,7 +239,8 @@ def simulate(
     for number, (study, rng) in enumerate(_studies(question, setting, runs, seed), 1):
         tables, truth = question.draw(setting.n, rng)
         noise: NoiseSource = OpenDPNoise() if real_noise else SimulatedNoise(rng)
-        values.append(question.answer(run(question.procedure, study, tables, noise), truth))
+        (order,) = rng.spawn(1)
+        values.append(question.answer(run(question.procedure, study, tables, noise, order=order), truth))
         if progress is not None:
             progress(number / runs, f"simulated {number} of {runs} studies")
     return Answers(question, setting, np.array(values), seed_text(seed))

@@ -155,8 +155,8 @@ class CuratedDistanceCorrelation:
         """Compute roots and permuted statistics, exactly. They never leave the holder.
 
         Units are put in a secret random order first, so that it does not matter in which order a table yields
-        them; ``order`` fixes it, for audits alone. Raises StudyError where there are too many units, or fewer
-        than two.
+        them; ``order`` fixes it, for audits and simulations alone. Raises StudyError where there are too many
+        units, or fewer than two.
         """
         plan = plan_of(study)
         plan.layout(table.units)

@@ -131,8 +131,9 @@ class CuratedTwoSample:
         """Compute what the release needs, exactly. It never leaves the curator.
 
         Permutations and pairs are drawn afresh and in secret, so that it does not matter in which order a
-        table yields its units; ``order`` fixes them, for audits alone. Raises StudyError where the table is
-        not the owners' pooled one, has too many units, or has samples of two sizes that are to be paired.
+        table yields its units; ``order`` fixes them, for audits and simulations alone. Raises StudyError
+        where the table is not the owners' pooled one, has too many units, or has samples of two sizes that
+        are to be paired.
         """
         plan = plan_of(study)
         if not isinstance(table, PooledTable) or set(table.parts) != {owner.name for owner in study.owners}:

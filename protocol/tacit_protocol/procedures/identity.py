@@ -128,7 +128,8 @@ class Identity:
         """Count the owner's units by cell, exactly, and draw the blocks of a decision.
 
         Blocks are drawn afresh, so that it does not matter in which order units are stored; ``order`` fixes
-        them, for audits alone. Raises StudyError where there are too few units, or the data changed.
+        them, for audits and simulations alone. Raises StudyError where there are too few units, or the data
+        changed.
         """
         plan = plan_of(study)
         plan.check_units(table.units)

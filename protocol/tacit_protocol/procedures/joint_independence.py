@@ -187,8 +187,8 @@ class JointIndependence:
         """Compute the statistics of the data and of its permutations. They never leave the holder.
 
         Units are put in a secret random order first, so that it does not matter in which order a table yields
-        them; ``order`` fixes it, for audits alone. Raises StudyError where the table has too many units to
-        compare all pairs of them, or fewer than two.
+        them; ``order`` fixes it, for audits and simulations alone. Raises StudyError where the table has too
+        many units to compare all pairs of them, or fewer than two.
         """
         plan = _plan(study)
         _check_units(plan, table.units)
