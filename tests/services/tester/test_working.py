@@ -15,9 +15,12 @@ ONE_DATABASE = pytest.mark.parametrize("database_url", ["sqlite"], indirect=True
 
 
 def threads_while_serving(app: FastAPI) -> set[str]:
+    """Return the names of the threads that it starts: an earlier test's may still be ending."""
+    before = set(threading.enumerate())
+
     async def run() -> set[str]:
         async with app.router.lifespan_context(app):
-            return {thread.name for thread in threading.enumerate()}
+            return {thread.name for thread in set(threading.enumerate()) - before}
 
     return asyncio.run(run())
 
