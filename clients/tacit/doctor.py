@@ -17,7 +17,7 @@ from tacit.errors import ConfigurationError, ResponseError, ServiceError, Transp
 from tacit.findings import Finding
 from tacit.http import HttpRequest, HttpResponse
 from tacit.keys import load_key, readable_by_others
-from tacit.processes import service_command
+from tacit.processes import ServiceKind, service_command
 from tacit.transport import HttpTransport, Transport
 
 CLOCK_SKEW_MAX_S = 30.0
@@ -38,8 +38,8 @@ STORAGE_KEY = re.compile("[0-9a-fA-F]{64}")
 
 
 @dataclass(frozen=True)
-class AgentCheck:
-    """What the agent's own check said."""
+class ServiceCheck:
+    """What a service's own check said."""
 
     passed: bool
     text: str
@@ -77,6 +77,8 @@ def examine(
                 yield enrolment(configuration, fields, clock, transport)
     if "policy_file" in fields:
         yield from _data(configuration)
+    elif "storage_keys_file" in fields:
+        yield from _curator(configuration)
 
 
 def component_of(fields: Mapping[str, Any]) -> str:
@@ -86,24 +88,26 @@ def component_of(fields: Mapping[str, Any]) -> str:
     return "curator" if "storage_keys_file" in fields else "tester"
 
 
-def run_agent_check(configuration: Path) -> AgentCheck:
-    """Run the agent's check of its configuration, policy and data in a process of its own.
+def run_check(kind: ServiceKind, configuration: Path) -> ServiceCheck:
+    """Run a service's check of what its configuration names in a process of its own.
+
+    An agent's reads policy and data too.
 
     Raises:
         ServiceError: the check could not be run.
     """
-    command = [*service_command("agent", "check", configuration), "--json"]
+    command = [*service_command(kind, "check", configuration), "--json"]
     try:
         done = subprocess.run(  # noqa: S603 (our own module, by an argument list)
             command, capture_output=True, text=True, timeout=CHECK_TIMEOUT_S, check=False
         )
     except subprocess.TimeoutExpired as error:
-        raise ServiceError(f"the agent's check took longer than {CHECK_TIMEOUT_S:g} s") from error
+        raise ServiceError(f"the {kind}'s check took longer than {CHECK_TIMEOUT_S:g} s") from error
     try:
         report = json.loads(done.stdout)
     except ValueError:
         report = {"error": done.stderr.strip().splitlines()[-1:] or ["the check said nothing"]}
-    return AgentCheck(done.returncode == 0, _report_text(report), report)
+    return ServiceCheck(done.returncode == 0, _report_text(report), report)
 
 
 def _key(configuration: Path, fields: dict[str, Any]) -> Finding:
@@ -175,7 +179,7 @@ def _clock(peer: str, answer: HttpResponse, now: float) -> Finding:
 def _data(configuration: Path) -> Iterator[Finding]:
     """Have the agent's own code read settings, policy and data, in a process of its own."""
     try:
-        found = run_agent_check(configuration)
+        found = run_check("agent", configuration)
     except ServiceError as error:
         yield Finding("data", "failed", str(error))
         return
@@ -189,6 +193,21 @@ def _data(configuration: Path) -> Iterator[Finding]:
         yield _budget(str(data_set.get("name")), data_set.get("budget") or {})
         if data_set.get("bounds"):
             yield _bounds(str(data_set.get("name")), data_set["bounds"])
+
+
+def _curator(configuration: Path) -> Iterator[Finding]:
+    """Have the curator's own code read its settings and look at what computes, in a process of its own."""
+    try:
+        found = run_check("curator", configuration)
+    except ServiceError as error:
+        yield Finding("settings", "failed", str(error))
+        return
+    compute = found.report.get("compute") if isinstance(found.report, dict) else None
+    if compute is None:
+        yield Finding("settings", "failed", found.text)
+        return
+    yield Finding("settings", "ok", "the curator takes them")
+    yield _compute(compute)
 
 
 def _compute(compute: Mapping[str, Any]) -> Finding:

@@ -147,7 +147,7 @@ def test_a_curators_storage_key_is_looked_at(tmp_path: Path) -> None:
     file = init_curator(tmp_path / "registry", "registry", tester, host="127.0.0.1", port=8720)
     wanted = (
         *("configuration", "key", "storage key", "database", "durable", "tester", "clock"),
-        "enrolment",
+        *("enrolment", "settings", "compute"),
     )
     assert states(look(file, enrolled(file, "registry", "curator"))) == dict.fromkeys(wanted, "ok")
     storage_key = file.parent / "storage.key"
@@ -158,6 +158,16 @@ def test_a_curators_storage_key_is_looked_at(tmp_path: Path) -> None:
     assert "64 hexadecimal" in look(file, Tester())["storage key"].text
     storage_key.unlink()
     assert look(file, Tester())["storage key"].state == "failed"
+
+
+def test_what_keeps_a_curator_from_starting_is_found(tmp_path: Path) -> None:
+    tester = TesterAddress("https://tester.example", KEY)
+    file = init_curator(tmp_path / "registry", "registry", tester, host="127.0.0.1", port=8720)
+    file.write_text(file.read_text() + '[compute]\ndask_scheduler = "tls://compute.north.example:8786"\n')
+    found = look(file, Tester())
+    assert found["settings"].state == "failed"
+    assert "tls:// needs dask_ca_file" in found["settings"].text
+    assert "compute" not in found
 
 
 def test_an_owner_is_told_of_another_curator_behind_the_address(tmp_path: Path) -> None:

@@ -57,8 +57,8 @@ class DaskCluster:
         settings = (DEPLOY / "settings" / "dask.yaml").read_text()
         (self.folder / "dask.yaml").write_text(settings.replace("/run/secrets", str(self.folder / "secrets")))
 
-    def _start(self, name: str, role: str, *arguments: str) -> ForkedProcess:
-        code = f"from distributed.cli.dask_{role} import main; {MAIN}"
+    def _start(self, name: str, role: str, *arguments: str, first: str = "") -> ForkedProcess:
+        code = f"{first}\nfrom distributed.cli.dask_{role} import main; {MAIN}"
         command = ["-c", code, str(self.folder / "dask.yaml"), *arguments]
         command += ["--no-dashboard", "--dashboard-address", "127.0.0.1:0"]
         with self.log(name).open("ab") as log:
@@ -80,11 +80,11 @@ class DaskCluster:
         process = self._start("scheduler", "scheduler", *where, "--scheduler-file", str(file))
         self.address = str(json.loads(self._content(file, process))["address"])
 
-    def start_worker(self, name: str) -> None:
-        """Start a worker; it is not waited for."""
+    def start_worker(self, name: str, *, first: str = "") -> None:
+        """Start a worker, which runs the code ``first`` before anything else; it is not waited for."""
         arguments = ["--no-nanny", "--nthreads", "1", "--memory-limit", "1GiB", "--host", "127.0.0.1"]
         arguments += ["--local-directory", str(self.folder / name), "--name", name]
-        self._start(name, "worker", self.address, *arguments)
+        self._start(name, "worker", self.address, *arguments, first=first)
 
     def _content(self, file: Path, process: ForkedProcess) -> str:
         deadline = time.monotonic() + STARTED_S

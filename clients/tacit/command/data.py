@@ -19,9 +19,9 @@ app.add_typer(align.app)
 def check(config: AgentFile = AGENT_FILE, as_json: Json = False) -> None:
     """Read configuration, policy and data as the agent would; nothing leaves this machine."""
     from tacit.command.output import lines, print_json
-    from tacit.doctor import run_agent_check
+    from tacit.doctor import run_check
 
-    found = run_agent_check(config)
+    found = run_check("agent", config)
     if as_json:
         print_json(found.report)
     else:

@@ -16,6 +16,7 @@ from tacit_services.agent.verify import text_of_verification, verify_offline
 from tacit_services.ledger.errors import LedgerDamagedError
 from tacit_services.shared.copying import CopyError, add_copy_arguments, copy_database, text_of_copy
 from tacit_services.shared.database import DatabaseError
+from tacit_services.shared.logging import configure_logging
 from tacit_services.shared.settings import SettingsError
 
 COMMANDS = {
@@ -68,4 +69,5 @@ def _report(report: dict[str, Any], text: Callable[[dict[str, Any]], str], as_js
 
 
 if __name__ == "__main__":
+    configure_logging()  # stdout is for what commands print
     sys.exit(main())

@@ -1,21 +1,26 @@
-"""``python -m tacit_services.curator serve|verify|copy --config FILE``."""
+"""``python -m tacit_services.curator serve|check|verify|copy --config FILE``."""
 
 import argparse
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from tacit_protocol.procedures.registry import PROCEDURES
 from tacit_services.agent.verify import text_of_verification, verify_ledger
+from tacit_services.curator.check import check, text_of_report
 from tacit_services.curator.service import run
 from tacit_services.curator.settings import CuratorSettings
 from tacit_services.ledger.errors import LedgerDamagedError
 from tacit_services.shared.copying import CopyError, add_copy_arguments, copy_database, text_of_copy
 from tacit_services.shared.database import DatabaseError
+from tacit_services.shared.logging import configure_logging
 from tacit_services.shared.settings import SettingsError
 
 COMMANDS = {
     "serve": "run the curator",
+    "check": "read configuration, and look at what computes",
     "verify": "check the ledger, without the curator",
     "copy": "copy the database into an empty one",
 }
@@ -28,17 +33,19 @@ def main(arguments: list[str] | None = None) -> int:
     for name, words in COMMANDS.items():
         command = commands.add_parser(name, help=words)
         command.add_argument("--config", type=Path, default=None, help="curator.toml")
-        if name == "verify":
+        if name in {"check", "verify"}:
             command.add_argument("--json", action="store_true", help="print the report as JSON")
+        if name == "verify":
             command.add_argument("--kept", action="append", default=[], help="a head hash kept elsewhere")
         if name == "copy":
             add_copy_arguments(command)
     chosen = parser.parse_args(arguments)
+    if chosen.command == "check":
+        return _report(check(chosen.config), text_of_report, chosen.json)
     try:
         if chosen.command == "verify":
             report = verify_ledger(CuratorSettings.load(chosen.config).database_url, chosen.kept)
-            sys.stdout.write((json.dumps(report) if chosen.json else text_of_verification(report)) + "\n")
-            return 0 if report["ok"] else 1
+            return _report(report, text_of_verification, chosen.json)
         if chosen.command == "copy":
             counts = copy_database(CuratorSettings.load(chosen.config).database_url, chosen.to, "curator")
             sys.stdout.write(text_of_copy(counts))
@@ -50,5 +57,11 @@ def main(arguments: list[str] | None = None) -> int:
     return 0
 
 
+def _report(report: dict[str, Any], text: Callable[[dict[str, Any]], str], as_json: bool) -> int:
+    sys.stdout.write((json.dumps(report) if as_json else text(report)) + "\n")
+    return 0 if report["ok"] else 1
+
+
 if __name__ == "__main__":
+    configure_logging()  # stdout is for what commands print
     sys.exit(main())
