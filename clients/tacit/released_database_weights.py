@@ -1,7 +1,9 @@
 """A released database's weights, and what fresh noise and other points would do to them."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from functools import wraps
+from typing import Any, Literal, ParamSpec, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +20,10 @@ from tacit_protocol.statistics.simplex_weights import (
     refit,
     solve_simplex,
 )
+from tacit_protocol.workers import linear_algebra
+
+Parameters = ParamSpec("Parameters")
+ResultT = TypeVar("ResultT")
 
 Floats = npt.NDArray[np.float64]
 Weighting = Literal["simplex", "regularised", "raw"]
@@ -49,6 +55,17 @@ IMPORTANCES = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
 
 SEED = 20180
 """Of the refits' noise and of what is held out: the same question gets the same answer."""
+
+
+def one_thread(function: Callable[Parameters, ResultT]) -> Callable[Parameters, ResultT]:
+    """Have linear algebra use one thread meanwhile: the products are many and small."""
+
+    @wraps(function)
+    def limited(*args: Parameters.args, **kwargs: Parameters.kwargs) -> ResultT:
+        with linear_algebra().limit(limits=1, user_api="blas"):
+            return function(*args, **kwargs)
+
+    return limited
 
 
 @dataclass(frozen=True)
@@ -83,6 +100,7 @@ class WeightProblem:
     simplex: SimplexFit
 
     @classmethod
+    @one_thread
     def of(
         cls,
         features: Floats,
@@ -129,6 +147,7 @@ class WeightProblem:
         """Return the norm of deviations (dimension,), without the stretch of histograms that come first."""
         return float(np.linalg.norm(deviations * (self.noise[0] / self.noise)))
 
+    @one_thread
     def weights(self) -> Floats:
         """Return the weights of the kind asked for, (J,)."""
         if self.weighting == "simplex":
@@ -137,6 +156,7 @@ class WeightProblem:
             return fit_regularised(self.matched, self.target, self.noise_error, self.l1_max).weights
         return np.asarray(self.linear_map() @ self.target)
 
+    @one_thread
     def linear_map(self, rows: npt.NDArray[np.intp] | None = None) -> Floats:
         """Return the map of the mean to raw weights, (J, dimension): least squares, minimally ridged."""
         features = self.matched if rows is None else self.matched[rows]
@@ -144,6 +164,7 @@ class WeightProblem:
         ridge = REGULARISATION_PER_LOCATION * len(gram)
         return np.asarray(np.linalg.solve(gram + ridge * np.eye(len(gram)), features))
 
+    @one_thread
     def noise_map(self) -> Floats:
         """Return N, (J, parts): expectations of f move by |N'f| (root mean square) under fresh noise."""
         if self.weighting == "raw" or self.law == "bound":
@@ -187,6 +208,7 @@ class WeightProblem:
         again = self._fit(self.matched, targets, centre, self._norm(noise))
         return np.asarray((again - centre[:, None]) / np.sqrt(REPLICAS))
 
+    @one_thread
     def projection_map(self) -> Floats | None:
         """Return P, (J, parts): |P'f| is how far the points themselves may lead astray.
 
