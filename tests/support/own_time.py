@@ -8,6 +8,7 @@ import signal
 import subprocess
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from forked_python import ForkedProcess
@@ -17,6 +18,8 @@ STOP_S_MAX = 5.0
 
 PATIENCE_S = 300.0
 
+STOPS_MAX = 5
+"""How often a service is stopped until it was in time: a machine may stand still for a while."""
 
 LOOK_S = 0.01
 """Between two looks at a process."""
@@ -81,3 +84,14 @@ def stop(process: "subprocess.Popen[bytes] | subprocess.Popen[str] | ForkedProce
         assert time.monotonic() - started_s < PATIENCE_S, "it does not stop"
         time.sleep(LOOK_S)
     return process.returncode, time.monotonic() - started_s - held_up.seconds
+
+
+def require_a_stop_in_time(stopped_s: Callable[[], float]) -> None:
+    """Have a service started and stopped, and again where that took too long.
+
+    ``stopped_s`` does it once, and returns what the stop took.
+    """
+    took_s: list[float] = []
+    while not took_s or took_s[-1] >= STOP_S_MAX:
+        assert len(took_s) < STOPS_MAX, f"stopping took {took_s} seconds"
+        took_s.append(stopped_s())
