@@ -18,6 +18,7 @@ from tacit_services.tester.waiting import WAIT_S_MAX
 ROOT = Path(__file__).resolve().parents[2]
 SETTINGS = ROOT / "deploy" / "settings"
 UNITS = sorted((ROOT / "deploy" / "systemd").glob("*.service"))
+OURS = [path for path in UNITS if not path.stem.startswith("tacit-dask-")]
 SETTINGS_OF = {"tester": TesterSettings, "agent": AgentSettings, "curator": CuratorSettings}
 
 
@@ -50,7 +51,7 @@ def test_the_curator_takes_its_example() -> None:
 def unit(path: Path) -> dict[str, list[str]]:
     """Read a unit's [Service] section; a key may occur several times."""
     found: dict[str, list[str]] = {}
-    section = path.read_text().partition("[Service]")[2].partition("[Install]")[0]
+    section = path.read_text().partition("[Service]")[2].partition("[Install]")[0].replace("\\\n", " ")
     for line in section.splitlines():
         if line and not line.startswith("#"):
             key, _, value = line.partition("=")
@@ -58,23 +59,48 @@ def unit(path: Path) -> dict[str, list[str]]:
     return found
 
 
+def confinement(path: Path) -> list[str]:
+    """The lines that say what a service may not do, from the first one on."""
+    lines = path.read_text().splitlines()
+    return lines[lines.index("NoNewPrivileges=yes") : lines.index("[Install]")]
+
+
 @pytest.mark.parametrize("path", UNITS, ids=lambda path: path.name)
-def test_a_unit_runs_its_service_confined(path: Path) -> None:
-    kind, _, worker = path.stem.removeprefix("tacit-").partition("-")
+def test_a_unit_is_confined_and_gets_its_keys_from_systemd(path: Path) -> None:
     service = unit(path)
-    verb = "work" if worker else "serve"
-    assert service["ExecStart"] == [f"/opt/tacit/bin/python -m tacit_services.{kind} {verb}"]
     assert service["DynamicUser"] == ["yes"]
     assert service["NoNewPrivileges"] == ["yes"]
     assert service["CapabilityBoundingSet"] == [""]
     assert service["ProtectSystem"] == ["strict"]
+    assert confinement(path) == confinement(ROOT / "deploy" / "systemd" / "tacit-agent.service")
+    handed = {f"%d/{credential.partition(':')[0]}" for credential in service["LoadCredential"]}
+    named = {value for line in service["Environment"] if (value := line.partition("=")[2]).startswith("%d/")}
+    assert handed == named
+
+
+@pytest.mark.parametrize("path", OURS, ids=lambda path: path.name)
+def test_a_unit_runs_its_service(path: Path) -> None:
+    kind, _, worker = path.stem.removeprefix("tacit-").partition("-")
+    service = unit(path)
+    verb = "work" if worker else "serve"
+    assert service["ExecStart"] == [f"/opt/tacit/bin/python -m tacit_services.{kind} {verb}"]
     known = {f"TACIT_{kind.upper()}_{name.upper()}" for name in SETTINGS_OF[kind].model_fields}
     named = {variable.partition("=")[0] for variable in service["Environment"]}
     assert {name.removesuffix("_FILE") for name in named - known} <= known | {"TACIT_CONFIG"}
 
 
+@pytest.mark.parametrize("role", ["scheduler", "worker"])
+def test_rows_in_a_clusters_memory_stay_there(role: str) -> None:
+    (path,) = (path for path in UNITS if path.stem.removesuffix("@") == f"tacit-dask-{role}")
+    service = unit(path)
+    assert (service["LimitCORE"], service["MemorySwapMax"]) == (["0"], ["0"])
+    assert service["Restart"] == ["always"]  # a worker ends when its scheduler does
+    assert "DASK_CONFIG=/etc/tacit/dask.yaml" in service["Environment"]
+
+
 def test_there_is_a_unit_for_each_service() -> None:
-    stems = ["tacit-agent", "tacit-curator", "tacit-tester", "tacit-tester-worker"]
+    cluster = ["tacit-dask-scheduler", "tacit-dask-worker@"]
+    stems = ["tacit-agent", "tacit-curator", *cluster, "tacit-tester", "tacit-tester-worker"]
     assert sorted(path.stem for path in UNITS) == stems
     for path in UNITS:
         parser = configparser.ConfigParser(strict=False, interpolation=None)
