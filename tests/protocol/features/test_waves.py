@@ -101,7 +101,7 @@ def test_layout_and_shape_are_kept_and_change_no_bit() -> None:
     ],
 )
 def test_harmonics_are_the_waves_of_their_frequencies(cycles: tuple[float, ...], evaluated: int) -> None:
-    places = np.concatenate([RANDOM.random(17), [0.0, 0.5, 1.0]])
+    places = np.concatenate([np.random.default_rng(1).random(17), [0.0, 0.5, 1.0]])
     harmonics, seen = Harmonics(cycles), []
     calls = 0
     once = waves.wave

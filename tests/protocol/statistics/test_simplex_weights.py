@@ -9,6 +9,12 @@ from tacit_protocol.statistics.simplex_weights import GAP_SHARE, duality_gap, fi
 RNG = np.random.default_rng(5)
 
 
+@pytest.fixture(autouse=True)
+def _same_draws() -> None:
+    """A test draws the same whatever ran before it."""
+    RNG.bit_generator.state = np.random.default_rng(5).bit_generator.state
+
+
 def test_the_projection_is_the_nearest_probability_vector() -> None:
     """Checked by its optimality condition: v - p is constant where p > 0, and no larger elsewhere."""
     for _ in range(50):
