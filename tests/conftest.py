@@ -18,6 +18,7 @@ from long_runs import LONG
 from study_parties import MeanProcedure, Parties
 
 from tacit_protocol.procedures import registry
+from tacit_services.shared import database
 
 # The usual run takes the same examples every time, at whatever speed: what passed here passes there. New
 # examples, which may find what nobody knew, are for the long run.
@@ -105,11 +106,13 @@ def start_postgres(folder: Path) -> Any:
 
 @pytest.fixture
 def postgres_url(postgres_server: str) -> Iterator[str]:
-    """The URL of a fresh, empty PostgreSQL database."""
+    """The URL of a fresh, empty PostgreSQL database, to which connecting may take its time."""
     name = f"test_{uuid.uuid4().hex}"
     with psycopg.connect(postgres_server, autocommit=True) as connection:
         connection.execute(f"CREATE DATABASE {name}".encode())
-    yield postgres_server.replace("/postgres?", f"/{name}?")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(database, "CONNECT_TIMEOUT_S", 300)
+        yield postgres_server.replace("/postgres?", f"/{name}?")
     with psycopg.connect(postgres_server, autocommit=True) as connection:
         connection.execute(f"DROP DATABASE {name} WITH (FORCE)".encode())
 
