@@ -29,7 +29,7 @@ CHILD = Path(__file__).parents[2] / "support" / "sql_child.py"
 CANARY = "Xc4nary7"
 PATIENCE_S = 300.0
 
-LIBRARIES_BYTES = 2**26
+LIBRARIES_BYTES = 80 * 10**6
 """What Arrow and the driver take for themselves, however little is read."""
 
 ODD = """
