@@ -156,7 +156,9 @@ def test_every_procedure_has_a_careful_sentence_either_way(result: Result, name:
 def test_a_level_that_is_not_kept_is_not_promised() -> None:
     rng = np.random.default_rng(1)
     x, y = rng.normal(0.4, 0.1, (900, 1)), rng.normal(0.7, 0.1, (900, 1))
-    spend: dict[str, Any] = {"epsilon": 2.0, "delta": 1e-5, "bounds": (0, 1), "n_features": 3}
+    # Three locations drawn at random may all lie where nothing differs: their seed is fixed. With these the
+    # statistics are in the thousands, by which of 45 runs none differed by half, and 23 would do.
+    spend: dict[str, Any] = {"epsilon": 2.0, "delta": 1e-5, "bounds": (0, 1), "n_features": 3, "seed": 1}
     for null, promised in (("noise-aware", True), ("weighted", False), ("asymptotic", False)):
         found = local.kernel_two_sample(x, y, features="me", null=null, **spend)
         assert found.reject
