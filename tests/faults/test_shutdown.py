@@ -1,5 +1,6 @@
 """SIGTERM under load: the services stop within five seconds, and what they acknowledged is stored."""
 
+import math
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -62,8 +63,13 @@ def process_of(log: Path, *command: str) -> Iterator[ForkedProcess]:
             process.wait(PATIENCE_S)
 
 
-def run_tester(folder: Path, parties: Parties, *planted: str) -> tuple[int, float, set[str], set[str]]:
-    """Stop a tester under load; returns exit code, seconds, studies acknowledged and studies stored."""
+def run_tester(
+    folder: Path, parties: Parties, *planted: str, enough_s: float = math.inf
+) -> tuple[int, float, set[str], set[str]]:
+    """Stop a tester under load; returns exit code, seconds, studies acknowledged and studies stored.
+
+    ``enough_s`` is as in :func:`own_time.stop`.
+    """
     url = f"http://127.0.0.1:{free_ports(1)[0]}"
     config, database_url = folder / "tester.toml", f"sqlite:///{folder / 'tester.sqlite3'}"
     (folder / "tester.pem").write_bytes(parties.tester.to_pem())
@@ -112,7 +118,7 @@ def run_tester(folder: Path, parties: Parties, *planted: str) -> tuple[int, floa
             thread.start()
         try:
             wait_until(lambda: len(acknowledged) >= ACKNOWLEDGED_MIN, (folder / "log").read_text())
-            code, stopped_s = stop(process)
+            code, stopped_s = stop(process, enough_s)
         finally:
             sending.clear()
         for thread in senders:
@@ -151,7 +157,7 @@ def test_a_tester_that_answers_before_it_stores_would_be_caught(tmp_path: Path, 
 
 
 def test_a_tester_that_takes_longer_to_stop_would_be_caught(tmp_path: Path, parties: Parties) -> None:
-    assert run_tester(tmp_path, parties, "slow-stop")[1] > STOP_S_MAX
+    assert run_tester(tmp_path, parties, "slow-stop", enough_s=STOP_S_MAX)[1] > STOP_S_MAX
 
 
 STUDIES_ASKED = 20
@@ -184,8 +190,11 @@ def count(engine: sa.Engine, table: sa.Table, *conditions: sa.ColumnElement[bool
 
 
 @contextmanager
-def stopped_agent(folder: Path, *planted: str) -> Iterator[StoppedAgent]:
-    """Stop an agent while its steward approves one study after the other; its tester lives on."""
+def stopped_agent(folder: Path, *planted: str, enough_s: float = math.inf) -> Iterator[StoppedAgent]:
+    """Stop an agent while its steward approves one study after the other; its tester lives on.
+
+    ``enough_s`` is as in :func:`own_time.stop`.
+    """
     world, tester, url = World(folder), FakeTester(), f"http://127.0.0.1:{free_ports(1)[0]}"
     names = [
         world.ask(
@@ -225,7 +234,7 @@ def stopped_agent(folder: Path, *planted: str) -> Iterator[StoppedAgent]:
             steward = threading.Thread(target=approve)
             steward.start()
             wait_until(lambda: len(approved) >= APPROVED_MIN, "nothing is approved")
-            code, stopped_s = stop(process)
+            code, stopped_s = stop(process, enough_s)
             steward.join(PATIENCE_S)
         yield StoppedAgent(code, stopped_s, approved, tester, command, log, engine)
     engine.dispose()
@@ -270,5 +279,5 @@ def test_an_agent_that_acknowledges_before_it_stores_would_be_caught(tmp_path: P
 
 
 def test_an_agent_that_takes_longer_to_stop_would_be_caught(tmp_path: Path) -> None:
-    with stopped_agent(tmp_path, "slow-stop") as agent:
+    with stopped_agent(tmp_path, "slow-stop", enough_s=STOP_S_MAX) as agent:
         assert agent.stopped_s > STOP_S_MAX

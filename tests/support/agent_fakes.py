@@ -154,7 +154,11 @@ class FakeTester:
             protocol_version = "HTTP/1.1"
 
             def _answer(self) -> None:
-                body = self.rfile.read(int(self.headers.get("content-length", 0)))
+                size_bytes = int(self.headers.get("content-length", 0))
+                body = self.rfile.read(size_bytes)
+                if len(body) < size_bytes:  # its sender ended before it had sent everything
+                    self.close_connection = True
+                    return
                 status, content = tester.handle(self.command, self.path, body)
                 self.send_response(status)
                 self.send_header("content-length", str(len(content)))

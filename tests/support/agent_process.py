@@ -75,8 +75,8 @@ def approve_first() -> None:
     Agent.approve = approve  # type: ignore[method-assign]
 
 
-LATER_S, STOP_S = 600.0, 6.0
-"""When what was acknowledged is stored, which must be after any stop; and how long a slow stop takes."""
+LATER_S = 600.0
+"""When what was acknowledged is stored, and how long a slow stop takes: longer than any is waited for."""
 
 
 def plant(mistake: str) -> None:
@@ -85,7 +85,7 @@ def plant(mistake: str) -> None:
         approve_first()
         return
     if mistake == "slow-stop":
-        atexit.register(time.sleep, STOP_S)
+        atexit.register(time.sleep, LATER_S)
         return
     if mistake == "debit-outside":
         patched.release = debit_in_its_own_transaction(Releaser.release)

@@ -3,6 +3,7 @@
 Machines are shared, and promises of seconds are for a process that may run.
 """
 
+import math
 import os
 import signal
 import subprocess
@@ -75,13 +76,22 @@ class OwnTime:
         return sum(kept_waiting_s(Path(f"/proc/{os.getpid()}/task/{thread}")) for thread in self._threads)
 
 
-def stop(process: "subprocess.Popen[bytes] | subprocess.Popen[str] | ForkedProcess") -> tuple[int, float]:
-    """Ask a process to stop; returns its exit code and how long it took, without what others held it up."""
+def stop(
+    process: "subprocess.Popen[bytes] | subprocess.Popen[str] | ForkedProcess", enough_s: float = math.inf
+) -> tuple[int, float]:
+    """Ask a process to stop; returns its exit code and how long it took, without what others held it up.
+
+    It is killed, and that is how long it took, once it has taken longer than ``enough_s``.
+    """
     started_s, held_up = time.monotonic(), HeldUp(process.pid)
     process.send_signal(signal.SIGTERM)
     while process.poll() is None:
         held_up.look()
-        assert time.monotonic() - started_s < PATIENCE_S, "it does not stop"
+        passed_s = time.monotonic() - started_s
+        if passed_s - held_up.seconds > enough_s:
+            process.kill()
+            return process.wait(PATIENCE_S), passed_s - held_up.seconds
+        assert passed_s < PATIENCE_S, "it does not stop"
         time.sleep(LOOK_S)
     return process.returncode, time.monotonic() - started_s - held_up.seconds
 

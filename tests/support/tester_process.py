@@ -1,7 +1,7 @@
 """Runs a real tester with the stand-in procedure: ``python tester_process.py CONFIG [PLANTED]``.
 
 ``answer-first`` plants a tester that answers an upload at once and stores it later, ``slow-stop`` one that
-takes six seconds to stop.
+takes ten minutes to stop.
 """
 
 import atexit
@@ -16,8 +16,8 @@ from tacit_protocol.procedures import registry
 from tacit_services.tester import studies
 from tacit_services.tester.__main__ import main
 
-LATER_S, STOP_S = 600.0, 6.0
-"""When what was acknowledged is stored, which must be after any stop; and how long a slow stop takes."""
+LATER_S = 600.0
+"""When what was acknowledged is stored, and how long a slow stop takes: longer than any is waited for."""
 
 
 def answer_first() -> None:
@@ -39,5 +39,5 @@ if __name__ == "__main__":
     if sys.argv[2:] == ["answer-first"]:
         answer_first()
     elif sys.argv[2:] == ["slow-stop"]:
-        atexit.register(time.sleep, STOP_S)
+        atexit.register(time.sleep, LATER_S)
     sys.exit(main(["serve", "--config", sys.argv[1]]))
