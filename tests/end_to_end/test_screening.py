@@ -46,17 +46,19 @@ def write_columns(folder: Path) -> None:
 def test_medications_and_laboratory_work_go_with_a_long_stay(
     tmp_path: Path, start_federation: Callable[[Sequence[OwnerSetup]], LocalFederation]
 ) -> None:
-    """At epsilon 8 the two correlations (.47 and .32) are dozens of standard deviations from their nulls."""
+    """At epsilon 20 the roots of the covariances are .034 and more, give or take .0026, where .012 would do,
+    and the correlation with medications is .46 give or take .033: less is found with chances below 1e-12.
+    (At epsilon 8 laboratory work was missed in one of ten thousand runs or so.)"""
     write_columns(tmp_path)
     federation = start_federation(
         [
             OwnerSetup(
                 owner,
-                DataSetSetup("stays", str(tmp_path / f"{owner}.csv"), 8.0, 1e-5),
+                DataSetSetup("stays", str(tmp_path / f"{owner}.csv"), 20.0, 1e-5),
                 PolicySetup(
                     approval="automatic",
                     columns=tuple(str(column["name"]) for column in columns),
-                    epsilon_per_study_max=8.0,
+                    epsilon_per_study_max=20.0,
                     procedures=("screening",),
                 ),
             )
@@ -77,13 +79,13 @@ def test_medications_and_laboratory_work_go_with_a_long_stay(
             }
             for owner, columns in HELD.items()
         ],
-        "epsilon": 8.0,
+        "epsilon": 20.0,
         "delta": 1e-5,
         "level": 0.01,
     }
     with federation.analyst_client() as client:
         digest = client.create_study(StudyDraft.from_dict(draft))
-        verdict = client.wait_for_verdict(digest, timeout_s=120)
+        verdict = client.wait_for_verdict(digest, timeout_s=300)
         client.verify(digest)
     assert verdict.outcome == "completed"
     result = verdict.result

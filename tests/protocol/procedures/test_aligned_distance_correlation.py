@@ -108,8 +108,8 @@ def test_the_order_of_rows_changes_no_verdict() -> None:
 
 @pytest.mark.parametrize("method", ["sketch", "pnc-disjoint"])
 def test_a_verdict_says_that_units_were_aligned(method: str) -> None:
-    """At epsilon 4 and 2000 units the sketch's statistic is 19.7 give or take 2.4 in 60 runs, where 1.7 would do:
-    it is missed with a chance below 1e-9."""
+    """At epsilon 4 and 2000 units the sketch's statistic is 19.7 give or take 2.4 in 60 runs, where 1.7 would
+    do: it is missed with a chance below 1e-9."""
     verdict = verdict_of(study_of(method), sides(), (1, 2), OpenDPNoise())
     assert verdict.aligned
     assert verdict.method.endswith("aligned units")

@@ -98,8 +98,8 @@ def dependent(units: int, seed: int, kind: str = "linear") -> tuple[Floats, Floa
 
 
 def test_a_verdict_on_dependent_columns() -> None:
-    """At n = 4000, epsilon 20, in 60 runs: the statistic 31.57 give or take .005, the interval's lower end .868
-    give or take .020. (At epsilon 4 it is .48 give or take .07, and below .3 in one of a hundred runs.)"""
+    """At n = 4000 and epsilon 20 the statistic is 31.57 give or take .005, and the interval's lower end .868
+    give or take .020. (At epsilon 4 it is .48 give or take .07: below .3 in one of a hundred runs.)"""
     x, y = dependent(4000, 1)
     verdict = verdict_of(study_of(epsilon=20.0), x, y, OpenDPNoise())
     assert verdict.reject
