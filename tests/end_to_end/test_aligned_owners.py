@@ -56,7 +56,7 @@ class Owners:
     def verdict(self, alignment: str) -> StudyVerdict:
         with self.federation.analyst_client() as client:
             digest = client.create_study(StudyDraft.from_dict(draft(alignment)))
-            verdict = client.wait_for_verdict(digest, timeout_s=120)
+            verdict = client.wait_for_verdict(digest, timeout_s=300)
             if verdict.result is not None:
                 client.verify(digest)
                 (self.folder / "transcript.json").write_bytes(client.transcript(digest))
@@ -194,8 +194,16 @@ def require_nothing_known_elsewhere(owners: Owners) -> None:
     files += [folder / owner / "agent.log" for owner in COLUMNS] + [owners.folder / "transcript.json"]
     assert len(files) > 6
     for path in files:
-        content = path.read_bytes()
+        content = content_of(path)
         assert not [secret for secret in secrets if secret in content], path
     # The search would find them: the owners' own files hold what it looks for.
-    assert shared in b"".join(path.read_bytes() for path in (folder / "north").glob("agent.sqlite3*"))
+    assert shared in b"".join(map(content_of, (folder / "north").glob("agent.sqlite3*")))
     assert secrets[0] in (owners.folder / "north.csv").read_bytes()
+
+
+def content_of(path: Path) -> bytes:
+    """What is in a file of a service that runs, which may just have removed its database's log."""
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return b""

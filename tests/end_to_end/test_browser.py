@@ -23,7 +23,7 @@ from tacit.sign_in import Door, agent_door, make_sign_in_link, party_door
 from tacit_services.agent.api import Surroundings, create_agent_app
 
 UNITS = 1500
-PATIENCE_S = 120.0
+PATIENCE_S = 300.0
 TITLE = "Are the patients of north and south alike?"
 
 
@@ -131,6 +131,7 @@ def test_a_steward_approves_and_the_verdict_is_on_its_chart(
     steward.require_accessible()
     steward.picture("agent-inbox")
     steward.page.get_by_role("link", name=TITLE).click()
+    steward.page.get_by_role("button", name="Approve and spend ε = 1").wait_for()
     steward.require_accessible()
     steward.picture("agent-study")
     steward.page.get_by_role("button", name="Approve and spend ε = 1").click()
@@ -162,10 +163,11 @@ def test_a_steward_approves_and_the_verdict_is_on_its_chart(
 
     for name in ("Ledger", "Data sets", "Policy"):
         steward.page.get_by_role("link", name=name).click()
-        steward.page.get_by_role("heading", name=name, exact=True).wait_for()
+        steward.wait_for_heading(name, exact=True)
         steward.require_accessible()
         steward.picture("agent-" + name.lower().replace(" ", "-"))
     steward.page.get_by_role("link", name="Ledger").click()
+    steward.wait_for_heading("Ledger", exact=True)
     require_burn_down_of(steward.page, federation)
     assert (steward.complaints, analyst.complaints) == ([], [])
 

@@ -75,14 +75,14 @@ def test_owners_decide_each_for_itself_and_their_ledgers_show_it(
 ) -> None:
     digest = elsewhere(lambda: curated.ask("north", "south"))
     north, operator = window("north"), window(OPERATOR)
-    north.page.get_by_role("heading", name="What is asked of north").wait_for()
-    operator.page.get_by_role("heading", name="What is asked of all owners").wait_for()
+    north.wait_for_heading("What is asked of north")
+    operator.wait_for_heading("What is asked of all owners")
     operator.require_accessible()
     north.page.locator(f"a[href$='/studies/{digest}']").first.click()
-    north.page.get_by_role("heading", name="Approvals").wait_for()
+    north.wait_for_heading("Approvals")
     north.require_accessible()
     operator.page.locator(f"a[href$='/studies/{digest}']").first.click()
-    operator.page.get_by_role("heading", name="Approvals").wait_for()
+    operator.wait_for_heading("Approvals")
     assert operator.page.get_by_role("button", name=re.compile("Approve")).count() == 0
 
     north.page.get_by_role("button", name=re.compile("Approve and spend")).click()
@@ -94,7 +94,7 @@ def test_owners_decide_each_for_itself_and_their_ledgers_show_it(
     elsewhere(curated.turn)
     for name, who in (("north", north), ("south", south)):
         who.page.get_by_role("link", name="Ledger").click()
-        who.page.get_by_role("heading", name=f"{name}/patients").wait_for()
+        who.wait_for_heading(f"{name}/patients")
         left = who.page.locator("circle.dot").evaluate_all("all => all.map(dot => dot.dataset.leftMicro)")
         with curated.base.engine.connect() as connection:
             spent = spent_micro(connection, f"{name}/patients")
@@ -104,7 +104,7 @@ def test_owners_decide_each_for_itself_and_their_ledgers_show_it(
         assert who.page.locator("svg.burn-down").count() == 1
     north.require_accessible()
     operator.page.get_by_role("link", name="Ledger").click()
-    operator.page.get_by_role("heading", name="south/patients").wait_for()
+    operator.wait_for_heading("south/patients")
     assert operator.page.locator("svg.burn-down").count() == 2
 
 
@@ -112,7 +112,7 @@ def test_data_sets_and_owners_are_shown_to_whom_they_concern(window: Callable[[s
     north, operator = window("north"), window(OPERATOR)
     for who, seen in ((north, ["north/patients"]), (operator, ["north/patients", "south/patients"])):
         who.page.get_by_role("link", name="Data sets").click()
-        who.page.get_by_role("heading", name="Data sets", exact=True).wait_for()
+        who.wait_for_heading("Data sets", exact=True)
         headings = who.page.locator("h2").all_text_contents()
         assert [heading for heading in headings if "/" in heading] == seen
     operator.require_accessible()
@@ -134,5 +134,6 @@ def test_an_owner_declines_by_keyboard_and_keeps_its_reason(
     south.require_accessible()
     operator = window(OPERATOR)
     operator.page.goto(f"{address}/studies/{digest}")
+    operator.wait_for_heading("Approvals")
     assert south.page.get_by_role("button", name=re.compile("Approve")).count() == 0
     assert operator.page.get_by_role("button", name=re.compile("Approve")).count() == 0

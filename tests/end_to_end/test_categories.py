@@ -84,7 +84,7 @@ def test_education_depends_on_sex_in_the_census(tmp_path: Path, start_federation
     }
     with federation.analyst_client() as client:
         digest = client.create_study(StudyDraft.from_dict(draft))
-        verdict = client.wait_for_verdict(digest, timeout_s=120)
+        verdict = client.wait_for_verdict(digest, timeout_s=300)
         client.verify(digest)
     result = verdict.result
     assert isinstance(result, IndependenceTableResult)
@@ -147,7 +147,7 @@ def test_one_table_of_two_owners_answers_three_questions(tmp_path: Path, start_f
                 "owners": chosen,
             }
             digest = client.create_study(StudyDraft.from_dict(draft))
-            verdict = client.wait_for_verdict(digest, timeout_s=120)
+            verdict = client.wait_for_verdict(digest, timeout_s=300)
             client.verify(digest)
             return digest, verdict.result
 

@@ -108,7 +108,7 @@ def test_a_database_is_paid_for_once_whatever_is_made_of_it(
 
         def verdict_of(draft: StudyDraft) -> tuple[str, dict[str, Any]]:
             digest = client.create_study(draft)
-            found = client.wait_for_verdict(digest, timeout_s=240)
+            found = client.wait_for_verdict(digest, timeout_s=300)
             assert found.outcome == "completed"
             assert found.result is not None
             client.verify(digest)
@@ -193,7 +193,7 @@ def test_a_curator_releases_one_database_of_all_its_owners_units(curated: LocalF
     }
     with curated.analyst_client() as client:
         digest = client.create_study(draft)
-        found = client.wait_for_verdict(digest, timeout_s=240)
+        found = client.wait_for_verdict(digest, timeout_s=300)
         assert found.outcome == "completed"
         client.verify(digest)
     assert found.result is not None

@@ -144,8 +144,10 @@ def test_the_doctor_and_the_data_check_look_at_a_real_agent(
     federation: LocalFederation, tacit_process: Process, tacit_json: Callable[..., Any]
 ) -> None:
     findings = tacit_json("doctor", *config(federation, "north"))
-    assert {finding["state"] for finding in findings} == {"ok"}
-    assert {finding["name"] for finding in findings} >= {"key", "database", "tester", "clock", "data"}
+    states = {finding["name"]: finding["state"] for finding in findings}
+    assert states.pop("durable") != "failed"  # a warning where temporary files are in memory
+    assert set(states.values()) == {"ok"}
+    assert set(states) >= {"key", "database", "tester", "clock", "data"}
     report = tacit_json("data", "check", *config(federation, "north"))
     assert report["data_sets"][0]["units"] == UNITS
     Path(federation.folder.parent / "north.csv").unlink()

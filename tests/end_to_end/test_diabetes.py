@@ -72,7 +72,7 @@ def test_admission_types_are_compared_by_patient(
     }
     with federation.analyst_client() as client:
         digest = client.create_study(StudyDraft.from_dict(draft))
-        verdict = client.wait_for_verdict(digest, timeout_s=120)
+        verdict = client.wait_for_verdict(digest, timeout_s=300)
         client.verify(digest)
     assert verdict.outcome == "completed"
     assert verdict.result is not None

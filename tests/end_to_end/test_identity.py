@@ -60,7 +60,7 @@ def test_the_test_part_of_the_census_against_its_train_part(tmp_path: Path, star
 
         def ask(parameters: dict[str, Any], **changes: Any) -> Any:
             digest = client.create_study(draft(len(rows), parameters, **changes))
-            verdict = client.wait_for_verdict(digest, timeout_s=120)
+            verdict = client.wait_for_verdict(digest, timeout_s=300)
             client.verify(digest)
             assert verdict.outcome == "completed"
             return verdict.result

@@ -86,7 +86,7 @@ def test_the_result_stays_with_the_receiver_unless_it_pays(
     for publish in (False, True):
         with federation.analyst_client() as client:
             digest = client.create_study(draft_of(federation, publish=publish))
-            verdict = client.wait_for_verdict(digest, timeout_s=120)
+            verdict = client.wait_for_verdict(digest, timeout_s=300)
             client.verify(digest)
         assert verdict.outcome == "completed"
         assert isinstance(verdict.result, PeerResult)

@@ -58,11 +58,11 @@ def test_a_release_enters_a_second_study_and_its_owner_spends_once(
     federation = start_federation([owner_of(tmp_path, name) for name in SHIFT])
     with federation.analyst_client() as client:
         first = client.create_study(draft_of(["north", "south"], {}))
-        assert client.wait_for_verdict(first, timeout_s=120).outcome == "completed"
+        assert client.wait_for_verdict(first, timeout_s=300).outcome == "completed"
         with federation.agent_client("north") as agent:
             before = agent.ledger()
         second = client.create_study(draft_of(["north", "west"], {"north": first}))
-        verdict = client.wait_for_verdict(second, timeout_s=120)
+        verdict = client.wait_for_verdict(second, timeout_s=300)
         assert verdict.outcome == "completed"
         assert verdict.result is not None
         assert verdict.result.reject
@@ -73,7 +73,7 @@ def test_a_release_enters_a_second_study_and_its_owner_spends_once(
         third = client.create_study(
             draft_of(["north", "west"], {"north": first, "west": second}, title="Once more?")
         )
-        assert client.wait_for_verdict(third, timeout_s=120).outcome == "completed"
+        assert client.wait_for_verdict(third, timeout_s=300).outcome == "completed"
         client.verify(third)
         with pytest.raises(ProblemError, match="name the study that its release was made for"):
             client.create_study(draft_of(["north", "west"], {"north": second, "west": second}))

@@ -54,7 +54,7 @@ def test_each_owner_is_asked_for_its_own_columns_alone(
     }
     with federation.analyst_client() as client:
         digest = client.create_study(StudyDraft.from_dict(draft))
-        verdict = client.wait_for_verdict(digest, timeout_s=120)
+        verdict = client.wait_for_verdict(digest, timeout_s=300)
         client.verify(digest)
     assert verdict.outcome == "completed"
     assert verdict.result is not None

@@ -31,8 +31,10 @@ ARGUMENTS = (
     "--disable-component-update",
     "--disable-sync",
 )
-PATIENCE_MS = 60_000
+PATIENCE_MS = 300_000
 """No healthy run waits as long; a loaded machine is ten times slower than an idle one."""
+
+STOP_S_MAX = 300.0
 
 AXE_RUN = """async (rules) => {
     const only = rules.length ? {runOnly: {type: 'rule', values: rules}} : {};
@@ -59,7 +61,7 @@ def running_browser() -> Iterator[Any]:
     from playwright.sync_api import sync_playwright  # noqa: PLC0415 (slow to import, and skipped without)
 
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=path, args=list(ARGUMENTS))
+        browser = playwright.chromium.launch(executable_path=path, args=list(ARGUMENTS), timeout=PATIENCE_MS)
         try:
             yield browser
         finally:
@@ -84,6 +86,11 @@ class Visitor:
         self.page.get_by_role("button", name="Sign in").click()
         self.page.get_by_role("button", name="Sign out").wait_for()
 
+    def wait_for_heading(self, name: str, *, exact: bool = False) -> None:
+        """Wait until a page with that heading is there, all of it: a heading may come before the rest."""
+        self.page.get_by_role("heading", name=name, exact=exact).wait_for()
+        self.page.wait_for_load_state()
+
     def serious_faults(self, *rules: str) -> list[str]:
         """What axe-core finds on the page, by these rules or by all: faults that are serious or worse."""
         if not self.page.evaluate("typeof axe !== 'undefined'"):
@@ -98,6 +105,7 @@ class Visitor:
 
     def require_accessible(self) -> None:
         """Fail on a serious fault in light or dark, on a phone or wide; nothing may be cut off there."""
+        self.page.wait_for_load_state()
         for size, scheme in itertools.product((PHONE, DESKTOP), ("dark", "light")):
             self.page.emulate_media(color_scheme=scheme)
             self.page.set_viewport_size(size)
@@ -135,6 +143,7 @@ def visitor(browser: Any) -> Iterator[Visitor]:
         yield Visitor(context, page, complaints)
     finally:
         sys.stdout.write(f"{page.url} {complaints} {page.inner_text('body')[:2000]}\n")  # shown on failure
+        context.unroute_all(behavior="ignoreErrors")  # what a page still asks for needs no answer any more
         context.close()
 
 
@@ -150,7 +159,8 @@ def serving(app: FastAPI) -> Iterator[str]:
         yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
     finally:
         server.should_exit = True
-        thread.join(30)
+        thread.join(STOP_S_MAX)
+        assert not thread.is_alive(), "the app does not stop"
 
 
 @contextmanager
