@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tacit.findings import Finding
 
-DATABASE_WAIT_S = 2.0
+DATABASE_WAIT_S = 10.0
 """How long a running service may hold the database before it counts as not writable."""
 
 NETWORK_FILE_SYSTEMS = {
