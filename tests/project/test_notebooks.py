@@ -1,6 +1,7 @@
 """The notebooks run in a fresh kernel without a network, and are committed with their outputs."""
 
 import re
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
+from traitlets.config import Config
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "docs" / "notebooks"
@@ -17,8 +19,8 @@ NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
 SIZE_MAX = 200_000
 """Bytes of a notebook with its pictures."""
 
-CELL_TIMEOUT_S = 900
-"""No cell takes more than some seconds on a machine that is not busy."""
+CELL_TIMEOUT_S = START_TIMEOUT_S = 900
+"""No cell takes more than some seconds on a machine that is not busy, and no kernel to start."""
 
 # Run before a notebook's own cells: whoever asks for an address beyond this machine gets an error.
 WITHOUT_NETWORK = """
@@ -44,12 +46,22 @@ def read(path: Path) -> Any:
 
 
 def execute(notebook: Any, folder: Path) -> None:
-    """Run a notebook's cells in a kernel of this Python, in ``folder``; raises CellExecutionError."""
+    """Run a notebook's cells in a kernel of this Python, in ``folder``; raises CellExecutionError.
+
+    Ports are found free here and bound later by the kernel, when others may have them: sockets are files.
+    """
     notebook.cells.insert(0, nbformat.v4.new_code_cell(WITHOUT_NETWORK))
-    client = NotebookClient(
-        notebook, kernel_name="python3", timeout=CELL_TIMEOUT_S, resources={"metadata": {"path": str(folder)}}
-    )
-    client.execute()
+    with tempfile.TemporaryDirectory(prefix="tacit-") as sockets:  # whose names may not be long
+        manager = {"transport": "ipc", "connection_file": f"{sockets}/kernel.json"}
+        client = NotebookClient(
+            notebook,
+            kernel_name="python3",
+            timeout=CELL_TIMEOUT_S,
+            startup_timeout=START_TIMEOUT_S,
+            resources={"metadata": {"path": str(folder)}},
+            config=Config({"KernelManager": manager}),
+        )
+        client.execute()
 
 
 def outputs(notebook: Any) -> Iterator[Any]:
