@@ -30,9 +30,10 @@ LOG_TAIL_LINES = 5
 _places = itertools.count(os.getpid() * 101)
 
 
-def service_command(kind: ServiceKind, verb: str, configuration: Path) -> list[str]:
-    """Return the command line that runs a service."""
-    return [sys.executable, "-m", f"tacit_services.{kind}", verb, "--config", str(configuration)]
+def service_command(kind: ServiceKind, verb: str, configuration: Path | None) -> list[str]:
+    """Return the command line that runs a service, or a command of its own that needs no configuration."""
+    named = [] if configuration is None else ["--config", str(configuration)]
+    return [sys.executable, "-m", f"tacit_services.{kind}", verb, *named]
 
 
 def free_ports(count: int, host: str = "127.0.0.1") -> list[int]:

@@ -81,6 +81,20 @@ def archive(
     become("tester", config, "archive", [*age, "--to", str(to), *states, *(["--delete"] if delete else [])])
 
 
+@app.command("verify-archive")
+def verify_archive(
+    archive: Annotated[Path, typer.Option(help="The archive's folder.")],
+    tester_key: Annotated[
+        list[str] | None, typer.Option(help="The tester's public key; may be repeated, after a rotation.")
+    ] = None,
+) -> None:
+    """Check a whole archive: its index, every file and every signature. Needs no tester."""
+    from tacit.command.services import become
+
+    keys = [word for key in tester_key or () for word in ("--tester-key", key)]
+    become("tester", None, "verify-archive", ["--archive", str(archive), *keys])
+
+
 @app.command("login")
 def login(config: TesterFile = TESTER_FILE, as_json: Json = False) -> None:
     """Print a link that signs a browser in to the tester's pages, as its operator: once."""

@@ -1,4 +1,4 @@
-"""``python -m tacit_services.tester serve|work|copy|archive --config FILE``."""
+"""``python -m tacit_services.tester serve|work|copy|archive --config FILE``, or ``verify-archive``."""
 
 import argparse
 import sys
@@ -11,7 +11,13 @@ from tacit_services.shared.http_server import make_room, serve
 from tacit_services.shared.logging import configure_logging
 from tacit_services.shared.settings import SettingsError
 from tacit_services.tester.app import create_tester, open_key
-from tacit_services.tester.archive.command import add_archive_arguments, archive, text_of_archive
+from tacit_services.tester.archive.command import (
+    add_archive_arguments,
+    add_verification_arguments,
+    archive,
+    text_of_archive,
+    verify_archive,
+)
 from tacit_services.tester.archive.files import ArchiveError
 from tacit_services.tester.archive.retention import idle_of
 from tacit_services.tester.settings import TesterSettings
@@ -26,12 +32,16 @@ def main(arguments: list[str] | None = None) -> int:
     working = commands.add_parser("work", help="compute verdicts until SIGTERM, and serve nothing")
     copying = commands.add_parser("copy", help="copy the database into an empty one")
     archiving = commands.add_parser("archive", help="move ended studies into a folder of verifiable files")
+    verifying = commands.add_parser("verify-archive", help="check a whole archive, without a tester")
     for command in (serving, working, copying, archiving):
         command.add_argument("--config", type=Path, help="TOML file; TACIT_CONFIG unless given")
     add_copy_arguments(copying)
     add_archive_arguments(archiving)
+    add_verification_arguments(verifying)
     options = parser.parse_args(arguments)
     try:
+        if options.command == "verify-archive":
+            return 0 if verify_archive(options, sys.stdout.write) else 1
         settings = TesterSettings.load(options.config)
         if options.command == "copy":
             sys.stdout.write(text_of_copy(copy_database(settings.database_url, options.to, "tester")))

@@ -1,7 +1,11 @@
-"""``python -m tacit_services.tester archive``: move ended studies into a folder of verifiable files."""
+"""``python -m tacit_services.tester archive``: move ended studies into a folder of verifiable files.
+
+And ``verify-archive``: check such a folder, without a tester.
+"""
 
 import argparse
 import time
+from collections.abc import Callable
 from datetime import UTC, date, datetime
 from pathlib import Path
 
@@ -9,6 +13,7 @@ from sqlalchemy.engine import Engine
 
 from tacit_services.shared.clock import Clock
 from tacit_services.tester.archive.archiving import ENDED, Archived, Archiver
+from tacit_services.tester.archive.checking import open_archive
 from tacit_services.tester.archive.files import ArchiveError, open_folder
 
 DAY_S = 86_400
@@ -52,6 +57,37 @@ def text_of_archive(done: Archived) -> str:
         lines.append(f"kept: {len(done.held)} studies whose releases later studies here read again")
     lines += [f"refused: study {study}: {reason}" for study, reason in done.refused.items()]
     return "\n".join(lines) + "\n"
+
+
+def add_verification_arguments(command: argparse.ArgumentParser) -> None:
+    """Add what ``verify-archive`` needs to the tester's own command line."""
+    command.add_argument("--archive", type=Path, required=True, metavar="FOLDER", help="the archive")
+    command.add_argument(
+        "--tester-key",
+        action="append",
+        default=[],
+        metavar="KEY",
+        help="may be given again, after a rotation",
+    )
+
+
+def verify_archive(options: argparse.Namespace, write: Callable[[str], object]) -> bool:
+    """Check a whole archive, and write what is wrong as it is found; returns whether all is well.
+
+    Raises:
+        ArchiveError: the folder is no archive, or cannot be read.
+    """
+    faults = 0
+    try:
+        with open_archive(options.archive, options.tester_key) as check:
+            for name, fault in check.faults():
+                faults += 1
+                write(f"{name}: {fault}\n")
+    except OSError as error:
+        raise ArchiveError(f"the archive {options.archive} cannot be read: {error.strerror}") from None
+    write(f"studies: {check.studies}\nindex: SHA-256 {check.index_digest}\n")
+    write(f"faults: {faults}\n" if faults else "the index and every file hold\n")
+    return not faults
 
 
 def _date(text: str) -> date:
