@@ -35,5 +35,5 @@ def run_align(configuration: Path, arguments: Sequence[str]) -> Alignment:
         raise ServiceError(f"reading the ids took longer than {ALIGN_TIMEOUT_S:g} s") from error
     if not done.stdout:
         said = done.stderr.strip().splitlines()[-1:] or ["it said nothing"]
-        raise ServiceError(f"the ids could not be compared: {said[0]}")
+        raise ServiceError(said[0] if done.returncode == 1 else f"the ids could not be compared: {said[0]}")
     return Alignment(done.returncode == 0, done.stdout.rstrip("\n"))

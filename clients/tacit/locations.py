@@ -24,6 +24,7 @@ from tacit_protocol.features.optimised_choices import FrequencyChoices, Location
 from tacit_protocol.features.power_criterion import CRITERIA, Form, PlannedTest
 from tacit_protocol.features.public_choices import decode_locations
 from tacit_protocol.features.public_rows import PublicRows, pool, split_rows
+from tacit_protocol.messages.study import LEVEL_MIN, UNITS_MAX
 from tacit_protocol.privacy.events import GaussianEvent
 from tacit_protocol.privacy.gaussian_sums import SensitivityError, gaussian_guarantee
 from tacit_protocol.privacy.guarantee import Budget
@@ -133,7 +134,7 @@ def optimise_locations(
     """
     if setting not in ("owners", "curator") or statistic not in CRITERIA:
         raise InputError('setting must be "owners" or "curator", and statistic "mmd" or "noise-aware"')
-    if features not in NUMBERS_TRIED or not 0 < training_share < 1 or not 0 < alpha < 0.5:
+    if features not in NUMBERS_TRIED or not 0 < training_share < 1 or not LEVEL_MIN <= alpha < 0.5:
         raise InputError('features must be "me" or "scf", training_share in (0, 1) and alpha in (0, 0.5)')
     rng = np.random.default_rng(seed)
     samples, domain = _samples(public_x, public_y, columns=columns, bounds=bounds, effect=effect, scale=scale)
@@ -182,8 +183,8 @@ def optimise_locations(
 
 def _sizes(n: int | Sequence[int]) -> tuple[int, int]:
     sizes = (n, n) if isinstance(n, int) else tuple(n)
-    if len(sizes) != 2 or min(sizes) < 1:
-        raise InputError("n must be one positive number, or two")
+    if len(sizes) != 2 or not 1 <= min(sizes) <= max(sizes) <= UNITS_MAX:
+        raise InputError(f"n must be one positive number, or two, of {UNITS_MAX} at most")
     return sizes[0], sizes[1]
 
 

@@ -14,6 +14,7 @@ from tacit.released_database_points import WeightedDatabase
 from tacit_protocol.features.base import FeatureMap
 from tacit_protocol.features.mean_embedding import WhitenedMeanEmbedding
 from tacit_protocol.features.random_fourier import RandomFourier
+from tacit_protocol.messages.study import LEVEL_MIN
 from tacit_protocol.statistics.mmd_estimate import estimate_mmd
 from tacit_protocol.statistics.noisy_distance import (
     Noise,
@@ -131,8 +132,8 @@ def discrepancy(database: "ReleasedDatabase", other: Any) -> float:
 
 def compare(database: "ReleasedDatabase", other: Any, alpha: float, null: Null) -> DatabaseComparison:
     """Test whether two are of one population; see :meth:`ReleasedDatabase.two_sample_test`."""
-    if not 0 < alpha < 0.5:
-        raise InputError("alpha must lie in (0, 0.5)")
+    if not LEVEL_MIN <= alpha < 0.5:
+        raise InputError(f"alpha must lie in (0, 0.5), and be {LEVEL_MIN:g} at least")
     if null not in NULLS:
         raise InputError('null must be "bound", "normal" or "points"')
     from tacit.released_database import ReleasedDatabase  # noqa: PLC0415 (it builds on this module)

@@ -1,6 +1,7 @@
 """Released databases as tables and files, and back."""
 
 import csv
+import io
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,7 @@ from tacit.errors import InputError
 from tacit.released_database_features import features_fields, read_features
 from tacit.released_database_histograms import NoisyHistograms
 from tacit.released_database_points import Columns, WeightedDatabase
+from tacit.whole_files import written_whole
 from tacit_protocol.domain.columns import Domain
 from tacit_protocol.features.kernels import ProductKernel
 
@@ -88,17 +90,17 @@ def write_parquet(database: WeightedDatabase, path: Path) -> None:
 
 def write_table(table: pa.Table, path: Path) -> None:
     """Write a table as Parquet, or as CSV where the name ends so. Raises InputError where it cannot be."""
-    try:
-        if path.suffix.lower() == ".csv":
-            with path.open("w", newline="", encoding="utf-8") as file:
-                writer = csv.writer(file)
-                writer.writerow(table.column_names)
-                columns = [column.to_pylist() for column in table.columns]
-                writer.writerows(zip(*columns, strict=True))
-        else:
-            parquet.write_table(table, path)
-    except OSError as error:
-        raise InputError(f"cannot write {path}: {error.strerror or 'is its folder there?'}") from error
+    with written_whole(path) as file:
+        if path.suffix.lower() != ".csv":
+            parquet.write_table(table, file)
+            return
+        text = io.TextIOWrapper(file, encoding="utf-8", newline="")
+        writer = csv.writer(text)
+        writer.writerow(table.column_names)
+        columns = [column.to_pylist() for column in table.columns]
+        writer.writerows(zip(*columns, strict=True))
+        text.flush()
+        text.detach()
 
 
 def write_csv(database: WeightedDatabase, path: Path) -> None:

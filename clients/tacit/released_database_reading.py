@@ -7,6 +7,7 @@ from tacit.released_database import ReleasedDatabase, only_database
 from tacit.results.database import DatabaseResult
 from tacit.results.study_verdict import study_verdict
 from tacit.verify import verify_transcript_of
+from tacit.whole_files import reason_of
 from tacit_protocol.messages.transcript import TRANSCRIPT_BYTES_MAX
 from tacit_protocol.procedures.base import Progress
 
@@ -37,10 +38,14 @@ def load_database(
         with file.open("rb") as opened:
             beginning = opened.read(len(PARQUET_MAGIC))
             if beginning == PARQUET_MAGIC:
+                if owner is not None:
+                    raise InputError(
+                        "a Parquet file holds one database, without its owner's name: leave it out"
+                    )
                 return ReleasedDatabase.load(file)
             data = beginning + opened.read(TRANSCRIPT_BYTES_MAX + 1)
     except OSError as error:
-        raise InputError(f"cannot read {file}: {error.strerror}") from error
+        raise InputError(f"cannot read {file}: {reason_of(error)}") from error
     return database_of_transcript(data, owner=owner, tester_key=tester_key, progress=progress)
 
 

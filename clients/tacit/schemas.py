@@ -10,6 +10,7 @@ from typing import Any, Literal
 from urllib.parse import unquote
 
 from tacit.errors import InputError
+from tacit.whole_files import reason_of
 
 HEADER_BYTES_MAX = 2**20
 """Longest header of a CSV file."""
@@ -34,11 +35,13 @@ def columns_of(source: str, table: str | None = None) -> list[ColumnSchema]:
     Raises:
         InputError: it cannot be read, has no columns, or has two of one name.
     """
+    if not source:
+        raise InputError("name a file, a folder, or a database URL with --table")
     if "://" in source:
         found = _table_columns(source, table)
     elif table is not None:
         raise InputError("--table is of databases: leave it out, or give a database URL")
-    elif source.endswith("/") or Path(source).is_dir():
+    elif source.endswith("/") or _is_folder(source):
         found = _folder_columns(Path(source))
     elif source.endswith(".parquet"):
         found = _parquet_columns(Path(source))
@@ -54,6 +57,13 @@ def columns_of(source: str, table: str | None = None) -> list[ColumnSchema]:
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise InputError(f"{_safe(source)} has more than one column {twice!r}: rename one")
     return found
+
+
+def _is_folder(source: str) -> bool:
+    try:
+        return Path(source).is_dir()
+    except (OSError, ValueError):  # a name too long for any file: reading it says so
+        return False
 
 
 def _header(path: Path) -> list[str]:
@@ -126,7 +136,9 @@ def _parquet_columns(path: Path) -> list[ColumnSchema]:
     try:
         schema = parquet.read_schema(path)
     except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror or 'it is no Parquet file'}") from error
+        raise InputError(
+            f"cannot read {path}: {reason_of(error) if error.errno else 'it is no Parquet file'}"
+        ) from error
     except ArrowException as error:
         raise InputError(f"{path} is no Parquet file") from error
     return [ColumnSchema(field.name, _arrow_type(field.type)) for field in schema]
@@ -145,21 +157,25 @@ def _arrow_type(kind: Any) -> ColumnType:
 
 
 def _table_columns(url: str, table: str | None) -> list[ColumnSchema]:
-    from sqlalchemy import create_engine, inspect, types  # noqa: PLC0415 (loads where a database is named)
+    from sqlalchemy import create_engine, inspect, make_url, types  # noqa: PLC0415 (loads where a database is named)
     from sqlalchemy.exc import NoSuchTableError, SQLAlchemyError  # noqa: PLC0415
 
     if table is None:
         raise InputError("a database has several tables: name one with --table")
     schema, _, name = table.rpartition(".")
     try:
-        engine = create_engine(url.replace("postgresql://", "postgresql+psycopg://", 1))
+        address = make_url(url.replace("postgresql://", "postgresql+psycopg://", 1))
+        _require_database_file(address.get_backend_name(), address.database)
+        engine = create_engine(address)
         try:
             described = inspect(engine).get_columns(name, schema=schema or None)
         finally:
             engine.dispose()
     except NoSuchTableError as error:
         raise InputError(f"the database has no table {table}") from error
-    except (SQLAlchemyError, ImportError) as error:
+    except InputError:
+        raise
+    except (SQLAlchemyError, ImportError, ValueError) as error:
         # The URL may hold a password, and the driver's words the URL.
         raise InputError(f"the database cannot be asked ({type(error).__name__}): check the URL") from error
 
@@ -171,6 +187,13 @@ def _table_columns(url: str, table: str | None) -> list[ColumnSchema]:
         return "text" if isinstance(type_, types.String) else "other"
 
     return [ColumnSchema(str(column["name"]), kind(column["type"])) for column in described]
+
+
+def _require_database_file(kind: str, file: str | None) -> None:
+    """Refuse an SQLite file that is not there: asking it would make an empty one."""
+    elsewhere = kind != "sqlite" or not file or file.startswith(("file:", ":memory:"))
+    if not elsewhere and not Path(str(file)).is_file():
+        raise InputError("the database's file does not exist: check the URL")
 
 
 def _safe(source: str) -> str:

@@ -2,9 +2,15 @@
 
 import sys
 
+INTERRUPTED = 130
+
 
 def main() -> None:
     """Run the command on this process's arguments, and exit."""
-    from tacit.command.app import run  # noqa: PLC0415 (so that importing the package stays free)
+    try:
+        from tacit.command.app import run  # noqa: PLC0415 (so that importing the package stays free)
 
-    sys.exit(run(sys.argv[1:]))
+        code = run(sys.argv[1:])
+    except KeyboardInterrupt:  # before the command itself could take it, or while it was ending
+        code = INTERRUPTED
+    sys.exit(code)

@@ -103,7 +103,8 @@ def _report_wrong_use(error: BaseException) -> None:
     words = str(getattr(error, "format_message", lambda: str(error))())
     context = getattr(error, "ctx", None)
     command = getattr(context, "command_path", "tacit")
-    message = f"{words.splitlines()[0] if words else 'this cannot be used'} See {command} --help"
+    said = words.splitlines()[0].rstrip(".") if words else "this cannot be used"
+    message = f"{said}. See {command} --help"
     print(json.dumps({"error": "UsageError", "message": message}), file=sys.stderr)
 
 

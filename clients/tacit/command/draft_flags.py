@@ -124,5 +124,7 @@ def parse_parameter(text: str) -> tuple[str, Any]:
         raise InputError(f"--parameter {text}: write name=value")
     try:
         return name, json.loads(value)
+    except RecursionError:
+        raise InputError(f"--parameter {name}: lists within lists without end; write its value") from None
     except ValueError:
         return name, value

@@ -66,9 +66,11 @@ def export(
     from tacit.command.connect import agent_client
     from tacit.command.output import lines, print_json, write_file
     from tacit.errors import InputError
+    from tacit.whole_files import require_writable
 
     if output.suffix not in {".csv", ".json"}:
         raise InputError("--output must end in .csv or .json")
+    require_writable(output)
     with agent_client(config) as client:
         entries = client.ledger(data_set)
     text = io.StringIO()

@@ -124,13 +124,11 @@ def upload_progress(
 
 
 def write_file(path: Path, data: bytes) -> None:
-    """Write a file that the user named; raises InputError where that cannot be done."""
-    from tacit.errors import InputError
+    """Write a file that the user named, whole or not at all; raises InputError where it cannot be."""
+    from tacit.whole_files import written_whole
 
-    try:
-        path.write_bytes(data)
-    except OSError as error:
-        raise InputError(f"cannot write {path}: {error.strerror}") from error
+    with written_whole(path) as file:
+        file.write(data)
 
 
 def keys(rows: Iterable[tuple[str, str]]) -> None:

@@ -55,7 +55,7 @@ def locations(
         Literal["mmd", "noise-aware"], typer.Option(help="Form of the planned test.")
     ] = "mmd",
     curator: Annotated[bool, typer.Option("--curator", help="Plan a curator's test.")] = False,
-    seed: Annotated[int | None, typer.Option(help="Seed of the starts.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of the starts.", min=0)] = None,
     as_json: Json = False,
 ) -> None:
     """Optimise test locations on public rows, or on a release; prints the parameters of a study."""
@@ -110,7 +110,7 @@ def _rows(
 ) -> tuple[Any, Any, "Domain"]:
     """Return the rows like the first and the second owner's, and their domain."""
     from tacit.bounds import domain_of
-    from tacit.command.draft_flags import parse_column
+    from tacit.command.plan_inputs import bounds_of
     from tacit.errors import InputError
     from tacit.released_database_export import rows_table
     from tacit.released_database_reading import load_database
@@ -119,9 +119,10 @@ def _rows(
         raise InputError(
             "give --public or --release for the first owner, and at most one of --second, --second-release"
         )
+    if owner is not None and not any(releases):
+        raise InputError("--owner says whose database of a release: leave it out")
     databases = [None if source is None else load_database(source, owner=owner) for source in releases]
-    described = [parse_column(text) for text in column or []]
-    bounds: Any = {c["name"]: c.get("levels") or (c["lower"], c["upper"]) for c in described}
+    bounds: Any = bounds_of(column or [])
     if not bounds:
         known = next((database for database in databases if database is not None), None)
         if known is None:

@@ -53,13 +53,17 @@ def curve(
     from dataclasses import asdict
 
     from tacit.command.output import lines, print_json, progress, table, write_file
+    from tacit.errors import InputError
     from tacit.planning import curve as curves
-    from tacit.planning.smallest import TARGET
+    from tacit.planning.smallest import TARGET, require_target
+    from tacit.whole_files import require_writable
 
-    if picture is not None and picture.suffix != ".svg":
-        from tacit.errors import InputError
-
-        raise InputError("--picture: the picture is SVG; name a file that ends in .svg")
+    if picture is not None:
+        if picture.suffix.lower() != ".svg":
+            raise InputError("--picture: the picture is SVG; name a file that ends in .svg")
+        require_writable(picture)
+    if target is not None:
+        require_target(target, planning.question.measure)
     with progress("simulating studies", quiet=as_json) as report:
         found = curves.curve(
             planning.question,
@@ -159,7 +163,7 @@ def _candidates(texts: Sequence[str]) -> list[dict[str, Any]]:
 
     try:
         read = [json.loads(text) for text in texts]
-    except ValueError:
+    except (ValueError, RecursionError):
         raise InputError('--candidate: write JSON, such as {"features": "me", "n_features": 20}') from None
     if not all(isinstance(parameters, dict) for parameters in read):
         raise InputError('--candidate: write a JSON object, such as {"features": "me", "n_features": 20}')

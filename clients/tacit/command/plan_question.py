@@ -125,10 +125,9 @@ def _asked(
     source: str, column: list[str] | None, cells: list[int] | None, effect: Any, curator: bool
 ) -> dict[str, Any]:
     from tacit.bounds import domain_of  # noqa: PLC0415
-    from tacit.command.draft_flags import parse_column  # noqa: PLC0415
+    from tacit.command.plan_inputs import bounds_of  # noqa: PLC0415
 
-    described = [parse_column(text) for text in column or []]
-    bounds = {c["name"]: c.get("levels") or (c["lower"], c["upper"]) for c in described}
+    bounds = bounds_of(column or [])
     return {
         "procedure": source,
         "bounds": domain_of(bounds, list(bounds)) if bounds else None,

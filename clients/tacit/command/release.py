@@ -45,7 +45,13 @@ def show(
     """Show a database: what it is of, what it cost, and each column's estimates with their errors."""
     from tacit.command.output import lines, print_json, table, write_file
     from tacit.command.release_inputs import read_release
+    from tacit.errors import InputError
+    from tacit.whole_files import require_writable
 
+    if picture is not None:
+        if picture.suffix.lower() != ".svg":
+            raise InputError("--picture: the picture is SVG; name a file that ends in .svg")
+        require_writable(picture)
     database = read_release(source, owner, party, weights=weights, move=move, quiet=as_json)
     if picture is not None:
         write_file(picture, database.summary_svg().encode("utf-8"))
@@ -137,7 +143,7 @@ def sample(
     from tacit.command.release_inputs import read_release
     from tacit.released_database_export import rows_table, write_table
 
-    _require_table_name(output)
+    _require_table_at(output)
     database = read_release(source, owner, party, move=move, quiet=as_json)
     write_table(rows_table(database.domain, database.sample(rows)), output)
     if as_json:
@@ -161,7 +167,7 @@ def export(
     from tacit.command.output import lines, print_json
     from tacit.command.release_inputs import read_release
 
-    _require_table_name(output)
+    _require_table_at(output)
     database = read_release(source, owner, party, weights=weights, move=move, quiet=as_json)
     if output.suffix.lower() == ".csv":
         database.to_csv(output)
@@ -223,11 +229,13 @@ def compare(
     )
 
 
-def _require_table_name(output: Path) -> None:
+def _require_table_at(output: Path) -> None:
     from tacit.errors import InputError
+    from tacit.whole_files import require_writable
 
     if output.suffix.lower() not in {".csv", ".parquet"}:
         raise InputError(f"{output}: the name must end in .csv or .parquet")
+    require_writable(output)
 
 
 def _described(database: "ReleasedDatabase") -> dict[str, Any]:

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tacit.errors import InputError
+from tacit.whole_files import reason_of
 
 if TYPE_CHECKING:
     from tacit.released_database import ReleasedDatabase
@@ -35,7 +36,7 @@ def read_release(
     from tacit.released_database_reading import load_database
 
     with progress("recomputing the release", quiet=quiet) as report:
-        if Path(source).exists() or not _looks_like_digest(source):
+        if not _looks_like_digest(source) or Path(source).exists():
             database = load_database(source, owner=owner, progress=report)
         else:
             database = _of_study(source, owner, party, report)
@@ -61,7 +62,7 @@ def _of_study(beginning: str, owner: str | None, party: Path, report: Any) -> "R
 
 
 def _looks_like_digest(text: str) -> bool:
-    return len(text) >= 4 and all(character in "0123456789abcdef" for character in text)
+    return 4 <= len(text) <= 64 and all(character in "0123456789abcdef" for character in text)
 
 
 def read_other(source: str, owner: str | None, party: Path, database: "ReleasedDatabase") -> Any:
@@ -85,6 +86,9 @@ def _holds_release(path: Path) -> bool:
     from tacit.released_database_export import METADATA_KEY
 
     try:
-        return METADATA_KEY in (parquet.read_schema(path).metadata or {})
-    except (OSError, pa.ArrowInvalid) as error:
-        raise InputError(f"cannot read {path} as Parquet") from error
+        with path.open("rb") as file:
+            return METADATA_KEY in (parquet.read_schema(file).metadata or {})
+    except pa.ArrowException as error:
+        raise InputError(f"{path} is not Parquet") from error
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {reason_of(error)}") from error

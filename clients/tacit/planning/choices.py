@@ -111,7 +111,7 @@ def choose(
     if not 1 <= len(listed) <= CANDIDATES_MAX:
         raise InputError(f"give 1 to {CANDIDATES_MAX} candidates")
     values: list[float | None] = []
-    errors = [0.0]
+    errors, refused = [0.0], ""
     seed = fresh_seed() if seed is None else seed
     for index, candidate in enumerate(listed):
 
@@ -121,8 +121,9 @@ def choose(
 
         try:
             tried = simulate(_with(question, candidate), setting, runs=runs, seed=seed, progress=report)
-        except StudyRefusedError:
+        except StudyRefusedError as error:
             values.append(None)
+            refused = str(error)
             continue
         values.append(tried.mean)
         errors.append(tried.standard_error)
@@ -131,7 +132,7 @@ def choose(
         range(len(listed)), key=lambda i: math.inf if (value := values[i]) is None else sign * value
     )
     if values[order[0]] is None:
-        raise InputError("the procedure takes none of these candidates at this size and budget")
+        raise InputError(f"the procedure takes none of these candidates at this size and budget: {refused}")
     best = listed[order[0]]
     fresh = simulate(_with(question, best), setting, runs=runs, seed=seed + 1)
     ranked = tuple(TriedChoice(listed[i], values[i]) for i in order)

@@ -20,7 +20,7 @@ from tacit.in_process import run, seed_text
 from tacit.planning.questions import COUNTING, Question
 from tacit.planning.simulated_noise import SimulatedNoise
 from tacit.planning.words import ERRORS, outcome_words, percent, setting_words
-from tacit_protocol.messages.study import UNITS_MAX, Study
+from tacit_protocol.messages.study import LEVEL_MIN, UNITS_MAX, Study
 from tacit_protocol.privacy.guarantee import Budget
 from tacit_protocol.privacy.noise import NoiseSource, OpenDPNoise
 from tacit_protocol.procedures.base import Progress
@@ -50,8 +50,8 @@ class Setting:
         Raises:
             InputError: there is no such study; the message says what to change.
         """
-        if not 0 < self.alpha < 0.5:
-            raise InputError("alpha must lie in (0, 0.5)")
+        if not LEVEL_MIN <= self.alpha < 0.5:
+            raise InputError(f"alpha must lie in (0, 0.5), and be {LEVEL_MIN:g} at least")
         try:
             budget = Budget.of(self.epsilon, self.delta)
         except ArithmeticError as error:

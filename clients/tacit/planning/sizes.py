@@ -8,6 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tacit.errors import InputError
+from tacit_protocol.messages.study import LEVEL_MIN
+from tacit_protocol.privacy.guarantee import EPSILON_MAX
 from tacit_protocol.procedures.base import Progress
 from tacit_protocol.statistics.cell_counts import CELLS_MAX
 from tacit_protocol.statistics.identity_power import paninski
@@ -75,10 +77,10 @@ class Goal:
     seed: int | None
 
     def __post_init__(self) -> None:
-        if not (0 < self.alpha < 0.5 and 0 < self.miss < 1 and 0 < self.epsilon < math.inf and self.runs > 0):
-            raise InputError(
-                "alpha must lie in (0, 0.5), miss in (0, 1); epsilon and runs must be positive and finite"
-            )
+        if not (LEVEL_MIN <= self.alpha < 0.5 and 0 < self.miss < 1):
+            raise InputError(f"alpha must lie in (0, 0.5), and be {LEVEL_MIN:g} at least; miss in (0, 1)")
+        if not (0 < self.epsilon <= EPSILON_MAX and self.runs > 0):
+            raise InputError(f"epsilon and runs must be positive and finite, epsilon {EPSILON_MAX} at most")
         if not 0 <= self.delta < 1:
             raise InputError("delta must lie in [0, 1)")
         if self.seed is not None and self.seed < 0:

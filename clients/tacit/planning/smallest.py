@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from tacit.errors import InputError
 from tacit.planning.curve import Over, at, crossing, monotone
-from tacit.planning.questions import COUNTING, Question
+from tacit.planning.questions import COUNTING, Measure, Question
 from tacit.planning.simulation import Answers, ErrorPlan, Plan, Setting, fresh_seed, or_nothing
 from tacit.planning.sizes import STEP, STEP_MAX, smallest_step
 from tacit.planning.words import number, percent
@@ -55,6 +55,12 @@ class SmallestPlan:
         return f"About {value} for {aim}. {self.plan.words()}"
 
 
+def require_target(target: float, measure: Measure) -> None:
+    """Raise InputError where a target is no power, or no error."""
+    if not 0 < target < (math.inf if measure == "error" else 1):
+        raise InputError("target must be a power in (0, 1), or an error above 0 of what tests nothing")
+
+
 def smallest(
     question: Question,
     over: Over,
@@ -79,8 +85,7 @@ def smallest(
     Raises:
         InputError: the inputs do not fit together, or nothing that is tried reaches the target.
     """
-    if not 0 < target < (math.inf if question.measures_error else 1):
-        raise InputError("target must be a power in (0, 1), or an error above 0 of what tests nothing")
+    require_target(target, question.measure)
     if seed is None:
         seed = fresh_seed()
     tried: dict[int, Answers] = {}

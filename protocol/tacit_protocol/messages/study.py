@@ -32,7 +32,10 @@ Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 UnixTime = Annotated[int, Field(ge=0, le=2**40)]
 RespondAfter = Annotated[int, Field(ge=0, le=RESPOND_AFTER_S_MAX)]
 Seed = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
-Level = Annotated[float, Field(gt=0, lt=0.5)]
+LEVEL_MIN = 1e-12
+"""Least level: beside 1 a much smaller one is lost to rounding, and its intervals have no end."""
+
+Level = Annotated[float, Field(ge=LEVEL_MIN, lt=0.5)]
 
 
 class Party(StrictModel):

@@ -48,7 +48,7 @@ def main(arguments: list[str] | None = None) -> int:
         return _report(check(chosen.config), text_of_report, chosen.json)
     try:
         if chosen.command == "align":
-            return _report(align(chosen), text_of_alignment, chosen.json)
+            return _aligned(chosen)
         if chosen.command == "verify":
             report = verify_offline(chosen.config, chosen.kept)
             return _report(report, text_of_verification, chosen.json)
@@ -61,6 +61,14 @@ def main(arguments: list[str] | None = None) -> int:
         sys.stderr.write(f"{error}\n")
         return 1
     return 0
+
+
+def _aligned(chosen: argparse.Namespace) -> int:
+    report = align(chosen)
+    if "error" in report:
+        sys.stderr.write(f"{report['error']}\n")
+        return 1
+    return _report(report, text_of_alignment, chosen.json)
 
 
 def _report(report: dict[str, Any], text: Callable[[dict[str, Any]], str], as_json: bool) -> int:

@@ -54,8 +54,6 @@ def _given(value: Value | None, option: str) -> Value:
 
 def text_of_alignment(report: dict[str, Any]) -> str:
     """Return the report as lines for a terminal."""
-    if "error" in report:
-        return str(report["error"])
     if "forgotten" in report:
         return f"{report['forgotten']} alignments forgotten"
     if "alignments" in report:

@@ -1,0 +1,266 @@
+"""What `tacit plan`, `release`, `ledger` and `data` say to input that cannot be used: one error, no trace."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from played_releases import patients, played
+from pyarrow import parquet
+from signed_study import signed_transcript
+
+from tacit.errors import InputError
+from tacit.results import DatabaseResult
+from tacit.whole_files import written_whole
+
+Run = Callable[..., tuple[int, str, str]]
+
+POWER = ("plan", "power", "kernel_two_sample", "--n", "300", "--column", "age:0:120", "--runs", "2")
+LOCATIONS = (
+    *("plan", "locations", "--n", "300", "--epsilon", "1", "--column", "age:0:120"),
+    *("--public", "public.csv", "--n-features", "2", "--seed", "1"),
+)
+CURVE = ("plan", "curve", "noisy_counts", "--cells", "3", "--n", "300", "--runs", "2", "--value", "1")
+IDENTITY = ("plan", "identity", "--cells", "5", "--epsilon", "1", "--runs", "2")
+CHOICE = ("plan", "choice", "kernel_two_sample", "--column", "age:0:120", "--n", "300", "--runs", "2")
+EXPECT = ("release", "expect", "database.parquet", "--column", "age")
+COMPARE = ("release", "compare", "database.parquet")
+SAMPLE = ("release", "sample", "database.parquet", "--rows", "5", "--output")
+DEEP = "[" * 100_000
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of files that can be used, and of files that cannot."""
+    folder = tmp_path_factory.mktemp("files")
+    result = played("embedding_release", {"north": patients(400)}, n_points=10)
+    assert isinstance(result, DatabaseResult)
+    result.database().to_parquet(folder / "database.parquet")
+    whole = signed_transcript(result)
+    message = json.loads(whole)
+    rng = np.random.default_rng(1)
+    damaged = parquet.read_table(folder / "database.parquet")
+    stored = {key: value[:90] for key, value in damaged.schema.metadata.items()}
+    parquet.write_table(damaged.replace_schema_metadata(stored), folder / "damaged.parquet")
+    parquet.write_table(pa.table([[1.0], [2.0]], names=["age", "age"]), folder / "twice.parquet")
+    contents: dict[str, bytes] = {
+        "transcript.json": whole,
+        "forged.json": json.dumps({**message, "verdict": message["study"]}).encode(),
+        "cut.json": whole[: len(whole) // 2],
+        "empty.json": b"",
+        "binary.json": rng.bytes(2000),
+        "binary.parquet": b"PAR1" + rng.bytes(2000) + b"PAR1",
+        "empty.parquet": b"",
+        "empty.csv": b"",
+        "binary.csv": rng.bytes(2000),
+        "public.csv": b"age,ward\n" + b"".join(b"%d,a\n" % age for age in range(20, 80)),
+        "twice.csv": b"age,age,ward\n1,2,a\n",
+        "ragged.csv": b"age,ward\n1,a,3\n",
+        "latin.csv": "age,ward\n1,é\n".encode("latin-1"),
+        "infinite.csv": b"age,ward\n1e999,a\n5,b\n",
+        "other.csv": b"x,y\n1,2\n",
+        "words.csv": b"age,ward\nold,a\nyoung,b\n",
+    }
+    for name, content in contents.items():
+        (folder / name).write_bytes(content)
+    (folder / "folder.csv").mkdir()
+    (folder / "loop").symlink_to(folder / "loop")
+    return folder
+
+
+def contents(folder: Path) -> dict[str, int]:
+    return {str(p): p.lstat().st_mtime_ns for p in folder.rglob("*")}
+
+
+WRONG: list[tuple[tuple[str, ...], str]] = [
+    ((*POWER, "--epsilon", "nan"), "must be finite"),
+    ((*POWER, "--epsilon", "1e300"), "epsilon must lie between"),
+    ((*POWER, "--delta", "-1"), "delta must be at least 0"),
+    ((*POWER, "--alpha", "1e-300"), "greater than or equal to 0.000000000001"),
+    ((*POWER, "--effect", "inf"), "finite number"),
+    ((*POWER, "--shift", "age=nan"), "a finite number"),
+    ((*POWER, "--scale", "age=inf"), "a finite number"),
+    ((*POWER, "--shift", "=3"), "write column=number"),
+    ((*POWER, "--shift", "age=1", "--shift", "age=2"), "an amount already"),
+    ((*POWER, "--shift", "nope=1"), "no numeric column"),
+    ((*POWER, "--column", "age:0:10"), "names age twice"),
+    ((*POWER, "--column", "sugar:0:inf"), "must be finite"),
+    ((*POWER, "--n", "x"), "valid integer"),
+    ((*POWER, "--n", "9" * 23), "at most"),
+    ((*POWER, "--parameter", f"locations={DEEP}"), "lists within lists"),
+    ((*POWER, "--public", "none.csv"), "cannot read none.csv: No such file"),
+    ((*POWER, "--public", "folder.csv"), "cannot read folder.csv: Is a directory"),
+    ((*POWER, "--public", "empty.csv"), "empty.csv is not CSV"),
+    ((*POWER, "--public", "binary.csv"), "binary.csv is not CSV"),
+    ((*POWER, "--public", "ragged.csv"), "ragged.csv is not CSV"),
+    ((*POWER, "--public", "twice.csv"), "more than one column age"),
+    ((*POWER, "--public", "twice.parquet"), "more than one column age"),
+    ((*POWER, "--public", "other.csv"), "other.csv has no column age"),
+    ((*POWER, "--public", "words.csv"), "not numbers"),
+    ((*POWER, "--public", "infinite.csv"), "an infinite number"),
+    ((*POWER, "--public", "binary.parquet"), "binary.parquet is not Parquet"),
+    ((*POWER, "--public", "loop"), "cannot read loop"),
+    ((*LOCATIONS, "--seed", "-1"), "greater than or equal to 0"),
+    ((*LOCATIONS, "--owner", "north"), "leave it out"),
+    ((*LOCATIONS, "--shift", "age=inf"), "a finite number"),
+    ((*LOCATIONS, "--shift", "age=9", "--n", "9" * 20), "at most"),
+    ((*CURVE, "--target", "nan"), "target must be"),
+    ((*CURVE, "--target", "-1"), "target must be"),
+    ((*CURVE, "--picture", "none/p.svg"), "make it first"),
+    ((*CURVE, "--picture", "p.png"), "ends in .svg"),
+    ((*IDENTITY, "--epsilon", "1e300"), "100 at most"),
+    ((*IDENTITY, "--alpha", "nan"), "alpha must lie"),
+    ((*CHOICE, "--candidate", DEEP), "write JSON"),
+    ((*CHOICE, "--candidate", '{"nope": 1}'), "unknown parameter; known: bandwidth"),
+    (("plan", "power", "nope", "--n", "300"), "must be one of kernel_two_sample"),
+    (("release", "show", "none.json"), "No such file"),
+    (("release", "show", "loop"), "cannot read loop"),
+    (("release", "show", "x" * 5000), "File name too long"),
+    (("release", "show", "a" * 5000), "File name too long"),
+    (("release", "show", "forged.json"), "does not hold"),
+    (("release", "show", "cut.json"), "does not hold"),
+    (("release", "show", "empty.json"), "does not hold"),
+    (("release", "show", "binary.json"), "does not hold"),
+    (("release", "show", "binary.parquet"), "as Parquet"),
+    (("release", "show", "damaged.parquet"), "damaged"),
+    (("release", "show", "database.parquet", "--owner", "north"), "leave it out"),
+    (("release", "show", "database.parquet", "--picture", "p.png"), "ends in .svg"),
+    (("release", "show", "transcript.json", "--owner", "south"), "no database of 'south'"),
+    ((*EXPECT, "--between", "nan", "3"), "interval is empty"),
+    ((*EXPECT, "--correlation", "nope"), "no column 'nope'"),
+    ((*COMPARE, "none.csv"), "No such file"),
+    ((*COMPARE, "none.parquet"), "No such file"),
+    ((*COMPARE, "empty.parquet"), "is not Parquet"),
+    ((*COMPARE, "latin.csv"), "not UTF-8"),
+    ((*COMPARE, "public.csv", "--alpha", "1e-300"), "alpha must lie"),
+    ((*SAMPLE, "none/o.csv"), "make it first"),
+    ((*SAMPLE, "none/o.parquet"), "make it first"),
+    ((*SAMPLE, "folder.csv"), "it is a folder"),
+    ((*SAMPLE, "public.csv/o.csv"), "what should be its folder is a file"),
+    ((*SAMPLE, "loop/o.csv"), "cannot write loop/o.csv"),
+    ((*SAMPLE, "o.txt"), "must end in .csv or .parquet"),
+    (("ledger", "show", "--config", "none.toml"), "name another file"),
+    (("ledger", "export", "--output", "none/l.csv", "--config", "none.toml"), "make it first"),
+    (("ledger", "export", "--output", "l.txt", "--config", "none.toml"), ".csv or .json"),
+    (("ledger", "verify", "--kept", "x", "--config", "none.toml"), "64 hexadecimal digits"),
+    (("data", "describe", ""), "name a file"),
+    (("data", "describe", "x" * 5000 + ".csv"), "File name too long"),
+    (("data", "describe", "none.parquet"), "cannot read none.parquet: No such file"),
+    (("data", "describe", "twice.csv"), "more than one column"),
+    (("data", "describe", "sqlite:///none.db", "--table", "t"), "does not exist"),
+    (("data", "describe", "postgresql://u:secret@127.0.0.1:x/y", "--table", "t"), "check the URL"),
+    (("data", "align", "key", "--out", "public.csv"), "never overwritten"),
+    (("data", "align", "key", "--out", "none/k"), "No such file"),
+]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"), WRONG, ids=lambda value: " ".join(value)[-60:] if isinstance(value, tuple) else ""
+)
+def test_wrong_input_is_one_error_that_says_what_is_wrong(
+    files: Path, tacit: Run, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], words: str
+) -> None:
+    monkeypatch.chdir(files)
+    before = contents(files)
+    code, out, err = tacit(*arguments, "--json")
+    assert (code in {1, 2}, out) == (True, "")
+    told = json.loads(err)
+    assert words in told["message"]
+    assert "secret" not in err
+    assert contents(files) == before  # nothing was written, and nothing replaced
+    as_words = tacit(*arguments)
+    assert as_words[:2] == (code, "")
+    assert "Traceback" not in as_words[2]
+
+
+def test_what_cannot_be_aligned_is_an_error_in_json_too(tmp_path: Path, tacit: Run) -> None:
+    for extra in ((), ("--json",)):
+        code, out, err = tacit("data", "align", "list", "--config", str(tmp_path / "none.toml"), *extra)
+        assert (code, out) == (1, "")
+        assert f"cannot read {tmp_path / 'none.toml'}" in (json.loads(err)["message"] if extra else err)
+
+
+@pytest.fixture
+def kept(tmp_path: Path) -> Path:
+    path = tmp_path / "kept.csv"
+    path.write_text("what was there")
+    return path
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, OSError(28, "full"), MemoryError])
+def test_a_file_that_was_not_finished_leaves_what_was_there(kept: Path, error: type[BaseException]) -> None:
+    def write() -> None:
+        with written_whole(kept) as file:
+            file.write(b"half")
+            file.flush()
+            assert len(list(kept.parent.iterdir())) == 2
+            raise error
+
+    with pytest.raises(InputError if isinstance(error, OSError) else error) as raised:
+        write()
+    if isinstance(error, OSError):
+        assert "the disk is full" in str(raised.value)
+    assert kept.read_text() == "what was there"
+    assert list(kept.parent.iterdir()) == [kept]
+
+
+def test_a_finished_file_keeps_its_mode_and_its_link(kept: Path) -> None:
+    kept.chmod(0o640)
+    link = kept.with_name("link.csv")
+    link.symlink_to(kept)
+    with written_whole(link) as file:
+        file.write(b"new")
+    assert (link.is_symlink(), kept.read_text(), kept.stat().st_mode & 0o777) == (True, "new", 0o640)
+
+
+def test_a_file_that_may_not_be_written_is_not_replaced(kept: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "access", lambda path, mode: Path(path) != kept)  # root may write everywhere
+    with pytest.raises(InputError, match="you may not write there"), written_whole(kept):
+        raise AssertionError("it was opened")
+
+
+def test_a_pipe_is_written_as_it_is(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    with written_whole(pipe) as file:
+        file.write(b"rows")
+    assert os.read(reader, 100) == b"rows"
+    os.close(reader)
+    assert pipe.is_fifo()
+
+
+START = """
+import builtins, os, signal
+from tacit.command import main
+imported = builtins.__import__
+def interrupted(name, *others, **more):
+    if name == {name!r}:
+        builtins.__import__ = imported
+        os.kill(os.getpid(), signal.SIGINT)
+    return imported(name, *others, **more)
+builtins.__import__ = interrupted
+main()
+"""
+
+
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """A process that was started in the background ignores interrupts, and hands that on."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
+@pytest.mark.parametrize("name", ["tacit.command.app", "typer", "tacit.planning.effects"])
+def test_an_interrupt_ends_the_command_without_a_trace(name: str) -> None:
+    arguments = [sys.executable, "-c", START.format(name=name), *POWER]
+    done = subprocess.run(arguments, capture_output=True, text=True, check=False, timeout=300)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
