@@ -27,7 +27,11 @@ give one away between the moment it was found and the moment its service listens
 LOG_TAIL_LINES = 5
 """Lines of a log shown where a service ended early."""
 
-_places = itertools.count(os.getpid() * 101)
+SPREAD = 12_361
+"""From where one process looks for ports to where the next one does: the golden section of all of them, so
+that ten processes in a row have a thousand ports each before they come to another's."""
+
+_places = itertools.count(os.getpid() * SPREAD)
 
 
 def service_command(kind: ServiceKind, verb: str, configuration: Path | None) -> list[str]:

@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 import threading
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,14 @@ import pytest
 from tacit.configuration import DataSetSetup, PolicySetup
 from tacit.errors import ConfigurationError, ServiceError
 from tacit.federation import LocalFederation, OwnerSetup
-from tacit.processes import ServiceProcess, free_ports, interruptions_deferred, stop_all
+from tacit.processes import (
+    PORTS,
+    SPREAD,
+    ServiceProcess,
+    free_ports,
+    interruptions_deferred,
+    stop_all,
+)
 
 
 def python(script: str) -> list[str]:
@@ -49,6 +57,11 @@ def test_deferring_works_in_any_thread() -> None:
 
 def test_free_ports_are_distinct() -> None:
     assert len({*free_ports(20), *free_ports(20)}) == 40
+
+
+def test_processes_that_start_together_look_a_thousand_ports_apart() -> None:
+    starts = sorted(number * SPREAD % len(PORTS) for number in range(4711, 4721))
+    assert min(later - one for one, later in pairwise([*starts, starts[0] + len(PORTS)])) > 1000
 
 
 def test_a_port_that_is_taken_is_not_found(monkeypatch: pytest.MonkeyPatch) -> None:
