@@ -1,4 +1,4 @@
-"""`tacit tester archive` becomes the tester's own command, with the options as they were given."""
+"""`tacit tester archive` and `verify-archive` become the tester's own commands, with the options given."""
 
 from pathlib import Path
 
@@ -46,3 +46,12 @@ def test_the_studies_are_named_in_one_way(
 ) -> None:
     assert isinstance(run(tmp_path, *options), ConfigurationError)
     assert becomes == []
+
+
+def test_an_archive_is_verified_without_a_configuration(becomes: list[list[str]]) -> None:
+    command = ["tester", "verify-archive", "--archive", "archive"]
+    assert CliRunner().invoke(app, command).exception is None
+    keys = ["--tester-key", "ab" * 32, "--tester-key", "cd" * 32]
+    assert CliRunner().invoke(app, [*command, *keys]).exception is None
+    begin = ["-m", "tacit_services.tester", "verify-archive", "--archive", "archive"]
+    assert [command[1:] for command in becomes] == [begin, [*begin, *keys]]
