@@ -53,7 +53,10 @@ def require_writable(path: Path) -> None:
         if not folder.is_dir():
             missing = errno.ENOTDIR if folder.exists() else errno.ENOENT
             raise OSError(missing, os.strerror(missing))
-        if path.exists() and not os.access(path, os.W_OK):
+        places = [path] if path.exists() else []
+        if path.is_file() or not places:
+            places.append(folder)
+        if not all(os.access(place, os.W_OK) for place in places):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
     except (OSError, RuntimeError) as error:  # a circle of links is a RuntimeError to pathlib
         raise _cannot(path, error) from error

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from tacit.errors import InputError, printable
+from tacit.whole_files import written_whole
 from tacit_protocol.messages.release import Release
 from tacit_protocol.messages.study import Study
 from tacit_protocol.reporting.panels import Panel, panels_of
@@ -109,10 +110,8 @@ class StudyResult:
             InputError: the file cannot be written.
         """
         target = Path(path)
-        try:
-            target.write_text(self.report_html(question=question), encoding="utf-8")
-        except OSError as error:
-            raise InputError(f"cannot write {target}: {error.strerror}") from error
+        with written_whole(target) as file:
+            file.write(self.report_html(question=question).encode())
         return target
 
     def report_html(self, *, question: str | None = None) -> str:
