@@ -43,7 +43,10 @@ def test_shares_of_one_column_are_as_near_as_the_histograms() -> None:
 
 
 def test_columns_keep_what_they_have_to_do_with_each_other() -> None:
-    """The points' columns are independent: only the embedding says so, as far as so few points can follow."""
+    """The points' columns are independent: only the embedding says so, as far as so few points can follow.
+
+    In 12 releases the correlation was -.62 give or take .01, and the points' -.019 give or take .0004.
+    """
     database, data = released(), frame()
     assert np.corrcoef(data["x"], data["y"])[0, 1] < -0.8
     assert database.correlation("x", "y") < -0.4
@@ -102,7 +105,8 @@ def test_points_that_are_moved_start_from_its_own_and_match_the_histograms_too()
     moved = database.reduced(40, starts=1, seed=1)
     assert not database.points_are_blind
     assert len(moved) == 40
-    assert abs(moved.weights @ moved.points["x"] - frame()["x"].to_numpy().mean()) < 0.02
+    # In 12 releases .002 give or take .0025: the bound is nineteen of these away, and the middle .25.
+    assert abs(moved.weights @ moved.points["x"] - frame()["x"].to_numpy().mean()) < 0.05
     assert {value for value in moved.points["kind"] if value is not None} <= {*LEVELS, "(other)"}
 
 

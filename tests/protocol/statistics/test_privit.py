@@ -180,7 +180,7 @@ def test_a_constant_that_is_too_small_is_caught(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_the_acceptance_is_the_frequency_of_decisions() -> None:
-    """20 000 real decisions against the exact probability: a deviation of 6 standard errors, 1e-8."""
+    """1500 real decisions against the exact probability: a deviation of 6 standard errors, 1e-8."""
     found, noise = PrivitInstance(np.array([0.5, 0.5]), 200.0, 4.0, 0.6), OpenDPNoise()
     counts = np.array([120, 84])
     runs = 1500
