@@ -264,3 +264,15 @@ def test_an_interrupt_ends_the_command_without_a_trace(name: str) -> None:
     arguments = [sys.executable, "-c", START.format(name=name), *POWER]
     done = subprocess.run(arguments, capture_output=True, text=True, check=False, timeout=300)
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
+@pytest.mark.parametrize("arguments", [("version", "--json"), ("version",), ("plan", "power", "--help")])
+def test_output_that_cannot_be_written_is_told(arguments: tuple[str, ...]) -> None:
+    command = [sys.executable, "-c", "from tacit.command import main; main()", *arguments]
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(
+            command, stdout=full, stderr=subprocess.PIPE, text=True, check=False, timeout=300
+        )
+    assert done.returncode == 1
+    told = json.loads(done.stderr)["message"] if "--json" in arguments else done.stderr.strip()
+    assert told == "cannot write standard output: No space left on device"

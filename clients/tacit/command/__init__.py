@@ -2,7 +2,7 @@
 
 import sys
 
-INTERRUPTED = 130
+FAILED, INTERRUPTED = 1, 130
 
 
 def main() -> None:
@@ -11,6 +11,24 @@ def main() -> None:
         from tacit.command.app import run  # noqa: PLC0415 (so that importing the package stays free)
 
         code = run(sys.argv[1:])
+        sys.stdout.flush()
     except KeyboardInterrupt:  # before the command itself could take it, or while it was ending
         code = INTERRUPTED
+    except OSError as error:
+        if error.filename is not None:
+            raise
+        code = _output_lost(error)
     sys.exit(code)
+
+
+def _output_lost(error: OSError) -> int:
+    """Say that standard output, which alone has no name, could not be written: a full disk, a pipe's end."""
+    import json  # noqa: PLC0415 (seldom needed)
+    import os  # noqa: PLC0415
+
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left to write goes nowhere
+    message = f"cannot write standard output: {os.strerror(error.errno or 0)}"
+    if "--json" in sys.argv:
+        message = json.dumps({"error": "OutputError", "message": message})
+    sys.stderr.write(f"{message}\n")
+    return FAILED
