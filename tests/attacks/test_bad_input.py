@@ -52,6 +52,11 @@ P99_S_MAX = 1.0
 LATE_S_MAX = 2.0
 """How much later than promised a slow connection may end, likewise."""
 
+ATTEMPTS_MAX = 3
+"""Attacks of which one must be answered in time: a machine may stand still for a while, with all on it."""
+
+PATIENCE_S = 300.0
+
 
 class Service:
     """A service's app, and requests to it by a known party."""
@@ -342,7 +347,7 @@ def served(
         yield server.servers[0].sockets[0].getsockname(), thread
     finally:
         server.should_exit = True
-        thread.join(30)
+        thread.join(PATIENCE_S)
     assert not thread.is_alive()
 
 
@@ -374,9 +379,8 @@ async def _drip(address: tuple[str, int], thread: threading.Thread, start: bytes
 async def _honest(address: tuple[str, int], thread: threading.Thread, count: int) -> list[float]:
     durations_s = []
     limits = httpx.Limits(max_connections=4)
-    async with httpx.AsyncClient(
-        base_url=f"http://{address[0]}:{address[1]}", limits=limits, timeout=60
-    ) as client:
+    url = f"http://{address[0]}:{address[1]}"
+    async with httpx.AsyncClient(base_url=url, limits=limits, timeout=PATIENCE_S, trust_env=False) as client:
         for _ in range(count):
             own = OwnTime(thread)
             response = await client.put("/echo", content=b"{}", headers={"content-type": "application/json"})
@@ -402,9 +406,14 @@ def test_slow_requests_are_dropped_in_time_while_honest_ones_are_answered(
             writer.close()
         return honest, ended
 
-    honest, ended = asyncio.run(attack())
-    assert sorted(honest)[197] < P99_S_MAX
-    assert max(ended) < SLOW_TIMEOUT_S + LATE_S_MAX
+    took_s = []
+    for _ in range(ATTEMPTS_MAX):
+        honest, ended = asyncio.run(attack())
+        honest_s, slow_s = sorted(honest)[197], max(ended)
+        if honest_s < P99_S_MAX and slow_s < SLOW_TIMEOUT_S + LATE_S_MAX:
+            return
+        took_s.append((honest_s, slow_s))
+    pytest.fail(f"honest requests and slow connections took {took_s} seconds")
 
 
 def test_the_limits_in_force_are_ten_seconds() -> None:
@@ -415,7 +424,8 @@ def test_the_limits_in_force_are_ten_seconds() -> None:
 def test_a_server_that_waits_for_ever_would_be_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     for address, _ in served(600.0, 600.0, monkeypatch):
         for start in (SLOW_HEADERS, SLOW_BODY):
-            with socket.create_connection(address, timeout=1.0) as connection:
+            with socket.create_connection(address, timeout=PATIENCE_S) as connection:
                 connection.sendall(start)
+                connection.settimeout(1.0)
                 with pytest.raises(TimeoutError):
                     connection.recv(1)

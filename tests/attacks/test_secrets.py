@@ -82,8 +82,8 @@ def play(federation: LocalFederation, run: Run) -> None:
     with federation.analyst_client() as client:
         first = client.create_study(draft("north", "south"), force=True)
         second = client.create_study(draft("north", "west"), force=True)
-        assert client.wait_for_verdict(first, timeout_s=100).outcome == "completed"
-        assert client.wait_for_verdict(second, timeout_s=100).outcome == "incomplete"
+        assert client.wait_for_verdict(first, timeout_s=300).outcome == "completed"
+        assert client.wait_for_verdict(second, timeout_s=300).outcome == "incomplete"
         run.places["the transcript"] = client.transcript(first)
     for site in (federation.tester, *federation.agents):
         key = load_key(site.folder / ("tester.pem" if site is federation.tester else "agent.pem"))
@@ -97,7 +97,7 @@ def play(federation: LocalFederation, run: Run) -> None:
             "/v1/status",
         ):
             headers = {"authorization": f"Bearer {token}"}
-            answer = httpx.get(site.url + path, headers=headers, trust_env=False, timeout=60)
+            answer = httpx.get(site.url + path, headers=headers, trust_env=False, timeout=300)
             run.places[f"{site.name}{path[:12]}"] = answer.content + str(answer.headers).encode()
 
 

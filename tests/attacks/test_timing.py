@@ -18,6 +18,8 @@ from tacit_services.agent.data.source import DataError
 from tacit_services.agent.loops import Loops
 from tacit_services.agent.schedule import DOUBLINGS, MARGIN_S, send_time
 
+PATIENCE_S = 300.0
+
 TICK_S = 0.5
 """How finely the observer's clock moves between two looks of the agent."""
 
@@ -205,7 +207,7 @@ def test_a_second_study_is_noticed_and_declined_while_the_first_is_computed(make
 
     def compute() -> None:
         computing.set()
-        assert go_on.wait(60)
+        assert go_on.wait(PATIENCE_S)
 
     procedure.compute = compute
     first = attacked.world.ask(attacked.tester, attacked.world.study())
@@ -213,7 +215,7 @@ def test_a_second_study_is_noticed_and_declined_while_the_first_is_computed(make
     loops = Loops(attacked.agent, stop, poll_wait_s=0)
     loops.start()
     try:
-        assert computing.wait(60)
+        assert computing.wait(PATIENCE_S)
         second = attacked.world.ask(attacked.tester, attacked.world.study(procedure="another_sum"))
         wait_for(lambda: second in attacked.tester.declines, stop)
         assert first not in attacked.tester.releases
@@ -225,7 +227,7 @@ def test_a_second_study_is_noticed_and_declined_while_the_first_is_computed(make
         loops.end()
 
 
-def wait_for(condition: Callable[[], bool], stop: threading.Event, deadline_s: float = 60.0) -> None:
+def wait_for(condition: Callable[[], bool], stop: threading.Event, deadline_s: float = PATIENCE_S) -> None:
     """Wait for a condition, and fail after a generous while."""
     tries = int(deadline_s / 0.02)
     assert any(condition() or stop.wait(0.02) for _ in range(tries)), "it did not happen in time"
