@@ -22,7 +22,7 @@ from tacit_protocol.signing.envelope import ALIGNMENT_TYPE, open_envelope, peek_
 from tacit_services.agent.__main__ import main
 
 UNITS = 3000
-FIRST_ID = 870_000_000
+FIRST_ID = 870_000_000_000_000
 """Ids are long enough that no other number in the tester's files looks like one."""
 
 COLUMNS = {"north": "dose", "south": "response"}
