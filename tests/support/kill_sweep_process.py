@@ -40,6 +40,7 @@ from fault_world import (
     sealed,
     study_of,
 )
+from step_order import StepOrder
 
 from tacit.processes import free_ports
 from tacit_protocol.messages.encoding import encode
@@ -57,16 +58,20 @@ from tacit_services.shared import failpoints
 from tacit_services.shared.database import create_engine, run_transaction, upgrade
 from tacit_services.shared.http_server import serve
 from tacit_services.shared.logging import configure_logging
+from tacit_services.tester import steps
 from tacit_services.tester.leases import LEASE_S, Leases
 from tacit_services.tester.tables import JOBS, RELEASES, VERDICTS
 from tacit_services.tester.tables import METADATA as TESTER_TABLES
 from tacit_services.tester.transcripts import transcript_of
 
-PATIENCE_S = 120.0
-"""How long one case may take; it takes a fraction of a second."""
+PATIENCE_S = 300.0
+"""How long a part of a case may take; it takes a fraction of a second."""
 
-PLANTED_PATIENCE_S = 12.0
-"""How long a planted mistake that stops everything is watched."""
+GOES_ON = "one-owner-pays"
+"""The planted mistake after which a study is completed all the same."""
+
+STOPPED_S = 12.0
+"""How long a study with any other is watched, once whoever was to be killed has been."""
 
 HEADERS = {"content-type": "application/json"}
 
@@ -88,17 +93,16 @@ class Shared:
     def clock(self) -> float:
         return NOW + time.monotonic() - self._started_s + self.get()[0]
 
+    # Each changes its own number alone: supervisor and children do so at once.
+
     def pass_lease(self) -> None:
-        offset_s, armed, kills = self.get()
-        self.set(offset_s + LEASE_S + 1, armed, kills)
+        struct.pack_into("d", self._memory, 0, self.get()[0] + LEASE_S + 1)
 
     def arm(self) -> None:
-        offset_s, _, kills = self.get()
-        self.set(offset_s, 1, kills)
+        struct.pack_into("q", self._memory, 8, 1)
 
     def count_kill(self) -> None:
-        offset_s, armed, kills = self.get()
-        self.set(offset_s, armed, kills + 1)
+        struct.pack_into("q", self._memory, 16, self.get()[2] + 1)
 
 
 class Sweep:
@@ -150,9 +154,8 @@ class Sweep:
         self.plan, self.planted = plan, planted
         self.shared.set(0.0, 0, 0)
         self._reset()
-        until = time.monotonic() + (PLANTED_PATIENCE_S if planted else PATIENCE_S)
         try:
-            faults = self._live(until)
+            faults = self._live()
         finally:
             for pid in self.children.values():
                 os.kill(pid, signal.SIGKILL)
@@ -160,7 +163,8 @@ class Sweep:
             self.children.clear()
         return {"kills": self.shared.get()[2], "faults": faults + self._faults()}
 
-    def _live(self, until: float) -> list[str]:
+    def _live(self) -> list[str]:
+        until = time.monotonic() + PATIENCE_S
         if self.plan and self.plan[0].startswith("tester.study."):
             self.shared.arm()
         self._fork("tester")
@@ -174,12 +178,25 @@ class Sweep:
                 self.pause()
         self.shared.arm()
         self._fork("agent")
+        is_over = self.patience()
         while "agent" in self.children:
-            if time.monotonic() > until:
+            if is_over():
                 return ["the agent did not get its verdict"]
             self._restart_the_dead()
             self.pause()
         return []
+
+    def patience(self) -> Callable[[], bool]:
+        """Return what says whether a verdict, for which the wait begins now, is waited for no longer."""
+        ends_s = time.monotonic() + PATIENCE_S
+
+        def is_over() -> bool:
+            nonlocal ends_s
+            if self.planted not in {None, GOES_ON} and self.shared.get()[2] >= len(self.plan):
+                ends_s = min(ends_s, time.monotonic() + STOPPED_S)
+            return time.monotonic() > ends_s
+
+        return is_over
 
     def pause(self) -> None:
         """Wait between two looks: longer where a mistake may have stopped everything."""
@@ -227,6 +244,7 @@ class Sweep:
         fake: Any = SimpleNamespace(environ=self, getpid=os.getpid, kill=self._kill)
         vars(failpoints)["os"] = fake
         if role == "tester":
+            vars(steps)["failpoint"] = StepOrder(failpoints.failpoint)
             self._be_tester()
         else:
             self._be_agent()
@@ -267,12 +285,12 @@ class Sweep:
 
         self.client.put_release = noted  # type: ignore[method-assign]
         # Another noise after every start.
-        steps = self.make_steps(SeededNoise(int.from_bytes(os.urandom(4))))
+        turns = self.make_steps(SeededNoise(int.from_bytes(os.urandom(4))))
         query = sa.select(STUDIES.c.verdict).where(STUDIES.c.verdict.is_not(None))
         while run_transaction(self.agent_engine, lambda c: c.execute(query).first(), read_only=True) is None:
-            for step in steps:
+            for turn in turns:
                 with suppress(TesterError):
-                    step()
+                    turn()
             self.pause()
 
     def make_steps(self, noise: SeededNoise) -> list[Callable[[], Any]]:

@@ -24,7 +24,7 @@ from fault_world import (
     sealed,
     study_of,
 )
-from kill_sweep_process import HEADERS, IMPORTED_LATE, Sweep
+from kill_sweep_process import HEADERS, IMPORTED_LATE, PATIENCE_S, Sweep
 
 from tacit_protocol.messages.encoding import encode
 from tacit_protocol.messages.release import ReleaseMessage
@@ -87,7 +87,8 @@ class ReuseSweep(Sweep):
                 )
             )
 
-    def _live(self, until: float) -> list[str]:
+    def _live(self) -> list[str]:
+        until = time.monotonic() + PATIENCE_S
         self.shared.arm()
         self._fork("tester")
         path = f"/v1/studies/{self.study}"
@@ -96,8 +97,9 @@ class ReuseSweep(Sweep):
                 return ["the tester took nothing"]
             self._restart_the_dead()
             self.pause()
+        is_over = self.patience()
         while not self._has_verdict(f"{path}/verdict"):
-            if time.monotonic() > until:
+            if is_over():
                 return ["there is no verdict"]
             self._restart_the_dead()
             self.pause()

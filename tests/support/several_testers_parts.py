@@ -19,8 +19,11 @@ from tacit_protocol.procedures.base import Progress
 from tacit_services.tester.leases import LEASE_S, Leases
 from tacit_services.tester.tables import JOBS
 
-PLANTED_PATIENCE_S = 4.0
-"""How long a planted mistake that stops everything is watched."""
+PATIENCE_S = 300.0
+"""How long a part of a case may take."""
+
+STOPPED_S = 4.0
+"""How long it is watched that nothing goes on."""
 
 LOOK_S = 0.05
 """How often testers and workers look for news: a second, in earnest."""
@@ -77,8 +80,16 @@ class Kills:
 
 def take_what_others_have(procedure: CountedSum, database_url: str, name: str) -> None:
     """Plant: a lease does not keep others from the job."""
+    is_first = name.startswith(WORKERS[0])
+
+    def may_take(connection: sa.Connection) -> bool:
+        """Whether the first worker has a job already, which the other one is to take as well."""
+        query = sa.select(JOBS.c.study).where(JOBS.c.holder.startswith(WORKERS[0]))
+        return is_first or connection.execute(query).first() is not None
 
     def take(self: Leases, connection: sa.Connection) -> str | None:
+        if not may_take(connection):
+            return None
         study = connection.execute(sa.select(JOBS.c.study).order_by(JOBS.c.lease_until)).scalars().first()
         if study is not None:
             until = self._present(connection) + LEASE_S
@@ -89,14 +100,14 @@ def take_what_others_have(procedure: CountedSum, database_url: str, name: str) -
 
     def until_another_takes_it() -> None:
         with psycopg.connect(database_url, autocommit=True) as database:
-            end = time.monotonic() + PLANTED_PATIENCE_S
+            end = time.monotonic() + PATIENCE_S
             while time.monotonic() < end:
                 if database.execute("SELECT 1 FROM jobs WHERE holder = %s", [name]).fetchone() is None:
                     return
                 time.sleep(LOOK_S)
 
     Leases.take = take  # type: ignore[method-assign]
-    if name.startswith(WORKERS[0]):  # the other one is quick, and free to take what this one has
+    if is_first:  # the other one is quick, and free to take what this one has
         procedure.compute = until_another_takes_it
 
 

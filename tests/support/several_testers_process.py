@@ -31,7 +31,7 @@ from fault_world import PROCEDURE, SeededNoise, enrol, key_of, sealed, study_of
 from kill_sweep_process import IMPORTED_LATE
 from long_runs import choose
 from round_robin import RoundRobin
-from several_testers_parts import LOOK_S, PAUSE, PLANTED, PLANTED_PATIENCE_S, WORKERS, CountedSum, Kills
+from several_testers_parts import LOOK_S, PATIENCE_S, PAUSE, PLANTED, STOPPED_S, WORKERS, CountedSum, Kills
 
 from tacit.processes import free_ports
 from tacit_protocol.messages.encoding import encode
@@ -49,9 +49,6 @@ from tacit_services.tester.app import create_tester, open_key
 from tacit_services.tester.settings import TesterSettings
 from tacit_services.tester.tables import JOBS, METADATA, RELEASES, STUDIES, VERDICTS
 
-PATIENCE_S = 120.0
-"""How long one case may take."""
-
 STUDIES_SENT = choose(2, 4)
 OWNERS = ("north", "south")
 TESTERS = ("tester-0", "tester-1")
@@ -59,6 +56,9 @@ TESTERS = ("tester-0", "tester-1")
 WAKE = "wake"
 DEAF = "deaf-to-others"
 """Plant: a tester does not look for what comes to the other."""
+
+STOPPING = {DEAF, "delete-what-is-leased"}
+"""Planted mistakes after which nothing goes on."""
 
 WAIT_S = 60.0
 """How long the agent waits at most."""
@@ -112,13 +112,12 @@ class Cluster:
         self._reset()
         if plan == [WAKE]:
             return {"kills": 0, "faults": self._wake()}
-        until = time.monotonic() + (PLANTED_PATIENCE_S if planted else PATIENCE_S)
         for role in (*TESTERS, *WORKERS):
             self._fork(role)
         transcripts: dict[str, bytes] = {}
         try:
             self._wait_for_workers()
-            faults = self._live(until, transcripts)
+            faults = self._live(transcripts)
             faults += self._stop_workers()
         finally:
             self._kill_all()
@@ -131,8 +130,12 @@ class Cluster:
 
     def _wait_for_workers(self) -> None:
         """Wait until every worker has looked for jobs, so that none has them all to itself."""
-        query = "SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'worker-%'"
-        while self.database.execute(query).fetchone() != (len(WORKERS),):
+        names = [name for name in self.children.values() if name.startswith(WORKERS)]
+        seen = "SELECT DISTINCT application_name FROM pg_stat_activity WHERE application_name = ANY(%s)"
+        until = time.monotonic() + PATIENCE_S
+        while len(self.database.execute(seen, [names]).fetchall()) < len(names):
+            if time.monotonic() > until:
+                raise RuntimeError("a worker does not look for jobs")
             time.sleep(LOOK_S)
 
     def _wake(self) -> list[str]:
@@ -149,7 +152,7 @@ class Cluster:
             name, (envelope, _) = next(iter(self.studies.items()))
             while self._ask("PUT", f"/v1/studies/{name}", "ada", envelope, self.ports[TESTERS[1]]) is None:
                 time.sleep(LOOK_S)
-            until = time.monotonic() + (PLANTED_PATIENCE_S if self.planted else WAIT_S / 2)
+            until = time.monotonic() + (STOPPED_S if self.planted in STOPPING else WAIT_S / 2)
             while (ended := os.waitpid(agent, os.WNOHANG))[0] == 0:
                 if time.monotonic() > until:
                     return ["an agent that waits at one tester is not told of a study at the other"]
@@ -171,17 +174,21 @@ class Cluster:
         return code
 
     def _waits(self) -> bool:
-        """Whether the agent's request waits at the first tester."""
+        """Whether the agent's request waits at the first tester, which has looked and found nothing.
+
+        One is counted for the request then, and one for who looks for it when the tester's bell rings.
+        """
         connection = http.client.HTTPConnection("127.0.0.1", self.ports[TESTERS[0]], timeout=60)
         try:
             connection.request("GET", "/metrics")
-            return re.search(rb"polls_waiting [1-9]", connection.getresponse().read()) is not None
+            return re.search(rb"polls_waiting 2\b", connection.getresponse().read()) is not None
         except OSError:
             return False
         finally:
             connection.close()
 
-    def _live(self, until: float, transcripts: dict[str, bytes]) -> list[str]:
+    def _live(self, transcripts: dict[str, bytes]) -> list[str]:
+        until = time.monotonic() + PATIENCE_S
         sent = [(f"/v1/studies/{name}", "ada", study[0]) for name, study in self.studies.items()]
         sent += [
             (f"/v1/studies/{name}/releases/{owner}", owner, releases[owner])
@@ -193,6 +200,7 @@ class Cluster:
                 if time.monotonic() > until:
                     return ["the testers took nothing"]
                 self._tend()
+        until = time.monotonic() + (STOPPED_S if self.planted in STOPPING else PATIENCE_S)
         while len(transcripts) < len(self.studies):
             for name in self.studies:
                 if (answer := self._ask("GET", f"/v1/studies/{name}/transcript", "ada")) is not None:

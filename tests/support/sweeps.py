@@ -41,7 +41,7 @@ class Sweep:
         return outcome
 
     def close(self) -> None:
-        self._process.communicate(timeout=60)
+        self._process.communicate(timeout=300)
 
 
 @contextmanager
