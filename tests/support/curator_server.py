@@ -68,7 +68,7 @@ class CuratorProcess:
 
     def upload(self, content: bytes | Iterator[bytes], media_type: str = "text/csv") -> httpx.Response:
         url = f"http://127.0.0.1:{self.port}{PATH}"
-        return httpx.put(url, content=content, headers=self.headers(media_type), timeout=600)
+        return httpx.put(url, content=content, headers=self.headers(media_type), timeout=600, trust_env=False)
 
     def upload_after_break(self, content: bytes) -> httpx.Response:
         """Upload once the curator has noticed that the upload before it broke: until then it is refused."""
@@ -80,12 +80,14 @@ class CuratorProcess:
 
     def show(self) -> dict[str, Any]:
         url = f"http://127.0.0.1:{self.port}{PATH.removesuffix('/rows')}"
-        shown: dict[str, Any] = httpx.get(url, headers=self.headers(), timeout=ANSWER_S_MAX).json()
+        shown: dict[str, Any] = httpx.get(
+            url, headers=self.headers(), timeout=ANSWER_S_MAX, trust_env=False
+        ).json()
         return shown
 
     def delete(self) -> httpx.Response:
         url = f"http://127.0.0.1:{self.port}{PATH.removesuffix('/rows')}"
-        return httpx.delete(url, headers=self.headers(), timeout=ANSWER_S_MAX)
+        return httpx.delete(url, headers=self.headers(), timeout=ANSWER_S_MAX, trust_env=False)
 
     def begin(self, size_bytes: int, sent: bytes) -> socket.socket:
         """Begin an upload of that size; returns its connection once the curator has begun a file."""
