@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from dask_cluster import DaskCluster, write_certificates
+from dask_cluster import DaskCluster, connections_closed_whole, write_certificates
 
 from tacit.configuration import DataSetSetup, PolicySetup, TesterAddress, init_agent
 from tacit.curator_configuration import init_curator
@@ -93,7 +93,8 @@ def wait_for_workers(cluster: DaskCluster, count: int) -> None:
                 return
             threading.Event().wait(0.05)
     finally:
-        workers.close()
+        with connections_closed_whole():
+            workers.close()
 
 
 def test_the_cluster_that_a_file_names_is_looked_at(file: Path, cluster: DaskCluster) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import yaml
 from compose_processes import loopback_address
-from dask_cluster import write_certificates
+from dask_cluster import connections_closed_whole, write_certificates
 from distributed.cli import dask_scheduler, dask_worker
 
 from tacit_services.agent.settings import AgentSettings
@@ -135,4 +135,5 @@ def test_the_units_start_a_scheduler_and_a_worker_whose_certificates_are_their_c
                 threading.Event().wait(0.1)
             assert list(workers.threads().values()) == [1]
         finally:
-            workers.close()
+            with connections_closed_whole():
+                workers.close()

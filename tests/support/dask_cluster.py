@@ -6,12 +6,16 @@ What starts them is Dask's own command. How docker-compose.yml starts them is re
 import importlib.util
 import json
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import pytest
 from compose_processes import loopback_address
 from forked_python import ForkedProcess, forked_python
 
+from tacit_services.shared import loop_thread
 from tacit_services.shared.cluster_client import Certificates
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -40,6 +44,15 @@ def write_certificates(folder: Path) -> Certificates:
 def client_certificates(folder: Path) -> Certificates:
     names = ("dask_ca", "dask_client_certificate", "dask_client_key")
     return Certificates(*(folder / name for name in names))
+
+
+@contextmanager
+def connections_closed_whole() -> Iterator[None]:
+    """Let this process close its connections whole, however busy the machine is: else sockets may leak."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loop_thread, "LAST_S", STARTED_S)
+        patch.setattr(loop_thread, "STOP_S", STARTED_S)
+        yield
 
 
 @dataclass

@@ -16,11 +16,11 @@ import cluster_functions as functions
 import numpy as np
 import pytest
 from cluster_functions import SECRET
-from dask_cluster import DaskCluster, write_certificates
+from dask_cluster import DaskCluster, connections_closed_whole, write_certificates
 
 from tacit_protocol.workers import ThreadWorkers, WorkersUnavailableError
 from tacit_services.agent.data.source import DataError
-from tacit_services.shared import cluster_client, cluster_map, loop_thread
+from tacit_services.shared import cluster_client, cluster_map
 from tacit_services.shared.cluster import ClusterWorkers
 from tacit_services.shared.cluster_client import Certificates, Patience
 from tacit_services.shared.cluster_task import TaskFailedError, difference, versions
@@ -102,12 +102,11 @@ def processes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 
 @pytest.fixture
-def cluster(processes: Cluster, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
+def cluster(processes: Cluster) -> Iterator[Cluster]:
     """The processes, for one test; its connections are closed whole, however busy the machine is."""
-    monkeypatch.setattr(loop_thread, "LAST_S", PATIENCE_S)
-    monkeypatch.setattr(loop_thread, "STOP_S", PATIENCE_S)
-    yield processes
-    processes.close()
+    with connections_closed_whole():
+        yield processes
+        processes.close()
 
 
 def test_results_come_in_order_whatever_is_shared_is_opened_once_in_each_worker(cluster: Cluster) -> None:
