@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
+from forked_python import forked_python
 from study_parties import MeanProcedure
 from tester_federation import URL, Federation, problem
 
@@ -16,7 +17,7 @@ from tacit_protocol.messages.encoding import decode, encode_json
 from tacit_protocol.messages.transcript import Transcript
 from tacit_protocol.procedures import registry
 from tacit_protocol.verification import verify_transcript
-from tacit_services.shared.database import create_engine, run_transaction
+from tacit_services.shared.database import run_transaction
 from tacit_services.shared.failpoints import VARIABLE
 from tacit_services.shared.settings import SettingsError
 from tacit_services.tester import __main__ as tester_main
@@ -30,6 +31,8 @@ from tacit_services.tester.reuse import NOT_KEPT
 from tacit_services.tester.settings import TesterSettings
 from tacit_services.tester.steps import ArchiveStep, Step
 from tacit_services.tester.tables import ARCHIVED, METADATA, STUDIES
+
+ARCHIVE_PROCESS = Path(__file__).parents[2] / "support" / "archive_process.py"
 
 
 @pytest.fixture
@@ -239,18 +242,9 @@ def test_a_source_that_is_archived_while_a_study_is_checked_refuses_it(
 
 def killed_at(step: ArchiveStep, federation: Federation, database_url: str, folder: Path) -> None:
     """Archive in a process that is killed at a step."""
-    child = os.fork()
-    if child == 0:
-        try:
-            os.environ[VARIABLE] = step.value
-            engine = create_engine(database_url)
-            with open_folder(folder) as opened:
-                Archiver(engine, opened, lambda: federation.now, delete=True).run(
-                    dict.fromkeys(ENDED, int(federation.now) + 1)
-                )
-        finally:
-            os._exit(1)  # it was to be killed before
-    assert os.WTERMSIG(os.waitpid(child, 0)[1]) == signal.SIGKILL, step
+    command = [str(ARCHIVE_PROCESS), database_url, str(folder), str(federation.now)]
+    done = forked_python().run(command, environment=os.environ | {VARIABLE: step.value})
+    assert done.returncode == -signal.SIGKILL, done.stderr
 
 
 def test_a_kill_between_any_two_steps_loses_nothing_and_the_next_run_goes_on(
