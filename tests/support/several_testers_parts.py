@@ -79,18 +79,15 @@ class Kills:
 
 
 def take_what_others_have(procedure: CountedSum, database_url: str, name: str) -> None:
-    """Plant: a lease does not keep others from the job."""
-    is_first = name.startswith(WORKERS[0])
+    """Plant: a lease does not keep the second worker from what the first one computes.
 
-    def may_take(connection: sa.Connection) -> bool:
-        """Whether the first worker has a job already, which the other one is to take as well."""
-        query = sa.select(JOBS.c.study).where(JOBS.c.holder.startswith(WORKERS[0]))
-        return is_first or connection.execute(query).first() is not None
+    Only one takes from the other: two would take a job from each other for ever.
+    """
+    first = JOBS.c.holder.startswith(WORKERS[0])
 
     def take(self: Leases, connection: sa.Connection) -> str | None:
-        if not may_take(connection):
-            return None
-        study = connection.execute(sa.select(JOBS.c.study).order_by(JOBS.c.lease_until)).scalars().first()
+        query = sa.select(JOBS.c.study).where(first)
+        study: str | None = connection.execute(query).scalars().first()
         if study is not None:
             until = self._present(connection) + LEASE_S
             connection.execute(
@@ -106,9 +103,10 @@ def take_what_others_have(procedure: CountedSum, database_url: str, name: str) -
                     return
                 time.sleep(LOOK_S)
 
-    Leases.take = take  # type: ignore[method-assign]
-    if is_first:  # the other one is quick, and free to take what this one has
+    if name.startswith(WORKERS[0]):
         procedure.compute = until_another_takes_it
+    else:
+        Leases.take = take  # type: ignore[method-assign]
 
 
 def delete_what_is_leased(procedure: CountedSum, database_url: str, name: str) -> None:
