@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 from agent_fakes import World
 from aligned_owners import IDS, UNIT_COLUMN, Peer
-from forked_python import alignments_forked
+from forked_python import commands_forked
 
+from tacit import agent_process
 from tacit.command.app import run
 from tacit.draft import StudyDraft
 
@@ -33,7 +34,7 @@ def align(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[Comman
         said = capsys.readouterr()
         return code, said.out + said.err
 
-    with alignments_forked():
+    with commands_forked(agent_process):
         yield step
 
 

@@ -3,13 +3,14 @@
 import email.utils
 import json
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from forked_python import commands_forked
 
 import tacit_services
-from tacit import doctor_database
+from tacit import doctor, doctor_database
 from tacit.configuration import (
     DataSetSetup,
     PolicySetup,
@@ -82,6 +83,13 @@ def mounts(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyP
     file.write_text("/dev/sda1 / ext4 rw 0 0\n")
     monkeypatch.setattr(doctor_database, "MOUNTS", file)
     return file
+
+
+@pytest.fixture(autouse=True)
+def _forked() -> Iterator[None]:
+    """The services' own checks begin with their imports done."""
+    with commands_forked(doctor):
+        yield
 
 
 def look(file: Path, tester: Tester) -> dict[str, Finding]:

@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 from dask_cluster import DaskCluster, connections_closed_whole, write_certificates
+from forked_python import commands_forked
 
+from tacit import doctor
 from tacit.configuration import DataSetSetup, PolicySetup, TesterAddress, init_agent
 from tacit.curator_configuration import init_curator
 from tacit.doctor import examine
@@ -63,6 +65,13 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaskCluster]:
         yield cluster
     finally:
         cluster.stop()
+
+
+@pytest.fixture(autouse=True)
+def _forked() -> Iterator[None]:
+    """What looks at the cluster begins with its imports done."""
+    with commands_forked(doctor):
+        yield
 
 
 def compute(file: Path) -> Finding:

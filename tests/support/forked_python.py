@@ -17,12 +17,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any, Protocol
 
 import pytest
 
-from tacit import agent_process
 from tacit.processes import ServiceProcess, service_environment
 
 SERVER = Path(__file__).parent / "fork_server.py"
@@ -182,15 +181,15 @@ def services_forked() -> Iterator[None]:
 
 
 @contextmanager
-def alignments_forked() -> Iterator[None]:
-    """Fork the agent's own command that ``tacit data align`` runs."""
+def commands_forked(module: ModuleType) -> Iterator[None]:
+    """Fork the services' own commands that a module of the SDK runs by ``subprocess.run``."""
 
     def run(command: Sequence[str], **options: Any) -> "subprocess.CompletedProcess[str]":
         return forked_python().run(command[1:], timeout_s=options["timeout"])
 
     with pytest.MonkeyPatch.context() as patch:
         forking = SimpleNamespace(run=run, TimeoutExpired=subprocess.TimeoutExpired)
-        patch.setattr(agent_process, "subprocess", forking)
+        patch.setattr(module, "subprocess", forking)
         yield
 
 
