@@ -142,8 +142,8 @@ class ClusterClient:
         A worker that does not answer, or joins later, is looked at with every item.
         """
         try:
-            asked = client.run(versions, on_error="return")
-            answers: dict[str, object] = await asyncio.wait_for(asked, self.patience.connect_s)
+            async with asyncio.timeout(self.patience.connect_s):
+                answers: dict[str, object] = await client.run(versions, on_error="return")
         except (OSError, TimeoutError):
             return
         for worker, theirs in answers.items():
@@ -162,7 +162,8 @@ class ClusterClient:
         """
         client = await self.connected()
         try:
-            found: dict[str, int] = await asyncio.wait_for(client.nthreads(), self.patience.connect_s)
+            async with asyncio.timeout(self.patience.connect_s):
+                found: dict[str, int] = await client.nthreads()
         except (OSError, TimeoutError):
             raise WorkersUnavailableError(f"the Dask scheduler at {self._address} does not answer") from None
         return dict(found)

@@ -72,9 +72,9 @@ class ClusterMap:
         patience = self._cluster.patience
         threads = await self._workers()
         self._client = client = await self._cluster.connected()
-        scattering = client.scatter({_key(): self._work}, broadcast=True, hash=False)
         try:
-            sent = await asyncio.wait_for(scattering, patience.send_s)
+            async with asyncio.timeout(patience.send_s):
+                sent = await client.scatter({_key(): self._work}, broadcast=True, hash=False)
         except TimeoutError:
             raise WorkersUnavailableError("the Dask cluster does not take what is to be computed") from None
         self._shared = next(iter(sent.values()))

@@ -13,6 +13,10 @@ LAST_S, STOP_S = 1.0, 2.0
 """How long the last coroutine may take, and how long is waited for the end of the thread."""
 
 
+AGAIN_S = 5.0
+"""When a coroutine that was cancelled, and has not ended, is cancelled again."""
+
+
 class LoopStoppedError(Exception):
     """The loop was stopped before a coroutine had ended."""
 
@@ -87,7 +91,8 @@ class LoopThread:
     async def _end(self, last: Callable[[], Coroutine[Any, Any, None]]) -> None:
         await _cancel(self._calls)
         with suppress(Exception):
-            await asyncio.wait_for(last(), LAST_S)
+            async with asyncio.timeout(LAST_S):
+                await last()
         self._loop.stop()
 
 
@@ -97,7 +102,14 @@ async def _cancel_others() -> None:
 
 
 async def _cancel(tasks: set[Any]) -> None:
-    cancelled = list(tasks)
-    for task in cancelled:
-        task.cancel()
-    await asyncio.gather(*cancelled, return_exceptions=True)
+    """Cancel tasks until they have ended.
+
+    Once may not do: ``asyncio.wait_for`` swallows a cancellation that comes together with its result
+    (Python 3.11), and Dask is full of it.
+    """
+    left = set(tasks)
+    while left:
+        for task in left:
+            task.cancel()
+        left = (await asyncio.wait(left, timeout=AGAIN_S))[1]
+    await asyncio.gather(*tasks, return_exceptions=True)

@@ -73,3 +73,24 @@ def test_it_can_be_stopped_from_inside_as_by_the_garbage_collector(thread: LoopT
     thread.soon(lambda: thread.stop(nothing))
     with pytest.raises(LoopStoppedError):
         thread.call(asyncio.sleep(600))
+
+
+def test_a_coroutine_that_loses_a_cancellation_is_cancelled_again(
+    thread: LoopThread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loop_thread, "AGAIN_S", 0.05)
+    lost = list[str]()
+
+    async def loses_two() -> None:
+        while True:
+            try:
+                await asyncio.sleep(600)
+            except asyncio.CancelledError:
+                if len(lost) == 2:
+                    raise
+                lost.append("cancellation")
+
+    threading.Timer(0.2, lambda: thread.stop(nothing)).start()
+    with pytest.raises(LoopStoppedError):
+        thread.call(loses_two())
+    assert len(lost) == 2
