@@ -23,7 +23,9 @@ class NoisyCountsVerdict(StrictModel):
     """Every owner's noisy table, cells in row-major order of ``shape``; labels follow from the study.
 
     A count in the data lies within ``half_width`` of the noisy one with probability 1 - level; all counts of
-    an owner together do within ``half_width_all``. ``reject`` is always false: a table tests nothing.
+    an owner together do within ``half_width_all``. Both are the largest of all owners', whose noises differ
+    where releases are reused; ``noise`` and ``scale`` are those of the owner with the largest
+    ``half_width_all``. ``reject`` is always false: a table tests nothing.
     """
 
     method: str
@@ -64,8 +66,10 @@ class NoisyCounts(CountProcedure):
         plan = self.plan(study)
         tables = {owner.name: plan.read_owner(owner, releases) for owner in study.owners}
         units = {name: table.units for name, table in tables.items()}
-        widest = max((table.noises[0] for table in tables.values()), key=lambda noise: noise.variance)
         size = plan.grid.size
+        noises = [table.noises[0] for table in tables.values()]
+        # Reused releases may have noise of another law: the widest tail need not have the largest variance.
+        widest = max(noises, key=lambda noise: noise.half_width(study.level / size))
         return NoisyCountsVerdict(
             method=f"noisy counts of {size} cells, {plan.noise.kind} noise",
             reject=False,
@@ -78,7 +82,7 @@ class NoisyCounts(CountProcedure):
             counts={name: written_counts(table) for name, table in tables.items()},
             noise=widest.kind,
             scale=widest.scale,
-            half_width=widest.half_width(study.level),
+            half_width=max(noise.half_width(study.level) for noise in noises),
             half_width_all=widest.half_width(study.level / size),
             warnings=self.warnings(study, units) + reuse_warnings(study),
         )
