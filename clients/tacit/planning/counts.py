@@ -4,7 +4,16 @@ import numpy as np
 import numpy.typing as npt
 
 from tacit.errors import InputError
-from tacit.planning.sizes import RUNS, Floats, Goal, SampleSizePlan, distribution, distributions
+from tacit.planning.sizes import (
+    RUNS,
+    Floats,
+    Goal,
+    SampleSizePlan,
+    Scores,
+    distribution,
+    distributions,
+    in_batches,
+)
 from tacit_protocol.privacy.gaussian_sums import SensitivityError
 from tacit_protocol.privacy.guarantee import Budget
 from tacit_protocol.privacy.noisy_counts import (
@@ -49,7 +58,7 @@ def plan_homogeneity(
         gaussian: whether the noise is Gaussian.
         alpha: level of the test: the first error.
         miss: the second error.
-        runs: simulated studies for each number of units that is tried.
+        runs: simulated studies of each number of units that is tried; four times as many of the one found.
         seed: fixes the simulations.
         progress: called with the part done, in [0, 1], and the number of units that was tried.
 
@@ -59,15 +68,19 @@ def plan_homogeneity(
     one, two = distributions(q, distance, other)
     goal, noise = Goal(epsilon, delta, alpha, miss, runs, seed), _noise(epsilon, delta, rho, gaussian)
 
-    def simulate(first: Floats, second: Floats, units: int, rng: np.random.Generator) -> Floats:
+    def scores(first: Floats, second: Floats, units: int) -> Scores:
         weights = Weights.of(np.full(2, float(units)), np.full(2, noise.variance), len(first))
-        shares = np.stack([_shares(each, units, noise, runs, rng) for each in (first, second)], axis=1)
-        return np.asarray(weights.cells(shares)[1].sum(axis=-1))
 
-    def power(units: int, of_step: np.random.SeedSequence) -> float:
+        def some(count: int, rng: np.random.Generator) -> Floats:
+            shares = np.stack([_shares(each, units, noise, count, rng) for each in (first, second)], axis=1)
+            return np.asarray(weights.cells(shares)[1].sum(axis=-1))
+
+        return in_batches(some, 2 * len(first))
+
+    def power(units: int, count: int, nulls: int, of_step: np.random.SeedSequence) -> int:
         pooled, rng = (one + two) / 2, np.random.default_rng(of_step)
-        critical = np.quantile(simulate(pooled, pooled, units, rng), 1 - alpha)
-        return float(np.mean(simulate(one, two, units, rng) > critical))
+        null, drawn = scores(pooled, pooled, units), scores(one, two, units)
+        return goal.rejections(null, drawn, count, nulls, rng)
 
     words = f"homogeneity of two owners, {noise.kind} noise"
     return goal.plan(words, (one, two), power, START, progress)
@@ -97,7 +110,7 @@ def plan_independence(
         gaussian: whether the noise is Gaussian.
         alpha: level of the test: the first error.
         miss: the second error.
-        runs: simulated studies for each number of units that is tried.
+        runs: simulated studies of each number of units that is tried; four times as many of the one found.
         seed: fixes the simulations.
         progress: called with the part done, in [0, 1], and the number of units that was tried.
 
@@ -116,14 +129,16 @@ def plan_independence(
         raise InputError("the columns of the table are independent: there is nothing to be found")
     goal, noise = Goal(epsilon, delta, alpha, miss, runs, seed), _noise(epsilon, delta, rho, gaussian)
 
-    def simulate(probabilities: Floats, units: int, rng: np.random.Generator) -> Floats:
-        shares = _shares(probabilities, units, noise, runs, rng)
-        return residuals(shares, shape, units, noise.variance / units**2).statistics
+    def scores(probabilities: Floats, units: int) -> Scores:
+        def some(count: int, rng: np.random.Generator) -> Floats:
+            shares = _shares(probabilities, units, noise, count, rng)
+            return residuals(shares, shape, units, noise.variance / units**2).statistics
 
-    def power(units: int, of_step: np.random.SeedSequence) -> float:
+        return in_batches(some, len(joint))
+
+    def power(units: int, count: int, nulls: int, of_step: np.random.SeedSequence) -> int:
         rng = np.random.default_rng(of_step)
-        critical = np.quantile(simulate(independent, units, rng), 1 - alpha)
-        return float(np.mean(simulate(joint, units, rng) > critical))
+        return goal.rejections(scores(independent, units), scores(joint, units), count, nulls, rng)
 
     words = f"independence_table, {noise.kind} noise"
     return goal.plan(words, (joint, independent), power, START, progress)
