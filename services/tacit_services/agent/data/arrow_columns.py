@@ -33,7 +33,7 @@ _PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 
 
 def numbers(name: str, column: pa.Array) -> npt.NDArray[np.float64]:
-    """Return the column as (rows,) float64, with NaN where a value is missing or is not a number.
+    """Return the column as (rows,) float64, with NaN where a value is missing, infinite or not a number.
 
     Raises:
         DataError: the column's type has no numeric reading (a date, a list, bytes).
@@ -57,7 +57,8 @@ def numbers(name: str, column: pa.Array) -> npt.NDArray[np.float64]:
         raise DataError(f"column {name!r} has a type that cannot be read as numbers")
     if column.null_count:
         column = column.fill_null(math.nan)
-    return np.asarray(column.to_numpy(zero_copy_only=False), dtype=np.float64)
+    values = np.asarray(column.to_numpy(zero_copy_only=False), dtype=np.float64)
+    return np.where(np.isfinite(values), values, math.nan)
 
 
 def is_text(kind: pa.DataType) -> bool:
@@ -142,7 +143,7 @@ def text_of(value: object) -> str | None:
     if isinstance(value, float):
         return _text_of_float(value)
     if isinstance(value, Decimal):
-        return None if value.is_nan() else str(value)
+        return None if value.is_nan() else format(value, "f")
     if isinstance(value, datetime.date | datetime.time):
         return value.isoformat()
     if isinstance(value, bytes | memoryview):
