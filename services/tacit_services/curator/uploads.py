@@ -17,7 +17,7 @@ import structlog
 from sqlalchemy.engine import Connection, Engine
 from starlette.requests import ClientDisconnect
 
-from tacit_services.agent.data.csv_source import HEADER_BYTES_MAX, csv_batches, header_names
+from tacit_services.agent.data.csv_source import HEADER_BYTES_MAX, header_names, sound_csv_batches
 from tacit_services.agent.data.source import DataError
 from tacit_services.curator.data_sets import DataSets, HeldDataSet, view
 from tacit_services.curator.incoming import RowShape, UploadRefusedError
@@ -200,10 +200,11 @@ class Uploads:
 
 
 def _csv_rows(body: IncomingBody, shape: RowShape, batch_rows: int) -> Batches:
-    shape.require_present(header_names(body.read_line(HEADER_BYTES_MAX)))
-    with pa.PythonFile(body, mode="r") as file:
-        # However the rows end, the parser's own thread must not go on waiting for more of them.
-        yield from csv_batches(file, shape.wanted.names, batch_rows, on_end=body.abandon)
+    line = body.read_line(HEADER_BYTES_MAX)
+    header = header_names(line)
+    shape.require_present(header)
+    body.read(len(line))
+    yield from sound_csv_batches(body.read, header, shape.wanted.names, batch_rows)
 
 
 def _parquet_rows(store: RowStore, body: IncomingBody, shape: RowShape, batch_rows: int) -> Batches:
