@@ -333,6 +333,7 @@ def require_allowed(
         StudyRefusedError: the policy does not, or the study cannot be run.
     """
     try:
+        rules.require_analysts_name(study.analyst.key, study.analyst.name)
         rules.require_study(study, owner, data_set)
         procedure, cost = intake.price(study)
         relay = relay_of(procedure, study)
