@@ -31,6 +31,8 @@ class EnrolledParty(ServiceAnswer):
     name: str
     key: str = Field(pattern=r"^[0-9a-f]{64}$")
     role: str
+    revoked_at: int | None = None
+    """When its key was revoked (Unix seconds); None while it holds."""
 
 
 class Invitation(ServiceAnswer):
@@ -40,11 +42,33 @@ class Invitation(ServiceAnswer):
     expires_at: int
 
 
+class InvitationRecord(ServiceAnswer):
+    """An invitation as its service remembers it, without what would let anyone use it."""
+
+    name: str
+    role: str
+    state: str
+    """``open``, ``used``, ``revoked`` or ``expired``."""
+    expires_at: int
+    used_by: str | None = None
+    """The public key that was enrolled with it."""
+    revoked_at: int | None = None
+
+
+class RevokedInvitations(ServiceAnswer):
+    """How many invitations of a name could still be used, and can no more."""
+
+    name: str
+    revoked: int
+
+
 class EnrolledOwner(ServiceAnswer):
     """An owner that a curator knows."""
 
     name: str
     key: str = Field(pattern=r"^[0-9a-f]{64}$")
+    revoked_at: int | None = None
+    """When its key was revoked (Unix seconds); None while it holds."""
 
 
 class HeldDataSet(ServiceAnswer):

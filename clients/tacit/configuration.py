@@ -245,7 +245,20 @@ def _is_table(value: Any) -> bool:
 
 def _key(name: str) -> str:
     bare = name.isascii() and name.replace("-", "").replace("_", "").isalnum()
-    return name if bare else json.dumps(name)
+    return name if bare else toml_string(name)
+
+
+def toml_string(text: str) -> str:
+    """Write text as a TOML string, in which nothing that steers a terminal stands as it is."""
+    quoted = json.dumps(text, ensure_ascii=False)
+    return "".join(
+        c if c.isprintable() else f"\\u{ord(c):04x}" if ord(c) < _ASTRAL else f"\\U{ord(c):08x}"
+        for c in quoted
+    )
+
+
+_ASTRAL = 2**16
+"""From here on a code point needs eight digits in an escape."""
 
 
 def _value(value: Any) -> str:
@@ -257,8 +270,7 @@ def _value(value: Any) -> str:
         # TOML wants digits on both sides of the point or an exponent: repr() gives one or the other.
         return repr(value)
     if isinstance(value, str):
-        # A JSON string is a TOML basic string once DEL, which JSON leaves bare, is escaped too.
-        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+        return toml_string(value)
     return "[" + ", ".join(_value(item) for item in value) + "]"
 
 

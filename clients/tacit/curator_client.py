@@ -7,7 +7,14 @@ from pathlib import Path
 from typing import Any, Self
 
 from tacit import curator_operations
-from tacit.answers import EnrolledOwner, HeldDataSet, Identity, Invitation
+from tacit.answers import (
+    EnrolledOwner,
+    HeldDataSet,
+    Identity,
+    Invitation,
+    InvitationRecord,
+    RevokedInvitations,
+)
 from tacit.client import resolve_key, token_source
 from tacit.curator_configuration import read_own_curator, read_owner, tls_of
 from tacit.curator_operations import CuratorSession
@@ -88,6 +95,21 @@ class CuratorClient(Driver):
     def invite(self, name: str) -> Invitation:
         """Make a one-time invitation for an owner; only the curator's own key may."""
         return self._run(curator_operations.invite(name))
+
+    def invitations(self) -> list[InvitationRecord]:
+        """List all invitations ever made, and what became of each; only the curator's own key may."""
+        return self._run(curator_operations.invitations())
+
+    def revoke_invitations(self, name: str) -> RevokedInvitations:
+        """Revoke the invitations of a name that could still be used; only the curator's own key may."""
+        return self._run(curator_operations.revoke_invitations(name))
+
+    def revoke(self, name: str) -> EnrolledOwner:
+        """Revoke an owner's key for good; only the curator's own key may.
+
+        Its requests are refused from then on, and no study is answered from its data sets.
+        """
+        return self._run(curator_operations.revoke(name))
 
     def enrol(self, invitation: str) -> EnrolledOwner:
         """Enrol this client's key under its owner's name, with an invitation."""

@@ -15,7 +15,7 @@ from tacit.errors import InputError
 from tacit.http import Upload
 from tacit_protocol.domain.columns import Column, ColumnName
 from tacit_protocol.messages.encoding import encode_json, json_path
-from tacit_protocol.messages.study import DataSetName, PublicKeyHex, RespondAfter
+from tacit_protocol.messages.study import DataSetName, NamedKey, PublicKeyHex, RespondAfter
 
 PART_BYTES = 1 << 20
 """Bytes of a file that are read at a time."""
@@ -37,7 +37,7 @@ class DataSetPolicy(_Described):
     approval: Literal["automatic", "by-hand"] = "by-hand"
     epsilon_per_study_max: Annotated[float, Field(gt=0)]
     delta_per_study_max: Annotated[float, Field(ge=0, lt=1)]
-    analysts: Annotated[tuple[PublicKeyHex | Literal["*"], ...], Field(min_length=1)]
+    analysts: Annotated[tuple[PublicKeyHex | Literal["*"] | NamedKey, ...], Field(min_length=1)]
     procedures: tuple[str, ...] | None = None
     columns: tuple[str, ...] | None = None
     units_min: Annotated[int, Field(ge=1)] | None = None

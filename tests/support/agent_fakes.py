@@ -13,10 +13,10 @@ from urllib.parse import parse_qs, urlsplit
 import httpx
 import numpy as np
 from pydantic import BaseModel
+from study_parties import study_bytes
 
 from tacit_protocol.domain.columns import Domain, NumericColumn
 from tacit_protocol.domain.table import Table
-from tacit_protocol.messages.encoding import encode
 from tacit_protocol.messages.problems import problem_document
 from tacit_protocol.messages.release import Release
 from tacit_protocol.messages.study import Owner, Party, Study
@@ -218,7 +218,7 @@ class World:
 
     def sealed(self, study: Study) -> tuple[bytes, str]:
         """Return a study's envelope and digest."""
-        payload = encode(study)
+        payload = study_bytes(study)
         return seal(payload, STUDY_TYPE, self.analyst), digest(payload)
 
     def ask(self, tester: FakeTester, study: Study) -> str:

@@ -13,9 +13,9 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from fastapi import FastAPI
 from pydantic import BaseModel
 from sqlalchemy.engine import Connection, Engine
+from study_parties import study_bytes
 
 from tacit_protocol.domain.columns import Domain, NumericColumn
-from tacit_protocol.messages.encoding import encode
 from tacit_protocol.messages.release import Release
 from tacit_protocol.messages.study import Owner, Party, Study
 from tacit_protocol.privacy.accounting import compose_epsilon_micro
@@ -113,7 +113,7 @@ def study_of(owners: Iterable[str], **changes: Any) -> Study:
 
 def sealed(study: Study) -> tuple[str, bytes]:
     """Return a study's digest and envelope."""
-    payload = encode(study)
+    payload = study_bytes(study)
     return digest(payload), seal(payload, STUDY_TYPE, key_of("ada"))
 
 

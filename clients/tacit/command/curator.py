@@ -92,6 +92,45 @@ def invite(
     )
 
 
+@app.command("invitations")
+def invitations(config: CuratorFile = CURATOR_FILE, as_json: Json = False) -> None:
+    """List all invitations ever made, and what became of each."""
+    from tacit.command.connect import operator_client
+    from tacit.command.party import print_invitations
+
+    with operator_client(config) as client:
+        print_invitations(client.invitations(), as_json)
+
+
+@app.command("revoke")
+def revoke(
+    name: Annotated[str, typer.Option(help="The owner's name.")],
+    invitation: Annotated[
+        bool, typer.Option("--invitation", help="Its invitations that nobody used yet, and no key.")
+    ] = False,
+    config: CuratorFile = CURATOR_FILE,
+    as_json: Json = False,
+) -> None:
+    """Revoke an owner's key for good, or its unused invitations, on the curator's machine."""
+    from tacit.command.connect import operator_client
+    from tacit.command.output import lines, print_json, time_text
+    from tacit.command.party import print_revoked_invitations
+
+    with operator_client(config) as client:
+        if invitation:
+            print_revoked_invitations(client.revoke_invitations(name), as_json)
+            return
+        owner = client.revoke(name)
+    if as_json:
+        print_json(owner.model_dump())
+        return
+    lines(
+        f"Revoked at {time_text(owner.revoked_at)}: {owner.name}, key",
+        f"  {owner.key}",
+        "No study is answered from its data sets any more. Its rows and its ledger stay.",
+    )
+
+
 @app.command("owners")
 def owners(config: CuratorFile = CURATOR_FILE, as_json: Json = False) -> None:
     """List the owners and their keys, which a study's draft names."""
@@ -103,7 +142,7 @@ def owners(config: CuratorFile = CURATOR_FILE, as_json: Json = False) -> None:
     if as_json:
         print_json([owner.model_dump() for owner in listed])
         return
-    keys((owner.name, owner.key) for owner in listed)
+    keys((f"{owner.name}{'' if owner.revoked_at is None else ' (revoked)'}", owner.key) for owner in listed)
 
 
 @app.command("status")

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tacit.command.demo_view import from_here, program
-from tacit.command.output import console, epsilon_text, lines, print_json, table
+from tacit.command.output import console, epsilon_text, foreign, lines, print_json, table
 from tacit.demo import ATTRIBUTION
 from tacit.demo_all import Account, AllAnswers, Answer
 
@@ -55,8 +55,8 @@ def _print_verdicts(answers: Sequence[Answer]) -> None:
         pvalue = "" if answer.pvalue is None else f"{answer.pvalue:.2g}"
         grid.add_row(
             str(number),
-            Text.assemble(study.title, "\n", (study.procedure, "italic")),
-            Text(answer.words),
+            Text.assemble(foreign(study.title), "\n", (study.procedure, "italic")),
+            foreign(answer.words),
             pvalue,
             epsilon_text(study.budget.epsilon_micro),
             f"{answer.seconds:.0f} s",

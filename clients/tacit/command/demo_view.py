@@ -5,7 +5,7 @@ import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from tacit.command.output import console, epsilon_text, lines, print_json, table
+from tacit.command.output import console, epsilon_text, foreign, lines, print_json, table
 from tacit.command.study_view import print_prepared, print_verdict, verdict_fields
 from tacit.demo import ATTRIBUTION, DemoOutcome
 from tacit.draft import PreparedStudy
@@ -40,7 +40,7 @@ class ScreenNarrator:
 
     def _print(self, text: str, style: str | None = None) -> None:
         if not self._quiet:
-            self._console.print(text, style=style, markup=False, soft_wrap=True)
+            self._console.print(foreign(text), style=style, soft_wrap=True)
             sys.stdout.flush()
 
 

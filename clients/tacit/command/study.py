@@ -16,6 +16,10 @@ if TYPE_CHECKING:
 app = typer.Typer(name="study", help="Create, follow and verify studies.", no_args_is_help=True)
 
 Digest = Annotated[str, typer.Argument(help="The study's digest, or its beginning.")]
+Cancellation = Annotated[
+    Path | None,
+    typer.Option(help="The analyst's signed cancellation, where an earlier version left it out."),
+]
 
 
 app.command("create")(create)
@@ -107,6 +111,7 @@ def watch(
 def verify(
     file: Annotated[Path, typer.Argument(help="A transcript.")],
     tester_key: Annotated[str | None, typer.Option(help="The tester's public key, if you know it.")] = None,
+    cancellation: Cancellation = None,
     as_json: Json = False,
 ) -> None:
     """Recompute everything in a transcript, the verdict included. Needs no network and no key."""
@@ -115,8 +120,9 @@ def verify(
     from tacit.verify import verify_transcript_of
 
     data = _read(file)
+    withdrawn = None if cancellation is None else _read(cancellation).decode("utf-8", "replace").strip()
     with progress("recomputing the verdict", quiet=as_json) as report:
-        verified = verify_transcript_of(data, None, tester_key, report)
+        verified = verify_transcript_of(data, None, tester_key, report, withdrawn)
     if as_json:
         print_json(verified_fields(verified))
         return
@@ -169,14 +175,12 @@ def _whole(client: "Client", beginning: str) -> str:
 def _follow(client: "Client", digest: str, timeout_s: float, quiet: bool) -> "StudyVerdict":
     if quiet:
         return client.wait_for_verdict(digest, timeout_s)
-    from rich.markup import escape
-
-    from tacit.command.output import console
+    from tacit.command.output import console, foreign
     from tacit.command.study_view import progress_text
 
     with console().status("waiting for the tester") as status:
         return client.wait_for_verdict(
-            digest, timeout_s, on_progress=lambda summary: status.update(escape(progress_text(summary)))
+            digest, timeout_s, on_progress=lambda summary: status.update(foreign(progress_text(summary)))
         )
 
 

@@ -15,10 +15,10 @@ from tacit.command.output import (
 from tacit.command.result_view import print_result, result_fields
 from tacit.command.screening_view import screening_words
 from tacit.draft import PreparedStudy
-from tacit.errors import printable
 from tacit.results import StudyVerdict, decides_only, study_verdict
 from tacit_protocol.domain.columns import Column, NumericColumn
 from tacit_protocol.messages.study import Study
+from tacit_protocol.terminal import printable
 
 if TYPE_CHECKING:
     from tacit_protocol.verification import VerifiedTranscript
@@ -126,6 +126,10 @@ def verified_fields(verified: "VerifiedTranscript") -> dict[str, Any]:
         "owners": {owner.name: owner.key for owner in verified.study.owners},
         "senders": {sender.name: sender.key for sender in verified.study.senders},
         "reuses": _reuses(verified.study),
+        "analyst": verified.study.analyst.name,
+        "declined": list(verified.declined),
+        "canonical": verified.canonical,
+        "notes": list(verified.notes),
         **verdict_fields(study_verdict(verified.study, verified.verdict, verified.releases)),
     }
 
@@ -153,6 +157,11 @@ def print_verified(verified: "VerifiedTranscript", tester_key: str | None) -> No
         ]
     )
     print_verdict(study_verdict(study, verdict))
+    if verdict.outcome == "cancelled":
+        lines("The analyst withdrew it: its signed cancellation holds.")
+    if verified.declined:
+        lines(f"Declined, by their own signatures: {', '.join(verified.declined)}")
+    lines(*(f"Note: {note}" for note in verified.notes))
     if tester_key is None:
         lines("Check that these are the keys you know; --tester-key checks the tester's.")
 

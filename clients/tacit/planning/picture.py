@@ -5,8 +5,8 @@ from collections.abc import Callable
 from html import escape
 from typing import TYPE_CHECKING
 
-from tacit.errors import printable
 from tacit.planning.words import number, units_words
+from tacit_protocol.terminal import printable
 
 if TYPE_CHECKING:
     from tacit.planning.curve import PowerCurve

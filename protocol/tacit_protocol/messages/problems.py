@@ -63,6 +63,12 @@ _ALL = (
         "unknown-party", "The party is not known here", 403, "Enrol with an invitation from the tester first."
     ),
     ProblemType(
+        "key-revoked",
+        "This party's key was revoked",
+        403,
+        "Nothing that this key signs is taken any more. Enrol another key, under another name.",
+    ),
+    ProblemType(
         "sign-in-needed",
         "This browser is not signed in",
         401,

@@ -28,6 +28,9 @@ RESPOND_AFTER_S_MAX = 7 * 24 * 3600
 PartyName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$")]
 DataSetName = PartyName
 PublicKeyHex = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+NamedKey = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,62}:[0-9a-f]{64}$")]
+"""A public key with the name that its party must give in studies, ``ann:3f1c…``: an entry of a policy."""
+
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 UnixTime = Annotated[int, Field(ge=0, le=2**40)]
 RespondAfter = Annotated[int, Field(ge=0, le=RESPOND_AFTER_S_MAX)]

@@ -102,6 +102,15 @@ def peek_key_id(envelope: bytes) -> str:
     return _read(envelope)[2]
 
 
+def payload_of(envelope: bytes) -> bytes:
+    """Return an envelope's payload, unverified: for one that was made or checked here before.
+
+    Raises:
+        EnvelopeError: malformed.
+    """
+    return _read(envelope)[0]
+
+
 def _encoding(payload: bytes, payload_type: str) -> bytes:
     """DSSE's pre-authentication encoding: what is signed."""
     kind = payload_type.encode("ascii")

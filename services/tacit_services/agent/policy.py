@@ -15,6 +15,7 @@ from tacit_protocol.messages.encoding import message_error
 from tacit_protocol.messages.study import (
     RESPOND_AFTER_S,
     DataSetName,
+    NamedKey,
     Owner,
     PublicKeyHex,
     RespondAfter,
@@ -60,7 +61,7 @@ class Rules(StrictModel):
     units_min: Annotated[int, Field(ge=1)] = UNITS_MIN
     respond_after_s_min: RespondAfter = RESPOND_AFTER_S
     procedures: tuple[str, ...] = (ANY,)
-    analysts: tuple[PublicKeyHex | Literal["*"], ...]
+    analysts: tuple[PublicKeyHex | Literal["*"] | NamedKey, ...]
 
     def columns_of(self, data_set: str) -> tuple[str, ...] | None:
         """Return the columns of a data set that may be used; None where the policy does not name it."""
@@ -73,8 +74,17 @@ class Rules(StrictModel):
 
     def require_analyst(self, key: str) -> None:
         """Raise PolicyRefusedError where studies by this key are not answered."""
-        if ANY not in self.analysts and key not in self.analysts:
+        if ANY not in self.analysts and not self._entries_of(key):
             raise PolicyRefusedError("the policy does not list this analyst's key")
+
+    def require_analysts_name(self, key: str, name: str) -> None:
+        """Raise PolicyRefusedError where the policy knows this key's analyst by another name."""
+        names = {entry.rpartition(":")[0] for entry in self._entries_of(key) if ":" in entry}
+        if names and name not in names:
+            raise PolicyRefusedError("the study gives its analyst another name than the policy does")
+
+    def _entries_of(self, key: str) -> list[str]:
+        return [entry for entry in self.analysts if entry.rpartition(":")[2] == key]
 
     def require_budget(self, budget: Budget) -> None:
         """Raise PolicyRefusedError where a study would spend more than one study may."""

@@ -98,12 +98,14 @@ class HeldDataSet:
     """A registered data set as studies use it.
 
     ``version`` grows with every change (registration, rows, deletion): compare it in the transaction that
-    spends with the one that was read. ``rows`` and ``units`` are None until rows were uploaded, and where a
+    spends with the one that was read. ``owner_revoked_at`` is when its owner's key was revoked here: no study
+    is answered from it since. ``rows`` and ``units`` are None until rows were uploaded, and where a
     database holds them.
     """
 
     owner: str
     owner_key: str
+    owner_revoked_at: int | None
     name: str
     version: int
     columns: tuple[Column, ...]
@@ -274,6 +276,7 @@ class DataSets:
         return HeldDataSet(
             owner=row.owner,
             owner_key=row.owner_key,
+            owner_revoked_at=row.owner_revoked_at,
             name=row.name,
             version=row.version,
             columns=columns,
@@ -323,7 +326,7 @@ def view(connection: Connection, held: HeldDataSet, *, to_owner: bool) -> dict[s
 
 def _registered() -> sa.Select[Any]:
     return (
-        sa.select(DATA_SETS, OWNERS.c.key.label("owner_key"))
+        sa.select(DATA_SETS, OWNERS.c.key.label("owner_key"), OWNERS.c.revoked_at.label("owner_revoked_at"))
         .join_from(DATA_SETS, OWNERS, DATA_SETS.c.owner == OWNERS.c.name)
         .where(DATA_SETS.c.deleted_at.is_(None))
     )

@@ -4,6 +4,7 @@ import argparse
 import sys
 from pathlib import Path
 
+from tacit_protocol.terminal import printable, printable_lines
 from tacit_services.shared.clock import system_clock
 from tacit_services.shared.copying import CopyError, add_copy_arguments, copy_database, text_of_copy
 from tacit_services.shared.database import DatabaseError, create_engine, upgrade
@@ -44,7 +45,8 @@ def main(arguments: list[str] | None = None) -> int:
             return 0 if verify_archive(options, sys.stdout.write) else 1
         settings = TesterSettings.load(options.config)
         if options.command == "copy":
-            sys.stdout.write(text_of_copy(copy_database(settings.database_url, options.to, "tester")))
+            copied = copy_database(settings.database_url, options.to, "tester")
+            sys.stdout.write(printable_lines(text_of_copy(copied)))
         elif options.command == "archive":
             return _archive(settings, options)
         elif options.command == "work":
@@ -52,7 +54,7 @@ def main(arguments: list[str] | None = None) -> int:
         else:
             _serve(settings)
     except (SettingsError, DatabaseError, CopyError, ArchiveError, ValueError) as error:
-        sys.stderr.write(f"tester: {error}\n")
+        sys.stderr.write(f"tester: {printable(error)}\n")
         return 2
     return 0
 
@@ -88,7 +90,7 @@ def _archive(settings: TesterSettings, options: argparse.Namespace) -> int:
         done = archive(engine, options, system_clock)
     finally:
         engine.dispose()
-    sys.stdout.write(text_of_archive(done))
+    sys.stdout.write(printable_lines(text_of_archive(done)))
     return 1 if done.refused else 0
 
 

@@ -58,7 +58,14 @@ def create_tester(settings: TesterSettings, engine: Engine, clock: Clock | None 
     clock = clock or system_clock
     studies = Studies(engine, identity)
     worker, bell, stopping = Worker(engine, studies, signer, clock, present), Bell(), Stopping()
-    watch = Watch(studies.fingerprint, bell)
+    access = Access(engine, identity.key, BearerToken(settings.token_audience, clock))
+
+    def look() -> tuple[int, ...]:
+        found = studies.fingerprint()
+        access.note_revoked(found[-1])
+        return found
+
+    watch = Watch(look, bell)
     inboxes = Inboxes(InboxQuery(engine, clock), bell, stopping)
     tester = Tester(
         engine=engine,
@@ -66,8 +73,9 @@ def create_tester(settings: TesterSettings, engine: Engine, clock: Clock | None 
         audience=settings.token_audience,
         software=signer.software,
         studies=studies,
+        signer=signer,
         answers=Answers(engine, studies, signer, clock),
-        access=Access(engine, identity.key, BearerToken(settings.token_audience, clock)),
+        access=access,
         inboxes=inboxes,
         bell=bell,
         watch=watch,
