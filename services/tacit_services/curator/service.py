@@ -91,6 +91,7 @@ def make_curator(
         base.clock,
         stop.wait,
         ca_file=settings.tester_ca_file,
+        insecure_plain_http=settings.insecure_plain_http,
     )
     return Curator(
         identity,
@@ -152,9 +153,8 @@ def run(config: Path | None, procedures: Procedures) -> None:
     app = make_app(base, curator, loops, stopping)
     loops.start()
     log.info("serving", party=settings.name, host=settings.host, port=settings.port)
-    tls = {"ssl_certfile": settings.tls_certificate_file, "ssl_keyfile": settings.tls_key_file}
     try:
-        serve(app, settings.host, settings.port, stopping, **tls)
+        serve(app, settings.host, settings.port, stopping, **settings.tls)
     finally:
         loops.end()
         base.store.release()
