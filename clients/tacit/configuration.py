@@ -6,6 +6,7 @@ that names them.
 """
 
 import json
+import os
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tacit.errors import ConfigurationError
-from tacit.keys import create_key
+from tacit.keys import KEY_MODE, create_key
 from tacit.setup_checks import require_address, require_caps, require_name
 
 TESTER_PORT = 8400
@@ -281,16 +282,20 @@ def make_folder(folder: Path) -> None:
 
 
 def write_toml(path: Path, fields: Mapping[str, Any]) -> Path:
-    """Write a new file of plain values and return its path.
+    """Write a new file of plain values, for its owner's eyes alone, and return its path.
 
     Raises:
         ConfigurationError: the file exists already, or cannot be written.
     """
     try:
-        with path.open("x", encoding="utf-8") as file:
+        with open(path, "x", encoding="utf-8", opener=_private) as file:
             file.write(toml_text(fields))
     except FileExistsError as error:
         raise ConfigurationError(f"{path} exists already; choose another folder") from error
     except OSError as error:
         raise ConfigurationError(f"cannot write {path}: {error.strerror}") from error
     return path
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, KEY_MODE)

@@ -68,6 +68,7 @@ def examine(
         return
     yield Finding("configuration", "ok", f"{configuration} can be read")
     yield _key(configuration, fields)
+    yield _files(configuration, fields)
     if "storage_keys_file" in fields:
         yield _storage_key(configuration.parent / str(fields["storage_keys_file"]))
     if "database_url" in fields or "policy_file" in fields:
@@ -130,6 +131,22 @@ def _key(configuration: Path, fields: dict[str, Any]) -> Finding:
     if readable_by_others(path):
         return Finding("key", "failed", f"others may read {path}: run chmod 600 {path}")
     return Finding("key", "ok", f"{path} can be read by its owner alone")
+
+
+def _files(configuration: Path, fields: Mapping[str, Any]) -> Finding:
+    """Look at the rights of everything beside the keys that tells others what is not theirs."""
+    folder = configuration.parent
+    named = (fields.get(name) for name in ("policy_file", "tls_key_file", "storage_folder"))
+    files = [configuration, *(folder / str(name) for name in named if name is not None)]
+    url = str(fields.get("database_url", ""))
+    if url.startswith("sqlite:///"):
+        database = folder / url.removeprefix("sqlite:///")
+        files += [database, Path(f"{database}-wal"), Path(f"{database}-shm")]
+    open_to_others = [str(path) for path in files if path.exists() and readable_by_others(path)]
+    if open_to_others:
+        listed = " ".join(open_to_others)
+        return Finding("files", "failed", f"others may read {listed}: run chmod go= {listed}")
+    return Finding("files", "ok", "configuration and database can be read by their owner alone")
 
 
 def _storage_key(path: Path) -> Finding:

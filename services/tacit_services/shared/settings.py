@@ -8,6 +8,7 @@ import os
 import tomllib
 from pathlib import Path
 from typing import Annotated, Any, Self, TypeGuard
+from urllib.parse import urlsplit
 
 from pydantic import Field, ValidationError, model_validator
 from pydantic.fields import FieldInfo
@@ -115,6 +116,11 @@ class ListeningSettings(ServiceSettings):
         """What `http_server.serve` takes to serve TLS; nothing where it does not."""
         return {}
 
+    @property
+    def page_hosts(self) -> frozenset[str]:
+        """The names by which browsers may reach the pages."""
+        return frozenset({"localhost", self.host.lower(), *self.allowed_hosts})
+
     @model_validator(mode="after")
     def _nobody_can_listen_in(self) -> Self:
         private = self.tls or self.behind_tls_proxy or is_loopback(self.host)
@@ -122,8 +128,8 @@ class ListeningSettings(ServiceSettings):
             raise ValueError(
                 f"host is {self.host}, which other machines reach, and without TLS everyone on the way could "
                 "read what passes: listen on 127.0.0.1, or serve TLS where the service can "
-                "(tls_certificate_file, tls_key_file), or set behind_tls_proxy = true where nothing but a proxy "
-                "that serves TLS can reach this address"
+                "(tls_certificate_file, tls_key_file), or set behind_tls_proxy = true where nothing but a "
+                "proxy that serves TLS can reach this address"
             )
         return self
 
@@ -144,6 +150,12 @@ class PublicSettings(ListeningSettings):
         if self.tls_certificate_file is None or self.tls_key_file is None:
             return {}
         return {"ssl_certfile": self.tls_certificate_file, "ssl_keyfile": self.tls_key_file}
+
+    @property
+    def page_hosts(self) -> frozenset[str]:
+        """The names by which browsers may reach the pages."""
+        public = urlsplit(self.url).hostname
+        return super().page_hosts | ({public} if public else set())
 
     @model_validator(mode="after")
     def _certificate_and_key_go_together(self) -> Self:
