@@ -43,6 +43,7 @@ class AsyncClient(AsyncDriver):
         audience: str | None = None,
         tester_key: str | None = None,
         tls: ssl.SSLContext | None = None,
+        insecure_plain_http: bool = False,
         transport: AsyncTransport | None = None,
         clock: Callable[[], float] = time.time,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
@@ -50,7 +51,10 @@ class AsyncClient(AsyncDriver):
         own_key = resolve_key(key)
         tokens = token_source(own_key, audience or url.rstrip("/"), clock)
         self._session = Session(own_key, tester_key, clock, time.monotonic)
-        super().__init__(transport or AsyncHttpTransport(url, tokens, tls=tls, sleep=sleep), sleep)
+        chosen = transport or AsyncHttpTransport(
+            url, tokens, tls=tls, insecure_plain_http=insecure_plain_http, sleep=sleep
+        )
+        super().__init__(chosen, sleep)
 
     async def identity(self) -> Identity:
         """Ask the tester who it is; needs no key."""

@@ -32,13 +32,17 @@ class AsyncCuratorClient(AsyncDriver):
         audience: str | None = None,
         curator_key: str | None = None,
         tls: ssl.SSLContext | None = None,
+        insecure_plain_http: bool = False,
         transport: AsyncTransport | None = None,
         clock: Callable[[], float] = time.time,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._session = session_of(key, owner, curator_key)
         tokens = token_source(self._session.key, audience or url.rstrip("/"), clock)
-        super().__init__(transport or AsyncHttpTransport(url, tokens, tls=tls, sleep=sleep), sleep)
+        chosen = transport or AsyncHttpTransport(
+            url, tokens, tls=tls, insecure_plain_http=insecure_plain_http, sleep=sleep
+        )
+        super().__init__(chosen, sleep)
 
     async def identity(self) -> Identity:
         """Ask the curator who it is."""

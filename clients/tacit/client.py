@@ -42,6 +42,8 @@ class Client(Driver):
         tester_key: the tester's public key (64 hexadecimal digits), learned by a channel that you trust.
             Without it the tester's own word is believed.
         tls: a TLS context, for a private certificate authority or mutual TLS.
+        insecure_plain_http: let everything travel in the clear to a URL that is not this machine's own. For
+            tests without real data alone: without it such a URL is an :class:`~tacit.errors.InputError`.
         transport: replaces the network, for tests.
         clock: Unix time in seconds.
 
@@ -57,6 +59,7 @@ class Client(Driver):
         audience: str | None = None,
         tester_key: str | None = None,
         tls: ssl.SSLContext | None = None,
+        insecure_plain_http: bool = False,
         transport: Transport | None = None,
         clock: Callable[[], float] = time.time,
         sleep: Callable[[float], None] = time.sleep,
@@ -64,7 +67,10 @@ class Client(Driver):
         own_key = resolve_key(key)
         tokens = token_source(own_key, audience or url.rstrip("/"), clock)
         self._session = Session(own_key, tester_key, clock, time.monotonic)
-        super().__init__(transport or HttpTransport(url, tokens, tls=tls, sleep=sleep), sleep)
+        chosen = transport or HttpTransport(
+            url, tokens, tls=tls, insecure_plain_http=insecure_plain_http, sleep=sleep
+        )
+        super().__init__(chosen, sleep)
 
     def identity(self) -> Identity:
         """Ask the tester who it is; needs no key."""

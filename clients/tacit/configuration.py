@@ -6,6 +6,7 @@ that names them.
 """
 
 import json
+import os
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tacit.errors import ConfigurationError
-from tacit.keys import create_key
+from tacit.keys import KEY_MODE, create_key
 from tacit.setup_checks import require_address, require_caps, require_name
 
 TESTER_PORT = 8400
@@ -40,6 +41,7 @@ class PartyConfiguration:
     key_file: Path
     tester: TesterAddress
     ca_file: Path | None = None
+    insecure_plain_http: bool = False
 
 
 @dataclass(frozen=True)
@@ -166,7 +168,6 @@ def read_party(path: Path) -> PartyConfiguration:
         ConfigurationError: the file is missing, is not TOML, or lacks a field.
     """
     fields = read_toml(path)
-    ca_file = fields.get("tester_ca_file")
     return PartyConfiguration(
         name=text_field(fields, "name", path),
         key_file=path.parent / text_field(fields, "key_file", path),
@@ -175,8 +176,14 @@ def read_party(path: Path) -> PartyConfiguration:
             key=text_field(fields, "tester_key", path),
             audience=fields.get("tester_audience"),
         ),
-        ca_file=None if ca_file is None else path.parent / str(ca_file),
+        ca_file=beside(path, fields.get("tester_ca_file")),
+        insecure_plain_http=fields.get("insecure_plain_http") is True,
     )
+
+
+def beside(path: Path, named: object) -> Path | None:
+    """Return the file that a configuration file names, relative to itself; None where it names none."""
+    return None if named is None else path.parent / str(named)
 
 
 def read_toml(path: Path) -> dict[str, Any]:
@@ -213,14 +220,18 @@ def local_address(fields: Mapping[str, Any], path: Path, port: int) -> LocalAddr
     Raises:
         ConfigurationError: the file does not say its public URL.
     """
-    host = str(fields.get("host", "127.0.0.1"))
-    # The service's own machine reaches it on its local address, whatever name the world knows it by.
-    local_host = "127.0.0.1" if host in {"0.0.0.0", "::"} else host  # noqa: S104 (compared, not bound)
     public_url = text_field(fields, "url", path)
     # A certificate names the public address, so a service that serves TLS itself is asked there.
     serves_tls = "tls_certificate_file" in fields
-    url = public_url if serves_tls else f"http://{local_host}:{fields.get('port', port)}"
+    url = public_url if serves_tls else own_url(fields, port)
     return LocalAddress(url, str(fields.get("audience") or public_url))
+
+
+def own_url(fields: Mapping[str, Any], port: int) -> str:
+    """Return where a service without TLS listens, as seen from its own machine; ``port`` is the default."""
+    host = str(fields.get("host", "127.0.0.1"))
+    local = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, f"[{host}]" if ":" in host else host)  # noqa: S104 (compared)
+    return f"http://{local}:{fields.get('port', port)}"
 
 
 def toml_text(fields: Mapping[str, Any], path: str = "") -> str:
@@ -283,16 +294,20 @@ def make_folder(folder: Path) -> None:
 
 
 def write_toml(path: Path, fields: Mapping[str, Any]) -> Path:
-    """Write a new file of plain values and return its path.
+    """Write a new file of plain values, for its owner's eyes alone, and return its path.
 
     Raises:
         ConfigurationError: the file exists already, or cannot be written.
     """
     try:
-        with path.open("x", encoding="utf-8") as file:
+        with open(path, "x", encoding="utf-8", opener=_private) as file:
             file.write(toml_text(fields))
     except FileExistsError as error:
         raise ConfigurationError(f"{path} exists already; choose another folder") from error
     except OSError as error:
         raise ConfigurationError(f"cannot write {path}: {error.strerror}") from error
     return path
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, KEY_MODE)

@@ -20,8 +20,11 @@ def require_name(name: str, what: str = "a name") -> None:
 
 def require_address(url: str, key: str, whose: str) -> None:
     """Raise InputError where a tester's or a curator's URL or public key cannot be one."""
+    from tacit.transport import require_private  # noqa: PLC0415 (the HTTP library loads when needed)
+
     if not _URL.fullmatch(url):
         raise InputError(f"the {whose}'s URL must look like https://{whose}.example")
+    require_private(url, insecure_plain_http=False)
     if not _KEY.fullmatch(key):
         raise InputError(
             f"the {whose}'s key is 64 hexadecimal digits in small letters: its operator's init printed it"

@@ -272,7 +272,7 @@ def test_secrets_and_data_are_ignored_by_git_and_by_the_image_build() -> None:
         f"!{name}"
         for name in (
             "pyproject.toml",
-            "constraints.txt",
+            "requirements",
             "README.md",
             "LICENSE",
             "protocol",

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from tacit.command.connect import connecting
 from tacit.command.output import AGENT_FILE, AgentFile, Json
 
 app = typer.Typer(name="agent", help="Set up and run an owner's agent; decide.", no_args_is_help=True)
@@ -94,6 +95,7 @@ def serve(config: AgentFile = AGENT_FILE) -> None:
 
 
 @app.command("enrol")
+@connecting
 def enrol(
     invitation: Annotated[str, typer.Option(help="The invitation from the tester's operator.")],
     config: AgentFile = AGENT_FILE,

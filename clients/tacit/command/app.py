@@ -23,6 +23,7 @@ from tacit.command import (
     study_results,
     tester,
 )
+from tacit.command.connect import connecting
 from tacit.command.output import Json, foreign
 from tacit.errors import InputError, TacitError
 from tacit_protocol.terminal import printable_lines
@@ -41,10 +42,10 @@ app = typer.Typer(
 )
 for noun in (tester, agent, curator, party, study, data, ledger, plan, release):
     app.add_typer(noun.app)
-study.app.command("report")(study_results.report)
-study.app.command("adjust")(study_results.adjust)
+study.app.command("report")(connecting(study_results.report))
+study.app.command("adjust")(connecting(study_results.adjust))
 app.command("demo")(demo.demo)
-app.command("doctor")(doctor.doctor)
+app.command("doctor")(connecting(doctor.doctor))
 
 
 @app.command("verify")

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from tacit.command import curator_decisions, curator_owner
+from tacit.command.connect import connecting
 from tacit.command.output import CURATOR_FILE, CuratorFile, Json
 
 app = typer.Typer(
@@ -59,6 +60,7 @@ def serve(config: CuratorFile = CURATOR_FILE) -> None:
 
 
 @app.command("join")
+@connecting
 def join(
     invitation: Annotated[str, typer.Option(help="The invitation from the tester's operator.")],
     config: CuratorFile = CURATOR_FILE,
@@ -71,6 +73,7 @@ def join(
 
 
 @app.command("invite")
+@connecting
 def invite(
     name: Annotated[str, typer.Option(help="The owner's name.")],
     config: CuratorFile = CURATOR_FILE,
@@ -132,6 +135,7 @@ def revoke(
 
 
 @app.command("owners")
+@connecting
 def owners(config: CuratorFile = CURATOR_FILE, as_json: Json = False) -> None:
     """List the owners and their keys, which a study's draft names."""
     from tacit.command.connect import operator_client
@@ -146,6 +150,7 @@ def owners(config: CuratorFile = CURATOR_FILE, as_json: Json = False) -> None:
 
 
 @app.command("status")
+@connecting
 def status(config: CuratorFile = CURATOR_FILE, as_json: Json = False) -> None:
     """Show the curator's owners, data sets and studies."""
     from collections import Counter
@@ -173,6 +178,7 @@ def status(config: CuratorFile = CURATOR_FILE, as_json: Json = False) -> None:
 
 
 @app.command("login")
+@connecting
 def login(
     owner: Annotated[Path | None, typer.Option(help="Your owner.toml, where you are an owner.")] = None,
     config: CuratorFile = CURATOR_FILE,

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tacit.command.connect import connecting
 from tacit.command.output import OWNER_FILE, Json, OwnerFile
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ def add_to(app: typer.Typer) -> None:
         ("data-sets", data_sets),
         ("delete", delete),
     ):
-        app.command(verb)(command)
+        app.command(verb)(connecting(command))
 
 
 def owner_init(

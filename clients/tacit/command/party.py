@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from tacit.command.connect import connecting
 from tacit.command.output import PARTY_FILE, TESTER_FILE, Json, PartyFile, TesterFile
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ def init(
 
 
 @app.command("invite")
+@connecting
 def invite(
     role: Annotated[str, typer.Option(help="owner, analyst or curator.")],
     name: Annotated[str, typer.Option(help="The party's name.")],
@@ -127,6 +129,7 @@ def print_revoked_invitations(found: "RevokedInvitations", as_json: bool) -> Non
 
 
 @app.command("enrol")
+@connecting
 def enrol(
     invitation: Annotated[str, typer.Option(help="The invitation from the tester's operator.")],
     party: PartyFile = PARTY_FILE,
@@ -137,6 +140,7 @@ def enrol(
 
 
 @app.command("list")
+@connecting
 def list_parties(party: PartyFile = PARTY_FILE, as_json: Json = False) -> None:
     """List the parties that the tester knows."""
     from tacit.command.connect import party_client
@@ -172,6 +176,7 @@ def enrol_as(role: str, party_file: Path, invitation: str, as_json: bool) -> Non
 
 
 @app.command("login")
+@connecting
 def login(party: PartyFile = PARTY_FILE, as_json: Json = False) -> None:
     """Print a link that signs a browser in to the tester's pages, as this party: once."""
     from tacit.command.login import print_link

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tacit.command.connect import connecting
 from tacit.command.output import PARTY_FILE, Json, PartyFile
 from tacit.command.study_create import create
 
@@ -22,7 +23,7 @@ Cancellation = Annotated[
 ]
 
 
-app.command("create")(create)
+app.command("create")(connecting(create))
 
 
 @app.command("schema")
@@ -34,6 +35,7 @@ def schema(as_json: Json = False) -> None:  # noqa: ARG001 (JSON already)
 
 
 @app.command("list")
+@connecting
 def list_studies(
     state: Annotated[str | None, typer.Option(help="Only studies in this state.")] = None,
     party: PartyFile = PARTY_FILE,
@@ -64,6 +66,7 @@ def list_studies(
 
 
 @app.command("show")
+@connecting
 def show(digest: Digest, party: PartyFile = PARTY_FILE, as_json: Json = False) -> None:
     """Show a study: its state, its content, and its verdict once there is one."""
     from tacit.command.connect import party_client
@@ -85,6 +88,7 @@ def show(digest: Digest, party: PartyFile = PARTY_FILE, as_json: Json = False) -
 
 
 @app.command("watch")
+@connecting
 def watch(
     digest: Digest,
     timeout_s: Annotated[float, typer.Option(help="Seconds to wait.", min=0)] = 3600.0,
@@ -130,6 +134,7 @@ def verify(
 
 
 @app.command("cancel")
+@connecting
 def cancel(digest: Digest, party: PartyFile = PARTY_FILE, as_json: Json = False) -> None:
     """Withdraw a study of yours. What owners have spent stays spent."""
     from tacit.command.connect import party_client
@@ -145,6 +150,7 @@ def cancel(digest: Digest, party: PartyFile = PARTY_FILE, as_json: Json = False)
 
 
 @app.command("transcript")
+@connecting
 def transcript(
     digest: Digest,
     output: Annotated[Path, typer.Option(help="The file to write.")] = Path("transcript.json"),

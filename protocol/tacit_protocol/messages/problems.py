@@ -169,6 +169,12 @@ _ALL = (
         409,
         "Choose another name, or use the key that is enrolled.",
     ),
+    ProblemType(
+        "unknown-host",
+        "The service is not known by the name in this address",
+        421,
+        "Open the address that its operator gave you; the operator can allow this name (allowed_hosts).",
+    ),
     ProblemType("not-ready", "The service is not ready", 503, "Try again shortly."),
     ProblemType(
         "at-capacity",

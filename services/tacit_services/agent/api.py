@@ -68,6 +68,7 @@ def create_agent_app(agent: Agent, surroundings: Surroundings) -> FastAPI:
         metrics_prefix="tacit_agent",
         check_ready=check_ready,
         gauges=gauges,
+        hosts=agent.settings.page_hosts,
     )
     token = BearerToken(f"agent:{agent.settings.name}", agent.clock)
 

@@ -48,6 +48,7 @@ def build(
         system_clock,
         stop.wait,
         ca_file=settings.tester_ca_file,
+        insecure_plain_http=settings.insecure_plain_http,
     )
     agent = Agent(
         settings,
@@ -77,6 +78,6 @@ def run(config: Path | None, procedures: Procedures) -> None:
     loops.start()
     log.info("serving", party=settings.name, host=settings.host, port=settings.port)
     try:
-        serve(app, settings.host, settings.port, Stopping())
+        serve(app, settings.host, settings.port, Stopping(), **settings.tls)
     finally:
         loops.end()

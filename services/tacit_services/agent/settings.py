@@ -12,7 +12,7 @@ from tacit_protocol.messages.study import DataSetName, PartyName, PublicKeyHex
 from tacit_protocol.privacy.guarantee import EPSILON_MAX, Budget
 from tacit_services.agent.data.source_settings import SourceSettings
 from tacit_services.shared.compute import ComputeSettings
-from tacit_services.shared.settings import ServiceSettings
+from tacit_services.shared.settings import ListeningSettings
 
 PORT = 8710
 """Where the agent's own interface listens unless told otherwise."""
@@ -59,7 +59,7 @@ def _column_fault(error: ValidationError) -> str:
     return f"{where}: {words}; fill in every bound and level"
 
 
-class AgentSettings(ServiceSettings):
+class AgentSettings(ListeningSettings):
     """Everything an agent needs to know; environment variables begin with ``TACIT_AGENT_``."""
 
     model_config = SettingsConfigDict(env_prefix="TACIT_AGENT_")
@@ -75,7 +75,6 @@ class AgentSettings(ServiceSettings):
     tester_ca_file: Path | None = None
     """Certificates that the tester's must chain to, where the public ones do not do."""
 
-    host: str = "127.0.0.1"
     port: Annotated[int, Field(ge=0, le=65535)] = PORT
     policy_file: Path
     poll_wait_s: Annotated[float, Field(ge=0, le=POLL_WAIT_S_MAX)] = 20.0

@@ -34,7 +34,7 @@ from tacit_services.curator.uploads import Uploads
 from tacit_services.ledger.verification import verify
 from tacit_services.shared.clock import Clock, system_clock
 from tacit_services.shared.compute import make_workers
-from tacit_services.shared.database import create_engine, run_transaction, upgrade
+from tacit_services.shared.database import check_room, create_engine, run_transaction, upgrade
 from tacit_services.shared.http_app import BearerToken
 from tacit_services.shared.http_server import Stopping, serve
 from tacit_services.shared.logging import configure_logging
@@ -91,6 +91,7 @@ def make_curator(
         base.clock,
         stop.wait,
         ca_file=settings.tester_ca_file,
+        insecure_plain_http=settings.insecure_plain_http,
     )
     return Curator(
         identity,
@@ -125,6 +126,7 @@ def make_app(base: Foundation, curator: Curator, loops: Loops, stopping: Stoppin
     )
 
     def check_ready() -> None:
+        check_room(base.store.folder)
         if not loops.alive():
             raise RuntimeError("a loop of the curator has stopped")
 
@@ -133,7 +135,11 @@ def make_app(base: Foundation, curator: Curator, loops: Loops, stopping: Stoppin
         return {f'studies{{state="{state}"}}': float(count) for state, count in counts.items()}
 
     app = create_curator_app(
-        surroundings, upload_bytes_max=settings.upload_bytes_max, check_ready=check_ready, gauges=gauges
+        surroundings,
+        upload_bytes_max=settings.upload_bytes_max,
+        check_ready=check_ready,
+        gauges=gauges,
+        hosts=settings.page_hosts,
     )
     add_study_routes(app, curator, access, loops.ring)
     add_curator_pages(app, curator, surroundings, settings.url, loops.ring)
@@ -152,9 +158,8 @@ def run(config: Path | None, procedures: Procedures) -> None:
     app = make_app(base, curator, loops, stopping)
     loops.start()
     log.info("serving", party=settings.name, host=settings.host, port=settings.port)
-    tls = {"ssl_certfile": settings.tls_certificate_file, "ssl_keyfile": settings.tls_key_file}
     try:
-        serve(app, settings.host, settings.port, stopping, **tls)
+        serve(app, settings.host, settings.port, stopping, **settings.tls)
     finally:
         loops.end()
         base.store.release()

@@ -65,11 +65,7 @@ def _serve(settings: TesterSettings) -> None:
     engine = create_engine(settings.database_url)
     upgrade(engine, "tester")
     app = create_tester(settings, engine)
-    tls = {
-        "ssl_certfile": settings.tls_certificate_file,
-        "ssl_keyfile": settings.tls_key_file,
-    }
-    serve(app, settings.host, settings.port, app.state.stopping, settings.connections_max, **tls)
+    serve(app, settings.host, settings.port, app.state.stopping, settings.connections_max, **settings.tls)
     engine.dispose()
 
 

@@ -103,6 +103,7 @@ def create_tester(settings: TesterSettings, engine: Engine, clock: Clock | None 
         check_ready=lambda: check_database(engine),
         gauges=lambda: studies.counts() | {"polls_waiting": inboxes.waiting + bell.waiting},
         lifespan=lifespan,
+        hosts=settings.page_hosts,
     )
     app.include_router(make_router(tester))
     add_tester_pages(app, tester, settings.url)

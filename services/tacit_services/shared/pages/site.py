@@ -9,7 +9,7 @@ from fastapi import APIRouter, Depends, FastAPI, Query
 from fastapi.routing import APIRoute
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from starlette.concurrency import run_in_threadpool
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from tacit_protocol.strict import StrictModel
@@ -215,6 +215,8 @@ class Site:
                 async def handle(request: Request) -> Response:
                     try:
                         response = await inner(request)
+                    except ClientDisconnect:
+                        raise  # nobody is there to see a page
                     except Exception as error:
                         response = site._error(request, as_problem(error))
                     for name, value in HEADERS.items():
