@@ -252,7 +252,7 @@ def test_the_closed_form_of_the_laplace_loss_is_that_of_enumeration(scale: float
 def test_discrete_laplace_noise_is_dominated_from_the_proved_excess_on_and_not_before(
     scale: float, steps: int
 ) -> None:
-    """Claimed steps/scale + 2 log cosh(1/(2 scale)): met at the middle of every two losses, and nowhere passed."""
+    """Steps/scale + 2 log cosh(1/(2 scale)): met at the middle of every two losses, and nowhere passed."""
     with mpmath.workdps(60):
         b = mpmath.mpf(scale)
         excess = 2 * mpmath.log(mpmath.cosh(1 / (2 * b)))
@@ -285,7 +285,7 @@ def test_a_move_in_two_coordinates_is_told_apart_no_better_than_the_same_move_in
 
 
 def test_what_the_accountant_composes_is_less_than_coarse_noise_loses() -> None:
-    """Thirty whole counts, each moved by one, with noise of scale 1: pure epsilons hold, the curve does not."""
+    """Thirty whole counts, each moved by one, noise of scale 1: pure epsilons hold, the curve does not."""
     count, event = 30, LaplaceEvent(noise_multiplier=1.0)
     claimed = compose_epsilon_micro([event] * count, 10**7) / 1e6
     chosen = np.arange(count + 1)
@@ -337,7 +337,7 @@ def laplace_release(kind: str, bits: int, multiplier: float, source: NoiseSource
 
 
 def broken_claims(kind: str) -> list[tuple[int, float]]:
-    """Grids and multipliers whose release loses more than its event's curve; refused releases lose nothing."""
+    """Grids and epsilons whose release loses more than its event's curve; what is refused loses nothing."""
     found = []
     for bits, epsilon in itertools.product(range(8, 21), (1e-6, 1e-3, 0.1, 1.0, 7.0, 100.0)):
         source, multiplier = Drawn(), laplace_multiplier(epsilon)
