@@ -23,6 +23,7 @@ from tacit_protocol.messages.study import Owner, Party, Study
 from tacit_protocol.privacy.events import LaplaceEvent
 from tacit_protocol.privacy.guarantee import Budget, Guarantee
 from tacit_protocol.privacy.noise import NoiseSource
+from tacit_protocol.privacy.shares import Family
 from tacit_protocol.privacy.vector import NoisyVector
 from tacit_protocol.procedures.base import ReleaseError, StudyError
 from tacit_protocol.signing.envelope import STUDY_TYPE, digest, seal
@@ -42,6 +43,7 @@ class FakeSum:
 
     name: ClassVar[str] = "fake_sum"
     title: ClassVar[str] = "Sum of a column, for tests"
+    families: ClassVar[frozenset[Family]] = frozenset(("pure",))
     Parameters: ClassVar[type[BaseModel]] = FakeParameters
     Verdict: ClassVar[type[BaseModel]] = FakeParameters
 

@@ -15,6 +15,7 @@ from tacit_protocol.messages.study import Owner, Party, Study
 from tacit_protocol.privacy.events import GaussianEvent
 from tacit_protocol.privacy.guarantee import Budget, Guarantee
 from tacit_protocol.privacy.noise import NoiseSource
+from tacit_protocol.privacy.shares import Family
 from tacit_protocol.privacy.vector import NoisyVector
 from tacit_protocol.procedures.base import Progress, ReleaseError, StudyError, canonical
 from tacit_protocol.procedures.registry import procedure_named
@@ -43,6 +44,7 @@ class MeanProcedure:
 
     name: ClassVar[str] = "mean"
     title: ClassVar[str] = "What is the mean?"
+    families: ClassVar[frozenset[Family]] = frozenset(("gaussian",))
     Parameters: ClassVar[type[BaseModel]] = StrictModel
     Verdict: ClassVar[type[BaseModel]] = MeanVerdict
 

@@ -14,6 +14,7 @@ from tacit_protocol.messages.study import Owner, Study
 from tacit_protocol.messages.transcript import numbers_max
 from tacit_protocol.privacy.guarantee import Guarantee
 from tacit_protocol.privacy.noise import NoiseSource
+from tacit_protocol.privacy.shares import Family
 from tacit_protocol.privacy.vector import COORDINATES_MAX
 from tacit_protocol.signing.envelope import digest
 
@@ -40,6 +41,9 @@ class Procedure(Protocol):
 
     name: ClassVar[str]
     title: ClassVar[str]
+    families: ClassVar[frozenset[Family]]
+    """The kinds of mechanism events that a study of it may cost: which shares of an account it may need."""
+
     Parameters: ClassVar[type[BaseModel]]
     Verdict: ClassVar[type[BaseModel]]
 

@@ -23,6 +23,7 @@ from tacit_protocol.privacy.gaussian_sums import LayoutError, SensitivityError, 
 from tacit_protocol.privacy.guarantee import Guarantee
 from tacit_protocol.privacy.noise import NoiseError, NoiseSource
 from tacit_protocol.privacy.permutation_test import decision_xi, permutation_decision
+from tacit_protocol.privacy.shares import Family
 from tacit_protocol.procedures.base import Progress, ReleaseError, StudyError, require_shared_columns
 from tacit_protocol.procedures.curated_distance_plan import (
     PERMUTATIONS_STREAM,
@@ -101,6 +102,7 @@ class CuratedDistanceCorrelation:
 
     name: ClassVar[str] = "curated_distance_correlation"
     title: ClassVar[str] = "How strongly do columns that are in one place depend on each other?"
+    families: ClassVar[frozenset[Family]] = frozenset(("gaussian", "pure", "approximate"))
     Parameters: ClassVar[type[BaseModel]] = CuratedDistanceCorrelationParameters
     Verdict: ClassVar[type[BaseModel]] = CuratedDistanceCorrelationVerdict
 

@@ -25,6 +25,7 @@ from tacit_protocol.privacy.gaussian_sums import LayoutError, SensitivityError, 
 from tacit_protocol.privacy.guarantee import Guarantee
 from tacit_protocol.privacy.noise import NoiseError, NoiseSource
 from tacit_protocol.privacy.permutation_test import permutation_decision
+from tacit_protocol.privacy.shares import Family
 from tacit_protocol.procedures.base import Progress, ReleaseError, StudyError, require_shared_columns
 from tacit_protocol.procedures.curated_two_sample_plan import (
     NULL_STREAM,
@@ -90,6 +91,7 @@ class CuratedTwoSample:
 
     name: ClassVar[str] = "curated_two_sample"
     title: ClassVar[str] = "Do two samples that a curator holds come from one population?"
+    families: ClassVar[frozenset[Family]] = frozenset(("gaussian", "pure", "approximate"))
     Parameters: ClassVar[type[BaseModel]] = CuratedTwoSampleParameters
     Verdict: ClassVar[type[BaseModel]] = CuratedTwoSampleVerdict
 

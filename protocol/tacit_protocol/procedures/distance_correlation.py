@@ -24,6 +24,7 @@ from tacit_protocol.messages.study import Study
 from tacit_protocol.privacy.gaussian_sums import LayoutError, SensitivityError, check_layout, release_sums
 from tacit_protocol.privacy.guarantee import Guarantee
 from tacit_protocol.privacy.noise import NoiseSource
+from tacit_protocol.privacy.shares import Family
 from tacit_protocol.privacy.vector import COORDINATES_MAX
 from tacit_protocol.procedures.base import Progress, ReleaseError, StudyError
 from tacit_protocol.procedures.distance_correlation_findings import Found, projected, sketched
@@ -101,6 +102,7 @@ class DistanceCorrelation:
 
     name: ClassVar[str] = "distance_correlation"
     title: ClassVar[str] = "Do one owner's columns depend on another's?"
+    families: ClassVar[frozenset[Family]] = frozenset(("gaussian",))
     Parameters: ClassVar[type[BaseModel]] = DistanceCorrelationParameters
     Verdict: ClassVar[type[BaseModel]] = DistanceCorrelationVerdict
 

@@ -14,6 +14,7 @@ from pydantic import BaseModel
 
 from tacit_protocol.messages.release import Release
 from tacit_protocol.messages.study import Study
+from tacit_protocol.privacy.shares import Family
 from tacit_protocol.procedures.base import Progress, StudyError, reuse_warnings
 from tacit_protocol.procedures.count_plan import CountPlan
 from tacit_protocol.procedures.count_tables import (
@@ -88,6 +89,7 @@ class IndependenceTable(CountTest):
 
     name: ClassVar[str] = "independence_table"
     title: ClassVar[str] = "Are these categories independent of each other?"
+    families: ClassVar[frozenset[Family]] = frozenset(("gaussian", "pure"))
     Verdict: ClassVar[type[BaseModel]] = IndependenceTableVerdict
 
     def check(self, study: Study) -> None:

@@ -30,6 +30,7 @@ from tacit_protocol.privacy.gaussian_sums import (
 )
 from tacit_protocol.privacy.guarantee import Guarantee
 from tacit_protocol.privacy.noise import NoiseSource
+from tacit_protocol.privacy.shares import Family
 from tacit_protocol.procedures.base import (
     Progress,
     ReleaseError,
@@ -100,6 +101,7 @@ class KernelTwoSample:
 
     name: ClassVar[str] = "kernel_two_sample"
     title: ClassVar[str] = "Do the owners' records come from one population?"
+    families: ClassVar[frozenset[Family]] = frozenset(("gaussian",))
     Parameters: ClassVar[type[BaseModel]] = KernelTwoSampleParameters
     Verdict: ClassVar[type[BaseModel]] = KernelTwoSampleVerdict
 

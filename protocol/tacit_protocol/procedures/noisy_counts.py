@@ -13,6 +13,7 @@ from pydantic import BaseModel
 
 from tacit_protocol.messages.release import Release
 from tacit_protocol.messages.study import Study
+from tacit_protocol.privacy.shares import Family
 from tacit_protocol.privacy.vector import COORDINATES_MAX
 from tacit_protocol.procedures.base import Progress, StudyError, reuse_warnings
 from tacit_protocol.procedures.count_tables import CountProcedure, written_counts
@@ -49,6 +50,7 @@ class NoisyCounts(CountProcedure):
 
     name: ClassVar[str] = "noisy_counts"
     title: ClassVar[str] = "How many units are in each cell?"
+    families: ClassVar[frozenset[Family]] = frozenset(("gaussian", "pure"))
     Verdict: ClassVar[type[BaseModel]] = NoisyCountsVerdict
 
     def check(self, study: Study) -> None:

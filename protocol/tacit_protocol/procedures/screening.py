@@ -22,6 +22,7 @@ from tacit_protocol.messages.study import Study
 from tacit_protocol.privacy.gaussian_sums import LayoutError, SensitivityError, check_layout, release_sums
 from tacit_protocol.privacy.guarantee import Guarantee
 from tacit_protocol.privacy.noise import NoiseSource
+from tacit_protocol.privacy.shares import Family
 from tacit_protocol.privacy.vector import COORDINATES_MAX
 from tacit_protocol.procedures.base import Progress, ReleaseError, StudyError
 from tacit_protocol.procedures.distance_correlation import HOPELESS, MATCHED_BY_ORDER
@@ -118,6 +119,7 @@ class Screening:
 
     name: ClassVar[str] = "screening"
     title: ClassVar[str] = "Which of one owner's columns depend on another's outcome?"
+    families: ClassVar[frozenset[Family]] = frozenset(("gaussian",))
     Parameters: ClassVar[type[BaseModel]] = ScreeningParameters
     Verdict: ClassVar[type[BaseModel]] = ScreeningVerdict
 

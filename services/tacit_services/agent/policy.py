@@ -5,6 +5,7 @@ reach.
 """
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Literal, Protocol
 
@@ -22,6 +23,8 @@ from tacit_protocol.messages.study import (
     Study,
 )
 from tacit_protocol.privacy.guarantee import EPSILON_MAX, Budget
+from tacit_protocol.privacy.shares import FAMILIES, Family
+from tacit_protocol.procedures.base import Procedure
 from tacit_protocol.strict import StrictModel
 from tacit_services.shared.settings import SettingsError, read_toml
 
@@ -66,6 +69,17 @@ class Rules(StrictModel):
     def columns_of(self, data_set: str) -> tuple[str, ...] | None:
         """Return the columns of a data set that may be used; None where the policy does not name it."""
         raise NotImplementedError
+
+    def families(self, procedures: Mapping[str, Procedure]) -> frozenset[Family]:
+        """Return the kinds of mechanism events that allowed studies may cost; all where none is known.
+
+        Where no study may spend delta, all that can run is pure.
+        """
+        allowed = procedures if ANY in self.procedures else set(self.procedures) & set(procedures)
+        found = frozenset(family for name in allowed for family in procedures[name].families)
+        if self.maximum.delta_pico == 0:
+            return frozenset(("pure",))
+        return found or FAMILIES
 
     @property
     def maximum(self) -> Budget:

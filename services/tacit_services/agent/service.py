@@ -35,11 +35,12 @@ def build(
     Raises:
         SettingsError: the key, the policy or the cluster's certificates cannot be read.
         LedgerDamagedError: the ledger does not add up; nothing may be spent from it.
+        DivisionRefusedError: the configuration moves shares that were promised; says what to write.
     """
     key, policy = read_private_key(settings.key_file), Policy.load(settings.policy_file)
     engine = create_engine(settings.database_url)
     upgrade(engine, "agent")
-    entries = run_transaction(engine, lambda c: verify(c, every_amount=False), read_only=True)
+    entries = run_transaction(engine, verify, read_only=True)
     log.info("ledger_verified", entries=entries)
     client = TesterClient(
         settings.tester_url,

@@ -13,7 +13,7 @@ from tacit_services.agent.verify import text_of_verification, verify_ledger
 from tacit_services.curator.check import check, text_of_report
 from tacit_services.curator.service import run
 from tacit_services.curator.settings import CuratorSettings
-from tacit_services.ledger.errors import LedgerDamagedError
+from tacit_services.ledger.errors import LedgerError
 from tacit_services.shared.copying import CopyError, add_copy_arguments, copy_database, text_of_copy
 from tacit_services.shared.database import DatabaseError
 from tacit_services.shared.logging import configure_logging
@@ -52,8 +52,9 @@ def main(arguments: list[str] | None = None) -> int:
             sys.stdout.write(printable_lines(text_of_copy(counts)))
             return 0
         run(chosen.config, PROCEDURES)
-    except (SettingsError, LedgerDamagedError, DatabaseError, CopyError) as error:
-        sys.stderr.write(f"{printable(error)}\n")
+    except (SettingsError, LedgerError, DatabaseError, CopyError) as error:
+        sys.stderr.write(f"{printable(error)}
+")
         return 1
     return 0
 

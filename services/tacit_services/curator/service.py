@@ -70,10 +70,11 @@ def open_foundation(settings: CuratorSettings, clock: Clock = system_clock) -> F
         raise SettingsError(f"storage_keys_file: {error}") from None
     engine = create_engine(settings.database_url)
     upgrade(engine, "curator")
-    entries = run_transaction(engine, lambda c: verify(c, every_amount=False), read_only=True)
+    entries = run_transaction(engine, verify, read_only=True)
     log.info("ledger_verified", entries=entries)
     store = RowStore(settings.storage_folder, keys)
     data_sets = DataSets(store, settings.data_sets)
+    run_transaction(engine, lambda c: data_sets.divide_accounts(c, int(clock())))
     open_storage(engine, store, data_sets)
     return Foundation(settings, key, engine, store, data_sets, clock)
 

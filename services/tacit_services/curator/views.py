@@ -3,6 +3,7 @@
 An owner sees who has approved a study that uses its data, and no other owner's budget, note or reason.
 """
 
+from dataclasses import asdict
 from typing import Any
 
 import sqlalchemy as sa
@@ -11,7 +12,7 @@ from tacit_services.agent import views as agent_views
 from tacit_services.agent.studies import StudyRow
 from tacit_services.curator.curator import Curator
 from tacit_services.curator.decisions import Decision, OwnerDecision
-from tacit_services.ledger.accounts import left_micro, spent_micro
+from tacit_services.ledger.accounts import standing_of
 from tacit_services.ledger.schema import ACCOUNTS
 from tacit_services.ledger.verification import Inspection, export
 
@@ -33,14 +34,7 @@ def detail(
     """Return everything about one study, for the owner who decides on its own data, or for the operator."""
     own = [item for item in decisions if owner in {None, item.owner}]
     asked = ", ".join(item.account for item in own) or None
-    accounts = [
-        {
-            "account": item.account,
-            "epsilon_spent_micro": spent_micro(connection, item.account),
-            "epsilon_left_micro": left_micro(connection, item.account),
-        }
-        for item in own
-    ]
+    accounts = [{"account": item.account, **asdict(standing_of(connection, item.account))} for item in own]
     shown = agent_views.detail(curator, row, asked) | _shared(decisions, owner)
     return shown | {"accounts": accounts}
 
