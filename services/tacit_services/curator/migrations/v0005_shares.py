@@ -2,8 +2,8 @@
 
 from tacit_services.ledger.migration import divide_accounts
 
-revision = "c0004"
-down_revision = "c0003"
+revision = "c0005"
+down_revision = "c0004"
 branch_labels = None
 depends_on = None
 
