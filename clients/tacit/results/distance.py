@@ -16,10 +16,12 @@ class DistanceCorrelationResult(StudyResult):
         pvalue: probability under independence of a statistic at least as large; exact.
         distance_covariance_sqr: squared distance covariance, of distances over a public diameter; may be
             negative.
-        covariance_interval: covers it with probability 1 - alpha in large samples, or None for pnc.
+        covariance_interval: covers it with probability 1 - alpha in large samples, as far as the kept
+            frequencies and the public directions show it: ``truncation`` is not in it. None for pnc.
         distance_correlation: its root over both distance deviations, in [0, 1], or None.
-        interval: covers the distance correlation with probability 1 - alpha in large samples, or None.
-        truncation: the most that ``distance_covariance_sqr`` leaves out on average, or None.
+        interval: covers the distance correlation of the kept frequencies and the public directions with
+            probability 1 - alpha in large samples, or None.
+        truncation: the most that ``distance_covariance_sqr``, and its interval, leave out; or None.
         attenuation: what part of a squared correlation the noise has left, for pnc alone.
         aligned: whether either owner checked, before it spent anything, that both hold the same units.
     """

@@ -61,9 +61,10 @@ class DistanceCorrelationVerdict(StrictModel):
     """Whether the owners' columns depend on each other, and how strongly.
 
     Distances are over a public diameter. ``distance_covariance_sqr`` is unbiased for the sketch, up to
-    ``truncation`` at most; its interval and that of ``distance_correlation`` (the root of the squared one, in
-    [0, 1]; None where a column hardly varies) cover with probability 1 - level in large samples. For ``pnc``
-    both are of the noisy projections, there is no interval, and ``attenuation`` says what part of a squared
+    ``truncation`` at most. Its interval and that of ``distance_correlation`` (the root of the squared one, in
+    [0, 1]; None where a column hardly varies) cover, with probability 1 - level in large samples, the values
+    of the frequencies kept and the directions drawn: neither what ``truncation`` bounds nor another draw.
+    For ``pnc`` both are of the noisy projections, there is no interval, and ``attenuation`` says what part of a squared
     correlation is left. ``aligned`` says that either owner checked, before it spent anything, that both hold
     the same units.
     """

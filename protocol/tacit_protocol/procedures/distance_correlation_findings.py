@@ -61,7 +61,13 @@ def sketched(plan: Plan, study: Study, own: list[Release], report: partial[None]
     lower, upper = covariance.interval(1 - study.level)
     variances = (variance_estimate(first), variance_estimate(second))
     correlation = correlation_estimate(covariance, variances, 1 - study.level)
-    caveat = "no distance correlation is stated: a side's own variance is zero, or lost in its noise"
+    truncation = truncation_bound(first, second)
+    drawn = any(count > 1 for count in plan.columns)
+    caveats = [resolution_caveat(truncation, drawn=drawn)]
+    if correlation is None:
+        caveats.append(
+            "no distance correlation is stated: a side's own variance is zero, or lost in its noise"
+        )
     return Found(
         method=f"sketched distance covariance, {design.buckets} buckets of {design.bucket_units} units, "
         f"{count} permutations",
@@ -70,9 +76,18 @@ def sketched(plan: Plan, study: Study, own: list[Release], report: partial[None]
         correlation_sqr=None if correlation is None else correlation.value,
         covariance_interval=(lower, min(upper, COVARIANCE_SQR_MAX)),
         correlation_interval=None if correlation is None else (correlation.lower, correlation.upper),
-        truncation=truncation_bound(first, second),
+        truncation=truncation,
         buckets=design.buckets,
-        caveats=(caveat,) if correlation is None else (),
+        caveats=tuple(caveats),
+    )
+
+
+def resolution_caveat(truncation: float, *, drawn: bool) -> str:
+    """Say what the intervals of a sketch cover, and how much of the squared covariance may lie beyond it."""
+    directions = " and directions drawn" if drawn else ""
+    return (
+        f"estimates and intervals are of the frequencies kept{directions}: finer dependence may add up to "
+        f"{truncation:.2g} to the squared distance covariance, which no interval counts"
     )
 
 

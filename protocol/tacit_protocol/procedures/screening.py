@@ -26,7 +26,7 @@ from tacit_protocol.privacy.shares import Family
 from tacit_protocol.privacy.vector import COORDINATES_MAX
 from tacit_protocol.procedures.base import Progress, ReleaseError, StudyError
 from tacit_protocol.procedures.distance_correlation import HOPELESS, MATCHED_BY_ORDER
-from tacit_protocol.procedures.distance_correlation_findings import COVARIANCE_SQR_MAX
+from tacit_protocol.procedures.distance_correlation_findings import COVARIANCE_SQR_MAX, resolution_caveat
 from tacit_protocol.procedures.distance_correlation_plan import (
     DESIGN_STREAM,
     NULL_STREAM,
@@ -226,6 +226,7 @@ class Screening:
             buckets=design.buckets,
             aligned=study.alignment is not None,
             warnings=self.warnings(study, units)
+            + (resolution_caveat(max(pair.truncation for pair in pairs), drawn=False),)
             + ((caveat,) if unknown else ())
             + ((MATCHED_BY_ORDER,) if study.alignment is None else ()),
         )
