@@ -103,6 +103,7 @@ class DistanceCorrelation:
     title: ClassVar[str] = "Do one owner's columns depend on another's?"
     Parameters: ClassVar[type[BaseModel]] = DistanceCorrelationParameters
     Verdict: ClassVar[type[BaseModel]] = DistanceCorrelationVerdict
+    RelayedVerdict: ClassVar[type[BaseModel]] = PeerVerdict
 
     def check(self, study: Study) -> None:
         """Raise StudyError where the study cannot be run as written."""
