@@ -6,7 +6,7 @@ from pydantic import Field
 
 from tacit_protocol.messages.encoding import MESSAGE_BYTES_MAX
 from tacit_protocol.messages.study import OWNERS_MAX, REUSES_MAX, Digest, PartyName
-from tacit_protocol.strict import StrictModel
+from tacit_protocol.strict import Egress, StrictModel
 
 TRANSCRIPT_BYTES_MAX = 2**28
 """Largest transcript: 256 MiB bounds what a verifier reads into memory."""
@@ -34,6 +34,11 @@ class Transcript(StrictModel):
     """The DSSE envelopes of one study, exactly as they were signed."""
 
     added_fields: ClassVar[frozenset[str]] = frozenset({"declines", "cancellation"})
+    egress: ClassVar = Egress(
+        "post-processed",
+        "tacit_services.tester.transcripts:transcript_of",
+        "the envelopes as they came, whose payloads have rows of their own",
+    )
 
     format: Literal["tacit/transcript/1"] = "tacit/transcript/1"
     study: EnvelopeText

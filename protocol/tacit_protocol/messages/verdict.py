@@ -5,7 +5,13 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field
 
 from tacit_protocol.messages.study import Digest, PartyName
-from tacit_protocol.strict import StrictModel
+from tacit_protocol.strict import Egress, StrictModel
+
+ENDED = Egress(
+    "public",
+    "tacit_services.tester.endings:end",
+    "how the study ended, and digests of what everyone may read",
+)
 
 
 class VerdictMessage(StrictModel):
@@ -19,17 +25,24 @@ class VerdictMessage(StrictModel):
 
     added_fields: ClassVar[frozenset[str]] = frozenset({"declines", "revoked"})
 
-    format: Literal["tacit/verdict/1"] = "tacit/verdict/1"
-    study: Digest
-    outcome: Literal["completed", "incomplete", "cancelled"]
-    releases: Annotated[dict[PartyName, Digest], Field(max_length=1000)]
+    format: Annotated[Literal["tacit/verdict/1"], ENDED] = "tacit/verdict/1"
+    study: Annotated[Digest, ENDED]
+    outcome: Annotated[Literal["completed", "incomplete", "cancelled"], ENDED]
+    releases: Annotated[dict[PartyName, Digest], Field(max_length=1000), ENDED]
     """Digest of each owner's release payload, by owner; a reused one's too, which names its own study."""
-    missing: Annotated[tuple[PartyName, ...], Field(max_length=1000)] = ()
-    declines: Annotated[dict[PartyName, Digest], Field(max_length=1000)] | None = None
+    missing: Annotated[tuple[PartyName, ...], Field(max_length=1000), ENDED] = ()
+    declines: Annotated[dict[PartyName, Digest] | None, Field(max_length=1000), ENDED] = None
     """Digest of each decline's payload, by owner, so that none can be removed from the record. None where the
     study is completed, and in verdicts of versions that did not list declines."""
-    revoked: Annotated[tuple[PartyName, ...], Field(max_length=1000)] = ()
+    revoked: Annotated[tuple[PartyName, ...], Field(max_length=1000), ENDED] = ()
     """Whose revoked key ended the study: its analyst's, or one from which a release was missing."""
-    result: dict[str, Any] | None = None
-    software: Annotated[str, Field(max_length=64)]
+    result: Annotated[
+        dict[str, Any] | None,
+        Egress(
+            "post-processed",
+            "tacit_protocol.procedures.base:Procedure.assemble",
+            "computed from the study and the releases alone: anyone computes it again",
+        ),
+    ] = None
+    software: Annotated[str, Field(max_length=64), ENDED]
     """Name and version of the software that computed it, e.g. ``tacit 0.1.0``."""

@@ -64,9 +64,9 @@ class DistanceCorrelationVerdict(StrictModel):
     ``truncation`` at most. Its interval and that of ``distance_correlation`` (the root of the squared one, in
     [0, 1]; None where a column hardly varies) cover, with probability 1 - level in large samples, the values
     of the frequencies kept and the directions drawn: neither what ``truncation`` bounds nor another draw.
-    For ``pnc`` both are of the noisy projections, there is no interval, and ``attenuation`` says what part of a squared
-    correlation is left. ``aligned`` says that either owner checked, before it spent anything, that both hold
-    the same units.
+    For ``pnc`` both are of the noisy projections, there is no interval, and ``attenuation`` says what part of
+    a squared correlation is left. ``aligned`` says that either owner checked, before it spent anything, that
+    both hold the same units.
     """
 
     method: str
@@ -106,6 +106,7 @@ class DistanceCorrelation:
     families: ClassVar[frozenset[Family]] = frozenset(("gaussian",))
     Parameters: ClassVar[type[BaseModel]] = DistanceCorrelationParameters
     Verdict: ClassVar[type[BaseModel]] = DistanceCorrelationVerdict
+    RelayedVerdict: ClassVar[type[BaseModel]] = PeerVerdict
 
     def check(self, study: Study) -> None:
         """Raise StudyError where the study cannot be run as written."""
