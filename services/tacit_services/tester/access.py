@@ -7,6 +7,7 @@ from sqlalchemy.engine import Engine
 
 from tacit_services.shared.database import run_transaction
 from tacit_services.shared.http_app import BearerToken
+from tacit_services.shared.http_server import recognise
 from tacit_services.shared.problem_responses import ProblemError
 from tacit_services.tester.gathered import Gathered
 from tacit_services.tester.parties import roles_of
@@ -35,6 +36,7 @@ class Access:
             key = await self.signer(request)
             if key not in self._roles:
                 self._know(key, await self._gathered.find(key))
+            recognise(request.scope, key)
             if self._roles[key] not in roles:
                 raise ProblemError("forbidden")
             return key
