@@ -24,6 +24,9 @@ from tacit_services.shared.logging import configure_logging
 from tacit_services.shared.settings import read_private_key
 from tacit_services.shared.threads import prepare_to_compute
 
+CONNECTIONS_MAX = 200
+"""Most connections at once, on the owner's own machine: the steward's browser and commands."""
+
 log = structlog.get_logger()
 
 
@@ -79,6 +82,6 @@ def run(config: Path | None, procedures: Procedures) -> None:
     loops.start()
     log.info("serving", party=settings.name, host=settings.host, port=settings.port)
     try:
-        serve(app, settings.host, settings.port, Stopping(), **settings.tls)
+        serve(app, settings.host, settings.port, Stopping(), CONNECTIONS_MAX)
     finally:
         loops.end()

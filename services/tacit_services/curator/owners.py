@@ -3,14 +3,16 @@
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from fastapi import Depends
+from fastapi import Depends, Request
 from sqlalchemy.engine import Connection, Engine
+from starlette.concurrency import run_in_threadpool
 
 from tacit_protocol.messages.study import PartyName, PublicKeyHex
 from tacit_protocol.strict import StrictModel
 from tacit_services.curator.tables import ROSTER, SIGN_IN
 from tacit_services.shared.database import run_transaction
 from tacit_services.shared.http_app import BearerToken
+from tacit_services.shared.http_server import recognise
 from tacit_services.shared.problem_responses import ProblemError
 from tacit_services.shared.roster import Member
 
@@ -102,8 +104,10 @@ class Access:
         self.signer = bearer
         """A dependency: the key of anyone whose token holds, enrolled or not."""
 
-        def caller(key: Annotated[str, Depends(bearer)]) -> Caller:
-            return self.caller_of(key)
+        async def caller(request: Request, key: Annotated[str, Depends(bearer)]) -> Caller:
+            found = await run_in_threadpool(self.caller_of, key)
+            recognise(request.scope, key)
+            return found
 
         def owner(caller: Annotated[Caller, Depends(caller)]) -> str:
             if caller.owner is None:

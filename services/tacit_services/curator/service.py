@@ -36,10 +36,13 @@ from tacit_services.shared.clock import Clock, system_clock
 from tacit_services.shared.compute import make_workers
 from tacit_services.shared.database import check_room, create_engine, run_transaction, upgrade
 from tacit_services.shared.http_app import BearerToken
-from tacit_services.shared.http_server import Stopping, serve
+from tacit_services.shared.http_server import Stopping, serve, tls_context
 from tacit_services.shared.logging import configure_logging
 from tacit_services.shared.settings import SettingsError, read_private_key, read_secret
 from tacit_services.shared.threads import prepare_to_compute
+
+CONNECTIONS_MAX = 500
+"""Most connections at once: owners ask now and then, and only the operator and they do."""
 
 log = structlog.get_logger()
 
@@ -152,6 +155,7 @@ def run(config: Path | None, procedures: Procedures) -> None:
     settings = CuratorSettings.load(config)
     configure_logging(settings.log_level)
     prepare_to_compute()
+    tls = tls_context(settings.tls_certificate_file, settings.tls_key_file)
     stop, stopping = threading.Event(), Stopping()
     base = open_foundation(settings)
     curator = make_curator(base, procedures, stop)
@@ -160,7 +164,7 @@ def run(config: Path | None, procedures: Procedures) -> None:
     loops.start()
     log.info("serving", party=settings.name, host=settings.host, port=settings.port)
     try:
-        serve(app, settings.host, settings.port, stopping, **settings.tls)
+        serve(app, settings.host, settings.port, stopping, CONNECTIONS_MAX, tls=tls)
     finally:
         loops.end()
         base.store.release()

@@ -112,9 +112,9 @@ class ListeningSettings(ServiceSettings):
     """Lets everything travel in the clear between machines: for tests without real data alone."""
 
     @property
-    def tls(self) -> dict[str, Path]:
-        """What `http_server.serve` takes to serve TLS; nothing where it does not."""
-        return {}
+    def serves_tls(self) -> bool:
+        """Whether the service serves TLS itself."""
+        return False
 
     @property
     def page_hosts(self) -> frozenset[str]:
@@ -123,7 +123,7 @@ class ListeningSettings(ServiceSettings):
 
     @model_validator(mode="after")
     def _nobody_can_listen_in(self) -> Self:
-        private = self.tls or self.behind_tls_proxy or is_loopback(self.host)
+        private = self.serves_tls or self.behind_tls_proxy or is_loopback(self.host)
         if not private and not self.insecure_plain_http:
             raise ValueError(
                 f"host is {self.host}, which other machines reach, and without TLS everyone on the way could "
@@ -145,11 +145,9 @@ class PublicSettings(ListeningSettings):
     """The certificate's private key, PEM."""
 
     @property
-    def tls(self) -> dict[str, Path]:
-        """What `http_server.serve` takes to serve TLS; nothing where it does not."""
-        if self.tls_certificate_file is None or self.tls_key_file is None:
-            return {}
-        return {"ssl_certfile": self.tls_certificate_file, "ssl_keyfile": self.tls_key_file}
+    def serves_tls(self) -> bool:
+        """Whether the service serves TLS itself."""
+        return self.tls_certificate_file is not None and self.tls_key_file is not None
 
     @property
     def page_hosts(self) -> frozenset[str]:

@@ -8,9 +8,10 @@ from tacit_protocol.terminal import printable, printable_lines
 from tacit_services.shared.clock import system_clock
 from tacit_services.shared.copying import CopyError, add_copy_arguments, copy_database, text_of_copy
 from tacit_services.shared.database import DatabaseError, create_engine, upgrade
-from tacit_services.shared.http_server import make_room, serve
+from tacit_services.shared.http_server import serve, tls_context
 from tacit_services.shared.logging import configure_logging
 from tacit_services.shared.settings import SettingsError
+from tacit_services.shared.threads import prepare_to_compute
 from tacit_services.tester.app import create_tester, open_key
 from tacit_services.tester.archive.command import (
     add_archive_arguments,
@@ -61,16 +62,18 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _serve(settings: TesterSettings) -> None:
     configure_logging(settings.log_level)
-    make_room(settings.connections_max)
+    prepare_to_compute()
+    tls = tls_context(settings.tls_certificate_file, settings.tls_key_file)
     engine = create_engine(settings.database_url)
     upgrade(engine, "tester")
     app = create_tester(settings, engine)
-    serve(app, settings.host, settings.port, app.state.stopping, settings.connections_max, **settings.tls)
+    serve(app, settings.host, settings.port, app.state.stopping, settings.connections_max, tls=tls)
     engine.dispose()
 
 
 def _work(settings: TesterSettings) -> None:
     configure_logging(settings.log_level)
+    prepare_to_compute()
     identity, signer = open_key(settings)
     engine = create_engine(settings.database_url)
     upgrade(engine, "tester")

@@ -7,6 +7,7 @@ from sqlalchemy.engine import Engine
 
 from tacit_services.shared.database import run_transaction
 from tacit_services.shared.http_app import BearerToken
+from tacit_services.shared.http_server import recognise
 from tacit_services.shared.problem_responses import ProblemError
 from tacit_services.tester.gathered import Gathered
 from tacit_services.tester.parties import REVOKED, roles_of
@@ -39,6 +40,7 @@ class Access:
             if role is None:
                 role = _require_role(await self._gathered.find(key))
                 known[key] = role
+            recognise(request.scope, key)
             if role not in roles:
                 raise ProblemError("forbidden")
             return key

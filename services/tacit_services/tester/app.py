@@ -16,6 +16,7 @@ from tacit_services.shared.settings import read_private_key
 from tacit_services.tester.access import Access
 from tacit_services.tester.answers import Answers
 from tacit_services.tester.archive.retention import idle_of
+from tacit_services.tester.checks import Checks
 from tacit_services.tester.endings import Signer
 from tacit_services.tester.inboxes import Inboxes, InboxQuery
 from tacit_services.tester.jobs import Worker
@@ -76,6 +77,7 @@ def create_tester(settings: TesterSettings, engine: Engine, clock: Clock | None 
         signer=signer,
         answers=Answers(engine, studies, signer, clock),
         access=access,
+        checks=Checks(stopping),
         inboxes=inboxes,
         bell=bell,
         watch=watch,

@@ -17,6 +17,7 @@ from tacit_services.shared.http_server import Stopping, when_gone
 from tacit_services.shared.problem_responses import ProblemError
 from tacit_services.tester.access import EVERYONE, Access
 from tacit_services.tester.answers import Answers
+from tacit_services.tester.checks import Checks
 from tacit_services.tester.endings import Signer
 from tacit_services.tester.inboxes import Inboxes
 from tacit_services.tester.parties import (
@@ -63,6 +64,7 @@ class Tester:
     signer: Signer
     answers: Answers
     access: Access
+    checks: Checks
     inboxes: Inboxes
     bell: Bell
     watch: Watch
@@ -170,11 +172,17 @@ def _add_studies(router: APIRouter, tester: Tester) -> None:
     reader = tester.access.require(*EVERYONE)
 
     @router.put("/studies/{digest}", status_code=201, openapi_extra=body_schema())
-    def create_study(
-        digest: StudyDigest, key: Annotated[str, Depends(tester.access.require("analyst"))], envelope: Body
+    async def create_study(
+        request: Request,
+        digest: StudyDigest,
+        key: Annotated[str, Depends(tester.access.require("analyst"))],
+        envelope: Body,
     ) -> Response:
-        is_new = tester.studies.create(digest, envelope, key, tester.now())
-        return tester.stored(digest, is_new=is_new, is_news=is_new)
+        def create() -> Response:
+            is_new = tester.studies.create(digest, envelope, key, tester.now())
+            return tester.stored(digest, is_new=is_new, is_news=is_new)
+
+        return await tester.checks.run(key, len(envelope), create, partial(when_gone, request.scope))
 
     @router.get("/studies")
     def studies(

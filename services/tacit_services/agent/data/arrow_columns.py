@@ -163,7 +163,7 @@ def _text_of_float(value: float) -> str | None:
 
 def _whole(values: pa.Array, width: int) -> npt.NDArray[np.int64]:
     """Return the whole numbers that stand for dates or times; any number for what is missing."""
-    whole = values.view(pa.int32() if width == 32 else pa.int64()).fill_null(0)  # noqa: PLR2004 (bits)
+    whole = values.view(pa.int32() if width == 32 else pa.int64()).fill_null(0)
     return np.asarray(whole.to_numpy(zero_copy_only=False), dtype=np.int64)
 
 
