@@ -59,8 +59,7 @@ def main(arguments: list[str] | None = None) -> int:
             return 0
         run(chosen.config, PROCEDURES)
     except (SettingsError, LedgerError, DatabaseError, CopyError) as error:
-        sys.stderr.write(f"{printable(error)}
-")
+        sys.stderr.write(f"{printable(error)}\n")
         return 1
     return 0
 
