@@ -46,10 +46,12 @@ class Residuals:
         return self.squared / self.scale
 
 
-def residuals(shares: Floats, shape: tuple[int, ...], units: int, noise_variance: float) -> Residuals:
+def residuals(
+    shares: Floats, shape: tuple[int, ...], units: int | Floats, noise_variance: float | Floats
+) -> Residuals:
     """Compare noisy shares (..., k) of tables of that shape with the products of their margins.
 
-    ``noise_variance`` is that of a share.
+    ``noise_variance`` is that of a share; it and ``units`` are numbers, or (..., 1) of each table.
     """
     margins = margins_of(shares, shape)
     fitted = product(margins)
