@@ -123,7 +123,7 @@ def homogeneity_test(
     shares = np.stack([table.counts / table.units for table in tables])
     ratio, excess = weights.cells(shares)
     statistic = float(excess.sum())
-    null = _null(tables, weights, plausible_pools(tables, weights), replicates, seed, progress)
+    null = _null(tables, weights, replicates, seed, progress)
     return HomogeneityTest(
         statistic, null.pvalue(statistic), null.cells(ratio), ratio, null.least_favourable(statistic)
     )
@@ -132,12 +132,12 @@ def homogeneity_test(
 def _null(
     tables: Sequence[NoisyTable],
     weights: Weights,
-    pools: Sequence[Floats],
     replicates: int,
     seed: np.random.SeedSequence,
     progress: Report | None,
 ) -> NuisanceNull:
-    """Simulate the null distribution at each of ``pools``; all have the same noise and seeds."""
+    """Simulate the null distribution at plausible pools; all have the same noise and seeds."""
+    pools = plausible_pools(tables, weights)
     statistics, largest = np.empty((2, len(pools), replicates))
     done = 0
     for rng, count in in_blocks(seed, replicates, len(tables) * len(tables[0].counts)):

@@ -178,7 +178,7 @@ def plausible(fitted: Floats, deviation: float) -> tuple[Floats, Floats, Floats]
 def in_blocks(
     seed: np.random.SeedSequence, replicates: int, numbers: int
 ) -> Iterator[tuple[np.random.Generator, int]]:
-    """Yield generators, each with how many replicates it draws, whose tables of so many numbers fit a cache."""
+    """Yield generators, each with how many replicates it draws: their tables fit a cache."""
     size = max(1, BLOCK_NUMBERS // numbers)
     blocks = -(-replicates // size)
     for block, child in enumerate(seed.spawn(blocks)):
