@@ -90,7 +90,8 @@ def _kernel_moments(study: Study, plan: KernelPlan, releases: Releases, statisti
         return quadratic(words, (law,), statistic, study.level)
     # The verdict's own seed: the first test of the study has number 0.
     seed = np.random.SeedSequence(test.seed.entropy, spawn_key=(*test.seed.spawn_key, 0))
-    _, _, draws = noise_aware_test(evidence.means, covariance, min(DRAWN_MAX, test.replicates), seed)
+    replicates = min(DRAWN_MAX, test.replicates)
+    _, _, draws = noise_aware_test(evidence.means, covariance, replicates, seed, trace_max=test.trace_max)
     return from_draws(SIMULATED, draws, study.level)
 
 
@@ -142,7 +143,8 @@ def _curated_moments(
         _, law = mmd_law(means, covariance, release.features.norm**2)
         return quadratic(WEIGHTED, (law,), statistic, study.level)
     replicates = min(DRAWN_MAX, plan.parameters.replicates)
-    _, _, draws = noise_aware_test(means, covariance, replicates, null_seed(study))
+    trace_max = release.features.norm**2
+    _, _, draws = noise_aware_test(means, covariance, replicates, null_seed(study), trace_max=trace_max)
     return from_draws(SIMULATED, draws, study.level)
 
 

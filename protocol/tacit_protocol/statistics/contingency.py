@@ -8,9 +8,11 @@ standard deviation s on a share (docs/mathematics/categorical.md). The statistic
     sum_i ((p_i - m_i)^2 - v_i - s^2 g_i) / (max(m_i, 1/n)/n + s^2);
 
 the null distribution is a parametric bootstrap: tables and noise drawn anew under m, everything estimated
-again.
+again. It depends on the margins, which noise hides: so it is simulated at three plausible ones, those at
+hand, sparser and more even ones, and the largest p-value counts.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import reduce
@@ -20,7 +22,14 @@ import numpy as np
 import numpy.typing as npt
 
 from tacit_protocol.statistics.multiplicity import holm
-from tacit_protocol.statistics.noisy_tables import NoisyTable, in_blocks, onto_simplex, sum_cells_of
+from tacit_protocol.statistics.noisy_tables import (
+    NoisyTable,
+    NuisanceNull,
+    in_blocks,
+    onto_simplex,
+    plausible,
+    sum_cells_of,
+)
 
 Floats = npt.NDArray[np.float64]
 Report = Callable[[float], None]
@@ -90,7 +99,8 @@ class IndependenceOutcome:
     """``pvalue`` of independence, and ``cells`` (k,), single cells' p-values adjusted for all cells.
 
     The adjustment is by the largest cell of each simulated table; ``ratios`` (k,) is what is compared.
-    ``simulated`` (replicates,) are the statistics that were drawn under the null hypothesis.
+    ``simulated`` (replicates,) are the statistics that were drawn under the null hypothesis, at the margins
+    that gave the largest p-value.
     """
 
     statistic: float
@@ -119,26 +129,56 @@ def independence_test(
 ) -> IndependenceOutcome:
     """Test whether the columns of a table, (k,) in row-major order of ``shape``, are independent.
 
-    The p-value is (1 + simulated statistics at least as large) / (replicates + 1). Every replicate has a
-    seed of its own.
+    The p-value is the largest, over plausible margins, of (1 + simulated statistics at least as large) /
+    (replicates + 1).
     """
     variance = table.noise_variance / table.units**2
     own = residuals(table.counts / table.units, shape, table.units, variance)
-    statistic, largest, done = float(own.statistics), np.empty(replicates), 0
-    statistics = np.empty(replicates)
-    for block in in_blocks(seed.spawn(replicates), len(table.counts)):
-        shares = np.stack([simulate(table, own.fitted, rng) for rng in block])
-        drawn = residuals(shares, shape, table.units, variance)
-        statistics[done : done + len(block)] = drawn.statistics
-        largest[done : done + len(block)] = drawn.ratios.max(axis=-1)
-        done += len(block)
+    null = _null(table, shape, replicates, seed, progress)
+    statistic = float(own.statistics)
+    return IndependenceOutcome(
+        statistic,
+        null.pvalue(statistic),
+        null.cells(own.ratios),
+        own.ratios,
+        null.least_favourable(statistic),
+    )
+
+
+def _null(
+    table: NoisyTable,
+    shape: tuple[int, ...],
+    replicates: int,
+    seed: np.random.SeedSequence,
+    progress: Report | None,
+) -> NuisanceNull:
+    """Simulate the null distribution at plausible margins; all have the same noise and seeds."""
+    values, variance = plausible_margins(table, shape), table.noise_variance / table.units**2
+    statistics, largest = np.empty((2, len(values), replicates))
+    done = 0
+    for rng, count in in_blocks(seed, replicates, len(table.counts)):
+        noise, part = table.draw_noise(rng, count), slice(done, done + count)
+        for place, probabilities in enumerate(values):
+            counts = rng.multinomial(table.units, probabilities, size=count) + noise
+            drawn = residuals(counts / table.units, shape, table.units, variance)
+            statistics[place, part], largest[place, part] = drawn.statistics, drawn.ratios.max(axis=-1)
+        done += count
         if progress is not None:
             progress(done / replicates)
-    beyond = replicates - np.searchsorted(np.sort(largest), own.ratios, side="left")
-    above = int(np.count_nonzero(statistics >= statistic))
-    return IndependenceOutcome(
-        statistic, (1 + above) / (replicates + 1), (1 + beyond) / (replicates + 1), own.ratios, statistics
-    )
+    return NuisanceNull(statistics, largest)
+
+
+def plausible_margins(table: NoisyTable, shape: tuple[int, ...]) -> tuple[Floats, ...]:
+    """Return tables (k,) of independent columns: of the margins at hand, of sparser, and of more even ones.
+
+    Each margin is moved by one standard deviation of itself, sampling and noise together.
+    """
+    noise = len(table.counts) * table.noise_variance / table.units**2
+    moved = []
+    for margin in margins_of(table.counts / table.units, shape):
+        sampling = (1 - float(margin @ margin)) / table.units
+        moved.append(plausible(margin, math.sqrt(noise + sampling)))
+    return tuple(product(list(margins)) for margins in zip(*moved, strict=True))
 
 
 def simulate(

@@ -11,13 +11,7 @@ import numpy as np
 
 from tacit_protocol.features.additive import AdditiveFeatures
 from tacit_protocol.features.column_wise import Coordinate
-from tacit_protocol.statistics.private_means import FloatMatrix, FloatVector, PrivateMeans
-
-RARE_UNITS = 2.0
-"""Units of an owner by whose weight its variances are rounded up: a Poisson count of about one has heavier
-tails than a normal law of its variance. Two more in each owner's own variance kept the level in
-simulations (docs/mathematics/kernel-two-sample.md); two shared by all owners did not, where a small owner
-met a large one."""
+from tacit_protocol.statistics.private_means import RARE_UNITS, FloatMatrix, FloatVector, PrivateMeans
 
 
 def additive_variances(features: AdditiveFeatures, means: PrivateMeans) -> FloatMatrix:

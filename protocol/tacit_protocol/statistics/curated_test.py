@@ -66,7 +66,9 @@ class MomentTest:
         if self.form == "mmd":
             statistic, pvalue = mmd_test(means, covariance, trace_max)
         else:
-            statistic, pvalue, _ = noise_aware_test(means, covariance, self.replicates, self.seed, progress)
+            statistic, pvalue, _ = noise_aware_test(
+                means, covariance, self.replicates, self.seed, progress, trace_max=trace_max
+            )
         witness = None
         if isinstance(self.features, MeanEmbedding):
             difference = means.means[0] - means.means[1]

@@ -9,9 +9,11 @@ public A and B (docs/mathematics/categorical.md). The statistic is
 each cell's spread less what sampling and noise explain. Without the subtraction the statistic of sparse
 tables counts the occupied cells, of which a resampled table has fewer, and the test rejects far too often.
 The null distribution is a parametric bootstrap: tables and their noise are drawn anew from the pooled
-distribution, and everything is estimated again.
+distribution, and everything is estimated again; likewise from a sparser and a more even one, which the noisy
+tables cannot tell from it, and the largest p-value counts.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
@@ -20,7 +22,13 @@ import numpy as np
 import numpy.typing as npt
 
 from tacit_protocol.statistics.multiplicity import holm
-from tacit_protocol.statistics.noisy_tables import NoisyTable, in_blocks, onto_simplex
+from tacit_protocol.statistics.noisy_tables import (
+    NoisyTable,
+    NuisanceNull,
+    in_blocks,
+    onto_simplex,
+    plausible,
+)
 
 Floats = npt.NDArray[np.float64]
 Report = Callable[[float], None]
@@ -79,7 +87,8 @@ class HomogeneityTest:
     """``pvalue`` of all owners together, and ``cells`` (k,), single cells' p-values adjusted for all cells.
 
     The adjustment is by the largest cell of each simulated table; ``ratios`` (k,) is what is compared.
-    ``simulated`` (replicates,) are the statistics that were drawn under the null hypothesis.
+    ``simulated`` (replicates,) are the statistics that were drawn under the null hypothesis, from the
+    distribution that gave the largest p-value.
     """
 
     statistic: float
@@ -107,29 +116,55 @@ def homogeneity_test(
 ) -> HomogeneityTest:
     """Test whether tables of the same k cells come from one distribution.
 
-    The p-value is (1 + simulated statistics at least as large) / (replicates + 1). Every replicate has a
-    seed of its own.
+    The p-value is the largest, over plausible pooled distributions, of (1 + simulated statistics at least as
+    large) / (replicates + 1).
     """
     weights = Weights.of(*_sizes(tables), cells=len(tables[0].counts))
     shares = np.stack([table.counts / table.units for table in tables])
-    probabilities = onto_simplex(weights.pooled(shares))
     ratio, excess = weights.cells(shares)
-    statistic, statistics = float(excess.sum()), np.empty(replicates)
-    largest = np.empty(replicates)
+    statistic = float(excess.sum())
+    null = _null(tables, weights, replicates, seed, progress)
+    return HomogeneityTest(
+        statistic, null.pvalue(statistic), null.cells(ratio), ratio, null.least_favourable(statistic)
+    )
+
+
+def _null(
+    tables: Sequence[NoisyTable],
+    weights: Weights,
+    replicates: int,
+    seed: np.random.SeedSequence,
+    progress: Report | None,
+) -> NuisanceNull:
+    """Simulate the null distribution at plausible pools; all have the same noise and seeds."""
+    pools = plausible_pools(tables, weights)
+    statistics, largest = np.empty((2, len(pools), replicates))
     done = 0
-    for block in in_blocks(seed.spawn(replicates), shares.size):
-        simulated = np.stack([_simulate(tables, probabilities, rng) for rng in block])
-        drawn_ratio, drawn = weights.cells(simulated)
-        statistics[done : done + len(block)] = drawn.sum(axis=-1)
-        largest[done : done + len(block)] = drawn_ratio.max(axis=-1)
-        done += len(block)
+    for rng, count in in_blocks(seed, replicates, len(tables) * len(tables[0].counts)):
+        noises, part = [table.draw_noise(rng, count) for table in tables], slice(done, done + count)
+        for place, pool in enumerate(pools):
+            drawn = [
+                (rng.multinomial(table.units, pool, size=count) + noise) / table.units
+                for table, noise in zip(tables, noises, strict=True)
+            ]
+            ratio, excess = weights.cells(np.stack(drawn, axis=1))
+            statistics[place, part], largest[place, part] = excess.sum(axis=-1), ratio.max(axis=-1)
+        done += count
         if progress is not None:
             progress(done / replicates)
-    beyond = replicates - np.searchsorted(np.sort(largest), ratio, side="left")
-    above = int(np.count_nonzero(statistics >= statistic))
-    return HomogeneityTest(
-        statistic, (1 + above) / (replicates + 1), (1 + beyond) / (replicates + 1), ratio, statistics
-    )
+    return NuisanceNull(statistics, largest)
+
+
+def plausible_pools(tables: Sequence[NoisyTable], weights: Weights) -> tuple[Floats, ...]:
+    """Return the pooled distribution (k,), and a sparser and a more even one.
+
+    They are one standard deviation of the pooled shares away, sampling and noise together.
+    """
+    units, variances = _sizes(tables)
+    pooled = onto_simplex(weights.pooled(np.stack([table.counts / table.units for table in tables])))
+    sampling = (1 - float(pooled @ pooled)) * float(np.sum(weights.mean**2 / units))
+    noise = len(pooled) * float(np.sum(weights.mean**2 * variances / units**2))
+    return plausible(pooled, math.sqrt(sampling + noise))
 
 
 def compare_pairs(
@@ -155,13 +190,3 @@ def compare_pairs(
 def _sizes(tables: Sequence[NoisyTable]) -> tuple[Floats, Floats]:
     units = np.array([table.units for table in tables], dtype=np.float64)
     return units, np.array([table.noise_variance for table in tables])
-
-
-def _simulate(tables: Sequence[NoisyTable], probabilities: Floats, rng: np.random.Generator) -> Floats:
-    """Draw every owner's noisy shares, (J, k), from one distribution."""
-    return np.stack(
-        [
-            (rng.multinomial(table.units, probabilities) + table.draw_noise(rng, 1)[0]) / table.units
-            for table in tables
-        ]
-    )

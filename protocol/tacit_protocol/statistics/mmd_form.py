@@ -10,6 +10,9 @@ Sigma is known through noise. Its trace T and energy F^2 = |Sigma|_F^2 are estim
 up; its largest eigenvalue L is bounded by the noisy matrix's and by F. Two-moment (gamma) laws are liberal
 when few eigenvalues dominate; the null used here has the heaviest spectrum of its kind: as many eigenvalues
 at L as T and F^2 allow, the rest equal.
+
+A sum of few rare units is no normal variable: its upper tail is that of a Poisson count. So every owner's
+largest variance is raised by the weight of a few units more (rare_guard, in private_means.py).
 """
 
 from dataclasses import dataclass
@@ -18,7 +21,13 @@ import numpy as np
 
 from tacit_protocol.nulls.quadratic_law import QuadraticLaw
 from tacit_protocol.statistics.mmd_estimate import Moments
-from tacit_protocol.statistics.private_means import FloatMatrix, FloatVector, PrivateCovariance, PrivateMeans
+from tacit_protocol.statistics.private_means import (
+    FloatMatrix,
+    FloatVector,
+    PrivateCovariance,
+    PrivateMeans,
+    rare_guard,
+)
 
 
 @dataclass(frozen=True)
@@ -109,11 +118,23 @@ def mmd_law(
     centre = weights @ means.means / weights.sum()
     statistic = float(weights @ np.sum((means.means - centre) ** 2, axis=1))
     contrast = _contrast(weights)
+    guard = rare_guard(means, float(spectrum.eigenvalues[0]), trace, trace_max)
     values: list[float] = []
     degrees: list[int] = []
-    for eigenvalue, multiplicity in zip(spectrum.eigenvalues, spectrum.multiplicities, strict=True):
-        root = np.sqrt(eigenvalue / means.units + means.noise**2)
+    for eigenvalue, multiplicity, raised in _guarded(spectrum):
+        root = np.sqrt((eigenvalue + raised * guard) / means.units + means.noise**2)
         quadratic = contrast * np.outer(root, root)
         values += [float(v) for v in np.linalg.eigvalsh(quadratic)[1:]]
         degrees += [multiplicity] * (means.owners - 1)
     return statistic, QuadraticLaw(np.array(values), np.array(degrees))
+
+
+def _guarded(spectrum: Spectrum) -> list[tuple[float, int, bool]]:
+    """Return eigenvalues with how often each occurs, and whether it is the one that is raised."""
+    (top, *rest), (count, *counts) = spectrum.eigenvalues.tolist(), spectrum.multiplicities
+    found = [
+        (top, 1, True),
+        (top, count - 1, False),
+        *((v, c, False) for v, c in zip(rest, counts, strict=True)),
+    ]
+    return [part for part in found if part[1] > 0]

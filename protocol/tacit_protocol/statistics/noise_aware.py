@@ -1,17 +1,25 @@
 """The noise-aware form: a Hotelling statistic whose null distribution counts the noise in the covariance.
 
-s = sum_g (m_g - c)' V_g^-1 (m_g - c), V_g = (P + c_0 I) / n_g + sigma_g^2 I, with P the noisy pooled
-covariance on the positive semidefinite cone, c_0 = tau sqrt(2 J) a bound on the noise's spectral norm,
+s = sum_g (m_g - c)' V_g^-1 (m_g - c), V_g = (P + c_0 I) / n_g + r_g^2 I, with P the noisy pooled covariance
+on the positive semidefinite cone, c_0 = tau sqrt(2 J) a bound on the noise's spectral norm, r_g^2 the
+variance of an owner's noise and of the weight of a few units more, so that rare values do not look certain,
 and c the inverse-variance weighted centre (docs/mathematics/kernel-two-sample.md). The null is simulated
-through the same steps: m*_g ~ N(0, P / n_g + sigma_g^2 I), Sigma* = Wishart sampling of P, plus fresh noise;
+through the same steps: m*_g ~ N(0, P / n_g + r_g^2 I), Sigma* = Wishart sampling of P, plus fresh noise;
 p = (1 + #{s* >= s}) / (B + 1). All of it is post-processing.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 
-from tacit_protocol.statistics.private_means import FloatMatrix, FloatVector, PrivateCovariance, PrivateMeans
+from tacit_protocol.statistics.private_means import (
+    RARE_UNITS,
+    FloatMatrix,
+    FloatVector,
+    PrivateCovariance,
+    PrivateMeans,
+)
 
 Progress = Callable[[float], None]
 
@@ -48,11 +56,16 @@ def noise_aware_test(
     replicates: int,
     seed: np.random.SeedSequence,
     progress: Progress | None = None,
+    *,
+    trace_max: float = 1.0,
 ) -> tuple[float, float, FloatVector]:
     """Return the statistic s, its p-value and the simulated null, (replicates,).
 
-    One child of ``seed`` per replicate, so that the result does not depend on how replicates are grouped.
+    ``trace_max`` is the squared norm of the features. One child of ``seed`` per replicate, so that the result
+    does not depend on how replicates are grouped.
     """
+    rare = RARE_UNITS * trace_max / means.units**2
+    means = replace(means, noise=np.sqrt(means.noise**2 + rare))
     statistic = _quadratic(means.means, means, covariance)
     positive = covariance.positive_part()
     values, vectors = np.linalg.eigh(positive)

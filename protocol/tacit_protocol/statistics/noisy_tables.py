@@ -23,6 +23,9 @@ SHARES_MAX = 1e6
 BLOCK_NUMBERS = 2**16
 """Simulated numbers held at once: half a mebibyte."""
 
+GROWTHS: Floats = 1 + np.geomspace(0.05, 200, 24)
+"""Factors by which probabilities are taken away from even ones, to make them sparser."""
+
 
 @dataclass(frozen=True)
 class CellNoise:
@@ -128,10 +131,55 @@ def onto_simplex(values: Floats) -> Floats:
     return np.asarray(projected / projected.sum(axis=-1, keepdims=True))
 
 
+@dataclass(frozen=True)
+class NuisanceNull:
+    """Statistics simulated at a few plausible values of what a null hypothesis leaves open.
+
+    ``statistics`` is (values, replicates), ``largest`` alike: the largest cell of each simulated table.
+    """
+
+    statistics: Floats
+    largest: Floats
+
+    def pvalue(self, statistic: float) -> float:
+        """Return the largest of the values' (1 + number at least as large)/(replicates + 1)."""
+        above = np.count_nonzero(self.statistics >= statistic, axis=-1)
+        return float((1 + above.max()) / (self.statistics.shape[-1] + 1))
+
+    def cells(self, ratios: Floats) -> Floats:
+        """Return each cell's p-value, (k,), adjusted for all cells by the largest of each simulated table."""
+        replicates = self.largest.shape[-1]
+        within = np.stack([np.searchsorted(np.sort(drawn), ratios, side="left") for drawn in self.largest])
+        return np.asarray((1 + replicates - within.min(axis=0)) / (replicates + 1))
+
+    def least_favourable(self, statistic: float) -> Floats:
+        """Return the statistics, (replicates,), of the value that has the largest p-value."""
+        above = np.count_nonzero(self.statistics >= statistic, axis=-1)
+        return np.asarray(self.statistics[int(np.argmax(above))])
+
+
+def plausible(fitted: Floats, deviation: float) -> tuple[Floats, Floats, Floats]:
+    """Return probabilities (k,), and the sparsest and the most even ones within ``deviation`` of them.
+
+    The sparsest are on the path of the projections of 1/k + g (fitted - 1/k), g >= 1, which ends with the
+    largest category alone; the most even on the line to 1/k. ``deviation`` is a Euclidean distance.
+    """
+    even = np.full_like(fitted, 1 / len(fitted))
+    apart = fitted - even
+    sparse = fitted
+    for candidate in onto_simplex(even + GROWTHS[:, None] * apart):
+        if float(np.linalg.norm(candidate - fitted)) > deviation:
+            break
+        sparse = candidate
+    part = min(1.0, deviation / max(float(np.linalg.norm(apart)), 1e-300))
+    return fitted, sparse, np.asarray(fitted - part * apart)
+
+
 def in_blocks(
-    children: Sequence[np.random.SeedSequence], numbers: int
-) -> Iterator[list[np.random.Generator]]:
-    """Yield the generators of replicates, in blocks whose tables, of so many numbers each, fit a cache."""
+    seed: np.random.SeedSequence, replicates: int, numbers: int
+) -> Iterator[tuple[np.random.Generator, int]]:
+    """Yield generators, each with how many replicates it draws: their tables fit a cache."""
     size = max(1, BLOCK_NUMBERS // numbers)
-    for start in range(0, len(children), size):
-        yield [np.random.default_rng(child) for child in children[start : start + size]]
+    blocks = -(-replicates // size)
+    for block, child in enumerate(seed.spawn(blocks)):
+        yield np.random.default_rng(child), min(size, replicates - block * size)

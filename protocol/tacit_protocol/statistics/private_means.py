@@ -8,6 +8,12 @@ import numpy.typing as npt
 FloatVector = npt.NDArray[np.float64]
 FloatMatrix = npt.NDArray[np.float64]
 
+RARE_UNITS = 2.0
+"""Units of an owner by whose weight its variances are rounded up: a Poisson count of about one has heavier
+tails than a normal law of its variance. Two more in each owner's own variance kept the level in
+simulations (docs/mathematics/kernel-two-sample.md); two shared by all owners did not, where a small owner
+met a large one."""
+
 
 @dataclass(frozen=True)
 class PrivateMeans:
@@ -84,3 +90,16 @@ def pool_covariance(
     return PrivateCovariance(
         np.asarray((matrix + matrix.T) / 2), float(np.linalg.norm(shares * noise)), float(means.units.sum())
     )
+
+
+def rare_guard(means: PrivateMeans, largest: float, trace: float, trace_max: float) -> FloatVector:
+    """Return what is added to the features' largest variance at each owner, (k,), for units that are rare.
+
+    The weight of RARE_UNITS units; or, where that is more, what gives the squared length of an owner's sum
+    the
+    variance that units of squared length 0 or ``trace_max`` give it, n T (trace_max - T) beyond the normal
+    law's. ``largest`` and ``trace`` are of the covariance of one unit's features.
+    """
+    own = means.units * largest + (means.units * means.noise) ** 2
+    excess = means.units * trace * max(0.0, trace_max - trace)
+    return np.asarray(np.maximum(RARE_UNITS * trace_max, np.sqrt(own**2 + excess / 2) - own) / means.units)

@@ -121,7 +121,7 @@ class TwoSampleTest:
         if self.form == "noise-aware":
             child = np.random.SeedSequence(self.seed.entropy, spawn_key=(*self.seed.spawn_key, purpose))
             statistic, pvalue, _ = noise_aware_test(
-                evidence.means, covariance, self.replicates, child, progress
+                evidence.means, covariance, self.replicates, child, progress, trace_max=self.trace_max
             )
             return Finding(statistic, pvalue)
         return Finding(*published_test(evidence.means, covariance, self.regularisation, self.form))

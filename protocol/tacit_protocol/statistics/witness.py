@@ -23,9 +23,13 @@ from scipy.special import ndtr
 from tacit_protocol.domain.columns import Domain
 from tacit_protocol.features.mean_embedding import RawMeanEmbedding, WhitenedMeanEmbedding
 from tacit_protocol.features.public_choices import decode_locations
-from tacit_protocol.statistics.coordinate_variances import RARE_UNITS
 from tacit_protocol.statistics.multiplicity import PVALUE_MIN, holm
-from tacit_protocol.statistics.private_means import FloatVector, PrivateCovariance, pool_covariance
+from tacit_protocol.statistics.private_means import (
+    RARE_UNITS,
+    FloatVector,
+    PrivateCovariance,
+    pool_covariance,
+)
 from tacit_protocol.statistics.two_sample import OWNERS_COMPARED_MAX, Evidence
 from tacit_protocol.strict import StrictModel
 

@@ -61,6 +61,22 @@ def test_the_level_is_kept_with_expected_counts_below_one(units: int, epsilon: f
     assert bdtrc(found - 1, 80, 0.05) > 1e-7
 
 
+@pytest.mark.parametrize(("units", "epsilon"), [(1000, 0.03), (200, 0.1)])
+def test_the_level_is_kept_where_noise_hides_that_one_category_holds_all(units: int, epsilon: float) -> None:
+    """At a level of exactly .01 so many rejections have probability below 1e-7, twice over.
+
+    With the null at the fitted margins alone they are .06 and .04: margins drowned in noise look far more
+    even than they are.
+    """
+    margin = np.eye(10)[0]
+    shape, runs, rejected = (10, 10), 400, 0
+    for run in range(runs):
+        rng = np.random.default_rng([9, run])
+        table = draw(np.outer(margin, margin).ravel(), units, CellNoise("laplace", 2 / epsilon), rng)
+        rejected += independence_test(table, shape, 99, np.random.SeedSequence([10, run])).pvalue <= 0.01
+    assert bdtrc(rejected - 1, runs, 0.01) > 1e-7 if rejected else True
+
+
 def test_a_null_without_noise_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         NoisyTable, "draw_noise", lambda self, _, replicates: np.zeros((replicates, len(self.counts)))

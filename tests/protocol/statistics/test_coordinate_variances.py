@@ -11,9 +11,9 @@ from two_sample_cases import Codes, Floats
 
 from tacit_protocol.features.additive import AdditiveChoice, AdditiveFeatures, default_choice
 from tacit_protocol.statistics import coordinate_variances
-from tacit_protocol.statistics.coordinate_variances import RARE_UNITS, additive_variances
+from tacit_protocol.statistics.coordinate_variances import additive_variances
 from tacit_protocol.statistics.max_form import Family, max_test
-from tacit_protocol.statistics.private_means import FloatVector, PrivateMeans
+from tacit_protocol.statistics.private_means import RARE_UNITS, FloatVector, PrivateMeans
 
 MANY = 1e15
 """Units so many that the weight of two of them is below rounding."""

@@ -78,8 +78,20 @@ def test_the_level_is_kept_in_sparse_and_skewed_tables(
     assert bdtrc(found - 1, 80, 0.05) > 1e-7
 
 
+def test_the_level_is_kept_where_many_cells_hold_two_units() -> None:
+    """At a level of exactly .05 so many rejections have probability below 1e-7.
+
+    With the null at the pooled shares alone it is .066: cells that are empty by chance stay so in the null.
+    """
+    shares, runs, rejected = np.array([0.65, *[0.35 / 39] * 39]), 6000, 0
+    for run in range(runs):
+        drawn = tables(shares, (200, 200), CellNoise("laplace", 0.4), np.random.default_rng([21, run]))
+        rejected += homogeneity_test(drawn, 39, np.random.SeedSequence([22, run])).pvalue <= 0.05
+    assert bdtrc(rejected - 1, runs, 0.05) > 1e-7
+
+
 def test_the_plain_statistic_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The planted mistake: the spread itself, without subtracting what sampling and noise explain."""
+    """The planted mistake: the spread itself, nothing subtracted, and one null, at the pooled shares."""
     stated = Weights.cells
 
     def plain(self: Weights, shares: Floats) -> tuple[Floats, Floats]:
@@ -87,6 +99,7 @@ def test_the_plain_statistic_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
         return ratio, ratio
 
     monkeypatch.setattr(homogeneity.Weights, "cells", plain)
+    monkeypatch.setattr(homogeneity, "plausible", lambda fitted, _: (fitted,))
     found = rejections(UNIFORM, (100, 100), 20.0, 80)
     assert bdtrc(found - 1, 80, 0.05) < 1e-7
 

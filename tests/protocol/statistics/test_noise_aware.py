@@ -93,7 +93,9 @@ def test_the_statistic_is_the_generalised_least_squares_residual() -> None:
     means = null_means(spectrum, units, noise, rng)
     covariance = noisy_covariance(spectrum, units, 0.002, rng)
     inflated = covariance.positive_part() + 0.002 * np.sqrt(6) * np.eye(3)
-    precisions = [np.linalg.inv(inflated / n + s**2 * np.eye(3)) for n, s in zip(units, noise, strict=True)]
+    precisions = [
+        np.linalg.inv(inflated / n + (s**2 + 2 / n**2) * np.eye(3)) for n, s in zip(units, noise, strict=True)
+    ]
     centre = np.linalg.solve(
         sum(precisions), sum(p @ m for p, m in zip(precisions, means.means, strict=True))
     )

@@ -10,8 +10,10 @@ from hypothesis import strategies as st
 from tacit_protocol.statistics.noisy_tables import (
     CellNoise,
     NoisyTable,
+    NuisanceNull,
     add_tables,
     onto_simplex,
+    plausible,
     sum_cells_of,
 )
 
@@ -72,3 +74,30 @@ def test_the_projection_is_the_nearest_probabilities(values: list[float], seed: 
     others = np.random.default_rng(seed).dirichlet(np.ones(len(values)), 50)
     nearest = np.sum((projected - given_values) ** 2)
     assert (np.sum((others - given_values) ** 2, axis=1) >= nearest - 1e-9).all()
+
+
+@pytest.mark.parametrize("deviation", [0.0, 0.03, 0.3, 10.0])
+@pytest.mark.parametrize(
+    "fitted", [[0.5, 0.3, 0.2, 0.0], [1.0, 0.0, 0.0, 0.0], [0.25] * 4, [0.4, 0.4, 0.1, 0.1]]
+)
+def test_plausible_probabilities_are_as_near_as_asked(fitted: list[float], deviation: float) -> None:
+    own = np.array(fitted)
+    same, sparse, even = plausible(own, deviation)
+    assert same is own
+    for other in (sparse, even):
+        assert other.sum() == pytest.approx(1)
+        assert other.min() >= 0
+        assert np.linalg.norm(other - own) <= deviation + 1e-12
+    assert sparse @ sparse >= own @ own - 1e-12 >= even @ even - 2e-12
+    if deviation == 10.0:
+        assert even == pytest.approx([0.25] * 4)
+
+
+def test_the_largest_pvalue_of_the_plausible_nulls_counts() -> None:
+    null = NuisanceNull(
+        np.array([[1.0, 2.0, 3.0, 4.0], [5.0, 6.0, 1.0, 1.0]]), np.array([[1.0] * 4, [2.0] * 4])
+    )
+    assert null.pvalue(3.0) == 3 / 5
+    assert null.pvalue(7.0) == 1 / 5
+    assert null.least_favourable(4.5).tolist() == [5.0, 6.0, 1.0, 1.0]
+    assert null.cells(np.array([0.5, 1.5, 2.5])).tolist() == [1.0, 1.0, 1 / 5]
