@@ -1,4 +1,4 @@
-"""The table of guarantees: every test that it names exists, and every page that promises something is in it."""
+"""The table of guarantees: every test that it names exists, and every page that promises is in it."""
 
 import ast
 import re
