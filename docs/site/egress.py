@@ -30,7 +30,7 @@ INTRODUCTION = """# Everything that leaves
 
 Every field of every message that an agent, a curator or a tester sends. An auditor who doubts that raw data
 stay where they are reads the rows marked **noised** and **keyed** here, the page of each
-[procedure's release](releases/README.md), and the code that they name.
+[procedure's release](../security/releases/README.md), and the code that they name.
 
 | kind | what it tells about data |
 |---|---|

@@ -162,7 +162,7 @@ def ask(client: Client, title: str, procedure: str, fields: dict[str, Any]) -> s
 def look_around(federation: LocalFederation) -> None:
     """What owners and operators ask their own services."""
     for site in federation.agents:
-        with AgentClient(site.url, load_key(site.folder / "agent.pem"), site.name) as agent:
+        with AgentClient(site.url, site.name, load_key(site.folder / "agent.pem")) as agent:
             agent.status()
             for study in agent.studies():
                 agent.study(study["digest"])
@@ -174,7 +174,7 @@ def look_around(federation: LocalFederation) -> None:
         for client in (operator, east):
             client.data_sets()
             for study in client.studies():
-                client.study(study["digest"] if isinstance(study, dict) else study.digest)
+                client.study(study["digest"])
             client.ledger()
 
 

@@ -4,6 +4,7 @@ import ast
 import importlib
 import importlib.util
 import inspect
+import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import ModuleType
@@ -19,7 +20,9 @@ from pydantic import create_model
 from tacit_protocol.messages import problems
 from tacit_protocol.messages.release import Release
 from tacit_protocol.messages.study import Study
+from tacit_protocol.privacy import noisy_counts
 from tacit_protocol.privacy.vector import NoisyVector
+from tacit_protocol.procedures.registry import PROCEDURES
 from tacit_protocol.signing.keys import PrivateKey
 from tacit_protocol.signing.tokens import CLAIMS, issue_token
 from tacit_protocol.strict import Egress, StrictModel, UnclassifiedFieldError, egress_of
@@ -40,6 +43,7 @@ def load(name: str) -> ModuleType:
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
     spec.loader.exec_module(module)
     return module
 
@@ -196,3 +200,31 @@ def test_paths_of_a_document_are_found_and_compared() -> None:
     assert not declared(("z",), fields)
     assert declared(("d", "e"), fields)
     assert declared(("any", "thing"), {"**": Egress("owner's own", "a:b", "c")})
+
+
+releases = load("releases")
+
+
+@pytest.fixture(scope="module")
+def release_pages() -> dict[Path, str]:
+    return releases.pages()
+
+
+@pytest.mark.parametrize("name", ["README", *PROCEDURES])
+def test_the_page_of_a_release_is_what_the_procedure_does(name: str, release_pages: dict[Path, str]) -> None:
+    path = releases.FOLDER / f"{name}.md"
+    assert path.read_text("utf-8") == release_pages[path], "run: python docs/site/releases.py"
+
+
+def test_there_is_a_page_for_every_procedure_and_no_other(release_pages: dict[Path, str]) -> None:
+    assert set(releases.FOLDER.glob("*.md")) == set(release_pages)
+
+
+def test_another_sensitivity_is_another_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the page says is what the procedure hands to the mechanism, not what somebody wrote down."""
+    (case, *_) = releases.AUDITED["noisy_counts"].values()
+    before = list(releases.rows_of("one", case))
+    monkeypatch.setattr(noisy_counts, "L1_SENSITIVITY", 1.0)
+    after = list(releases.rows_of("one", case))
+    assert "| 2 in L1 |" in before[0]
+    assert "| 1 in L1 |" in after[0]
