@@ -17,7 +17,7 @@ from tacit_protocol.privacy.accounting import compose_epsilon_micro
 from tacit_protocol.privacy.calibration import gaussian_mu
 from tacit_protocol.privacy.events import ApproximateEvent, GaussianEvent, LaplaceEvent
 from tacit_protocol.privacy.gaussian_sums import gaussian_guarantee
-from tacit_protocol.privacy.guarantee import EPSILON_UNITS, Budget, Guarantee
+from tacit_protocol.privacy.guarantee import DELTA_UNITS, EPSILON_UNITS, Budget, Guarantee
 from tacit_protocol.privacy.shares import (
     APPROXIMATE_UNITS,
     EVERYTHING_MAY_RUN,
