@@ -175,11 +175,18 @@ def _new_share(account: Account, cap: Cap, division: Division) -> Amounts:
     wanted = division.shares_of(cap)
     if not account.debits:
         return wanted
-    if not division.stated:
-        return cap.shares_holding(wanted, account.promised) or wanted.met(account.promised)
-    if wanted.within(account.promised) or cap.covers(wanted.joined(account.promised)):
-        return wanted
-    raise DivisionRefusedError(_refusal(account, division))
+    if division.stated:
+        if cap.covers(wanted.joined(account.promised)):
+            return wanted
+        if not wanted.within(account.promised):
+            raise DivisionRefusedError(_refusal(account, division))
+    else:
+        held = cap.shares_holding(wanted, account.promised)
+        if held is not None:
+            return held
+    # Less than was promised: what was spent, whatever its share, counts against the new cap.
+    lowered = cap.shares_holding(wanted, account.spent) or account.spent
+    return lowered.met(account.promised)
 
 
 def _refusal(account: Account, division: Division) -> str:

@@ -238,13 +238,12 @@ def test_gaussian_noise_on_an_account_without_delta_is_refused(sqlite: sa.Engine
     assert standing_in(sqlite).pure_left_micro == 2_000_000
 
 
-def test_taking_the_delta_away_later_leaves_nothing_to_gaussian_noise(sqlite: sa.Engine) -> None:
+def test_taking_the_delta_away_later_leaves_nothing(sqlite: sa.Engine) -> None:
     open_account(sqlite)
     spend(sqlite, "a", gaussian("0.1"))
     open_account(sqlite, delta_pico=0)
     found = standing_in(sqlite)
-    assert (found.gaussian_left_micro, found.promised_micro) == (0, None)
-    assert found.pure_left_micro == 1_000_000
+    assert (found.gaussian_left_micro, found.pure_left_micro, found.promised_micro) == (0, 0, None)
     run_transaction(sqlite, verify, read_only=True)
 
 
@@ -275,11 +274,19 @@ def test_a_lowered_cap_keeps_its_promise_and_may_be_raised_back(engine: sa.Engin
     before = standing_in(engine)
     open_account(engine, cap_micro=500_000)
     lowered = standing_in(engine)
-    assert (lowered.pure_share_micro, lowered.pure_left_micro) == (250_000, 0)
+    assert (lowered.pure_left_micro, lowered.gaussian_left_micro) == (0, 100_000)
     assert lowered.promised_micro == 2_000_000, "what was promised before the debit stays what is stated"
     open_account(engine)
     assert standing_in(engine) == before
     run_transaction(engine, verify, read_only=True)
+
+
+def test_what_was_spent_of_any_share_counts_against_a_lowered_cap(sqlite: sa.Engine) -> None:
+    open_account(sqlite, division=GAUSSIAN)
+    spend(sqlite, "a", laplace("0.5"))
+    open_account(sqlite, cap_micro=1_500_000, division=GAUSSIAN)
+    found = standing_in(sqlite)
+    assert (found.pure_left_micro, found.gaussian_left_micro) == (0, 1_000_000)
 
 
 def test_a_raised_cap_is_a_new_promise(engine: sa.Engine) -> None:
