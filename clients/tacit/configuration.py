@@ -15,7 +15,7 @@ from typing import Any
 
 from tacit.errors import ConfigurationError
 from tacit.keys import KEY_MODE, create_key
-from tacit.setup_checks import require_address, require_caps, require_name
+from tacit.setup_checks import require_address, require_caps, require_name, require_part
 
 TESTER_PORT = 8400
 """Default port of a tester."""
@@ -46,7 +46,10 @@ class PartyConfiguration:
 
 @dataclass(frozen=True)
 class DataSetSetup:
-    """A data set of an agent. ``epsilon`` and ``delta`` cap all that is ever spent on it."""
+    """A data set of an agent. ``epsilon`` and ``delta`` cap all that is ever spent on it.
+
+    ``pure_share`` is the part of epsilon for Laplace and other pure noise; None: what may run decides.
+    """
 
     name: str
     source: str
@@ -54,6 +57,7 @@ class DataSetSetup:
     delta: float
     unit_column: str | None = None
     query: str | None = None
+    pure_share: float | None = None
 
 
 @dataclass(frozen=True)
@@ -103,6 +107,7 @@ def init_agent(
     require_name(data_set.name, "a data set's name")
     require_address(tester.url, tester.key, "tester")
     require_caps(data_set.epsilon, data_set.delta, "of the data set")
+    require_part(data_set.pure_share, "the pure share")
     require_caps(policy.epsilon_per_study_max, policy.delta_per_study_max, "per study")
     make_folder(folder)
     create_key(folder / "agent.pem")
@@ -113,6 +118,7 @@ def init_agent(
         "unit_column": data_set.unit_column,
         "epsilon": data_set.epsilon,
         "delta": data_set.delta,
+        "pure_share": data_set.pure_share,
     }
     write_toml(
         folder / "policy.toml",

@@ -47,7 +47,9 @@ class DataSetPolicy(_Described):
 class DataSetDescription(_Described):
     """A data set as its owner describes it to a curator.
 
-    ``epsilon`` and ``delta`` cap all that is ever spent on it; bounds and levels of the columns are public.
+    ``epsilon`` and ``delta`` cap all that is ever spent on it; ``pure_share`` and ``approximate_share`` are
+    the parts of them for pure noise, and for events with a delta of their own, where the owner states them.
+    Bounds and levels of the columns are public.
     """
 
     name: DataSetName
@@ -55,6 +57,8 @@ class DataSetDescription(_Described):
     unit_column: ColumnName | None = None
     epsilon: Annotated[float, Field(gt=0)]
     delta: Annotated[float, Field(ge=0, lt=1)]
+    pure_share: Annotated[float, Field(ge=0, le=1)] | None = None
+    approximate_share: Annotated[float, Field(ge=0, le=1)] | None = None
     policy: DataSetPolicy
 
     @classmethod

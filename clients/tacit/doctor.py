@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tacit.answers import Standing, parse_item
 from tacit.configuration import beside, read_toml, text_field
 from tacit.doctor_database import database_findings
 from tacit.doctor_enrolment import Connection, enrolment
@@ -19,6 +20,7 @@ from tacit.http import HttpRequest, HttpResponse
 from tacit.keys import load_key, readable_by_others
 from tacit.processes import ServiceKind, service_command
 from tacit.transport import Transport
+from tacit_protocol.privacy.guarantee import EPSILON_UNITS
 
 CLOCK_SKEW_MAX_S = 30.0
 """Largest difference of two clocks at which request tokens still work."""
@@ -220,7 +222,7 @@ def _data(configuration: Path) -> Iterator[Finding]:
     yield _compute(found.report.get("compute") or {})
     yield Finding("policy", "ok", f"can be read; studies are approved {found.report.get('approval')}")
     for data_set in data_sets:
-        yield _budget(str(data_set.get("name")), data_set.get("budget") or {})
+        yield _budget(str(data_set.get("name")), data_set.get("budget"))
         if data_set.get("bounds"):
             yield _bounds(str(data_set.get("name")), data_set["bounds"])
 
@@ -246,15 +248,16 @@ def _compute(compute: Mapping[str, Any]) -> Finding:
     return Finding("compute", "ok", str(compute.get("text")))
 
 
-def _budget(name: str, budget: Mapping[str, Any]) -> Finding:
-    left, cap = budget.get("left"), budget.get("cap")
-    if not isinstance(left, int | float) or not isinstance(cap, int | float):
+def _budget(name: str, budget: Mapping[str, Any] | None) -> Finding:
+    if budget is None:
         return Finding("budget", "warning", f"{name}: the ledger cannot be read: see `tacit ledger verify`")
-    if left <= 0:
+    standing = parse_item(Standing, budget)
+    if standing.exhausted:
+        cap = standing.epsilon_cap_micro / EPSILON_UNITS
         return Finding(
             "budget", "warning", f"{name}: nothing is left of epsilon {cap:g}; studies will be refused"
         )
-    return Finding("budget", "ok", f"{name}: epsilon {left:g} of {cap:g} is left")
+    return Finding("budget", "ok", f"{name}: epsilon {standing.left_words} is left")
 
 
 def _bounds(name: str, bounds: Mapping[str, str]) -> Finding:

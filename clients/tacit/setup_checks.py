@@ -37,3 +37,9 @@ def require_caps(epsilon: float, delta: float, what: str) -> None:
         raise InputError(f"epsilon {what} must be a number above 0, such as 3")
     if not 0 <= delta < 1:
         raise InputError(f"delta {what} must be at least 0 and below 1, such as 3e-5")
+
+
+def require_part(part: float | None, what: str) -> None:
+    """Raise InputError where this is no part of one; None is left to what may run."""
+    if part is not None and not 0 <= part <= 1:
+        raise InputError(f"{what} is a part of epsilon: a number from 0 to 1, such as 0.5")

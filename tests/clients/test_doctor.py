@@ -309,7 +309,7 @@ def test_an_agents_budget_bounds_and_policy_are_looked_at_here_alone(
         **dict.fromkeys(("enrolment", "data", "policy", "compute", "budget"), "ok"),
         "bounds": "warning",
     }
-    assert found["budget"].text == "patients: epsilon 3 of 3 is left"
+    assert found["budget"].text == "patients: epsilon 3 of 3 Gaussian is left"
     bounds = found["bounds"].text
     assert "age (a few values lie beyond), sex (a few values lie beyond)" in bounds
     assert "for your eyes alone" in bounds

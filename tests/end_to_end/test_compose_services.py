@@ -80,8 +80,8 @@ def test_the_composed_services_run_a_study_to_a_verdict_that_verifies(services: 
             "data_sets"
         ]
         # Less than the study's epsilon of 1, since the account's delta is larger than the study's.
-        assert 800_000 < heart["epsilon_spent_micro"] <= 1_000_000
-        assert heart["epsilon_left_micro"] <= heart["epsilon_cap_micro"] - heart["epsilon_spent_micro"]
+        assert 800_000 < heart["gaussian_spent_micro"] <= 1_000_000
+        assert 0 < heart["gaussian_left_micro"] < heart["gaussian_share_micro"]
     secrets = [path.read_text() for path in (services.federation / "secrets").iterdir()]
     logs = "".join(services.log(name) for name in services.processes)
     assert not any(secret.strip() in logs for secret in secrets)

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from tacit.command.output import console, epsilon_text, foreign, lines, print_json, table
+from tacit.command.output import console, foreign, lines, print_json, table
 from tacit.command.study_view import print_prepared, print_verdict, verdict_fields
 from tacit.demo import ATTRIBUTION, DemoOutcome
 from tacit.draft import PreparedStudy
@@ -47,7 +47,7 @@ class ScreenNarrator:
 def show_outcome(outcome: DemoOutcome, folder: Path, as_json: bool) -> None:
     """Print the hospitals' verdict, what they have left, and where the transcript is."""
     remaining = [
-        (hospital.name, epsilon_text(hospital.epsilon_spent_micro), epsilon_text(hospital.epsilon_left_micro))
+        (hospital.name, hospital.standing.spent_words, hospital.standing.left_words)
         for hospital in outcome.remaining
     ]
     if as_json:

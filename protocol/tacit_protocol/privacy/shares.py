@@ -197,6 +197,17 @@ class Cap:
         """All of delta, in units of the approximate share."""
         return self.delta_pico * (APPROXIMATE_UNITS // DELTA_UNITS)
 
+    def epsilon_of(self, amounts: Amounts) -> int | None:
+        """Return the micro-epsilons at which all events within amounts are private with the cap's delta.
+
+        None: no finite epsilon describes them at that delta.
+        """
+        left = self.delta_atto - amounts.approximate_atto
+        gaussian = gaussian_epsilon_micro(amounts.gaussian_femto, left) if left >= 0 else None
+        if gaussian is None:
+            return None
+        return gaussian + _rounded_up(amounts.pure_pico, PURE_UNITS // EPSILON_UNITS)
+
     def covers(self, share: Amounts) -> bool:
         """Say whether everything spent within these shares is within the cap."""
         return (

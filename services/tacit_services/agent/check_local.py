@@ -41,12 +41,6 @@ CAUTION = (
 )
 
 
-NOTHING_FOR_GAUSSIAN = (
-    "epsilon, delta and their division leave nothing to Gaussian noise, which every procedure that the "
-    "policy allows needs: give it a delta, and leave pure_share and approximate_share out"
-)
-
-
 def bounds_report(source: Source, columns: tuple[Column, ...]) -> dict[str, str]:
     """Say in words, for each declared column, whether its values lie within what is declared.
 
@@ -136,8 +130,6 @@ def _report_of(account: Account | None, item: DataSetSettings, families: frozens
         after = changed_account(account, cap, division)
     except DivisionRefusedError as error:
         return BudgetReport(standing(account), str(error))
-    if families == {"gaussian"} and not after.share.gaussian_femto:
-        return BudgetReport(standing(after), NOTHING_FOR_GAUSSIAN)
     return BudgetReport(standing(after))
 
 

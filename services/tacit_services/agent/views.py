@@ -17,7 +17,7 @@ from tacit_services.agent.agent import Agent
 from tacit_services.agent.intake import StudyRefusedError
 from tacit_services.agent.participant import Participant
 from tacit_services.agent.studies import StudyRow, count_by_state
-from tacit_services.ledger.accounts import standing_of
+from tacit_services.ledger.accounts import account_of, payment_words, standing_of
 from tacit_services.ledger.verification import Inspection
 from tacit_services.shared.database import run_transaction
 
@@ -49,6 +49,15 @@ def ledger_verification(inspection: Inspection) -> dict[str, Any]:
         "accounts": [asdict(account) for account in inspection.accounts],
         "faults": list(inspection.faults),
     }
+
+
+def payment(connection: sa.Connection, agent: Participant, row: StudyRow, account: str | None) -> str | None:
+    """Say which share of an account a study would be paid of; None where nothing would be spent of it."""
+    study = _study(agent, row)
+    priced = None if study is None or account is None else _asked(agent, study)
+    if priced is None or account is None or not priced[1].spends:
+        return None
+    return payment_words(account_of(connection, account), priced[1].cost)
 
 
 def summary(agent: Participant, row: StudyRow) -> dict[str, Any]:

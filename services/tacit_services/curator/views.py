@@ -34,7 +34,14 @@ def detail(
     """Return everything about one study, for the owner who decides on its own data, or for the operator."""
     own = [item for item in decisions if owner in {None, item.owner}]
     asked = ", ".join(item.account for item in own) or None
-    accounts = [{"account": item.account, **asdict(standing_of(connection, item.account))} for item in own]
+    accounts = [
+        {
+            "account": item.account,
+            **asdict(standing_of(connection, item.account)),
+            "payment": agent_views.payment(connection, curator, row, item.account),
+        }
+        for item in own
+    ]
     shown = agent_views.detail(curator, row, asked) | _shared(decisions, owner)
     return shown | {"accounts": accounts}
 

@@ -12,6 +12,7 @@ may shrink; they grow only where the cap covers the high-water marks of all of t
 has promised. The theorem is in docs/mathematics/privacy.md.
 """
 
+import math
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -43,6 +44,9 @@ MICRO = PURE_UNITS // EPSILON_UNITS
 
 PICO = APPROXIMATE_UNITS // DELTA_UNITS
 """Units of the approximate share in a pico-delta."""
+
+
+WHOLE_GAUSSIAN = "all that is left of the Gaussian share"
 
 
 @dataclass(frozen=True)
@@ -171,11 +175,18 @@ def _new_share(account: Account, cap: Cap, division: Division) -> Amounts:
     wanted = division.shares_of(cap)
     if not account.debits:
         return wanted
-    if not division.stated:
-        return cap.shares_holding(wanted, account.promised) or wanted.met(account.promised)
-    if wanted.within(account.promised) or cap.covers(wanted.joined(account.promised)):
-        return wanted
-    raise DivisionRefusedError(_refusal(account, division))
+    if division.stated:
+        if cap.covers(wanted.joined(account.promised)):
+            return wanted
+        if not wanted.within(account.promised):
+            raise DivisionRefusedError(_refusal(account, division))
+    else:
+        held = cap.shares_holding(wanted, account.promised)
+        if held is not None:
+            return held
+    # Less than was promised: what was spent, whatever its share, counts against the new cap.
+    lowered = cap.shares_holding(wanted, account.spent) or account.spent
+    return lowered.met(account.promised)
 
 
 def _refusal(account: Account, division: Division) -> str:
@@ -269,10 +280,31 @@ def quote(account: Account, guarantee: Guarantee) -> Quote:
     """Return what a study would take of the account, if it were debited now."""
     placed = _place(account, guarantee)
     charged = charge(guarantee.events) if placed is None else placed[1]
-    pays: Payer = "both" if charged.gaussian_femto else "pure"
+    return Quote(placed is not None, payer(charged), charged)
+
+
+def payer(charged: Amounts) -> Payer:
+    """Return which shares pay for what a study takes."""
     if not charged.pure_pico:
-        pays = "gaussian"
-    return Quote(placed is not None, pays, charged)
+        return "gaussian"
+    return "both" if charged.gaussian_femto else "pure"
+
+
+def payment_words(account: Account, guarantee: Guarantee) -> str:
+    """Say what a study would take of which share, and what is left of it."""
+    quoted = quote(account, guarantee)
+    if not quoted.fits:
+        return "costs more than is left of the share that would pay for it, and would be refused"
+    takes = []
+    if quoted.charged.pure_pico:
+        epsilon = -(-quoted.charged.pure_pico // MICRO) / EPSILON_UNITS
+        left = standing(account).pure_left_micro / EPSILON_UNITS
+        takes.append(f"epsilon {epsilon:g} of the {left:g} left of the pure share")
+    if quoted.charged.gaussian_femto:
+        rest = account.share.gaussian_femto - account.spent.gaussian_femto
+        part = 100 * quoted.charged.gaussian_femto / rest if rest > 0 else math.inf
+        takes.append(f"{part:.3g} % of what is left of the Gaussian share" if part < 100 else WHOLE_GAUSSIAN)
+    return "takes " + (" and ".join(takes) or "delta alone")
 
 
 def account_of(connection: sa.Connection, data_set: str) -> Account:
@@ -309,7 +341,7 @@ def standing(account: Account) -> Standing:
         approximate_share_pico=share.approximate_atto // PICO,
         approximate_spent_pico=-(-spent.approximate_atto // PICO),
         approximate_left_pico=max(0, share.approximate_atto - spent.approximate_atto) // PICO,
-        promised_micro=promised_micro(account),
+        promised_micro=cap.epsilon_of(account.promised if account.debits else share),
     )
 
 
@@ -321,14 +353,6 @@ def _gaussian_left_micro(account: Account, delta_atto: int) -> int:
     # The study that is calibrated to this epsilon may take a little more than is left: then one less.
     whole = account.cap.gaussian(account.cap.pure_pico - least * MICRO, account.share.approximate_atto)
     return least if whole <= left else least - 1
-
-
-def promised_micro(account: Account) -> int | None:
-    """Return the micro-epsilons at which all that is ever released is private, with the cap's delta."""
-    promised = account.promised if account.debits else account.share
-    left = account.cap.delta_atto - promised.approximate_atto
-    gaussian = gaussian_epsilon_micro(promised.gaussian_femto, left) if left >= 0 else None
-    return None if gaussian is None else gaussian - (-promised.pure_pico // MICRO)
 
 
 def debits_of(connection: sa.Connection, data_set: str) -> list[Entry]:

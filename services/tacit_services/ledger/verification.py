@@ -7,7 +7,7 @@ are kept under their hashes, and nothing rests on them.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import sqlalchemy as sa
@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from tacit_protocol.messages.encoding import MessageError
 from tacit_protocol.privacy.shares import Amounts, Cap, charge
-from tacit_services.ledger.accounts import Account, Standing, account_in, standing
+from tacit_services.ledger.accounts import Account, Standing, account_in, payer, standing
 from tacit_services.ledger.entries import FIRST_HASH, Entry, entry_of
 from tacit_services.ledger.errors import LedgerDamagedError
 from tacit_services.ledger.schema import ACCOUNTS, ENTRIES, UNDIVIDED
@@ -154,12 +154,19 @@ def _require(holds: bool, fault: str, sequence: int | None = None) -> None:
 
 
 def export(connection: sa.Connection, data_set: str | None = None) -> list[dict[str, Any]]:
-    """Return the entries, oldest first within each data set, as plain data for JSON."""
+    """Return the entries, oldest first within each data set, as plain data for JSON.
+
+    Added to what is stored: ``taken``, what a debit took of each share, which of those of older releases
+    follows from their events, and ``paid_by``, the shares that paid its epsilon.
+    """
     query = ENTRIES.select().order_by(ENTRIES.c.data_set, ENTRIES.c.sequence)
     if data_set is not None:
         query = query.where(ENTRIES.c.data_set == data_set)
     exported = []
     for row in connection.execute(query):
         entry = entry_of(row)
-        exported.append({**row._mapping, "events": [event.model_dump() for event in entry.events]})
+        events = [event.model_dump() for event in entry.events]
+        taken = Amounts() if entry.kind == "cap" else entry.amounts or charge(entry.events)
+        paid_by = payer(taken) if entry.kind == "debit" else None
+        exported.append({**row._mapping, "events": events, "taken": asdict(taken), "paid_by": paid_by})
     return exported

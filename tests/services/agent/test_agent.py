@@ -40,7 +40,7 @@ from tacit_services.agent.schema import State
 from tacit_services.agent.settings import AgentSettings, DataSetSettings
 from tacit_services.agent.studies import StudyRow, study_row
 from tacit_services.agent.tester_client import TesterClient, TesterUnavailableError
-from tacit_services.ledger.accounts import spent_micro
+from tacit_services.ledger.accounts import standing_of
 from tacit_services.ledger.errors import LedgerConflictError
 from tacit_services.ledger.verification import export, verify
 from tacit_services.shared.database import create_engine, run_transaction, upgrade
@@ -226,8 +226,8 @@ def test_the_account_is_never_overdrawn(make: Make) -> None:
     assert states == ["refused", "refused", "sent", "sent"]
     assert [setup.row(d).problem for d in asked].count("budget-exceeded") == 2
     assert len(setup.debits()) == 2
-    spent = run_transaction(setup.agent.engine, lambda c: spent_micro(c, "patients"), read_only=True)
-    assert spent <= 1_200_000
+    found = run_transaction(setup.agent.engine, lambda c: standing_of(c, "patients"), read_only=True)
+    assert found.pure_spent_micro <= 1_200_000
 
 
 def study_with_infinite_bounds(world: World) -> bytes:

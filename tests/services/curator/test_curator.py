@@ -39,7 +39,7 @@ from tacit_services.agent.tester_client import TesterClient
 from tacit_services.curator.curator import Curator
 from tacit_services.curator.data_sets import DataSets
 from tacit_services.curator.decisions import Decision, decisions_on
-from tacit_services.ledger.accounts import set_caps, spent_micro
+from tacit_services.ledger.accounts import account_of, set_caps
 from tacit_services.ledger.verification import export, verify
 from tacit_services.shared.database import create_engine, run_transaction, upgrade
 from tacit_services.tester.tables import PARTIES
@@ -174,7 +174,7 @@ def test_only_the_data_sets_of_the_study_pay(make: Make) -> None:
     study = setup.ask(curated_study_of(("west", "east")))
     setup.turn()
     assert sorted(setup.debits()) == [("east/patients", study), ("west/patients", study)]
-    assert setup.read(lambda c: spent_micro(c, "north/patients")) == 0
+    assert setup.read(lambda c: account_of(c, "north/patients")).debits == 0
 
 
 def test_a_study_runs_once_every_owner_has_approved(make: Make) -> None:

@@ -120,7 +120,7 @@ def test_caps_and_policy_may_change_and_a_changed_cap_is_an_entry(curator: Curat
     policy = POLICY | {"approval": "automatic", "columns": ["age"]}
     answer = curator.register(epsilon=0.25, policy=policy)
     assert answer.status_code == 200
-    assert (answer.json()["epsilon_cap_micro"], answer.json()["epsilon_left_micro"]) == (250_000, 0)
+    assert (answer.json()["epsilon_cap_micro"], answer.json()["pure_left_micro"]) == (250_000, 0)
     assert curator.register(epsilon=0.25, policy=policy).status_code == 200
     entries = run_transaction(curator.engine, export, read_only=True)
     assert [entry["kind"] for entry in entries] == ["cap", "debit", "cap", "cap"]
@@ -248,7 +248,7 @@ def test_deleting_leaves_the_account_and_nothing_of_the_rows(curator: CuratorWor
     assert account.version == 2
     assert problem(curator.upload()) == "unknown-data-set"
     assert curator.register().status_code == 201
-    assert 499_000 < curator.show().json()["epsilon_spent_micro"] <= 500_000
+    assert 499_000 < curator.show().json()["pure_spent_micro"] <= 500_000
     assert curator.show().json()["ready"] is False
 
 

@@ -4,6 +4,8 @@ import json
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
+from unittest import mock
 
 import debit_process
 import pytest
@@ -20,8 +22,10 @@ from tacit_protocol.privacy.guarantee import Budget, Guarantee
 from tacit_protocol.privacy.noisy_counts import laplace_count_guarantee
 from tacit_protocol.privacy.shares import EVERYTHING_MAY_RUN, FAMILIES, Amounts, Division, charge
 from tacit_services.agent.schema import METADATA
+from tacit_services.ledger import accounts
 from tacit_services.ledger.accounts import (
     MICRO,
+    Account,
     Standing,
     account_of,
     debit,
@@ -234,13 +238,12 @@ def test_gaussian_noise_on_an_account_without_delta_is_refused(sqlite: sa.Engine
     assert standing_in(sqlite).pure_left_micro == 2_000_000
 
 
-def test_taking_the_delta_away_later_leaves_nothing_to_gaussian_noise(sqlite: sa.Engine) -> None:
+def test_taking_the_delta_away_later_leaves_nothing(sqlite: sa.Engine) -> None:
     open_account(sqlite)
     spend(sqlite, "a", gaussian("0.1"))
     open_account(sqlite, delta_pico=0)
     found = standing_in(sqlite)
-    assert (found.gaussian_left_micro, found.promised_micro) == (0, None)
-    assert found.pure_left_micro == 1_000_000
+    assert (found.gaussian_left_micro, found.pure_left_micro, found.promised_micro) == (0, 0, None)
     run_transaction(sqlite, verify, read_only=True)
 
 
@@ -271,11 +274,19 @@ def test_a_lowered_cap_keeps_its_promise_and_may_be_raised_back(engine: sa.Engin
     before = standing_in(engine)
     open_account(engine, cap_micro=500_000)
     lowered = standing_in(engine)
-    assert (lowered.pure_share_micro, lowered.pure_left_micro) == (250_000, 0)
+    assert (lowered.pure_left_micro, lowered.gaussian_left_micro) == (0, 100_000)
     assert lowered.promised_micro == 2_000_000, "what was promised before the debit stays what is stated"
     open_account(engine)
     assert standing_in(engine) == before
     run_transaction(engine, verify, read_only=True)
+
+
+def test_what_was_spent_of_any_share_counts_against_a_lowered_cap(sqlite: sa.Engine) -> None:
+    open_account(sqlite, division=GAUSSIAN)
+    spend(sqlite, "a", laplace("0.5"))
+    open_account(sqlite, cap_micro=1_500_000, division=GAUSSIAN)
+    found = standing_in(sqlite)
+    assert (found.pure_left_micro, found.gaussian_left_micro) == (0, 1_000_000)
 
 
 def test_a_raised_cap_is_a_new_promise(engine: sa.Engine) -> None:
@@ -380,6 +391,54 @@ def test_the_newest_entry_and_its_account_put_back_together_are_not_noticed_but_
     run_transaction(sqlite, put_back)
     assert run_transaction(sqlite, verify, read_only=True) == 3
     assert run_transaction(sqlite, lambda c: account_of(c, "patients"), read_only=True).head_hash != head
+
+
+class Reads:
+    """Counts the statements that a connection executes, and the rows that its cursors give."""
+
+    def __init__(self) -> None:
+        self.statements, self.rows = 0, 0
+
+    def of_a_debit(self, engine: sa.Engine) -> tuple[int, int]:
+        genuine = sa.Connection.execute
+
+        def counted(connection: sa.Connection, *arguments: Any, **options: Any) -> Any:
+            self.statements += 1
+            result = genuine(connection, *arguments, **options)
+            if not result.returns_rows:
+                return result
+            frozen = result.freeze()
+            self.rows += len(frozen().all())
+            return frozen()
+
+        with mock.patch.object(sa.Connection, "execute", counted):
+            run_transaction(engine, lambda c: debit(c, "patients", "f" * 64, COST, at=3))
+        return self.statements, self.rows
+
+
+@pytest.mark.parametrize("entries", [0, 300])
+def test_a_debit_reads_one_row_however_many_entries_there_are(engine: sa.Engine, entries: int) -> None:
+    open_account(engine, cap_micro=100_000_000)
+
+    def fill(connection: sa.Connection) -> None:
+        for number in range(entries):
+            debit(connection, "patients", f"{number:064x}", COST, at=2)
+
+    run_transaction(engine, fill)
+    assert Reads().of_a_debit(engine) == (4, 1)
+
+
+def test_a_debit_that_reads_all_entries_would_be_caught(
+    sqlite: sa.Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(sqlite)
+
+    def composing(connection: sa.Connection, data_set: str) -> Account:
+        debits_of(connection, data_set)
+        return account_of(connection, data_set)
+
+    monkeypatch.setattr(accounts, "account_of", composing)
+    assert Reads().of_a_debit(sqlite) == (5, 4)
 
 
 def overspent_micro(engine: sa.Engine) -> int:
