@@ -89,11 +89,16 @@ class Tester:
         return f"http://127.0.0.1:{self.port}"
 
     def memory_mb(self) -> float:
-        """Resident memory, in megabytes."""
+        """Return its resident memory, in megabytes."""
         return float(psutil.Process(self.process.pid).memory_info().rss) / 2**20
 
+    def cpu_s(self) -> float:
+        """Return the seconds of processor that it has used."""
+        times = psutil.Process(self.process.pid).cpu_times()
+        return float(times.user + times.system)
+
     def log_lines(self) -> int:
-        """Lines that were logged, requests answered left out."""
+        """Count what was logged, requests answered left out."""
         return sum(b'"event": "request"' not in line for line in self.log.read_bytes().splitlines())
 
     def token(self, key: PrivateKey) -> str:
@@ -235,6 +240,11 @@ async def be_honest(plan: dict[str, str]) -> dict[str, list[float]]:
         for keeps in (True, False)
         for _ in range(CALLERS)
     ]
+    while not (found["kept"] and found["new"]):
+        await asyncio.sleep(BETWEEN_S)
+    for answers in found.values():
+        answers.clear()
+    print("ready", flush=True)
     await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
     stop.set()
     await asyncio.gather(*callers)
@@ -254,7 +264,8 @@ def honest_callers(tester: Tester) -> Iterator[dict[str, list[float]]]:
     }
     process.stdin.write(json.dumps(plan) + "\n")
     process.stdin.flush()
-    time.sleep(SETTLE_S)
+    assert process.stdout is not None
+    process.stdout.readline()
     found: dict[str, list[float]] = {}
     try:
         yield found
@@ -286,17 +297,17 @@ def chunks(path: str, content_type: str) -> str:
             "Transfer-Encoding: chunked\r\n\r\n"
         )
         with honest_callers(tester) as honest, tester.connect() as connection:
-            before = psutil.Process(tester.process.pid).cpu_times()
+            before_s, began = tester.cpu_s(), time.monotonic()
             with suppress(OSError):
                 connection.sendall(head.encode())
                 connection.sendall(b"1\r\nx\r\n" * CHUNKS + b"0\r\n\r\n")
             answer = b""
             with suppress(OSError):
                 answer = connection.recv(2**16)
-            time.sleep(SETTLE_S)
-            after = psutil.Process(tester.process.pid).cpu_times()
-        used = after.user + after.system - before.user - before.system
-        return f"answer {answer[9:12].decode() or 'none'}, {used:.1f} s of processor; honest {told(honest)}"
+            used_s = tester.cpu_s() - before_s
+            time.sleep(max(0.0, began + HELD_S - time.monotonic()))
+        status = answer[9:12].decode() or "none"
+        return f"answer {status} after {used_s:.1f} s of processor; honest {told(honest)}"
 
 
 def silent_tls() -> str:

@@ -8,6 +8,7 @@ import asyncio
 import threading
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -112,7 +113,8 @@ class Checks:
             ended = _failing(check.outcome, error)
         else:
             ended = _ending(check.outcome, result)
-        loop.call_soon_threadsafe(self._ended, check.analyst, ended)
+        with suppress(RuntimeError):  # the service has stopped, and nobody waits
+            loop.call_soon_threadsafe(self._ended, check.analyst, ended)
 
     def _ended(self, analyst: str, tell: Callable[[], None]) -> None:
         self._checking.discard(analyst)
