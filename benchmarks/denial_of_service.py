@@ -48,7 +48,9 @@ CHUNKS = 10**6
 
 SILENT = 2500
 IDLE = 2000
-TLS_IDLE = 500
+WARM, KEPT = 50, 500
+"""Connections before memory is read the first time, and from then on."""
+
 CHECKS = 44
 POINTS = 1000
 """Points of a study whose check whitens them: the dearest study of three kilobytes."""
@@ -89,11 +91,16 @@ class Tester:
         return f"http://127.0.0.1:{self.port}"
 
     def memory_mb(self) -> float:
-        """Resident memory, in megabytes."""
+        """Return its resident memory, in megabytes."""
         return float(psutil.Process(self.process.pid).memory_info().rss) / 2**20
 
+    def cpu_s(self) -> float:
+        """Return the seconds of processor that it has used."""
+        times = psutil.Process(self.process.pid).cpu_times()
+        return float(times.user + times.system)
+
     def log_lines(self) -> int:
-        """Lines that were logged, requests answered left out."""
+        """Count what was logged, requests answered left out."""
         return sum(b'"event": "request"' not in line for line in self.log.read_bytes().splitlines())
 
     def token(self, key: PrivateKey) -> str:
@@ -235,6 +242,11 @@ async def be_honest(plan: dict[str, str]) -> dict[str, list[float]]:
         for keeps in (True, False)
         for _ in range(CALLERS)
     ]
+    while not (found["kept"] and found["new"]):
+        await asyncio.sleep(BETWEEN_S)
+    for answers in found.values():
+        answers.clear()
+    print("ready", flush=True)
     await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
     stop.set()
     await asyncio.gather(*callers)
@@ -254,7 +266,8 @@ def honest_callers(tester: Tester) -> Iterator[dict[str, list[float]]]:
     }
     process.stdin.write(json.dumps(plan) + "\n")
     process.stdin.flush()
-    time.sleep(SETTLE_S)
+    assert process.stdout is not None
+    process.stdout.readline()
     found: dict[str, list[float]] = {}
     try:
         yield found
@@ -286,17 +299,17 @@ def chunks(path: str, content_type: str) -> str:
             "Transfer-Encoding: chunked\r\n\r\n"
         )
         with honest_callers(tester) as honest, tester.connect() as connection:
-            before = psutil.Process(tester.process.pid).cpu_times()
+            before_s, began = tester.cpu_s(), time.monotonic()
             with suppress(OSError):
                 connection.sendall(head.encode())
                 connection.sendall(b"1\r\nx\r\n" * CHUNKS + b"0\r\n\r\n")
             answer = b""
             with suppress(OSError):
                 answer = connection.recv(2**16)
-            time.sleep(SETTLE_S)
-            after = psutil.Process(tester.process.pid).cpu_times()
-        used = after.user + after.system - before.user - before.system
-        return f"answer {answer[9:12].decode() or 'none'}, {used:.1f} s of processor; honest {told(honest)}"
+            used_s = tester.cpu_s() - before_s
+            time.sleep(max(0.0, began + HELD_S - time.monotonic()))
+        status = answer[9:12].decode() or "none"
+        return f"answer {status} after {used_s:.1f} s of processor; honest {told(honest)}"
 
 
 def silent_tls() -> str:
@@ -315,20 +328,27 @@ def silent_tls() -> str:
         return f"{held}; honest {told(honest)}"
 
 
-def idle_tls() -> str:
-    """Shake hands, ask once with a token, and keep the connection: what one takes."""
-    with running_tester(tls=True) as tester, ExitStack() as stack:
-        context = ssl.create_default_context(cafile=str(tester.certificate))
+def memory_of_one(*, tls: bool) -> float:
+    """Ask once with a token over each of many connections, and keep them; return what one takes, in KiB."""
+    with running_tester(tls=tls) as tester, ExitStack() as stack:
+        context = ssl.create_default_context(cafile=str(tester.certificate)) if tls else None
         request = request_bytes("GET", "/v1/studies?cursor=1", tester.port, tester.token(tester.key))
-        memory = []
-        for count in (50, TLS_IDLE):
+        memory_mb = []
+        for count in (WARM, KEPT):
             for _ in range(count):
-                plain = tester.connect()
-                secure = stack.enter_context(context.wrap_socket(plain, server_hostname="127.0.0.1"))
-                secure.sendall(request)
-                assert secure.recv(2**16).startswith(b"HTTP/1.1 200")
-            memory.append(tester.memory_mb())
-        return f"{1024 * (memory[1] - memory[0]) / TLS_IDLE:.0f} KiB a connection"
+                connection = tester.connect()
+                if context is not None:
+                    connection = context.wrap_socket(connection, server_hostname="127.0.0.1")
+                stack.enter_context(connection).sendall(request)
+                if not connection.recv(2**16).startswith(b"HTTP/1.1 200"):
+                    raise RuntimeError("an honest question was not answered")
+            memory_mb.append(tester.memory_mb())
+        return 1024 * (memory_mb[1] - memory_mb[0]) / KEPT
+
+
+def memory() -> str:
+    """Say what idle connections take, with TLS and without."""
+    return f"{memory_of_one(tls=True):.0f} KiB a connection with TLS, {memory_of_one(tls=False):.0f} without"
 
 
 def idle_plain() -> str:
@@ -425,7 +445,7 @@ ATTACKS: dict[str, Callable[[], str]] = {
     "chunks-sign-in": lambda: chunks("/sign-in", "application/x-www-form-urlencoded"),
     "headers": burst_headers,
     "silent-tls": silent_tls,
-    "idle-tls": idle_tls,
+    "memory": memory,
     "idle-plain": idle_plain,
     "checks": checks,
 }

@@ -194,7 +194,7 @@ class Tls(sslproto.SSLProtocol):
             return
         super().connection_made(transport)
 
-    def connection_lost(self, exc: Exception | None) -> None:
+    def connection_lost(self, exc: BaseException | None) -> None:
         """Free the place."""
         if self._place is not None:
             if not self._protocol.is_connected and self._place.standing is not Standing.LEFT:

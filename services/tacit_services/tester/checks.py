@@ -8,8 +8,9 @@ import asyncio
 import threading
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, TypeVar
 
 from tacit_services.shared.http_server import Stopping
 from tacit_services.shared.problem_responses import ProblemError
@@ -24,20 +25,20 @@ hundred of the dearest take a minute or two."""
 RETRY_S = 5
 """When an analyst with too many studies that wait may try again."""
 
-LOOK_S = 0.2
+LOOK_S = 0.5
 """How often it is looked whether the service is stopping."""
 
 Result = TypeVar("Result")
 
 
 @dataclass(eq=False)
-class _Check(Generic[Result]):
+class _Check:
     """One check: who asked for it, what it takes, and what comes of it."""
 
     analyst: str
     size_bytes: int
-    work: Callable[[], Result]
-    outcome: "asyncio.Future[Result]"
+    work: Callable[[], Any]
+    outcome: "asyncio.Future[Any]"
 
 
 class Checks:
@@ -49,7 +50,7 @@ class Checks:
 
     def __init__(self, stopping: Stopping) -> None:
         self._stopping = stopping
-        self._waiting: dict[str, deque[_Check[object]]] = {}
+        self._waiting: dict[str, deque[_Check]] = {}
         """By analyst; whose turn it is comes first."""
         self._checking: set[str] = set()
 
@@ -76,17 +77,17 @@ class Checks:
         if len(mine) >= WAITING_MAX or held_bytes + size_bytes > WAITING_BYTES_MAX:
             raise ProblemError("rate-limited", retry_after_s=RETRY_S)
         check = _Check(analyst, size_bytes, work, asyncio.get_running_loop().create_future())
-        self._waiting.setdefault(analyst, deque()).append(check)  # type: ignore[arg-type]
+        self._waiting.setdefault(analyst, deque()).append(check)
         on_gone(check.outcome.cancel)  # type: ignore[arg-type]
         try:
             self._begin()
-            while not check.outcome.done():
+            while not (await asyncio.wait({check.outcome}, timeout=LOOK_S))[0]:
                 if self._stopping.requested:
                     raise ProblemError("not-ready", retry_after_s=RETRY_S)
-                await asyncio.wait({check.outcome}, timeout=LOOK_S)
             if check.outcome.cancelled():
                 raise ProblemError("not-ready", retry_after_s=RETRY_S)  # nobody is there to read it
-            return check.outcome.result()
+            result: Result = check.outcome.result()
+            return result
         finally:
             on_gone(None)
             check.outcome.cancel()
@@ -105,14 +106,15 @@ class Checks:
             if not wanted:
                 del self._waiting[analyst]
 
-    def _check(self, check: _Check[object], loop: asyncio.AbstractEventLoop) -> None:
+    def _check(self, check: _Check, loop: asyncio.AbstractEventLoop) -> None:
         try:
             result = check.work()
         except BaseException as error:
             ended = _failing(check.outcome, error)
         else:
             ended = _ending(check.outcome, result)
-        loop.call_soon_threadsafe(self._ended, check.analyst, ended)
+        with suppress(RuntimeError):  # the service has stopped, and nobody waits
+            loop.call_soon_threadsafe(self._ended, check.analyst, ended)
 
     def _ended(self, analyst: str, tell: Callable[[], None]) -> None:
         self._checking.discard(analyst)
@@ -122,9 +124,9 @@ class Checks:
         self._begin()
 
 
-def _failing(outcome: "asyncio.Future[object]", error: BaseException) -> Callable[[], None]:
+def _failing(outcome: "asyncio.Future[Any]", error: BaseException) -> Callable[[], None]:
     return lambda: None if outcome.done() else outcome.set_exception(error)
 
 
-def _ending(outcome: "asyncio.Future[object]", result: object) -> Callable[[], None]:
+def _ending(outcome: "asyncio.Future[Any]", result: Any) -> Callable[[], None]:
     return lambda: None if outcome.done() else outcome.set_result(result)

@@ -1,5 +1,6 @@
 """Studies: taking them, reading them back, and listing them."""
 
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -42,6 +43,12 @@ OPEN_RETRY_S = 3600
 STUDIES_CACHED = 128
 """Parsed studies kept in memory, as they never change: 40 kB each with 40 owners, 1.8 MB at the very most."""
 
+WARNED_MAX, WARNED_AT_ONCE_MAX = 6, 2
+"""Requests that have the warnings of a study computed, of the tens of threads that all requests share, and
+how many of these compute at once: it may take a second. What was computed is remembered."""
+
+WARNED_RETRY_S = 2
+
 State = Literal["collecting", "computing", "completed", "incomplete", "cancelled", "failed"]
 
 
@@ -65,6 +72,8 @@ class Studies:
         One that was archived a moment ago may still be remembered.
         """
         self._warnings_for = lru_cache(STUDIES_CACHED)(self._compute_warnings)
+        self._warned = threading.BoundedSemaphore(WARNED_MAX)
+        self._warned_at_once = threading.BoundedSemaphore(WARNED_AT_ONCE_MAX)
 
     def create(self, study_digest: str, envelope: bytes, analyst_key: str, now: int) -> bool:
         """Take a study signed by its analyst; returns False where these very bytes were taken before."""
@@ -89,7 +98,12 @@ class Studies:
         return self._signed(study_digest)[0]
 
     def summary(self, study_digest: str) -> dict[str, Any]:
-        """Return a study's summary with its warnings."""
+        """Return a study's summary with its warnings.
+
+        Raises:
+            ProblemError: ``rate-limited``: warnings of too many other studies are being computed; and those
+                of :attr:`parsed`.
+        """
 
         def read(connection: Connection) -> tuple[dict[str, Any], dict[str, int]]:
             rows = connection.execute(_SUMMARY.where(STUDIES.c.digest == study_digest)).all()
@@ -170,7 +184,13 @@ class Studies:
 
     def _compute_warnings(self, study_digest: str, units: tuple[tuple[str, int], ...]) -> tuple[str, ...]:
         study = self.parsed(study_digest)
-        return procedure_named(study.procedure).warnings(study, dict(units))
+        if not self._warned.acquire(blocking=False):
+            raise ProblemError("rate-limited", retry_after_s=WARNED_RETRY_S)
+        try:
+            with self._warned_at_once:
+                return procedure_named(study.procedure).warnings(study, dict(units))
+        finally:
+            self._warned.release()
 
     def _parse(self, study_digest: str) -> Study:
         envelope, analyst_key = self._signed(study_digest)

@@ -4,11 +4,15 @@ import asyncio
 import threading
 from collections.abc import Awaitable, Callable
 
+import httpx
 import pytest
+from study_parties import MeanProcedure
+from tester_federation import Federation, problem
 
 from tacit_services.shared.http_server import Stopping
 from tacit_services.shared.problem_responses import ProblemError
 from tacit_services.tester.checks import AT_ONCE_MAX, WAITING_BYTES_MAX, WAITING_MAX, Checks
+from tacit_services.tester.studies import WARNED_AT_ONCE_MAX, WARNED_MAX
 
 PATIENCE_S = 120
 
@@ -161,3 +165,58 @@ def test_what_a_check_raises_reaches_its_caller_and_the_next_one_runs() -> None:
         assert await checks.run("analyst", 1, lambda: "next", no_caller_goes) == "next"
 
     asyncio.run(run())
+
+
+def test_forty_summaries_leave_the_threads_of_requests_to_others(
+    federation: Federation, mean_procedure: MeanProcedure, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each is of a study whose warnings are dear, and were never asked for."""
+    gate, studies = Gate(), [federation.create(title=f"study {number}") for number in range(40)]
+    warn = gate.check("warning")
+    monkeypatch.setattr(mean_procedure, "warnings", lambda *_: (warn(),))
+
+    async def ask() -> list[httpx.Response]:
+        asked = [
+            asyncio.ensure_future(federation.send("GET", f"/v1/studies/{study}", federation.parties.analyst))
+            for study in studies
+        ]
+        async with asyncio.timeout(PATIENCE_S):
+            while sum(task.done() for task in asked) < 40 - WARNED_MAX:
+                await asyncio.sleep(0.001)
+        listed = await federation.send("GET", "/v1/studies", federation.parties.analyst)
+        assert listed.status_code == 200, "others are answered meanwhile"
+        gate.let_go()
+        return await asyncio.gather(*asked)
+
+    answers = asyncio.run(ask())
+    assert gate.at_once_most <= WARNED_AT_ONCE_MAX
+    refused = [answer for answer in answers if answer.status_code != 200]
+    assert {problem(answer) for answer in refused} == {"rate-limited"}
+    assert len(answers) - len(refused) == WARNED_MAX
+    again = federation.call("GET", f"/v1/studies/{studies[-1]}", federation.parties.analyst)
+    assert again.json()["warnings"] == ["warning"]
+
+
+def test_studies_wait_for_their_check_while_lists_are_answered(
+    federation: Federation, mean_procedure: MeanProcedure, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Forty-four at once, of one analyst, as many as there are threads for requests and more."""
+    gate = Gate()
+    check = gate.check("study")
+    monkeypatch.setattr(mean_procedure, "check", lambda _: check())
+    sealed = [federation.parties.sealed_study(title=f"study {number}") for number in range(44)]
+
+    async def ask() -> list[httpx.Response]:
+        analyst = federation.parties.analyst
+        asked = [
+            asyncio.ensure_future(federation.send("PUT", f"/v1/studies/{study}", analyst, content=envelope))
+            for study, envelope in sealed
+        ]
+        await gate.begins(1)
+        listed = await federation.send("GET", "/v1/studies", analyst)
+        assert listed.json()["items"] == []
+        gate.let_go()
+        return await asyncio.gather(*asked)
+
+    assert {answer.status_code for answer in asyncio.run(ask())} == {201}
+    assert gate.at_once_most == 1
