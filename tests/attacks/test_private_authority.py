@@ -1,7 +1,7 @@
 """A tester and a curator with certificates by an authority of one's own: every command that calls them works.
 
-Real processes that serve TLS, and a real authority. Which commands there are is read from the command itself, so
-that a new one is either run here or said to call nobody.
+Real processes that serve TLS, and a real authority. Which commands there are is read from the command itself,
+so that a new one is either run here or said to call nobody.
 """
 
 import importlib.util
@@ -170,7 +170,6 @@ def calls(at: Federation) -> dict[str, list[str]]:
         "study cancel": released,
         "study transcript": [*released, "--output", str(at.folder / "transcript.json")],
         "study report": [*released],
-        "study adjust": [DIGEST, "cd" * 32, *party],
         "release show": released,
         "release expect": [*released, "--of", "age"],
         "release sample": [*released, "--rows", "3", "--output", str(at.folder / "rows.csv")],
