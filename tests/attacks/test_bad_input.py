@@ -73,7 +73,7 @@ class Service:
         key = sent.pop("key", self.keys[0])
         headers["authorization"] = f"Bearer {issue_token(key, self._audience, self._now)}"
         transport = httpx.ASGITransport(app=self.app)  # an exception that escaped the app fails the test
-        async with httpx.AsyncClient(transport=transport, base_url="http://service") as client:
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
             return await client.request(method, url, headers=headers, **sent)
 
     def call(self, method: str, url: str, **sent: Any) -> httpx.Response:
@@ -188,7 +188,7 @@ def fuzz(service: Service, examples: int) -> int:
     )
     @given(cases_of(service), st.sampled_from(service.keys))
     def run(case: Any, key: PrivateKey) -> None:
-        kwargs = case.as_transport_kwargs(base_url="http://service")
+        kwargs = case.as_transport_kwargs(base_url="http://localhost")
         parts = {name: kwargs[name] for name in ("params", "json", "headers", "cookies") if kwargs.get(name)}
         if "data" in kwargs:
             parts["content"] = kwargs["data"]
@@ -288,7 +288,7 @@ def test_tokens_paths_queries_and_headers_are_not_echoed(
 
     async def send(path: str, headers: dict[str, str]) -> httpx.Response:
         transport = httpx.ASGITransport(app=app)
-        async with httpx.AsyncClient(transport=transport, base_url="http://service") as client:
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
             return await client.get(path, headers=headers)
 
     for path in (f"/v1/{CANARY}", f"/v1/studies/{CANARY}", f"/v1/studies?state={CANARY}", f"/{CANARY}%00%ff"):

@@ -302,7 +302,7 @@ class AppTransport:
 
         async def call() -> httpx.Response:
             transport = httpx.ASGITransport(app=self._app)
-            async with httpx.AsyncClient(transport=transport, base_url="http://agent") as client:
+            async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
                 headers = {"authorization": f"Bearer {token}"}
                 return await client.request(
                     request.method, request.path, params=dict(request.query), headers=headers
@@ -320,7 +320,7 @@ class AppTransport:
 def agent_ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Path, sa.Engine]]:
     """An agent's configuration and database with a filled ledger; ``tacit`` leads to the agent."""
     world = World(tmp_path)
-    config = world.write("http://tester")
+    config = world.write("https://tester")
     agent = build(AgentSettings.load(config), FAKES, threading.Event())
     guarantee = Guarantee(budget=Budget.of("0.001", "1e-9"), events=COST.events)
     for study in STUDIES:
@@ -328,7 +328,9 @@ def agent_ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tu
     app = create_agent_app(agent, Surroundings("0", lambda: True, lambda: None))
     transport = AppTransport(app, world)
     monkeypatch.setattr(
-        connect, "agent_client", lambda _: AgentClient("http://a", "north", world.agent, transport=transport)
+        connect,
+        "agent_client",
+        lambda _: AgentClient("http://127.0.0.1:8710", "north", world.agent, transport=transport),
     )
     yield config, agent.engine
     agent.engine.dispose()
@@ -375,7 +377,7 @@ def test_the_commands_find_an_edited_row_and_a_lost_head(
 def test_verifying_offline_before_there_is_a_ledger_makes_none(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    config = World(tmp_path).write("http://tester")
+    config = World(tmp_path).write("https://tester")
     before = sorted(tmp_path.iterdir())
     assert agent_main(["verify", "--config", str(config)]) == 1
     assert "there is no ledger yet" in capsys.readouterr().err

@@ -43,7 +43,7 @@ app = typer.Typer(
 for noun in (tester, agent, curator, party, study, data, ledger, plan, release):
     app.add_typer(noun.app)
 study.app.command("report")(connecting(study_results.report))
-study.app.command("adjust")(connecting(study_results.adjust))
+study.app.command("adjust")(study_results.adjust)
 app.command("demo")(demo.demo)
 app.command("doctor")(connecting(doctor.doctor))
 

@@ -20,8 +20,8 @@ AsOperator = Annotated[
 
 def add_to(app: typer.Typer) -> None:
     """Add these commands to `tacit curator`."""
+    app.command("owner-init")(owner_init)
     for verb, command in (
-        ("owner-init", owner_init),
         ("enrol", enrol),
         ("register", register),
         ("upload", upload),

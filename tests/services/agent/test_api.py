@@ -38,7 +38,7 @@ class Http:
     def request(self, method: str, path: str, **sent: Any) -> httpx.Response:
         async def call() -> httpx.Response:
             transport = httpx.ASGITransport(app=self.app, raise_app_exceptions=False)
-            async with httpx.AsyncClient(transport=transport, base_url="http://agent") as client:
+            async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
                 return await client.request(method, path, **sent)
 
         return asyncio.run(call())
