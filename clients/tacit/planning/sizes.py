@@ -44,7 +44,7 @@ SHORT_MAX, SURE = 0.02, 0.9
 SHORT_PART = 0.05
 """The same of errors that are not to be exceeded, as a part of the target."""
 
-WINDOW = 8.0
+WINDOW = 5.0
 """Steps to either side within which a curve is fitted."""
 
 STEP = 0.05
