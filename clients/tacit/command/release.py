@@ -221,6 +221,7 @@ def compare(
                 "method": found.method,
                 "n": list(found.n),
                 "estimate": found.estimate,
+                "estimate_unbiased": found.estimate_unbiased,
                 "interval": list(found.interval),
                 "mmd_of_points": distance,
             }

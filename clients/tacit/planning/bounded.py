@@ -84,7 +84,8 @@ def plan(fields: Mapping[str, str], is_late: Callable[[], bool]) -> dict[str, An
         for seed in range(RUNS // ROUND_RUNS):
             there = (at(question, setting, over, place) for place in places)
             more = [or_nothing(question, each, runs=ROUND_RUNS, seed=seed, progress=watch) for each in there]
-            answers = [old.with_more(new) for old, new in zip(answers, more, strict=True)] or more
+            pairs = zip(answers, more, strict=True) if answers else ()
+            answers = [old.with_more(new) for old, new in pairs] or more
     except OutOfTimeError:
         if not answers:
             raise InputError(

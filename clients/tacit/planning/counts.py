@@ -24,7 +24,7 @@ from tacit_protocol.privacy.noisy_counts import (
 from tacit_protocol.procedures.base import Progress
 from tacit_protocol.statistics.contingency import margins_of, product, residuals
 from tacit_protocol.statistics.homogeneity import Weights
-from tacit_protocol.statistics.noisy_tables import CellNoise
+from tacit_protocol.statistics.noisy_tables import CellNoise, onto_simplex
 
 START = 1000
 """Units at which a search starts."""
@@ -68,19 +68,23 @@ def plan_homogeneity(
     one, two = distributions(q, distance, other)
     goal, noise = Goal(epsilon, delta, alpha, miss, runs, seed), _noise(epsilon, delta, rho, gaussian)
 
-    def scores(first: Floats, second: Floats, units: int) -> Scores:
-        weights = Weights.of(np.full(2, float(units)), np.full(2, noise.variance), len(first))
-
-        def some(count: int, rng: np.random.Generator) -> Floats:
-            shares = np.stack([_shares(each, units, noise, count, rng) for each in (first, second)], axis=1)
-            return np.asarray(weights.cells(shares)[1].sum(axis=-1))
-
-        return in_batches(some, 2 * len(first))
-
     def power(units: int, count: int, nulls: int, of_step: np.random.SeedSequence) -> int:
-        pooled, rng = (one + two) / 2, np.random.default_rng(of_step)
-        null, drawn = scores(pooled, pooled, units), scores(one, two, units)
-        return goal.rejections(null, drawn, count, nulls, rng)
+        weights = Weights.of(np.full(2, float(units)), np.full(2, noise.variance), len(one))
+
+        def scores(first: Floats, second: Floats) -> Scores:
+            def some(size: int, rng: np.random.Generator) -> Floats:
+                held = [_shares(each, units, noise, size, rng) for each in (first, second)]
+                return np.asarray(weights.cells(np.stack(held, axis=1))[1].sum(axis=-1))
+
+            return in_batches(some, 2 * len(one))
+
+        def null(draws: int, rng: np.random.Generator) -> Floats:
+            # Studies draw their null distribution from what both noisy tables have in common.
+            held = np.concatenate([_shares(each, units, noise, 1, rng) for each in (one, two)])
+            pooled = onto_simplex(weights.pooled(held))
+            return scores(pooled, pooled)(draws, rng)
+
+        return goal.rejections(null, scores(one, two), count, nulls, np.random.default_rng(of_step))
 
     words = f"homogeneity of two owners, {noise.kind} noise"
     return goal.plan(words, (one, two), power, START, progress)
@@ -129,16 +133,20 @@ def plan_independence(
         raise InputError("the columns of the table are independent: there is nothing to be found")
     goal, noise = Goal(epsilon, delta, alpha, miss, runs, seed), _noise(epsilon, delta, rho, gaussian)
 
-    def scores(probabilities: Floats, units: int) -> Scores:
-        def some(count: int, rng: np.random.Generator) -> Floats:
-            shares = _shares(probabilities, units, noise, count, rng)
-            return residuals(shares, shape, units, noise.variance / units**2).statistics
-
-        return in_batches(some, len(joint))
-
     def power(units: int, count: int, nulls: int, of_step: np.random.SeedSequence) -> int:
-        rng = np.random.default_rng(of_step)
-        return goal.rejections(scores(independent, units), scores(joint, units), count, nulls, rng)
+        def scores(probabilities: Floats) -> Scores:
+            def some(size: int, rng: np.random.Generator) -> Floats:
+                shares = _shares(probabilities, units, noise, size, rng)
+                return residuals(shares, shape, units, noise.variance / units**2).statistics
+
+            return in_batches(some, len(joint))
+
+        def null(draws: int, rng: np.random.Generator) -> Floats:
+            # Studies draw their null distribution from the margins of their own noisy table.
+            (held,) = _shares(joint, units, noise, 1, rng)
+            return scores(product(margins_of(held, shape)))(draws, rng)
+
+        return goal.rejections(null, scores(joint), count, nulls, np.random.default_rng(of_step))
 
     words = f"independence_table, {noise.kind} noise"
     return goal.plan(words, (joint, independent), power, START, progress)

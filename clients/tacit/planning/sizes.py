@@ -44,7 +44,7 @@ SHORT_MAX, SURE = 0.02, 0.9
 SHORT_PART = 0.05
 """The same of errors that are not to be exceeded, as a part of the target."""
 
-WINDOW = 8.0
+WINDOW = 5.0
 """Steps to either side within which a curve is fitted."""
 
 STEP = 0.05
@@ -58,8 +58,12 @@ STEP_MAX = math.floor(math.log(UNITS_MAX) / STEP)
 DRAWS_MIN, DRAWS_MAX = 999, 99_999
 """Simulations of a null distribution: ten beyond the critical value where that is between these."""
 
-NULL_PART = 0.2
-"""Of the variance of a share of rejections, what null distributions add that its studies have in common."""
+NULL_PART, STUDIES_MAX = 0.2, 50
+"""Of the variance of a share of rejections, what null distributions add that its studies have in common; and
+most studies that have one in common: a study draws it from its own noisy table."""
+
+NULLS_SEARCHED = 2
+"""Null distributions of each number of units that a search tries."""
 
 NOWHERE = "not even 10^9 units are enough: ask for a larger epsilon, distance or error"
 
@@ -254,7 +258,8 @@ class Goal:
         """
         moved = math.exp((float(ndtri(self.alpha)) ** 2 - float(ndtri(self.miss)) ** 2) / 2)
         of_null = moved**2 * self.alpha * (1 - self.alpha) / self.draws
-        return max(1, math.ceil(of_null * runs / (NULL_PART * self.miss * (1 - self.miss))))
+        needed = of_null * runs / (NULL_PART * self.miss * (1 - self.miss))
+        return math.ceil(max(needed, runs / STUDIES_MAX))
 
     def rejections(self, null: Scores, drawn: Scores, runs: int, nulls: int, rng: np.random.Generator) -> int:
         """Count rejections at the level: the studies share so many simulated null distributions."""
@@ -280,8 +285,8 @@ class Goal:
             units, runs = units_at(step), times * self.runs
             if progress is not None:
                 progress(1 - 0.8 ** (len(search.trials) + 1), f"simulating {units} units")
-            # A search has one null distribution a step: what it adds is as much as the studies' own variance.
-            nulls = 1 if times == 1 else self.nulls(runs)
+            # What few null distributions add is about as much as the studies' own variance.
+            nulls = NULLS_SEARCHED if times == 1 else self.nulls(runs)
             found = power(units, runs, nulls, np.random.SeedSequence([self.seed or 0, times, units]))
             return None if found is None else Trial(found / runs, runs / 2 if times == 1 else runs)
 

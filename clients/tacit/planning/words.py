@@ -79,7 +79,8 @@ def error_words(procedure: str, error: float, runs: int, interval: Interval | No
     """Say how far a release was off in so many simulated studies, and how sure that is."""
     said = ERRORS[procedure].format(percent(error))
     if interval is None:
-        return f"{said} in {runs} simulated {'study' if runs == 1 else 'studies'}, which leave no interval"
+        studies = "study, which leaves" if runs == 1 else "studies, which leave"
+        return f"{said} in {runs} simulated {studies} no interval"
     between = interval_words(interval, 100)
     return f"{said} on average over {runs} simulated studies (95 % interval {between} %)"
 

@@ -81,9 +81,10 @@ def compose_epsilon_micro(events: Iterable[MechanismEvent], delta_pico: int) -> 
 def epsilon_spent(events: Iterable[MechanismEvent], delta: float) -> float:
     """Return the epsilon that the events cost together at ``delta``, rounded up to a micro-unit.
 
-    Delta is rounded down to a pico-unit. Raises as compose_epsilon_micro does.
+    Delta is rounded down to a pico-unit; the float nearest to whole units stands for just those, 1e-12 for
+    one. Raises as compose_epsilon_micro does.
     """
-    return compose_epsilon_micro(events, math.floor(Fraction(delta) * DELTA_UNITS)) / EPSILON_UNITS
+    return compose_epsilon_micro(events, math.floor(_units(delta, DELTA_UNITS))) / EPSILON_UNITS
 
 
 def fits(events: Iterable[MechanismEvent], budget: Budget) -> bool:

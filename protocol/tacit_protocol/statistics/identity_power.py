@@ -16,7 +16,7 @@ from tacit_protocol.statistics.clipped_identity import ClippedIdentity
 from tacit_protocol.statistics.goodness_of_fit import GoodnessOfFit, Weights
 from tacit_protocol.statistics.noisy_tables import CellNoise
 from tacit_protocol.statistics.privit import plan_privit
-from tacit_protocol.statistics.repetition import Repetition
+from tacit_protocol.statistics.repetition import Repetition, replicates_needed
 
 Floats = npt.NDArray[np.float64]
 
@@ -144,7 +144,7 @@ class PlannedIdentity:
         null = np.sort(
             _in_batches(
                 lambda part: test.statistic(rng.multinomial(size, self.probabilities, size=part)),
-                999,
+                max(999, replicates_needed(self.level)),
                 len(p),
             )
         )
