@@ -31,6 +31,11 @@ CHECK_TIMEOUT_S = 600.0
 BOUNDS_HOLD = "all values lie within"
 """What the agent's check says of a column where nothing is clipped."""
 
+UNREADABLE_ROWS = (
+    "some rows do not have the header's values, and count as rows without values: repair the file before the "
+    "first study; if values hold line breaks, set quoted_line_breaks = true"
+)
+
 BOUNDS_CAUTION = (
     "This is for your eyes alone, on this machine. Look for a mistaken unit or coding; do not change bounds "
     "or levels to fit what the data are, because that leaks them"
@@ -225,6 +230,8 @@ def _data(configuration: Path) -> Iterator[Finding]:
         yield _budget(str(data_set.get("name")), data_set.get("budget"))
         if data_set.get("bounds"):
             yield _bounds(str(data_set.get("name")), data_set["bounds"])
+        if data_set.get("unreadable_rows"):
+            yield Finding("rows", "warning", f"{data_set.get('name')}: {UNREADABLE_ROWS}")
 
 
 def _curator(configuration: Path) -> Iterator[Finding]:

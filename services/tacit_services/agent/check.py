@@ -8,12 +8,18 @@ from tacit_protocol.domain.columns import Domain, NumericColumn
 from tacit_protocol.privacy.guarantee import DELTA_UNITS, EPSILON_UNITS
 from tacit_protocol.procedures.registry import PROCEDURES
 from tacit_services.agent.check_local import CAUTION, bounds_report, budget_report
+from tacit_services.agent.data.csv_source import CsvSource
 from tacit_services.agent.data.source import DataError
 from tacit_services.agent.data.table import SourceTable
 from tacit_services.agent.policy import ANY, Policy
 from tacit_services.agent.settings import AgentSettings, DataSetSettings
 from tacit_services.shared.compute import look_at_workers
 from tacit_services.shared.settings import SettingsError, read_private_key
+
+UNREADABLE = (
+    "some rows do not have the header's values: each counts as a row without values. Repair the file before "
+    "the first study; if values hold line breaks, set quoted_line_breaks = true"
+)
 
 
 def check(config: Path | None) -> dict[str, Any]:
@@ -56,12 +62,15 @@ def _check_data_set(data_set: DataSetSettings, policy: Policy) -> dict[str, Any]
     report: dict[str, Any] = {"name": data_set.name, "rows": None, "units": None, "columns": None}
     report["bounds"] = {}
     report["error"] = None
+    report["unreadable_rows"] = False
     try:
         source = data_set.open()
         report["columns"] = len(source.column_names())
         table = SourceTable(source, _used_columns(data_set, policy), data_set.unit_column)
         report["rows"], report["units"] = table.rows, table.units
         report["bounds"] = bounds_report(source, data_set.columns)
+        if isinstance(source, CsvSource):
+            report["unreadable_rows"] = source.unreadable_rows() > 0
     except DataError as error:
         report["error"] = str(error)
         return report
@@ -104,6 +113,8 @@ def text_of_report(report: dict[str, Any]) -> str:
     for item in report["data_sets"]:
         found = item["error"] or f"{item['rows']} rows, {item['units']} units, {item['columns']} columns"
         lines.append(f"data set {item['name']}: {found}")
+        if item["unreadable_rows"]:
+            lines.append(f"  {UNREADABLE}")
         lines.append(f"  epsilon left: {words_of_budget(item['budget'])}")
         lines += [f"  {column}: {words}" for column, words in item["bounds"].items()]
     if any(item["bounds"] for item in report["data_sets"]):

@@ -101,17 +101,8 @@ def test_copy_reads_exactly_what_a_cursor_reads(postgres_url: str) -> None:
     for place, name in enumerate("ifrnbtcvd"):
         expected = [of_cursor(name, row[place]) for row in rows]
         assert list(zip(numbers_of(source, name), texts_of(source, name), strict=True)) == expected, name
-    assert set(texts_of(source, "t")) == {
-        "a",
-        "",
-        "NA",
-        "line\nbreak",
-        'quo"te,comma',
-        "\\.",
-        None,
-        "\r",
-        " f ",
-    }
+    kept = {"a", "", "NA", "line\nbreak", 'quo"te,comma', "\\.", None, "\r", " f "}
+    assert set(texts_of(source, "t")) == kept
 
 
 def test_all_reads_see_the_state_that_the_first_one_saw(postgres_url: str) -> None:

@@ -68,4 +68,3 @@ def _require_whole(column: pa.Array) -> None:
     known = values[~np.isnan(values)]
     if (np.abs(known) > FLOAT_EXACT_MAX).any() or (known != np.rint(known)).any():
         raise DataError(WRONG_KIND)
-

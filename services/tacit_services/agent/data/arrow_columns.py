@@ -25,7 +25,7 @@ UNDECODED = "surrogateescape"
 """How bytes that are no UTF-8 become text: each as a mark of its own, which no level holds, so that different
 values stay different."""
 
-_EPOCH, _MIDNIGHT = datetime.datetime(1970, 1, 1), datetime.datetime.min  # noqa: DTZ001 (only to spell texts)
+_EPOCH = datetime.datetime(1970, 1, 1)  # noqa: DTZ001 (only to spell texts)
 _FIRST_DAY = (datetime.date.min - _EPOCH.date()).days
 _LAST_DAY = (datetime.date.max - _EPOCH.date()).days
 _DAY_S = 86_400
@@ -130,7 +130,7 @@ def _texts(values: pa.Array) -> Iterable[str | None]:
     return map(text_of, values.to_pylist())
 
 
-def text_of(value: object) -> str | None:
+def text_of(value: object) -> str | None:  # noqa: PLR0911 (one for each kind)
     """Return the text by which a value is compared with a study's levels; None for a missing value.
 
     A whole floating number reads as an integer: ``1.0`` is ``"1"``, since a missing value elsewhere in the
@@ -225,7 +225,7 @@ def _times(values: pa.Array) -> Iterator[str | None]:
     for tick, is_known in zip(ticks.tolist(), known.tolist(), strict=True):
         second, rest = divmod(tick, per_second)
         if is_known:
-            moment = _MIDNIGHT + datetime.timedelta(seconds=second)
+            moment = _EPOCH + datetime.timedelta(seconds=second)
             yield moment.time().isoformat() + _fraction(rest * (10**9 // per_second))
         else:
             yield None

@@ -26,7 +26,7 @@ BLOCK_BYTES = 2 * 1024 * 1024
 """How much of the file is parsed at a time: bounds memory."""
 
 RECORD_BYTES_MAX = BLOCK_BYTES
-"""Longest record that is read; a longer one is passed over piece by piece, and counts as one without values."""
+"""Longest record that is read; a longer one is passed over, and counts as one without values."""
 
 HEADER_BYTES_MAX = 1024 * 1024
 """Longest header line: COLUMNS_MAX names of 128 characters fit several times."""
@@ -40,7 +40,7 @@ BROKEN_ROWS = "the CSV file cannot be read: every row needs as many values as th
 
 _UNCHECKED = pa.binary()
 
-_COMMA, _LINE_FEED, _RETURN, _QUOTE = b",\n\r\""
+_COMMA, _LINE_FEED, _RETURN, _QUOTE = b',\n\r"'
 
 ReadPiece = Callable[[int], bytes]
 """Returns the next bytes, at most so many; none at the end."""
@@ -166,9 +166,9 @@ class Records:
 def records_of(read: ReadPiece, quoted_line_breaks: bool) -> Iterator[Records]:
     """Cut what ``read`` returns into records: after each line feed, or after each that quotes do not enclose.
 
-    A line feed is enclosed where an odd number of quotes stands before it in its record, as in every file that
-    is written by RFC 4180. The last record needs no line end. Each piece of an endless record is forgotten;
-    it comes as a record of one quote, which is none that can be read.
+    A line feed is enclosed where an odd number of quotes stands before it in its record, as in every file
+    that is written by RFC 4180. The last record needs no line end. Each piece of an endless record is
+    forgotten; it comes as a record of one quote, which is none that can be read.
     """
     held, too_long = b"", False
     odd = False  # whether the record that has begun holds an odd number of quotes so far
@@ -262,7 +262,8 @@ class RecordShape:
             alone = returns[content[np.minimum(returns + 1, len(content) - 1)] != _LINE_FEED]
             odd[np.searchsorted(records.ends, alone)] = True
         counts = np.diff(np.searchsorted(commas, np.append(records.starts, len(content))))
-        return ~odd & (counts == len(self.header) - 1)
+        plain: npt.NDArray[np.bool_] = ~odd & (counts == len(self.header) - 1)
+        return plain
 
     def _values(self, record: bytes) -> list[str] | None:
         """Return a record's values, one character for each byte; None where they are not the header's."""

@@ -25,8 +25,8 @@ def open_source(
     """Return the source that a setting names.
 
     ``source`` is a path to ``*.csv``, ``*.csv.gz``, ``*.parquet`` or a folder of Parquet files, relative to
-    ``folder``, or a SQLAlchemy URL, which needs a ``query`` and may be cut by ``ranges``. Values of a CSV file
-    hold no line breaks unless it is said that they do, between quotes.
+    ``folder``, or a SQLAlchemy URL, which needs a ``query`` and may be cut by ``ranges``. Values of a CSV
+    file hold no line breaks unless it is said that they do, between quotes.
 
     Raises:
         DataError: the setting names no known kind of source.

@@ -55,4 +55,6 @@ class SourceSettings(BaseModel):
         ranges = None
         if self.partition_column is not None:
             ranges = Ranges(self.partition_column, self.partition_bounds)
-        return open_source(self.source, self.query, self.folder, ranges, quoted_line_breaks=self.quoted_line_breaks)
+        return open_source(
+            self.source, self.query, self.folder, ranges, quoted_line_breaks=self.quoted_line_breaks
+        )

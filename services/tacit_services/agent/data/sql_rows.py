@@ -47,13 +47,13 @@ MOMENTS: dict[int, tuple[sa.types.TypeEngine[Any], str, str]] = {
     1114: (sa.TIMESTAMP(), 'YYYY-MM-DD"T"HH24:MI:SS', ""),
     1184: (sa.TIMESTAMP(timezone=True), 'YYYY-MM-DD"T"HH24:MI:SS', "TZH:TZM"),
 }
-"""Dates and times with a year, by the same numbers: each type, and its ISO form before and behind a fraction."""
+"""Dates and times with a year, by the same numbers: the type, its ISO form before and behind a fraction."""
 
 YEARS = "0001-01-01", "10000-01-01"
 """The years of ISO texts: from the first of these days, to before the second."""
 
 LONG_CHARACTERS, LONG_BYTES = 4096, 2**14
-"""Longer texts are cut by the database, but for ids: none is a level or a number, and one could fill the memory."""
+"""Longer texts are cut by the database, but for ids: none is a level, and one could fill the memory."""
 
 TEXT = pa.binary()
 """Text as it comes: a database may hold bytes that are no UTF-8."""
@@ -157,7 +157,8 @@ def grouped_by_copy(
     for name, kind in zip(names, kinds, strict=True):
         spelled = _as_text(rows.c[name], kind)
         texts.append(sa.collate(sa.cast(spelled, sa.Text) if kind in FLOATS else spelled, "C"))
-    counted = sa.select(*texts, sa.func.count()).select_from(rows).group_by(*texts)
+    asked: list[sa.ColumnElement[Any]] = [*texts, sa.func.count()]
+    counted = sa.select(*asked).select_from(rows).group_by(*texts)
     types = {name: pa.float64() if kind in FLOATS else TEXT for name, kind in zip(names, kinds, strict=True)}
     batches = _copied(
         connection,

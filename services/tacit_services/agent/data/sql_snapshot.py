@@ -33,8 +33,8 @@ READ_SETTINGS = (
     "extra_float_digits = 1",
 )
 """A procedure may compute for long between two fetches. A large table is otherwise read from wherever another
-reader has got to, and by several processes at once: the same rows in another order each time. The others say how values
-are spelled, and floating numbers to the last digit."""
+reader has got to, and by several processes at once: the same rows in another order each time. The others say
+how values are spelled, and floating numbers to the last digit."""
 
 
 class Snapshot:

@@ -205,9 +205,7 @@ class SqlSource:
             return None
         return self._grouped(names, rows_max)
 
-    def _grouped(
-        self, names: Sequence[str], rows_max: int
-    ) -> Iterator[tuple[pa.RecordBatch, list[int]]]:
+    def _grouped(self, names: Sequence[str], rows_max: int) -> Iterator[tuple[pa.RecordBatch, list[int]]]:
         from tacit_services.agent.data.sql_rows import grouped_by_copy  # noqa: PLC0415
 
         inner = self._rows(names, (self._run.first, self._run.stop) if self._run else None)
