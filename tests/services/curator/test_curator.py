@@ -283,11 +283,10 @@ def test_a_curator_refuses_other_bytes_of_the_same_study(make: Make) -> None:
     study = curated_study_of(OWNERS, title=respelled.TITLE)
     payload, intake = study_bytes(study), setup.curator.intake
     intake.accept(digest(payload), study, now)
-    for name, other in respelled.respellings(payload).items():
+    for other in respelled.respellings(payload).values():
+        envelope = seal(other, STUDY_TYPE, key_of("ada"))
         with pytest.raises(StudyRefusedError):
-            envelope = seal(other, STUDY_TYPE, key_of("ada"))
             intake.accept(digest(other), intake.authenticate(digest(other), envelope), now)
-            pytest.fail(name)
 
 
 @pytest.mark.parametrize("change", ["key", "data set", "owner"])
