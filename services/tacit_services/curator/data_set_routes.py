@@ -110,7 +110,7 @@ class OwnerRoutes:
             """Revoke an owner's key (the operator): no study is answered from its data sets any more."""
             now = curator.now()
             owner, is_new = run_transaction(curator.engine, lambda c: revoke(c, name, now))
-            log.info("key_revoked", party=name, key=owner["key"], revoked_at=owner["revoked_at"])
+            log.info("key_revoked", party=name, revoked_at=owner["revoked_at"])
             return json_response(owner, 201 if is_new else 200)
 
         @router.post("/enrolments", status_code=201, openapi_extra=body_schema(Enrolment))

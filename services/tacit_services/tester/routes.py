@@ -142,7 +142,7 @@ def _add_parties(router: APIRouter, tester: Tester) -> None:
         now = tester.now()
         party, is_new = run_transaction(tester.engine, lambda c: revoke(c, name, tester.signer, now))
         tester.watch.check()
-        log.info("key_revoked", party=name, key=party["key"], revoked_at=party["revoked_at"])
+        log.info("key_revoked", party=name, revoked_at=party["revoked_at"])
         return json_response(party, 201 if is_new else 200)
 
     @router.post("/enrolments", status_code=201, openapi_extra=body_schema(Enrolment))
