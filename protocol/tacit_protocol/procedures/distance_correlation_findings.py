@@ -60,7 +60,7 @@ def sketched(plan: Plan, study: Study, own: list[Release], report: partial[None]
     design, count = plan.design(own[0].units), plan.parameters.permutations
     first, second = (read_side(sketch, design, each) for sketch, each in zip(plan.sketches, own, strict=True))
     covariance = covariance_estimate(first, second)
-    own = stated(covariance.value, covariance.interval(1 - study.level), COVARIANCE_SQR_MAX)
+    shown = stated(covariance.value, covariance.interval(1 - study.level), COVARIANCE_SQR_MAX)
     variances = (variance_estimate(first), variance_estimate(second))
     correlation = correlation_estimate(covariance, variances, 1 - study.level)
     truncation = truncation_bound(first, second)
@@ -76,7 +76,7 @@ def sketched(plan: Plan, study: Study, own: list[Release], report: partial[None]
         test=permutation_test(first, second, _permutations(plan, study, report)),
         covariance_sqr=covariance.value,
         correlation_sqr=None if correlation is None else correlation.value,
-        covariance_interval=(own.lower, own.upper),
+        covariance_interval=(shown.lower, shown.upper),
         correlation_interval=None if correlation is None else (correlation.lower, correlation.upper),
         truncation=truncation,
         buckets=design.buckets,
