@@ -198,6 +198,9 @@ def test_every_row_of_the_page_names_a_test_that_is_there() -> None:
 def test_every_test_of_declines_is_on_the_page() -> None:
     tree = ast.parse(Path(__file__).read_text())
     tests = {node.name for node in tree.body if isinstance(node, ast.FunctionDef) if node.name[:5] == "test_"}
-    pages = {test_every_row_of_the_page_names_a_test_that_is_there, test_every_test_of_declines_is_on_the_page}
+    pages = {
+        test_every_row_of_the_page_names_a_test_that_is_there,
+        test_every_test_of_declines_is_on_the_page,
+    }
     named = {name for row in rows_of_page() for _, name in tests_named(row[2])}
     assert tests - named - {test.__name__ for test in pages} == set()

@@ -164,4 +164,5 @@ def _ends(
         low = LINE[max(0, strong - 1)]
         high = LINE[strong] if strong < len(LINE) else None
     largest = math.inf if high is None else max(own.labels(own.at(margins, high)))
-    return min(own.labels(own.at(margins, low))), largest
+    # Independence itself has phi^2 = 0, whatever its computed margins say.
+    return 0.0 if low == 0 else min(own.labels(own.at(margins, low))), largest
