@@ -78,6 +78,13 @@ bench: $(DEVELOPMENT) ## speed, levels and powers (hours), load: the tables in d
 	$(BIN)/python -m benchmarks.cost_workers
 	$(BIN)/python -m benchmarks.long_polls
 
+.PHONY: bench-coverage
+bench-coverage: $(DEVELOPMENT) ## what every stated interval covers, and the worst cell (hours); CURATOR_FLAGS="--runs 0.1" for a glance
+	$(BIN)/python -m benchmarks.coverage $(CURATOR_FLAGS)
+	$(BIN)/python -m benchmarks.curated_distance $(CURATOR_FLAGS)
+	$(BIN)/python -m benchmarks.distance_correlation $(CURATOR_FLAGS)
+	$(BIN)/python -m benchmarks.database_errors $(CURATOR_FLAGS)
+
 .PHONY: audit
 audit: $(DEVELOPMENT) ## the adversarial searches and attacks alone, slow ones included
 	TACIT_LONG=1 $(BIN)/python -m pytest $(wildcard tests/attacks tests/audits tests/faults) $(WORKERS) $(TEST_FLAGS)

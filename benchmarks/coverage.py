@@ -29,7 +29,7 @@ Floats = npt.NDArray[np.float64]
 LEVEL, DELTA = 0.05, 1e-5
 RUNS_V, RUNS_DISTANCE, RUNS_COUNTS = 100, 100, 200
 POPULATION = 400_000
-"""Rows that stand for a law whose distance covariance has no formula: its error is far below an estimate's."""
+"""Rows that stand for a law whose distance covariance has no formula: its error is far smaller."""
 
 UNIFORM, SKEWED, RARE = "uniform", "skewed", "rare"
 
@@ -185,7 +185,7 @@ def counts_run(levels: int, noise: str, number: int) -> Answers:
     rows = rng.choice(levels, 500, p=margin(SKEWED, levels))
     values = np.array(names, dtype=object)[rows]
     found = tacit.local.noisy_counts(
-        [values[:, None]],
+        values[:, None],
         epsilon=1.0,
         delta=DELTA if noise == "gaussian" else 0.0,
         noise=noise,
