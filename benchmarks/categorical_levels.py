@@ -291,19 +291,20 @@ def cells() -> list[Cell]:
         margin = skewed(size, share, size - 1 if others < 0 else others)
         run = partial(searched_run, name, margin, (n,), SEARCH_EPSILONS, REPLICATES)
         found.append(Cell(name, SEARCH_RUNS if size < 30 else SEARCH_RUNS // 10, run))
-    for (size, share), n in product(RARE, ((200, 200), (50, 1000))):
-        name = f"search homogeneity k={size} rare={share:g} n={', '.join(map(str, n))}"
+    for (size, share), pair in product(RARE, ((200, 200), (50, 1000))):
+        name = f"search homogeneity k={size} rare={share:g} n={pair[0]}, {pair[1]}"
         margin = skewed(size, 1 - (size - 1) * share, size - 1)
-        run = partial(searched_run, name, margin, n, SEARCH_EPSILONS, REPLICATES)
+        run = partial(searched_run, name, margin, pair, SEARCH_EPSILONS, REPLICATES)
         found.append(Cell(name, SEARCH_RUNS, run))
-    for label, margin, sizes, epsilon in (
+    confirmed: tuple[tuple[str, Floats, tuple[int, ...], float], ...] = (
         ("independence 4x4 0.95 in one, one", skewed(4, 0.95, 1), (100,), 0.1),
         ("independence 2x2 1 in one", skewed(2, 1.0, 1), (200,), 0.1),
         ("independence 5x5 0.83 in one, all", skewed(5, 0.83, 4), (100,), 5.0),
         ("homogeneity k=12 rare=0.009", skewed(12, 0.901, 11), (200, 200), 5.0),
-    ):
-        name = f"confirm {label} n={', '.join(map(str, sizes))} epsilon={epsilon:g}"
-        run = partial(searched_run, name, margin, sizes, (epsilon,), CONFIRM_REPLICATES)
+    )
+    for label, margin, of_owners, epsilon in confirmed:
+        name = f"confirm {label} n={', '.join(map(str, of_owners))} epsilon={epsilon:g}"
+        run = partial(searched_run, name, margin, of_owners, (epsilon,), CONFIRM_REPLICATES)
         found.append(Cell(name, CONFIRM_RUNS, run))
     for shape, strength, n, epsilon in COSTS:
         name = f"cost independence Zipf {shape[0]}x{shape[1]} strength={strength:g} n={n} epsilon={epsilon:g}"
