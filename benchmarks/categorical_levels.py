@@ -4,7 +4,10 @@
     python -m benchmarks.categorical_levels --runs 0.05 --cells coverage --folder /tmp/glance
 
 Tables are multinomial, noise is simulated with NumPy; statistics and what the null distributions are drawn
-from are the procedures' own functions. Replicates of one test come from one generator, not from one each.
+from are the procedures' own functions.
+``fitted`` is the same test with its null at the margins (or the pooled shares) at hand alone, which is what
+was tested before: ``--cells search`` runs both on the same tables, ``--cells confirm`` the worst of them with
+longer nulls, ``--cells cost`` the power that the other nulls cost.
 ``plain`` is the same test with the plain chi-square statistic, sum D_i over its scale, in the place of the
 one that subtracts what is explained: a baseline, here and in a test alone.
 """
@@ -17,9 +20,9 @@ import numpy as np
 import numpy.typing as npt
 
 from benchmarks.resumable import Answers, Cell, Counts, level_statement, main, table
-from tacit_protocol.statistics.contingency import residuals, simulate
+from tacit_protocol.statistics.contingency import plausible_margins, residuals, simulate
 from tacit_protocol.statistics.cramers_v import cramers_v
-from tacit_protocol.statistics.homogeneity import Weights
+from tacit_protocol.statistics.homogeneity import Weights, plausible_pools
 from tacit_protocol.statistics.noisy_tables import CellNoise, NoisyTable, onto_simplex
 
 Floats = npt.NDArray[np.float64]
@@ -27,7 +30,11 @@ Floats = npt.NDArray[np.float64]
 RUNS, POWER_RUNS, COVERAGE_RUNS, REPLICATES = 1000, 300, 300, 199
 LEVELS = (0.05, 0.01)
 EPSILONS = (0.3, 1.0, 3.0, 20.0)
-OURS, PLAIN = "ours", "plain"
+OURS, PLAIN, FITTED = "ours", "plain", "fitted"
+
+SEARCH_RUNS, CONFIRM_RUNS, COST_RUNS, CONFIRM_REPLICATES = 400, 3000, 300, 1999
+SEARCH_EPSILONS = (0.03, 0.1, 0.3, 1.0, 5.0, 20.0)
+CONFIRM_LEVELS = (0.05, 0.01, 0.001)
 
 SIZES = {"100, 100": (100, 100), "50, 1000": (50, 1000), "2000, 2000": (2000, 2000), "5 x 300": (300,) * 5}
 CELLS = (4, 30, 200, 1000)
@@ -61,24 +68,50 @@ def seeds(name: str, run: int) -> tuple[np.random.Generator, np.random.SeedSeque
 
 
 def pvalues_of(tables: list[NoisyTable], rng: np.random.Generator) -> tuple[float, float]:
-    """Return the p-values of homogeneity and of the plain chi-square statistic, by the same bootstrap."""
-    variances = np.array([table.noise_variance for table in tables])
-    units = np.array([float(table.units) for table in tables])
-    weights = Weights.of(units, variances, len(tables[0].counts))
-    shares = np.stack([table.counts / table.units for table in tables])
+    """Return the p-values of homogeneity and of the plain chi-square statistic, by bootstraps as here."""
+    weights, shares = weights_of(tables)
     probabilities = onto_simplex(weights.pooled(shares))
     drawn = np.stack([simulate(table, probabilities, rng, REPLICATES) for table in tables], axis=1)
     (plain, own), (plains, owns) = weights.cells(shares), weights.cells(drawn)
-    return tail(own, owns), tail(plain, plains)
+    others = plausible_pools(tables, weights)[1:]
+    found = [tail(own, owns), *(pool_tail(tables, pool, rng, REPLICATES) for pool in others)]
+    return max(found), tail(plain, plains)
 
 
-def independence_pvalue(table: NoisyTable, shape: tuple[int, int], rng: np.random.Generator) -> float:
-    """Return the p-value of independence_table."""
+def weights_of(tables: list[NoisyTable]) -> tuple[Weights, Floats]:
+    """Return homogeneity's weights, and the noisy shares, (J, k)."""
+    variances = np.array([table.noise_variance for table in tables])
+    units = np.array([float(table.units) for table in tables])
+    return Weights.of(units, variances, len(tables[0].counts)), np.stack([t.counts / t.units for t in tables])
+
+
+def pool_tail(tables: list[NoisyTable], pool: Floats, rng: np.random.Generator, replicates: int) -> float:
+    """Return the p-value of homogeneity where the null's tables have these shares."""
+    weights, shares = weights_of(tables)
+    drawn = np.stack([simulate(table, pool, rng, replicates) for table in tables], axis=1)
+    return tail(weights.cells(shares)[1], weights.cells(drawn)[1])
+
+
+def homogeneity_pvalues(
+    tables: list[NoisyTable], rng: np.random.Generator, replicates: int = REPLICATES
+) -> tuple[float, float]:
+    """Return the p-value of homogeneity, and the one of the null at the pooled shares alone."""
+    pools = plausible_pools(tables, weights_of(tables)[0])
+    found = [pool_tail(tables, pool, rng, replicates) for pool in pools]
+    return max(found), found[0]
+
+
+def independence_pvalues(
+    table: NoisyTable, shape: tuple[int, int], rng: np.random.Generator, replicates: int = REPLICATES
+) -> tuple[float, float]:
+    """Return the p-value of independence_table, and the one of the null at the fitted margins alone."""
     variance = table.noise_variance / table.units**2
-    own = residuals(table.counts / table.units, shape, table.units, variance)
-    shares = simulate(table, own.fitted, rng, REPLICATES)
-    drawn = residuals(shares, shape, table.units, variance).statistics
-    return float((1 + np.sum(drawn >= own.statistics)) / (REPLICATES + 1))
+    own, found = residuals(table.counts / table.units, shape, table.units, variance), []
+    for fitted in plausible_margins(table, shape):
+        shares = simulate(table, fitted, rng, replicates)
+        drawn = residuals(shares, shape, table.units, variance).statistics
+        found.append(float((1 + np.sum(drawn >= own.statistics)) / (replicates + 1)))
+    return max(found), found[0]
 
 
 def tail(own: Floats, drawn: Floats) -> float:
@@ -112,7 +145,7 @@ def independence_run(name: str, shape: tuple[int, int], shares: str, units: int,
     answers: dict[str, bool] = {}
     for epsilon, null in zip(EPSILONS, seed.spawn(len(EPSILONS)), strict=True):
         drawn = draw(probabilities, units, CellNoise("laplace", 2 / epsilon), rng)
-        pvalue = independence_pvalue(drawn, shape, np.random.default_rng(null))
+        pvalue, _ = independence_pvalues(drawn, shape, np.random.default_rng(null))
         for level in LEVELS:
             answers[question(OURS, epsilon, level)] = pvalue <= level
     return answers
@@ -130,6 +163,87 @@ def power_run(name: str, cells: int, units: int, run: int) -> Answers:
         pvalue, _ = pvalues_of(tables, np.random.default_rng(null))
         answers[question(OURS, epsilon, 0.05)] = pvalue <= 0.05
     return answers
+
+
+def skewed(size: int, share: float, others: int) -> Floats:
+    """Return a category of that share, and the rest evenly in so many others."""
+    margin = np.zeros(size)
+    margin[0], margin[1 : 1 + others] = share, (1 - share) / others
+    return margin
+
+
+SEARCHED = ((1.0, 1), (0.95, 1), (0.83, -1))
+"""Largest share, and how many other categories hold the rest: -1 for all."""
+
+RARE = ((2, 0.0), (4, 0.009), (12, 0.009), (40, 0.009), (12, 0.002))
+"""Categories, and the share of each but the first."""
+
+
+def searched_run(
+    name: str, margin: Floats, sizes: tuple[int, ...], epsilons: tuple[float, ...], replicates: int, run: int
+) -> Answers:
+    """Test two columns of that margin (one size), or owners of that distribution, by both nulls."""
+    rng, seed = seeds(name, run)
+    answers: dict[str, bool] = {}
+    for epsilon, null in zip(epsilons, seed.spawn(len(epsilons)), strict=True):
+        noise, of_null = CellNoise("laplace", 2 / epsilon), np.random.default_rng(null)
+        if len(sizes) == 1:
+            drawn = draw(np.outer(margin, margin).ravel(), sizes[0], noise, rng)
+            pvalues = independence_pvalues(drawn, (len(margin), len(margin)), of_null, replicates)
+        else:
+            tables = [draw(margin, units, noise, rng) for units in sizes]
+            pvalues = homogeneity_pvalues(tables, of_null, replicates)
+        for method, pvalue in zip((OURS, FITTED), pvalues, strict=True):
+            for level in CONFIRM_LEVELS:
+                answers[question(method, epsilon, level)] = pvalue <= level
+    return answers
+
+
+def cost_run(
+    name: str, shape: tuple[int, int], strength: float, units: int, epsilon: float, run: int
+) -> Answers:
+    """Test two dependent columns by both nulls."""
+    rng, seed = seeds(name, run)
+    drawn = draw(dependent(shape, strength)[0], units, CellNoise("laplace", 2 / epsilon), rng)
+    pvalues = independence_pvalues(drawn, shape, np.random.default_rng(seed), 999)
+    return {
+        question(method, epsilon, level): pvalue <= level
+        for method, pvalue in zip((OURS, FITTED), pvalues, strict=True)
+        for level in LEVELS
+    }
+
+
+def homogeneity_cost_run(name: str, cells: int, part: float, units: int, epsilon: float, run: int) -> Answers:
+    """Test two owners of whom the second has that part more and less in alternate cells, by both nulls."""
+    rng, seed = seeds(name, run)
+    one, noise = law("uniform", cells), CellNoise("laplace", 2 / epsilon)
+    other = one * np.where(np.arange(cells) % 2 == 0, 1 + part, 1 - part)
+    tables = [draw(shares / shares.sum(), units, noise, rng) for shares in (one, other)]
+    pvalues = homogeneity_pvalues(tables, np.random.default_rng(seed), 999)
+    return {
+        question(method, epsilon, level): pvalue <= level
+        for method, pvalue in zip((OURS, FITTED), pvalues, strict=True)
+        for level in LEVELS
+    }
+
+
+COSTS = (
+    ((2, 3), 0.12, 500, 1.0),
+    ((2, 3), 0.12, 500, 20.0),
+    ((2, 3), 0.3, 500, 0.3),
+    ((5, 8), 0.1, 300, 3.0),
+    ((5, 8), 0.08, 1000, 1.0),
+    ((5, 8), 0.3, 1000, 0.3),
+)
+"""Shape, strength of dependence, units and epsilon."""
+
+HOMOGENEITY_COSTS = (
+    (4, 0.12, 1000, 0.3),
+    (30, 0.2, 1000, 1.0),
+    (30, 0.25, 1000, 0.3),
+    (200, 0.25, 1000, 3.0),
+)
+"""Cells, part more and less, units of each owner and epsilon."""
 
 
 def dependent(shape: tuple[int, int], strength: float) -> tuple[Floats, float]:
@@ -172,6 +286,32 @@ def cells() -> list[Cell]:
     for shape, strength, n in product(((2, 3), (5, 8)), STRENGTHS, (1000, 20_000)):
         name = f"coverage {shape[0]}x{shape[1]} strength={strength:g} n={n}"
         found.append(Cell(name, COVERAGE_RUNS, partial(coverage_run, name, shape, strength, n)))
+    for size, (share, others), n in product((2, 4, 10, 30), SEARCHED, (200, 1000)):
+        name = f"search independence {size}x{size} {share:g} in one, {'all' if others < 0 else 'one'} n={n}"
+        margin = skewed(size, share, size - 1 if others < 0 else others)
+        run = partial(searched_run, name, margin, (n,), SEARCH_EPSILONS, REPLICATES)
+        found.append(Cell(name, SEARCH_RUNS if size < 30 else SEARCH_RUNS // 10, run))
+    for (size, share), pair in product(RARE, ((200, 200), (50, 1000))):
+        name = f"search homogeneity k={size} rare={share:g} n={pair[0]}, {pair[1]}"
+        margin = skewed(size, 1 - (size - 1) * share, size - 1)
+        run = partial(searched_run, name, margin, pair, SEARCH_EPSILONS, REPLICATES)
+        found.append(Cell(name, SEARCH_RUNS, run))
+    confirmed: tuple[tuple[str, Floats, tuple[int, ...], float], ...] = (
+        ("independence 4x4 0.95 in one, one", skewed(4, 0.95, 1), (100,), 0.1),
+        ("independence 2x2 1 in one", skewed(2, 1.0, 1), (200,), 0.1),
+        ("independence 5x5 0.83 in one, all", skewed(5, 0.83, 4), (100,), 5.0),
+        ("homogeneity k=12 rare=0.009", skewed(12, 0.901, 11), (200, 200), 5.0),
+    )
+    for label, margin, of_owners, epsilon in confirmed:
+        name = f"confirm {label} n={', '.join(map(str, of_owners))} epsilon={epsilon:g}"
+        run = partial(searched_run, name, margin, of_owners, (epsilon,), CONFIRM_REPLICATES)
+        found.append(Cell(name, CONFIRM_RUNS, run))
+    for shape, strength, n, epsilon in COSTS:
+        name = f"cost independence Zipf {shape[0]}x{shape[1]} strength={strength:g} n={n} epsilon={epsilon:g}"
+        found.append(Cell(name, COST_RUNS, partial(cost_run, name, shape, strength, n, epsilon)))
+    for k, part, n, epsilon in HOMOGENEITY_COSTS:
+        name = f"cost homogeneity uniform k={k} part={part:g} n={n} epsilon={epsilon:g}"
+        found.append(Cell(name, COST_RUNS, partial(homogeneity_cost_run, name, k, part, n, epsilon)))
     return found
 
 
@@ -195,13 +335,63 @@ here does not: [the derivation](../mathematics/categorical.md#homogeneity).
 """
 
 
+BOTH_HEAD = """## One null, and the largest of three
+
+The null distribution depends on the margins (of independence) or the common shares (of homogeneity), which
+noise and sampling hide. `fitted`: the null at those at hand alone, as it was before. `ours`: the largest
+p-value of the nulls at those, at sparser and at more even ones
+([why](../mathematics/categorical.md#what-noise-hides)). Both on the same tables: each entry is fitted, ours.
+
+"""
+
+PLAIN_HEAD = """## The grid of before
+
+The rates of the tables below were measured with the null at hand alone. They bound the present ones from
+above, as the p-value is now the largest of three, of which that is one.
+
+"""
+
+
+def _both(counts: Counts) -> str:
+    """Write the tables that compare the nulls."""
+    parts = [BOTH_HEAD]
+    for kind, levels, words in (
+        (
+            "search",
+            LEVELS,
+            "Search over skewed and nearly empty margins: rates under the null hypothesis, "
+            f"{counts.runs_of('search')} runs a cell, {REPLICATES} replicates",
+        ),
+        (
+            "confirm",
+            CONFIRM_LEVELS,
+            f"Fresh seeds, {CONFIRM_REPLICATES} replicates, {counts.runs_of('confirm')} runs",
+        ),
+        ("cost", LEVELS, f"Power: what the other nulls cost, {counts.runs_of('cost')} runs, 999 replicates"),
+    ):
+        rows: dict[str, dict[str, str]] = {}
+        for cell in counts.runs:
+            if not cell.startswith(kind):
+                continue
+            for level in levels:
+                for epsilon in SEARCH_EPSILONS + EPSILONS:
+                    pair = [counts.rate(cell, question(m, epsilon, level)) for m in (FITTED, OURS)]
+                    if pair[0] is not None and pair[1] is not None:
+                        column = f"{level:g}, ε={epsilon:g}" if kind == "search" else f"{level:g}"
+                        digits = 4 if kind == "confirm" else 3
+                        row = rows.setdefault(cell.removeprefix(kind).strip(), {})
+                        row[column] = f"{pair[0]:.{digits}f} {pair[1]:.{digits}f}"
+        parts += [f"**{words}.**\n\n", table(rows, "law") if rows else "Not run yet.\n", "\n"]
+    return "".join(parts)
+
+
 def text(counts: Counts) -> str:
     """Write the page."""
     head = HEAD.replace("{replicates}", str(REPLICATES))
     for kind in ("level", "power", "coverage"):
         head = head.replace(f"{kind.upper()}_RUNS", counts.runs_of(kind))
     ours = level_statement(_only(counts, OURS))
-    parts = [head, ours]
+    parts = [head, _both(counts), PLAIN_HEAD, ours]
     for level in LEVELS:
         parts += [
             f"## Homogeneity at level {level:g}\n\n",

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from noisy_moments import noisy_covariance, null_means, spectra
+from noisy_moments import noisy_covariance, null_means, spectra, symmetric_noise
 from planted import with_mistake
 from scipy import stats
 
@@ -14,7 +14,12 @@ from tacit_protocol.nulls.weighted_chi_square import quantile, survival
 from tacit_protocol.statistics import mmd_form
 from tacit_protocol.statistics.mmd_estimate import Moments
 from tacit_protocol.statistics.mmd_form import covariance_moments, heavy_spectrum, mmd_test
-from tacit_protocol.statistics.private_means import FloatVector, PrivateCovariance, PrivateMeans
+from tacit_protocol.statistics.private_means import (
+    FloatVector,
+    PrivateCovariance,
+    PrivateMeans,
+    pool_covariance,
+)
 
 LEVELS = (0.1, 0.05, 0.01, 1e-4, 1e-8)
 DIMENSIONS = (1, 2, 3, 5, 20, 60)
@@ -161,6 +166,38 @@ def rejections(module: Any, name: str, dimension: int, tau: float, runs: int) ->
 def test_level_is_kept_with_a_noisy_covariance(name: str, dimension: int, tau: float) -> None:
     runs = 400
     assert rejections(mmd_form, name, dimension, tau, runs) <= stats.binom.isf(1e-7, runs, 0.05)
+
+
+def rare_rejections(module: Any, runs: int) -> int:
+    """Rejections at level .001 where 50 units meet 5000, and four values of .004 each lie at right angles.
+
+    Noise is that of epsilon = 20. Draws with fewer than three rare units among the 50 count as not rejected.
+    """
+    rng, units = np.random.default_rng(11), np.array([50.0, 5000.0])
+    values, shares = np.eye(5), np.array([0.984, *[0.004] * 4])
+    noise, tau = 0.459 / units, 0.917 / units
+    rejected = 0
+    for _ in range(runs):
+        counts = np.stack([rng.multinomial(int(n), shares) / n for n in units])
+        if counts[0, 1:].sum() * units[0] < 3:
+            continue
+        means = PrivateMeans(counts @ values + noise[:, None] * rng.standard_normal((2, 5)), units, noise)
+        moments = np.stack(
+            [np.diag(c) + symmetric_noise(5, t, rng) for c, t in zip(counts, tau, strict=True)]
+        )
+        covariance = pool_covariance(means, moments, tau)
+        rejected += module.mmd_test(means, covariance)[1] <= 0.001
+    return rejected
+
+
+def test_level_is_kept_with_rare_values_and_little_noise() -> None:
+    """At a level of exactly .001 so many rejections have probability below 1e-7; it was .005."""
+    assert rare_rejections(mmd_form, 10_000) <= stats.binom.isf(1e-7, 10_000, 0.001)
+
+
+def test_a_null_without_the_rare_units_is_seen() -> None:
+    planted = with_mistake(mmd_form, "eigenvalue + raised * guard", "eigenvalue")
+    assert rare_rejections(planted, 10_000) > stats.binom.isf(1e-7, 10_000, 0.001)
 
 
 @pytest.mark.parametrize(
