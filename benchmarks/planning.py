@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from scipy.special import chdtrc
 
 from benchmarks.resumable import Answers, Cell, Counts, main, table
 from tacit.local import plan_error, plan_identity, plan_power, plan_smallest
@@ -147,11 +148,19 @@ def homogeneity_power(units: int) -> float:
 
 
 @functools.cache
-def identity_power(method: str, units: int, epsilon: float = 0.5, delta: float = 1e-6) -> float:
+def identity_power(method: str, units: int) -> float:
     """Return the power of a method of identity at distance .2 of ten cells."""
-    test = PlannedIdentity(method, EQUAL, units, epsilon, 0.05, delta=delta, distance=0.2)
+    test = PlannedIdentity(method, EQUAL, units, 0.5, 0.05, delta=1e-6, distance=0.2)
     other, seed = paninski(EQUAL, 0.4), np.random.SeedSequence(units)
     return test.rates(other, STUDIES, 100 * DRAWS, seed).true
+
+
+@functools.cache
+def chi_square_power(units: int, epsilon: float, delta: float = 1e-6) -> float:
+    """Return the power of zcdp-gof with its chi-square null, at distance .2 of ten cells."""
+    test = PlannedIdentity("zcdp-gof", EQUAL, units, epsilon, 0.05, delta=delta)
+    scores = test.scores()(paninski(EQUAL, 0.4), 10 * STUDIES, np.random.default_rng(units))
+    return float(np.mean(chdtrc(len(EQUAL) - 1, np.maximum(scores, 0.0)) <= 0.05))
 
 
 def _identity(method: str) -> tuple[Callable[..., Any], Power]:
@@ -180,11 +189,11 @@ LEAST: dict[str, tuple[Callable[..., Any], Power]] = {
     **{f"plan_identity, {method}": _identity(method) for method in ("mcgof", "privit-laplace", "zcdp-gof")},
     "plan_smallest, over n": (
         functools.partial(plan_smallest, "n", epsilon=0.5, **SMALLEST),
-        lambda n: identity_power("zcdp-gof", int(n)),
+        lambda n: chi_square_power(int(n), 0.5),
     ),
     "plan_smallest, over epsilon": (
         functools.partial(plan_smallest, "epsilon", n=500, **SMALLEST),
-        lambda epsilon: identity_power("zcdp-gof", 500, epsilon),
+        lambda epsilon: chi_square_power(500, epsilon),
     ),
 }
 """Planners with what they are asked, and the power at the place that they find."""

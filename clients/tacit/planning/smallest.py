@@ -3,6 +3,8 @@
 import math
 from dataclasses import dataclass
 
+import numpy as np
+
 from tacit.errors import InputError
 from tacit.planning.curve import Over, at
 from tacit.planning.questions import COUNTING, Measure, Question
@@ -104,8 +106,8 @@ def smallest(
                 progress(1 - 0.5 ** ((len(tried) + part) * 3 / TRIES), f"{over} = {place:g}: {words}")
 
         there = at(question, setting, over, place)
-        # A place may be simulated a second time, to refine it: on other luck.
-        luck = seed if times == 1 else seed + times + len(tried)
+        # Every place has luck of its own: the fit takes their studies for independent.
+        luck = _seed(seed, len(tried), times)
         found = or_nothing(question, there, runs=times * runs, seed=luck, progress=report)
         tried[place] = tried[place].with_more(found) if place in tried else found
         return None if found.refused else _trial(found)
@@ -115,9 +117,13 @@ def smallest(
     step = search.least(start, largest, lowest, nowhere)
     value = _place(step, over)
     confirmed = at(question, setting, over, value)
-    fresh = or_nothing(question, confirmed, runs=CONFIRMED * runs, seed=seed + 1)
+    fresh = or_nothing(question, confirmed, runs=CONFIRMED * runs, seed=_seed(seed, len(tried), CONFIRMED))
     values = tuple((place, tried[place].mean) for place in sorted(tried))
     return SmallestPlan(over, value, step == lowest, target, fresh.plan(), values)
+
+
+def _seed(seed: int, place: int, times: int) -> int:
+    return int(np.random.SeedSequence([seed, place, times]).generate_state(1)[0])
 
 
 def _trial(found: Answers) -> Trial:
