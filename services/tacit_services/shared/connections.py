@@ -18,8 +18,8 @@ from typing import Any, cast
 
 import structlog
 
-READ_BYTES = 2**14
-"""Bytes taken from one connection at once: what its parsing takes is what others wait for."""
+READ_BYTES = 2**16
+"""Bytes taken from one connection at once: what their parsing takes, others wait for."""
 
 REFUSED_MAX = 128
 """Most connections beyond the places that are told to come again later; further ones are closed unheard."""
@@ -134,7 +134,8 @@ class Places:
             self.surplus -= 1
         if place.key is not None:
             self._kept[place.key] -= 1
-            self._kept += Counter()  # forget who has none
+            if not self._kept[place.key]:
+                del self._kept[place.key]
         place.standing, place.key = Standing.LEFT, None
 
     def drop_silent(self) -> None:

@@ -18,7 +18,7 @@ from fastapi import FastAPI
 from starlette.types import Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from tacit_services.shared.connections import READ_BYTES, Place, Places, Standing, Tls
+from tacit_services.shared.connections import Place, Places, Standing, Tls
 from tacit_services.shared.limits import CRUMBLED, PIECE_BYTES_MIN, PIECES_FREE
 from tacit_services.shared.problem_responses import ProblemError, problem_response
 from tacit_services.shared.settings import SettingsError
@@ -29,9 +29,9 @@ HEADER_TIMEOUT_S = 10
 KEEP_ALIVE_S = 65
 """How long an idle connection is kept: above the 60 s after which proxies usually drop theirs."""
 
-HEADER_BYTES_MAX = READ_BYTES
-"""Largest request line and headers: a token takes 400 bytes, a proxy's own headers a few hundred. What is
-taken at once is no more, so that nobody sends more ahead of an answer either."""
+HEADER_BYTES_MAX = 2**14
+"""Largest request line and headers: a token takes 400 bytes, a proxy's own headers a few hundred. Nobody may
+send more than that ahead of an answer either."""
 
 CONNECTIONS_MAX = 2000
 """Most connections at once, unless set otherwise: a thousand owners' long polls, as many short requests."""
@@ -132,6 +132,8 @@ class TimedProtocol(H11Protocol, asyncio.BufferedProtocol):
                     return
             piece, data = data[:room], data[room:]
             self._take(piece)
+        if self.conn.their_state is h11.DONE and len(self.conn.trailing_data[0]) > HEADER_BYTES_MAX:
+            self.transport.abort()  # likewise, behind a body
 
     def _take(self, data: bytes) -> None:
         was_idle = self.conn.their_state is h11.IDLE

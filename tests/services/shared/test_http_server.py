@@ -173,6 +173,8 @@ def test_headers_sent_ahead_of_an_answer_have_the_same_limit(address: tuple[str,
     ahead = b"GET /healthz HTTP/1.1\r\nhost: a\r\nx-big: " + b"x" * 65_000 + b"\r\n\r\n"
     received = _exchange(address, b"GET /healthz HTTP/1.1\r\nhost: a\r\n\r\n" + ahead)
     assert received.count(b"HTTP/1.1 200") <= 1
+    body = HEAD + b"content-length: 40000\r\n\r\n" + b"x" * 40_000
+    assert _exchange(address, body + ahead).count(b"HTTP/1.1 200") <= 1
 
 
 CHUNKED = HEAD + b"transfer-encoding: chunked\r\n\r\n"
