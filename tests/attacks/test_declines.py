@@ -13,7 +13,7 @@ from typing import Any
 import odd_rows
 import pytest
 from attacked_agent import MakeAgent
-from odd_rows import CATEGORY, F, M, MISSING, NUMBER, OTHER
+from odd_rows import CATEGORY, MISSING, NUMBER, OTHER, F, M
 
 from tacit_protocol.domain.columns import Domain
 from tacit_services.agent.data import csv_source
@@ -109,7 +109,7 @@ def test_whatever_bytes_a_line_holds_it_is_one_row_that_reads_as_it_would_alone(
     monkeypatch: pytest.MonkeyPatch, block_bytes: int
 ) -> None:
     monkeypatch.setattr(csv_source, "BLOCK_BYTES", block_bytes)
-    draw = random.Random(5)
+    draw = random.Random(5)  # noqa: S311 (cases, not secrets)
     for _ in range(300):
         lines = [
             b"".join(draw.choices(PIECES, k=draw.randrange(9))) + b"\n" for _ in range(draw.randrange(1, 7))
@@ -198,6 +198,9 @@ def test_every_row_of_the_page_names_a_test_that_is_there() -> None:
 def test_every_test_of_declines_is_on_the_page() -> None:
     tree = ast.parse(Path(__file__).read_text())
     tests = {node.name for node in tree.body if isinstance(node, ast.FunctionDef) if node.name[:5] == "test_"}
-    pages = {test_every_row_of_the_page_names_a_test_that_is_there, test_every_test_of_declines_is_on_the_page}
+    pages = {
+        test_every_row_of_the_page_names_a_test_that_is_there,
+        test_every_test_of_declines_is_on_the_page,
+    }
     named = {name for row in rows_of_page() for _, name in tests_named(row[2])}
     assert tests - named - {test.__name__ for test in pages} == set()

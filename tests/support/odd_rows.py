@@ -66,7 +66,10 @@ PARQUET: dict[str, tuple[pa.DataType, int]] = {
     # Parquet has no seconds: a writer makes milliseconds of them.
     "a timestamp in s": (pa.timestamp("s"), HUGE // 1000),
     **{f"a timestamp in {unit}": (pa.timestamp(unit), HUGE) for unit in ("ms", "us", "ns")},
-    **{f"a timestamp in {unit} of a zone": (pa.timestamp(unit, "Asia/Kolkata"), HUGE) for unit in ("us", "ns")},
+    **{
+        f"a timestamp in {unit} of a zone": (pa.timestamp(unit, "Asia/Kolkata"), HUGE)
+        for unit in ("us", "ns")
+    },
     "a timestamp of an unknown zone": (pa.timestamp("us", "No/Where"), -HUGE),
     **{f"a duration in {unit}": (pa.duration(unit), -HUGE) for unit in ("s", "ms", "us", "ns")},
     "a time of milliseconds": (pa.time32("ms"), 2**31 - 1),
