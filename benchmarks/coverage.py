@@ -189,7 +189,7 @@ def counts_run(levels: int, noise: str, number: int) -> Answers:
         epsilon=1.0,
         delta=DELTA if noise == "gaussian" else 0.0,
         noise=noise,
-        bounds=[names],
+        bounds={"x1": names},
     )
     own = np.concatenate([np.bincount(rows, minlength=levels), [0, 0]])
     off = np.abs(np.asarray(next(iter(found.counts.values())), dtype=float).ravel() - own)
