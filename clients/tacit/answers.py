@@ -200,4 +200,6 @@ def parse_item(model: type[Answer], item: Any) -> Answer:
         place = ".".join(str(part) for part in fault["loc"])
         raise ResponseError(f"the service's answer has no valid {place or 'content'}") from error
     except MessageError as error:
-        raise ResponseError("the service's answer holds a number that is not finite") from error
+        raise ResponseError(
+            "the service's answer holds a number that is not finite, or half a character"
+        ) from error

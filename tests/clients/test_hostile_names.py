@@ -12,6 +12,7 @@ import subprocess
 import sys
 import unicodedata
 from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -42,8 +43,11 @@ MARK = "evil"
 NAME = f"[/bold][red]:smile:{MARK}\x1b]0;owned\x07\x1b[2J\x9b31m\u202e\u2066\u200b\r\n\x08\x7f"
 """Markup that closes what is not open, an emoji's code, escapes in 7 and 8 bits, directions, line ends."""
 
-WORST = NAME + "\x00\udc9b" + "\U0001f600" + "x" * 3000
-"""With NUL, half a character, a wide one, and without end: what a message may not hold and an answer may."""
+LONG = NAME + "\x00" + "\U0001f600" + "x" * 3000
+"""With NUL, a wide character, and without end: what a message may not hold and an answer may."""
+
+WORST = LONG.replace("xxx", "\udc9bx", 1)
+"""With half a character, which clients refuse wherever they write an answer down again."""
 
 COMMAND = typer.main.get_command(app_module.app)
 
@@ -118,10 +122,7 @@ class HostileService:
             load_key(folder / "tester/tester.pem"),
             load_key(folder / "party/party.pem"),
         )
-        frames = [_table(seed) for seed in (1, 2)]
-        result = local.noisy_counts(
-            *frames, epsilon=5.0, bounds={NAME: ["a", NAME]}, columns=[NAME], names=("n", "s")
-        )
+        result = _counted()
         study = result.source.study
         owners = tuple(owner.model_copy(update={"key": f"{i:064x}"}) for i, owner in enumerate(study.owners))
         self.study = Study.model_validate_json(
@@ -150,12 +151,16 @@ class HostileService:
         self.verdict = seal(encode(verdict), VERDICT_TYPE, self.tester)
         self.transcript = signed_transcript(result, title=NAME.strip() + "?")
         self.refuses = False
+        self.text = LONG
         self.asked: list[str] = []
 
     def send(self, request: HttpRequest) -> HttpResponse:
         self.asked.append(f"{request.method} {request.path}")
         if self.refuses:
-            content = problem_document("forbidden", detail=WORST) | {"title": WORST, "advice": WORST}
+            content = problem_document("forbidden", detail=self.text) | {
+                "title": self.text,
+                "advice": self.text,
+            }
             return _json(403, content)
         last = request.path.rsplit("/", 1)[-1]
         exact = {"envelope": self.envelope, "verdict": self.verdict, "transcript": self.transcript}
@@ -169,10 +174,10 @@ class HostileService:
             case "GET", "parties" | "owners" | "invitations" | "data-sets" | "studies" | "ledger":
                 return {"items": [item], "next": None}
             case "GET", "verification":
-                account = {"head_hash": "cd" * 32, "data_set": WORST, "entries": 1, "spent_micro": 1}
-                return {"ok": False, "accounts": [account], "faults": [WORST]}
+                account = {"head_hash": "cd" * 32, "data_set": self.text, "entries": 1, "spent_micro": 1}
+                return {"ok": False, "accounts": [account], "faults": [self.text]}
             case "GET", "status":
-                return item | {"studies": {WORST: 3}, "party": {"name": WORST, "key": "00" * 32}}
+                return item | {"studies": {self.text: 3}, "party": {"name": self.text, "key": "00" * 32}}
         return item
 
     def _item(self) -> dict[str, Any]:
@@ -182,23 +187,29 @@ class HostileService:
             "reason problem plain_words url path used_by"
         )
         return {
-            **dict.fromkeys(texts.split(), WORST),
+            **dict.fromkeys(texts.split(), self.text),
             "key": self.tester.public_hex,
             "digest": self.digest,
             "study": self.digest,
-            "state": "waiting-for-approval" if "agent" in str(self.asked) else WORST,
+            "state": "waiting-for-approval" if "agent" in str(self.asked) else self.text,
             "owners": [
-                {"name": WORST, "sent": False, "declined": False, "owner": WORST, "decision": WORST}
-                | {"decided_by": WORST, "account": WORST, "decided_at": 1}
+                {
+                    "name": self.text,
+                    "sent": False,
+                    "declined": False,
+                    "owner": self.text,
+                    "decision": self.text,
+                }
+                | {"decided_by": self.text, "account": self.text, "decided_at": 1}
             ],
-            "accounts": [{"account": WORST, "epsilon_spent_micro": 0, "epsilon_left_micro": 1}],
-            "data_sets": [{"name": WORST, "units": 3, "epsilon_spent_micro": 0, "epsilon_left_micro": 1}],
-            "columns": [{"kind": "numeric", "name": WORST, "lower": 0, "upper": 1}],
-            "policy": {"approval": WORST},
-            "progress": {"fraction": 0.5, "step": WORST},
-            "warnings": [WORST],
-            "reuses": [{"owner": WORST, "study": self.digest}],
-            "reused_by": [{"owner": WORST, "study": self.digest}],
+            "accounts": [{"account": self.text, "epsilon_spent_micro": 0, "epsilon_left_micro": 1}],
+            "data_sets": [{"name": self.text, "units": 3, "epsilon_spent_micro": 0, "epsilon_left_micro": 1}],
+            "columns": [{"kind": "numeric", "name": self.text, "lower": 0, "upper": 1}],
+            "policy": {"approval": self.text},
+            "progress": {"fraction": 0.5, "step": self.text},
+            "warnings": [self.text],
+            "reuses": [{"owner": self.text, "study": self.digest}],
+            "reused_by": [{"owner": self.text, "study": self.digest}],
             **dict.fromkeys(
                 (
                     *("epsilon_micro", "delta_pico", "epsilon_cap_micro", "delta_cap_pico", "deadline", "at"),
@@ -222,6 +233,14 @@ def _json(status: int, fields: dict[str, Any]) -> HttpResponse:
     return HttpResponse(status, {"content-type": media}, json.dumps(fields).encode())
 
 
+@cache
+def _counted() -> Any:
+    """A real result of two owners, whose column and one of whose levels are hostile."""
+    frames = [_table(seed) for seed in (1, 2)]
+    bounds = {NAME: ["a", NAME]}
+    return local.noisy_counts(*frames, epsilon=5.0, bounds=bounds, columns=[NAME], names=("n", "s"))
+
+
 def _table(seed: int) -> pd.DataFrame:
     rng = np.random.default_rng(seed)
     return pd.DataFrame({NAME: rng.choice(["a", NAME], 60), "age": rng.random(60)})
@@ -234,14 +253,14 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     key, source = "ab" * 32, folder / "rows.csv"
     source.write_text(f'"{NAME.replace(chr(13) + chr(10), "")}",age\na,1\n', encoding="utf-8")
     at = ["--tester-url", "http://127.0.0.1:9", "--tester-key", key]
+    agent = ["agent", "init", "--folder", str(folder / "agent"), "--name", "north", "--data-set", "patients"]
+    owner = ["curator", "owner-init", "--folder", str(folder / "owner"), "--name", "north"]
     for arguments in (
         ["tester", "init", "--folder", str(folder / "tester")],
         ["party", "init", "--folder", str(folder / "party"), "--name", "ann", *at],
-        ["agent", "init", "--folder", str(folder / "agent"), "--name", "north", *at, "--data-set", "patients"]
-        + ["--source", str(source), "--epsilon", "3", "--delta", "1e-5"],
+        [*agent, *at, "--source", str(source), "--epsilon", "3", "--delta", "1e-5"],
         ["curator", "init", "--folder", str(folder / "curator"), "--name", "registry", *at],
-        ["curator", "owner-init", "--folder", str(folder / "owner"), "--name", "north"]
-        + ["--curator-url", "http://127.0.0.1:9", "--curator-key", key],
+        [*owner, "--curator-url", "http://127.0.0.1:9", "--curator-key", key],
     ):
         assert app_module.run(arguments) == 0
     own = load_key(folder / "tester/tester.pem").public_hex
@@ -334,8 +353,10 @@ OWN = {
         "run by the agent, whose lines go through `lines`: below",
     ),
     **dict.fromkeys(
-        ("plan power", "plan curve", "plan smallest", "plan choice", "plan two-sample", "plan locations")
-        + ("plan identity", "plan homogeneity", "plan independence"),
+        (
+            *("plan power", "plan curve", "plan smallest", "plan choice", "plan two-sample"),
+            *("plan locations", "plan identity", "plan homogeneity", "plan independence"),
+        ),
         "figures of a question of one's own; its words are echoed by the test above alone",
     ),
     "agent certificate": "one's own key",
@@ -385,6 +406,10 @@ SAYS_NOTHING_FOREIGN = {
 """Commands whose answer may be a digest, a figure or a refusal alone."""
 
 
+PROCESSES = {"data check", "doctor"}
+"""Commands that start processes, and are run once."""
+
+
 @pytest.mark.usefixtures("files")
 @pytest.mark.parametrize("words", sorted(SHOWN))
 def test_what_others_wrote_cannot_steer_the_terminal(
@@ -397,15 +422,16 @@ def test_what_others_wrote_cannot_steer_the_terminal(
     assert code in {0, 1}, err
     if words not in SAYS_NOTHING_FOREIGN:
         assert MARK in out + err, "the hostile name is shown, as text"
+    if words in PROCESSES:
+        return
     _, out, err = tacit(*words.split(), *arguments, "--json")
     require_harmless(out, err)
     for stream in (out, err):
         if stream.strip():
             assert stream.isascii(), "JSON's own escapes"
             json.loads(stream)
-    service.refuses = True
-    code, out, err = tacit(*words.split(), *arguments)
-    require_harmless(out, err)
+    for service.text, service.refuses in ((WORST, False), (LONG, True)):
+        require_harmless(*tacit(*words.split(), *arguments)[1:])
 
 
 @pytest.mark.usefixtures("files")
@@ -461,7 +487,7 @@ def test_an_archive_with_hostile_file_names_is_checked(
 
 def test_logs_escape_whatever_is_logged() -> None:
     program = (
-        "import structlog, sys; from tacit_services.shared.logging import configure_logging; configure_logging();"
+        "import structlog; from tacit_services.shared.logging import configure_logging; configure_logging();"
         f"structlog.get_logger().info({NAME!r}, path={(NAME + chr(0xDC9B))!r})"
     )
     done = subprocess.run(
