@@ -11,6 +11,7 @@ from functools import lru_cache
 
 import pytest
 from adaptive_search import TRANSFORM_ERROR, Events, Grid, Search, largest
+from audited_procedures import AUDITED
 from long_runs import LONG, choose
 
 from tacit_protocol.privacy.accounting import compose_epsilon_micro
@@ -28,7 +29,9 @@ from tacit_protocol.privacy.shares import (
     Cap,
     Division,
     charge,
+    families_of,
 )
+from tacit_protocol.procedures.registry import PROCEDURES
 from tacit_services.ledger import accounts
 from tacit_services.ledger.accounts import Account, new_account
 
@@ -192,3 +195,14 @@ def test_a_filter_that_does_not_keep_its_shares_is_caught(
 ) -> None:
     monkeypatch.setattr(accounts, "_place", planted)
     assert reached(EVERYTHING_MAY_RUN) > 1.5 * CAP.delta
+
+
+@pytest.mark.parametrize("name", AUDITED)
+def test_a_procedure_states_the_families_of_its_events(name: str) -> None:
+    """The default division rests on it: what is not stated has no share where a policy allows this alone."""
+    procedure = PROCEDURES[name]
+    found = {
+        family for case in AUDITED[name].values() for family in families_of(procedure.cost(case.study).events)
+    }
+    assert found <= procedure.families
+    assert found | {"approximate"} >= procedure.families, "none is stated that no way of release costs"

@@ -18,6 +18,7 @@ from tacit.draft import PreparedStudy
 from tacit.results import StudyVerdict, decides_only, study_verdict
 from tacit_protocol.domain.columns import Column, NumericColumn
 from tacit_protocol.messages.study import Study
+from tacit_protocol.privacy.shares import families_of
 from tacit_protocol.terminal import printable
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ def print_prepared(prepared: PreparedStudy) -> None:
     lines(
         f"{study.title}",
         f"  {_who_spends(study, spent)}{_who_sends(prepared)}",
+        f"  {_who_pays(prepared)}",
         *_reused_lines(study),
         f"  {len(study.owners)} owners, {len(study.domain.columns)} columns, level {study.level:g}, "
         f"open until {time_text(study.deadline)}",
@@ -57,6 +59,16 @@ def print_prepared(prepared: PreparedStudy) -> None:
         lines(f"Warning: {warning}")
     if not prepared.units_declared:
         lines("Note: declare every owner's units, and whether the study is hopeless is looked at as well.")
+
+
+def _who_pays(prepared: PreparedStudy) -> str:
+    """Say which share of an account pays: what must be left there for the study to be answered."""
+    families = families_of(prepared.guarantee.events)
+    if families == {"gaussian"}:
+        return "each account pays from its Gaussian share"
+    if "gaussian" in families:
+        return "each account pays from both its Gaussian and its pure share"
+    return "each account pays from its pure share, or, once that is spent, from its Gaussian share"
 
 
 def print_study(summary: StudySummary, study: Study) -> None:

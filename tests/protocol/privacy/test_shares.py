@@ -32,7 +32,7 @@ EPSILONS = [1e-9, 1e-6, 1e-3, 0.1, 0.5, 0.999, 1.0, 1.001, 3.0, 10.0, 50.0, 400.
 
 
 def meeting_point(mu: float, epsilon: float) -> mpmath.mpf:
-    """How far the Gaussian curve lies above the pure one's kink at 1 / (1 + e^epsilon); at most 0 is private."""
+    """How far the Gaussian curve lies above the pure one's kink; at most 0 is private."""
     with mpmath.workdps(400):
         kink = 1 / (1 + mpmath.exp(mpmath.mpf(epsilon)))
         fixed = mpmath.erfc(mpmath.mpf(mu) / (2 * mpmath.sqrt(2))) / 2  # where the Gaussian curve is alpha

@@ -18,12 +18,14 @@ from tacit_protocol.privacy.guarantee import Budget, Guarantee
 from tacit_protocol.privacy.noisy_counts import laplace_count_guarantee
 from tacit_protocol.privacy.permutation_test import decision_guarantee
 from tacit_protocol.privacy.shares import EVERYTHING_MAY_RUN, Amounts, charge
+from tacit_services.agent.verify import verify_ledger
 from tacit_services.ledger.accounts import account_of, debit, set_caps, standing
 from tacit_services.ledger.entries import FIRST_HASH
 from tacit_services.ledger.errors import BudgetExceededError, LedgerDamagedError
 from tacit_services.ledger.verification import export, inspect, verify
 from tacit_services.shared import database
 from tacit_services.shared.database import create_engine, run_transaction, upgrade
+from tacit_services.shared.settings import SettingsError
 
 BEFORE = {"agent": "a0005", "curator": "c0003"}
 """The last migration of each service before the shares."""
@@ -103,6 +105,16 @@ def test_what_was_spent_is_kept_in_its_shares_and_old_hashes_hold(engine: sa.Eng
     assert [entry["entry_hash"] for entry in entries] == hashes
     assert [entry["paid_by"] for entry in entries] == [None, "gaussian", "pure", "pure"]
     json.dumps(entries)
+
+
+def test_verifying_a_ledger_that_was_not_migrated_says_so(
+    engine: sa.Engine, database_url: str, component: str
+) -> None:
+    write_as_before(engine, "patients", [PURE])
+    with pytest.raises(SettingsError, match="start the service once"):
+        verify_ledger(database_url)
+    upgrade(engine, component)
+    assert verify_ledger(database_url)["ok"]
 
 
 def test_nothing_is_left_until_the_service_divides_the_cap(engine: sa.Engine, component: str) -> None:
