@@ -167,11 +167,18 @@ def prepare_study(session: Session, draft: StudyDraft) -> Operation[PreparedStud
     return prepare(
         draft.study(
             EnrolledKeys(owners, curators),
-            Party(name=tester.name, key=tester.key),
-            Party(name=analyst.name, key=analyst.key),
+            _party(tester.name, tester.key),
+            _party(analyst.name, analyst.key),
             int(session.clock()),
         )
     )
+
+
+def _party(name: str, key: str) -> Party:
+    try:
+        return Party(name=name, key=key)
+    except ValueError as error:
+        raise ResponseError("the tester answered with a name that no party can have") from error
 
 
 def create_study(session: Session, study: StudyDraft | PreparedStudy, force: bool) -> Operation[str]:

@@ -171,8 +171,13 @@ class HostileService:
     def _answer(self, request: HttpRequest, last: str) -> dict[str, Any]:
         item = self._item()
         match request.method, last:
-            case "GET", "parties" | "owners" | "invitations" | "data-sets" | "studies" | "ledger":
+            case "GET", "owners" | "invitations" | "data-sets" | "studies" | "ledger":
                 return {"items": [item], "next": None}
+            case "GET", "parties":
+                known = {"ann": (self.analyst.public_hex, "analyst"), "n": ("1" * 64, "owner")}
+                known["s"] = ("2" * 64, "owner")
+                named = [{"name": n, "key": k, "role": r} for n, (k, r) in known.items()]
+                return {"items": [item, *named], "next": None}
             case "GET", "verification":
                 account = {"head_hash": "cd" * 32, "data_set": self.text, "entries": 1, "spent_micro": 1}
                 return {"ok": False, "accounts": [account], "faults": [self.text]}
@@ -203,7 +208,10 @@ class HostileService:
                 | {"decided_by": self.text, "account": self.text, "decided_at": 1}
             ],
             "accounts": [{"account": self.text, "epsilon_spent_micro": 0, "epsilon_left_micro": 1}],
-            "data_sets": [{"name": self.text, "units": 3, "epsilon_spent_micro": 0, "epsilon_left_micro": 1}],
+            "data_sets": [
+                {"name": self.text, "units": 3, "epsilon_spent_micro": 0, "epsilon_left_micro": 1}
+                | {"epsilon_cap_micro": 1, "delta_cap_pico": 1}
+            ],
             "columns": [{"kind": "numeric", "name": self.text, "lower": 0, "upper": 1}],
             "policy": {"approval": self.text},
             "progress": {"fraction": 0.5, "step": self.text},
@@ -218,6 +226,10 @@ class HostileService:
                 ),
                 7,
             ),
+            "finding": {},
+            "found_at": 7,
+            "tester": {"url": self.text, "key": self.tester.public_hex},
+            "last_poll_at": 7,
             "ready": True,
             "uploaded_at": None,
         }
@@ -321,7 +333,7 @@ SHOWN: dict[str, list[str]] = {
     "curator ledger": OWNER,
     "curator verify-ledger": OWNER,
     "ledger show": AGENT,
-    "ledger export": ["--output", "ledger.jsonl", *AGENT],
+    "ledger export": ["--output", "ledger.json", *AGENT],
     "ledger verify": AGENT,
     "tester login": TESTER,
     "agent login": AGENT,
@@ -399,7 +411,15 @@ def files(home: Path, service: HostileService) -> None:
 SAYS_NOTHING_FOREIGN = {
     *("study watch", "study cancel", "study transcript", "study create", "study report", "study adjust"),
     *("party revoke --invitation", "curator delete", "curator approve", "curator decline", "agent decline"),
-    *("agent reuses", "agent result", "ledger export", "data check", "release expect", "release compare"),
+    *(
+        "agent approve",
+        "agent reuses",
+        "agent result",
+        "ledger export",
+        "data check",
+        "release expect",
+        "release compare",
+    ),
     *("release sample", "release export", "doctor", "party invite", "curator invite", "curator register"),
     *("tester login", "agent login", "curator login", "party login", "curator upload", "curator data-sets"),
 }
@@ -419,7 +439,7 @@ def test_what_others_wrote_cannot_steer_the_terminal(
     arguments = [service.digest if part == "DIGEST" else part for part in SHOWN[words]]
     code, out, err = tacit(*words.split(), *arguments)
     require_harmless(out, err)
-    assert code in {0, 1}, err
+    assert code in {0, 1, 2}, err
     if words not in SAYS_NOTHING_FOREIGN:
         assert MARK in out + err, "the hostile name is shown, as text"
     if words in PROCESSES:
@@ -469,7 +489,7 @@ def test_an_archive_with_hostile_file_names_is_checked(
     folder.mkdir()
     (folder / "index.jsonl").touch()
     for name in (
-        b"[/bold]:smile:\x1b]0;owned\x07.json",
+        b"[red]:smile:\x1b]0;owned\x07.json",
         b"\xff\xfe\x9b2J.json",
         "a\u202eb\nfaults: 0".encode(),
     ):

@@ -80,7 +80,7 @@ def test_every_procedures_studies_have_one_canonical_form(name: str) -> None:
     """Defaults spelled out or left out, whole numbers or fractions: one form, which stays as it is."""
     procedure = PROCEDURES[name]
     fields = procedure.Parameters.model_fields
-    needed = {"identity": {"probabilities": {"x": [0.5, 0.5]}}} if False else {}
+    needed: dict[str, Any] = {"probabilities": [0.25, 0.75]} if name == "identity" else {}
     study = study_of(domain_of(2), needed).model_copy(update={"procedure": name})
     try:
         form = canonical(procedure, study)

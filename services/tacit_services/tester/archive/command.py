@@ -87,6 +87,8 @@ def verify_archive(options: argparse.Namespace, write: Callable[[str], object]) 
     except OSError as error:
         raise ArchiveError(f"the archive {options.archive} cannot be read: {error.strerror}") from None
     write(f"studies: {check.studies}\nindex: SHA-256 {check.index_digest}\n")
+    if check.declines_unknown:
+        write(f"verdicts of an earlier version, which do not say who declined: {check.declines_unknown}\n")
     write(f"faults: {faults}\n" if faults else "the index and every file hold\n")
     return not faults
 
