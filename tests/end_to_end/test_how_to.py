@@ -110,7 +110,7 @@ def test_a_lowered_cap_keeps_what_a_restored_ledger_forgot_within_the_old_one(no
     config = north / "north" / "agent.toml"
     config.write_text(config.read_text().replace("epsilon = 3.0", "epsilon = 2.5"))
     start(config)
-    assert with_ledger(north, lambda c: standing_of(c, "patients").gaussian_left_micro) == 2_000_000
+    assert with_ledger(north, lambda c: standing_of(c, "patients").pure_left_micro) == 2_000_000
 
 
 def test_an_agent_moves_to_postgresql_with_its_ledger(
@@ -125,7 +125,7 @@ def test_an_agent_moves_to_postgresql_with_its_ledger(
     monkeypatch.setenv("TACIT_AGENT_DATABASE_URL", postgres_url)
     assert operator.run(2, HEAD=head_of(printed)) == (0, printed)
     start(north / "north" / "agent.toml")
-    assert with_ledger(north, lambda c: standing_of(c, "patients").gaussian_left_micro) == 2_500_000
+    assert with_ledger(north, lambda c: standing_of(c, "patients").pure_left_micro) == 2_500_000
 
 
 def test_an_owner_with_a_new_key_and_name_has_the_account_it_had(north: Path) -> None:
@@ -140,7 +140,7 @@ def test_an_owner_with_a_new_key_and_name_has_the_account_it_had(north: Path) ->
     agent.engine.dispose()
     assert agent.settings.name == "north-2"
     assert agent.key.public_hex == load_key(north / "north-2" / "party.pem").public_hex != old
-    assert with_ledger(north, lambda c: standing_of(c, "patients").gaussian_left_micro) == 2_500_000
+    assert with_ledger(north, lambda c: standing_of(c, "patients").pure_left_micro) == 2_500_000
 
 
 def test_every_policy_that_is_shown_is_one(tmp_path: Path) -> None:
