@@ -194,10 +194,14 @@ def log_lines() -> Iterator[tuple[str, str, str]]:
         for call in ast.walk(ast.parse(file.read_text("utf-8"))):
             if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute)):
                 continue
-            if isinstance(call.func.value, ast.Name) and call.func.value.id == "log" and call.args:
-                event = ast.literal_eval(call.args[0])
+            event = call.args[0] if call.args else None
+            if not (isinstance(event, ast.Constant) and isinstance(event.value, str)):
+                continue
+            if isinstance(call.func.value, ast.Name) and call.func.value.id == "log":
                 fields = ", ".join(f"`{word.arg}`" for word in call.keywords)
-                yield str(event), fields, str(file.relative_to(ROOT))
+                yield event.value, fields, str(file.relative_to(ROOT))
+            elif call.func.attr == "tell":  # tacit_services.shared.connections:Places.tell
+                yield event.value, "`times`, `taken`, `strangers`", str(file.relative_to(ROOT))
 
 
 def text() -> str:

@@ -128,6 +128,11 @@ _INVITED = _public(
 )
 _ROSTER = "tacit_services.shared.roster:Roster"
 _ROSTER_WHY = "names and keys that parties enrolled with"
+_INVITATIONS = _public(
+    "items[].name items[].role items[].expires_at items[].state items[].used_by items[].revoked_at next",
+    _ROSTER,
+    "what became of each invitation; the invitations themselves are not kept",
+)
 _STORED = _public("study", "tacit_services.tester.routes:Tester.stored", "the digest that was asked for")
 _LINK = Exchange(
     "the caller, for its own browser",
@@ -165,6 +170,13 @@ TESTER: Mapping[str, Exchange] = _HEALTH | {
     "POST /v1/invitations": Exchange(
         "the tester's operator", _INVITED, _public("role name", _ROSTER, _ROSTER_WHY)
     ),
+    "GET /v1/invitations": Exchange("the tester's operator", _INVITATIONS),
+    "DELETE /v1/invitations/{name}": Exchange(
+        "the tester's operator", _public("name revoked", _ROSTER, "how many could still be used")
+    ),
+    "PUT /v1/parties/{name}/revocation": Exchange(
+        "the tester's operator", _public(f"{_PARTY} revoked_at", _ROSTER, _ROSTER_WHY)
+    ),
     "POST /v1/enrolments": Exchange(
         "who was invited",
         _public(_PARTY, _ROSTER, _ROSTER_WHY),
@@ -172,7 +184,7 @@ TESTER: Mapping[str, Exchange] = _HEALTH | {
     ),
     "GET /v1/parties": Exchange(
         _EVERYONE,
-        _public("items[].name items[].key items[].role next", _ROSTER, _ROSTER_WHY),
+        _public("items[].name items[].key items[].role items[].revoked_at next", _ROSTER, _ROSTER_WHY),
     ),
     "PUT /v1/studies/{digest}": Exchange("the analyst", _STORED, ENVELOPE),
     "GET /v1/studies": Exchange(
@@ -293,13 +305,20 @@ CURATOR: Mapping[str, Exchange] = _HEALTH | {
     "POST /v1/invitations": Exchange(
         "the curator's operator", _INVITED, _public("name", _ROSTER, _ROSTER_WHY)
     ),
+    "GET /v1/invitations": Exchange("the operator", _INVITATIONS),
+    "DELETE /v1/invitations/{name}": Exchange(
+        "the operator", _public("name revoked", _ROSTER, "how many could still be used")
+    ),
+    "PUT /v1/owners/{name}/revocation": Exchange(
+        "the operator", _public("name key revoked_at", _ROSTER, _ROSTER_WHY)
+    ),
     "POST /v1/enrolments": Exchange(
         "who was invited",
         _public("name key", _ROSTER, _ROSTER_WHY),
         _public("invitation name key", _ROSTER, _ROSTER_WHY),
     ),
     "GET /v1/owners": Exchange(
-        "the operator", _public("items[].name items[].key next", _ROSTER, _ROSTER_WHY)
+        "the operator", _public("items[].name items[].key items[].revoked_at next", _ROSTER, _ROSTER_WHY)
     ),
     "GET /v1/data-sets": Exchange(
         "an owner its own, the operator all",

@@ -122,7 +122,7 @@ def routes(tmp_path_factory: pytest.TempPathFactory) -> dict[Service, set[str]]:
     engine = create_engine(f"sqlite:///{folder / 'agent.sqlite3'}")
     upgrade(engine, "agent")
     (folder / "federation").mkdir()
-    client = TesterClient(URL, URL, key_of("north"), lambda: NOW, lambda _: None)
+    client = TesterClient("https://tester.example", URL, key_of("north"), lambda: NOW, lambda _: None)
     with client, curator_federation(folder / "federation") as federation:
         assert federation.network.app is not None
         noise = SeededNoise(1)

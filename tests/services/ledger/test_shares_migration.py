@@ -111,7 +111,7 @@ def test_verifying_a_ledger_that_was_not_migrated_says_so(
     engine: sa.Engine, database_url: str, component: str
 ) -> None:
     write_as_before(engine, "patients", [PURE])
-    with pytest.raises(SettingsError, match="start the service once"):
+    with pytest.raises(SettingsError, match="start the service on it once"):
         verify_ledger(database_url)
     upgrade(engine, component)
     assert verify_ledger(database_url)["ok"]
