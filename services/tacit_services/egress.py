@@ -288,7 +288,9 @@ def _data_set(place: str) -> dict[str, Egress]:
     why = "to the data set's owner, and the operator"
     shown = _own(
         "owner name account columns.** unit_column epsilon_cap_micro delta_cap_pico "
-        "epsilon_spent_micro epsilon_left_micro policy.** ready uploaded_at units",
+        "pure_share_micro pure_spent_micro pure_left_micro gaussian_delta_pico gaussian_share_micro "
+        "gaussian_spent_micro gaussian_left_micro approximate_share_pico approximate_spent_pico "
+        "approximate_left_pico promised_micro policy.** ready uploaded_at units",
         "tacit_services.curator.data_sets:view",
         why,
     ) | _own("rows", "tacit_services.curator.data_sets:view", "to the data set's owner alone")
@@ -354,7 +356,7 @@ CURATOR: Mapping[str, Exchange] = _HEALTH | {
             "the study, in words too, and the verdict",
         )
         | _own(
-            "accounts[].account accounts[].epsilon_spent_micro accounts[].epsilon_left_micro accounts.**",
+            "accounts[].account accounts.**",
             "tacit_services.curator.views:detail",
             "the caller's own account; all of the study's to the operator",
         ),
