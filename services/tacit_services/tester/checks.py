@@ -42,7 +42,9 @@ class _Check:
 
 
 class Checks:
-    """Runs the checks, each analyst's in their order and the analysts' in turn. Used in the event loop.
+    """Runs the checks, each analyst's in their order and the analysts' in turn.
+
+    Used in event loops, of which there may be several at once: each check ends in the one that asked for it.
 
     Args:
         stopping: whether the service has been asked to stop: then nobody waits for a check any more.
@@ -53,6 +55,7 @@ class Checks:
         self._waiting: dict[str, deque[_Check]] = {}
         """By analyst; whose turn it is comes first."""
         self._checking: set[str] = set()
+        self._changing = threading.Lock()
 
     async def run(
         self,
@@ -72,12 +75,13 @@ class Checks:
         Raises:
             ProblemError: ``rate-limited``: too much waits already; ``not-ready``: the service stops.
         """
-        mine = self._waiting.get(analyst, ())
-        held_bytes = sum(check.size_bytes for check in mine)
-        if len(mine) >= WAITING_MAX or held_bytes + size_bytes > WAITING_BYTES_MAX:
-            raise ProblemError("rate-limited", retry_after_s=RETRY_S)
         check = _Check(analyst, size_bytes, work, asyncio.get_running_loop().create_future())
-        self._waiting.setdefault(analyst, deque()).append(check)
+        with self._changing:
+            mine = self._waiting.get(analyst, ())
+            held_bytes = sum(check.size_bytes for check in mine)
+            if len(mine) >= WAITING_MAX or held_bytes + size_bytes > WAITING_BYTES_MAX:
+                raise ProblemError("rate-limited", retry_after_s=RETRY_S)
+            self._waiting.setdefault(analyst, deque()).append(check)
         on_gone(check.outcome.cancel)  # type: ignore[arg-type]
         try:
             self._begin()
@@ -95,32 +99,31 @@ class Checks:
 
     def _begin(self) -> None:
         """Begin what may begin: of each analyst whose turn it is, the oldest check that is still wanted."""
-        for analyst, checks in list(self._waiting.items()):
-            wanted = deque(check for check in checks if not check.outcome.done())
-            if wanted and analyst not in self._checking and len(self._checking) < AT_ONCE_MAX:
-                self._checking.add(analyst)
-                # Not one of the requests' threads: those keep a process that is to stop until they end.
-                begun = (wanted.popleft(), asyncio.get_running_loop())
-                threading.Thread(target=self._check, args=begun, name="check", daemon=True).start()
-            self._waiting[analyst] = wanted
-            if not wanted:
-                del self._waiting[analyst]
+        with self._changing:
+            for analyst, checks in list(self._waiting.items()):
+                wanted = deque(check for check in checks if not check.outcome.done())
+                if wanted and analyst not in self._checking and len(self._checking) < AT_ONCE_MAX:
+                    self._checking.add(analyst)
+                    # Not one of the requests' threads: those keep a process that is to stop until they end.
+                    begun = (wanted.popleft(),)
+                    threading.Thread(target=self._check, args=begun, name="check", daemon=True).start()
+                self._waiting[analyst] = wanted
+                if not wanted:
+                    del self._waiting[analyst]
 
-    def _check(self, check: _Check, loop: asyncio.AbstractEventLoop) -> None:
+    def _check(self, check: _Check) -> None:
         try:
             result = check.work()
         except BaseException as error:
             ended = _failing(check.outcome, error)
         else:
             ended = _ending(check.outcome, result)
+        with self._changing:
+            self._checking.discard(check.analyst)
+            if check.analyst in self._waiting:  # the others' turn comes first
+                self._waiting[check.analyst] = self._waiting.pop(check.analyst)
         with suppress(RuntimeError):  # the service has stopped, and nobody waits
-            loop.call_soon_threadsafe(self._ended, check.analyst, ended)
-
-    def _ended(self, analyst: str, tell: Callable[[], None]) -> None:
-        self._checking.discard(analyst)
-        if analyst in self._waiting:  # the others' turn comes first
-            self._waiting[analyst] = self._waiting.pop(analyst)
-        tell()
+            check.outcome.get_loop().call_soon_threadsafe(ended)
         self._begin()
 
 
