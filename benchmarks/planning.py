@@ -25,10 +25,12 @@ from benchmarks.resumable import Answers, Cell, Counts, main, table
 from tacit.local import plan_error, plan_identity, plan_power, plan_smallest
 from tacit.planning.counts import plan_homogeneity, plan_independence
 from tacit.planning.effects import KINDS
-from tacit_protocol.statistics.contingency import margins_of, product, residuals
+from tacit_protocol.statistics.contingency import residuals
+from tacit_protocol.statistics.contingency import simulated_null as independent_null
 from tacit_protocol.statistics.homogeneity import Weights
+from tacit_protocol.statistics.homogeneity import simulated_null as pooled_null
 from tacit_protocol.statistics.identity_power import PlannedIdentity, paninski
-from tacit_protocol.statistics.noisy_tables import CellNoise, onto_simplex
+from tacit_protocol.statistics.noisy_tables import CellNoise, NoisyTable
 
 RUNS = 200
 
@@ -96,6 +98,7 @@ Power = Callable[[float], float]
 
 TABLE = np.array([[0.3, 0.1, 0.1], [0.1, 0.2, 0.2]])
 EQUAL = np.full(10, 0.1)
+NOISE = (CellNoise("laplace", 4.0),)
 
 STUDIES, NULLS, DRAWS = 16_000, 200, 999
 """Simulated studies behind a true power, in groups with a null distribution each, drawn as studies do."""
@@ -104,14 +107,15 @@ STUDIES, NULLS, DRAWS = 16_000, 200, 999
 def _rejected(null: Callable[[], Floats], drawn: Callable[[int], Floats]) -> float:
     size, rejected = STUDIES // NULLS, 0
     for _ in range(NULLS):
-        larger = DRAWS - np.searchsorted(np.sort(null()), drawn(size), side="left")
+        statistics = drawn(size)
+        larger = np.max([DRAWS - np.searchsorted(own, statistics) for own in np.sort(null())], axis=0)
         rejected += int(np.sum((1 + larger) / (DRAWS + 1) <= 0.05))
     return rejected / STUDIES
 
 
 def _noisy(p: Floats, units: int, size: int, rng: np.random.Generator) -> Floats:
     counts = rng.multinomial(units, p, size=size)
-    return np.asarray((counts + CellNoise("laplace", 4.0).draw(rng, counts.shape)) / units)
+    return np.asarray((counts + NOISE[0].draw(rng, counts.shape)) / units)
 
 
 @functools.cache
@@ -123,8 +127,9 @@ def independence_power(units: int) -> float:
         return residuals(shares, TABLE.shape, units, 32.0 / units**2).statistics
 
     def null() -> Floats:
-        (held,) = _noisy(joint, units, 1, rng)
-        return scores(_noisy(product(margins_of(held, TABLE.shape)), units, DRAWS, rng))
+        (held,) = _noisy(joint, units, 1, rng) * units
+        seed = np.random.SeedSequence(int(rng.integers(2**62)))
+        return independent_null(NoisyTable(held, units, NOISE), TABLE.shape, DRAWS, seed).statistics
 
     return _rejected(null, lambda size: scores(_noisy(joint, units, size, rng)))
 
@@ -140,9 +145,8 @@ def homogeneity_power(units: int) -> float:
         return np.asarray(weights.cells(held)[1].sum(axis=-1))
 
     def null() -> Floats:
-        held = np.concatenate([_noisy(p, units, 1, rng) for p in (EQUAL, other)])
-        pooled = onto_simplex(weights.pooled(held))
-        return scores(pooled, pooled, DRAWS)
+        held = [NoisyTable(_noisy(p, units, 1, rng)[0] * units, units, NOISE) for p in (EQUAL, other)]
+        return pooled_null(held, weights, DRAWS, np.random.SeedSequence(int(rng.integers(2**62)))).statistics
 
     return _rejected(null, lambda size: scores(EQUAL, other, size))
 

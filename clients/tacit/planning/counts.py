@@ -13,6 +13,7 @@ from tacit.planning.sizes import (
     distribution,
     distributions,
     in_batches,
+    seed_from,
 )
 from tacit_protocol.privacy.gaussian_sums import SensitivityError
 from tacit_protocol.privacy.guarantee import Budget
@@ -23,8 +24,10 @@ from tacit_protocol.privacy.noisy_counts import (
 )
 from tacit_protocol.procedures.base import Progress
 from tacit_protocol.statistics.contingency import margins_of, product, residuals
+from tacit_protocol.statistics.contingency import simulated_null as independent_null
 from tacit_protocol.statistics.homogeneity import Weights
-from tacit_protocol.statistics.noisy_tables import CellNoise, onto_simplex
+from tacit_protocol.statistics.homogeneity import simulated_null as pooled_null
+from tacit_protocol.statistics.noisy_tables import CellNoise, NoisyTable
 
 START = 1000
 """Units at which a search starts."""
@@ -79,10 +82,8 @@ def plan_homogeneity(
             return in_batches(some, 2 * len(one))
 
         def null(draws: int, rng: np.random.Generator) -> Floats:
-            # Studies draw their null distribution from what both noisy tables have in common.
-            held = np.concatenate([_shares(each, units, noise, 1, rng) for each in (one, two)])
-            pooled = onto_simplex(weights.pooled(held))
-            return scores(pooled, pooled)(draws, rng)
+            held = [_table(each, units, noise, rng) for each in (one, two)]
+            return pooled_null(held, weights, draws, seed_from(rng)).statistics
 
         return goal.rejections(null, scores(one, two), count, nulls, np.random.default_rng(of_step))
 
@@ -142,9 +143,8 @@ def plan_independence(
             return in_batches(some, len(joint))
 
         def null(draws: int, rng: np.random.Generator) -> Floats:
-            # Studies draw their null distribution from the margins of their own noisy table.
-            (held,) = _shares(joint, units, noise, 1, rng)
-            return scores(product(margins_of(held, shape)))(draws, rng)
+            held = _table(joint, units, noise, rng)
+            return independent_null(held, shape, draws, seed_from(rng)).statistics
 
         return goal.rejections(null, scores(joint), count, nulls, np.random.default_rng(of_step))
 
@@ -160,6 +160,12 @@ def _noise(epsilon: float, delta: float, rho: float | None, gaussian: bool) -> C
         return CellNoise("laplace", count_noise(laplace_count_guarantee(budget))[1])
     except (ValueError, ArithmeticError, SensitivityError) as error:
         raise InputError(f"epsilon and delta: {error}") from None
+
+
+def _table(probabilities: Floats, units: int, noise: CellNoise, rng: np.random.Generator) -> NoisyTable:
+    """Draw a study's noisy table: studies draw their null distribution from what it says of the margins."""
+    (shares,) = _shares(probabilities, units, noise, 1, rng)
+    return NoisyTable(shares * units, units, (noise,))
 
 
 def _shares(

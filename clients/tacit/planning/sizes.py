@@ -29,7 +29,7 @@ Power = Callable[[int, int, int, np.random.SeedSequence], int | None]
 the method does not take so few units."""
 
 Scores = Callable[[int, np.random.Generator], Floats]
-"""Draws so many statistics, larger where there is more to be seen."""
+"""Draws so many statistics, (n,), larger where more is to be seen; of a null distribution (values, n)."""
 
 RUNS = 400
 """Simulated studies of each number of units."""
@@ -265,8 +265,13 @@ class Goal:
         """Count rejections at the level: the studies share so many simulated null distributions."""
         rejected = 0
         for part in np.array_split(np.arange(runs), min(runs, nulls)):
-            own = np.sort(null(self.draws, rng))
-            larger = self.draws - np.searchsorted(own, drawn(len(part), rng), side="left")
+            statistics = drawn(len(part), rng)
+            # Where a null distribution has values that nobody knows, the largest of their p-values counts.
+            within = [
+                np.searchsorted(own, statistics, side="left")
+                for own in np.sort(np.atleast_2d(null(self.draws, rng)))
+            ]
+            larger = self.draws - np.min(within, axis=0)
             rejected += int(np.sum((1 + larger) / (self.draws + 1) <= self.alpha))
         return rejected
 
@@ -344,6 +349,11 @@ def smallest_step(
         middle = (low + high) // 2
         low, high = (low, middle) if enough(middle) else (middle, high)
     return high
+
+
+def seed_from(rng: np.random.Generator) -> np.random.SeedSequence:
+    """Draw a seed."""
+    return np.random.SeedSequence([int(word) for word in rng.integers(2**32, size=4)])
 
 
 def in_batches(some: Scores, numbers: int) -> Scores:

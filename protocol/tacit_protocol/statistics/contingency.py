@@ -134,7 +134,7 @@ def independence_test(
     """
     variance = table.noise_variance / table.units**2
     own = residuals(table.counts / table.units, shape, table.units, variance)
-    null = _null(table, shape, replicates, seed, progress)
+    null = simulated_null(table, shape, replicates, seed, progress)
     statistic = float(own.statistics)
     return IndependenceOutcome(
         statistic,
@@ -145,12 +145,12 @@ def independence_test(
     )
 
 
-def _null(
+def simulated_null(
     table: NoisyTable,
     shape: tuple[int, ...],
     replicates: int,
     seed: np.random.SeedSequence,
-    progress: Report | None,
+    progress: Report | None = None,
 ) -> NuisanceNull:
     """Simulate the null distribution at plausible margins; all have the same noise and seeds."""
     values, variance = plausible_margins(table, shape), table.noise_variance / table.units**2
