@@ -270,6 +270,6 @@ def test_a_service_does_not_listen_beyond_its_machine_without_tls_unless_a_proxy
         assert load(kind, tmp_path, host=here).host == here
     if kind != "agent":
         tls = {"tls_certificate_file": "c.pem", "tls_key_file": "k.pem"}
-        assert load(kind, tmp_path, host=host, **tls).tls
+        assert load(kind, tmp_path, host=host, **tls).serves_tls
         with pytest.raises(SettingsError, match="need each other"):
             load(kind, tmp_path, host="127.0.0.1", tls_key_file="k.pem")

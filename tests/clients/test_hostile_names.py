@@ -114,6 +114,17 @@ def test_no_command_echoes_what_it_is_given_as_it_is(
 # What services answer.
 
 
+STANDING = dict.fromkeys(
+    (
+        *("epsilon_cap_micro", "delta_cap_pico", "pure_share_micro", "pure_spent_micro", "pure_left_micro"),
+        *("gaussian_delta_pico", "gaussian_share_micro", "gaussian_spent_micro", "gaussian_left_micro"),
+        *("approximate_share_pico", "approximate_spent_pico", "approximate_left_pico", "promised_micro"),
+    ),
+    1,
+)
+"""What an account says of its shares."""
+
+
 class HostileService:
     """Answers every request of every client; whatever may be text is hostile."""
 
@@ -179,7 +190,7 @@ class HostileService:
                 named = [{"name": n, "key": k, "role": r} for n, (k, r) in known.items()]
                 return {"items": [item, *named], "next": None}
             case "GET", "verification":
-                account = {"head_hash": "cd" * 32, "data_set": self.text, "entries": 1, "spent_micro": 1}
+                account = {"head_hash": "cd" * 32, "data_set": self.text, "entries": 1, "standing": STANDING}
                 return {"ok": False, "accounts": [account], "faults": [self.text]}
             case "GET", "status":
                 return item | {"studies": {self.text: 3}, "party": {"name": self.text, "key": "00" * 32}}
@@ -207,11 +218,8 @@ class HostileService:
                 }
                 | {"decided_by": self.text, "account": self.text, "decided_at": 1}
             ],
-            "accounts": [{"account": self.text, "epsilon_spent_micro": 0, "epsilon_left_micro": 1}],
-            "data_sets": [
-                {"name": self.text, "units": 3, "epsilon_spent_micro": 0, "epsilon_left_micro": 1}
-                | {"epsilon_cap_micro": 1, "delta_cap_pico": 1}
-            ],
+            "accounts": [{"account": self.text} | STANDING],
+            "data_sets": [{"name": self.text, "units": 3} | STANDING],
             "columns": [{"kind": "numeric", "name": self.text, "lower": 0, "upper": 1}],
             "policy": {"approval": self.text},
             "progress": {"fraction": 0.5, "step": self.text},
@@ -221,7 +229,8 @@ class HostileService:
             **dict.fromkeys(
                 (
                     *("epsilon_micro", "delta_pico", "epsilon_cap_micro", "delta_cap_pico", "deadline", "at"),
-                    *("epsilon_spent_micro", "epsilon_left_micro", "numbers_released", "sequence", "rows"),
+                    *("numbers_released", "sequence", "rows"),
+                    *STANDING,
                     *("spent_after_micro", "units", "created_at", "expires_at", "revoked", "revoked_at"),
                 ),
                 7,

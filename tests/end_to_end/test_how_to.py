@@ -159,7 +159,7 @@ def test_the_installed_settings_are_those_that_the_unit_names() -> None:
     for path in ("/etc/tacit", "/opt/tacit/bin", "tacit-agent"):
         assert path in text
         assert path in unit
-    assert "TACIT_CONFIG=/etc/tacit/agent.toml" in unit
+    assert "LoadCredential=agent.toml:/etc/tacit/agent.toml" in unit
     assert "LoadCredential=key:/etc/tacit/agent.pem" in unit
     assert "sqlite:////var/lib/tacit-agent/agent.sqlite3" in unit
     assert "ProtectHome=yes" in unit

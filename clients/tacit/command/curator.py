@@ -96,6 +96,7 @@ def invite(
 
 
 @app.command("invitations")
+@connecting
 def invitations(config: CuratorFile = CURATOR_FILE, as_json: Json = False) -> None:
     """List all invitations ever made, and what became of each."""
     from tacit.command.connect import operator_client
@@ -106,6 +107,7 @@ def invitations(config: CuratorFile = CURATOR_FILE, as_json: Json = False) -> No
 
 
 @app.command("revoke")
+@connecting
 def revoke(
     name: Annotated[str, typer.Option(help="The owner's name.")],
     invitation: Annotated[

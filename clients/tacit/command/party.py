@@ -67,6 +67,7 @@ def invite(
 
 
 @app.command("invitations")
+@connecting
 def invitations(config: TesterFile = TESTER_FILE, as_json: Json = False) -> None:
     """List all invitations ever made, and what became of each."""
     from tacit.command.connect import tester_client
@@ -76,6 +77,7 @@ def invitations(config: TesterFile = TESTER_FILE, as_json: Json = False) -> None
 
 
 @app.command("revoke")
+@connecting
 def revoke(
     name: Annotated[str, typer.Option(help="The party's name.")],
     invitation: Annotated[

@@ -118,7 +118,7 @@ def expect(
         print_json({"of": what} | _fields(found) | {"warnings": list(database.limits)})
         return
     value, noise, points = _cells(found)
-    exactly = "exactly" if found.exact else "by refits under fresh noise"
+    exactly = "exactly" if found.exact else "estimated"
     lines(
         f"{what}: {value}",
         f"  standard error {found.error:.2g}: noise {noise} ({exactly}), points {points} (estimated)",
