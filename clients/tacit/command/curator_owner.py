@@ -142,8 +142,10 @@ def delete(
     """Delete a data set's rows at the curator for good. What was spent on it stays in the ledger."""
     from tacit.command.output import lines, print_json
     from tacit.errors import InputError
+    from tacit_protocol.terminal import printable
 
-    if not yes and (as_json or not typer.confirm(f"Delete the rows of {data_set} at the curator?")):
+    asked = f"Delete the rows of {printable(data_set)} at the curator?"
+    if not yes and (as_json or not typer.confirm(asked)):
         raise InputError("nothing was deleted: say --yes")
     with client_of(owner, config) as client:
         client.delete(data_set)
