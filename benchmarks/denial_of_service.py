@@ -38,6 +38,8 @@ from benchmarks.load_servers import write_tester
 from benchmarks.two_sample import study_of_columns
 from tacit_protocol.messages.encoding import encode
 from tacit_protocol.messages.study import Owner, Party
+from tacit_protocol.procedures.base import canonical
+from tacit_protocol.procedures.registry import procedure_named
 from tacit_protocol.signing.envelope import STUDY_TYPE, digest, seal
 from tacit_protocol.signing.keys import PrivateKey
 from tacit_protocol.signing.tokens import issue_token
@@ -391,7 +393,7 @@ def checks() -> str:
                     "deadline": now + 86_400,
                 }
             )
-            payload = encode(study)
+            payload = encode(canonical(procedure_named(study.procedure), study))
             requests.append((f"/v1/studies/{digest(payload)}", seal(payload, STUDY_TYPE, tester.analyst)))
         started_mb, statuses = tester.memory_mb(), []
 

@@ -30,6 +30,7 @@ from tacit_protocol.messages.encoding import encode
 from tacit_protocol.messages.release import ReleaseMessage
 from tacit_protocol.messages.study import Owner, Party
 from tacit_protocol.privacy.noise import OpenDPNoise
+from tacit_protocol.procedures.base import canonical
 from tacit_protocol.procedures.kernel_two_sample import KernelTwoSample
 from tacit_protocol.signing.envelope import RELEASE_TYPE, STUDY_TYPE, digest, seal
 from tacit_protocol.signing.keys import PrivateKey
@@ -112,7 +113,7 @@ def make_uploads(count: int) -> Uploads:
                 "title": f"benchmark {number}",
             }
         )
-        payload = encode(study)
+        payload = encode(canonical(procedure, study))
         studies[digest(payload)] = seal(payload, STUDY_TYPE, analyst)
         for name in list(owners)[:OWNERS]:
             message = ReleaseMessage(study=digest(payload), party=name, release=release)

@@ -30,6 +30,8 @@ from benchmarks.two_sample import study_of_columns
 from tacit_protocol.messages.cancellation import CancellationMessage
 from tacit_protocol.messages.encoding import encode
 from tacit_protocol.messages.study import OWNERS_MAX, Owner, Party
+from tacit_protocol.procedures.base import canonical
+from tacit_protocol.procedures.registry import procedure_named
 from tacit_protocol.signing.envelope import CANCELLATION_TYPE, STUDY_TYPE, digest, seal
 from tacit_protocol.signing.keys import PrivateKey
 from tacit_protocol.signing.tokens import issue_token
@@ -141,7 +143,7 @@ class Analyst:
                     "title": f"{title}, {first}",
                 }
             )
-            payload = encode(study)
+            payload = encode(canonical(procedure_named(study.procedure), study))
             self._put(f"/v1/studies/{digest(payload)}", seal(payload, STUDY_TYPE, self._key))
             found.append(digest(payload))
         return found

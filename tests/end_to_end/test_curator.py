@@ -62,7 +62,7 @@ def described(name: str, columns: list[dict[str, Any]], approval: str) -> DataSe
         "delta_per_study_max": DELTA,
         "analysts": ["*"],
     }
-    fields = {"name": name, "columns": columns, "epsilon": 20.0, "delta": 1e-4, "policy": policy}
+    fields = {"name": name, "columns": columns, "epsilon": 40.0, "delta": 1e-4, "policy": policy}
     return DataSetDescription.from_dict(fields)
 
 
