@@ -116,7 +116,7 @@ def independence_pvalues(
 
 def tail(own: Floats, drawn: Floats) -> float:
     """Return the p-value of cells' sums, (k,) against (replicates, k)."""
-    return float((1 + np.sum(drawn.sum(axis=-1) >= own.sum())) / (REPLICATES + 1))
+    return float((1 + np.sum(drawn.sum(axis=-1) >= own.sum())) / (len(drawn) + 1))
 
 
 def question(method: str, epsilon: float, level: float) -> str:
@@ -298,6 +298,8 @@ def cells() -> list[Cell]:
         found.append(Cell(name, SEARCH_RUNS, run))
     confirmed: tuple[tuple[str, Floats, tuple[int, ...], float], ...] = (
         ("independence 4x4 0.95 in one, one", skewed(4, 0.95, 1), (100,), 0.1),
+        ("independence 4x4 0.95 in one, one", skewed(4, 0.95, 1), (200,), 0.1),
+        ("independence 4x4 1 in one", skewed(4, 1.0, 1), (1000,), 0.03),
         ("independence 2x2 1 in one", skewed(2, 1.0, 1), (200,), 0.1),
         ("independence 5x5 0.83 in one, all", skewed(5, 0.83, 4), (100,), 5.0),
         ("homogeneity k=12 rare=0.009", skewed(12, 0.901, 11), (200, 200), 5.0),
