@@ -20,7 +20,7 @@ WORKERS := -n 3 --dist worksteal
 test audit: export OPENBLAS_NUM_THREADS := 1
 
 # The stamps change when what is to be installed changes, and only after an install that succeeded.
-LOCK := pyproject.toml constraints.txt
+LOCK := pyproject.toml $(wildcard requirements/*.txt)
 RUNTIME := $(VENV)/.installed-runtime
 DEVELOPMENT := $(VENV)/.installed-development
 
@@ -79,12 +79,19 @@ bench: $(DEVELOPMENT) ## speed, levels and powers (hours), load: the tables in d
 	$(BIN)/python -m benchmarks.cost_workers
 	$(BIN)/python -m benchmarks.long_polls
 
+.PHONY: bench-coverage
+bench-coverage: $(DEVELOPMENT) ## what every stated interval covers, and the worst cell (hours); CURATOR_FLAGS="--runs 0.1" for a glance
+	$(BIN)/python -m benchmarks.coverage $(CURATOR_FLAGS)
+	$(BIN)/python -m benchmarks.curated_distance $(CURATOR_FLAGS)
+	$(BIN)/python -m benchmarks.distance_correlation $(CURATOR_FLAGS)
+	$(BIN)/python -m benchmarks.database_errors $(CURATOR_FLAGS)
+
 .PHONY: audit
 audit: $(DEVELOPMENT) ## the adversarial searches and attacks alone, slow ones included
 	TACIT_LONG=1 $(BIN)/python -m pytest $(wildcard tests/attacks tests/audits tests/faults) $(WORKERS) $(TEST_FLAGS)
 
 .PHONY: lock
-lock: ## resolve the newest versions afresh and write constraints.txt
+lock: ## resolve the newest versions afresh and write requirements/*.txt, with hashes
 	@.ci/lock "$$(.ci/find-python)"
 
 .PHONY: clean
@@ -93,9 +100,9 @@ clean: ## remove the environment, caches and the demo's folder
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(RUNTIME): $(LOCK)
-	@.ci/install .
+	@.ci/install runtime
 	@touch $@
 
 $(DEVELOPMENT): $(LOCK)
-	@.ci/install ".[dev]"
+	@.ci/install dev
 	@touch $(RUNTIME) $@

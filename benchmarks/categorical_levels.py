@@ -267,7 +267,7 @@ def coverage_run(name: str, shape: tuple[int, int], strength: float, units: int,
     answers: dict[str, float] = {}
     for epsilon, child in zip(EPSILONS, seed.spawn(len(EPSILONS)), strict=True):
         drawn = draw(probabilities, units, CellNoise("laplace", 2 / epsilon), rng)
-        found = cramers_v(drawn, shape, min(shape), 0.05, child)
+        found = cramers_v(drawn, shape, shape, 0.05, child)
         answers[f"held | {epsilon:g}"] = found.lower - 1e-12 <= value <= found.upper + 1e-12
         answers[f"width | {epsilon:g}"] = found.upper - found.lower
     return answers

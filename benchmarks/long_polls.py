@@ -200,7 +200,7 @@ def measure(folder: Path, agents: int, rounds: int) -> Measured:
         for number in range(rounds):
             found.rounds.append(_one_round(served, clients, analyst, keys, f"round {number}"))
             found.threads = max(found.threads, served.threads)
-        found.refused = refusals(served.port, 2 * SPARE)
+        found.refused = refusals(served.port, keys[: 2 * SPARE])
     return found
 
 
@@ -235,15 +235,19 @@ def _one_round(
     return result
 
 
-def refusals(port: int, count: int) -> int:
-    """Open so many connections more at once, ask once over each; return how many were told to come later."""
+def refusals(port: int, keys: list[PrivateKey]) -> int:
+    """Open one more connection for each of these keys, and ask; return how many were told to come later.
+
+    They ask as known callers do: others would give way to one another.
+    """
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=None)
     refused, clients = 0, []
     try:
-        for _ in range(count):
+        for key in keys:
             client = httpx.Client(base_url=f"http://127.0.0.1:{port}", trust_env=False, limits=limits)
             clients.append(client)
-            answer = client.get("/v1/identity", timeout=60)
+            token = issue_token(key, f"http://127.0.0.1:{port}", int(time.time()))
+            answer = client.get("/v1/parties", timeout=60, headers={"Authorization": f"Bearer {token}"})
             refused += answer.status_code == 503 and int(answer.headers["Retry-After"]) > 0
     finally:
         for client in clients:
@@ -271,8 +275,9 @@ that did other work as well; memory is not touched by that.
 {found.empty_kib / 1024:.0f} MiB before they come. **A waiting agent takes {found.kib_each:.1f} KiB** of the
 tester's memory; all of them and the tester together {total_gib:.2f} GiB.
 The goal, at most {KIB_EACH_MAX:.0f} KiB each and {GIB_MAX:.0f} GiB in all, is {met}.
-TLS in the tester itself would add its buffers to every connection, and is not in these figures: end it at a
-proxy where thousands wait. The kernel's own buffers of a socket are not the process's memory and not counted.
+TLS in the tester itself would add to every connection
+([how much](../security/attacks.md#denial-of-service)), and is not in these figures. The kernel's own
+buffers of a socket are not the process's memory and not counted.
 
 In each round all ask, and ask again after {WAIT_S} s as agents do; once {100 * WAITING_MIN:.0f} of 100
 wait at one moment, memory is read and divided among those; then studies are created that name all of
@@ -291,7 +296,7 @@ The process had at most {found.threads} threads: waiting takes none, and no conn
 either. While they wait, one query a second looks for news; where there is some, one task looks into 500
 inboxes a query, one query at a time. Agents that find nothing are not woken.
 
-Of {2 * SPARE} connections beyond `connections_max`, {found.refused} were answered 503 with `Retry-After`; the
+Of {2 * SPARE} more connections of known callers, {found.refused} were answered 503 with `Retry-After`; the
 others were the first, for which there was still room.
 """
 

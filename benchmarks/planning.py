@@ -6,17 +6,39 @@
 Planned: whole simulated studies with NumPy's noise, as `tacit plan` and the tester's page run them. Real: the
 same studies through the same procedures with OpenDP's noise, on samples that plans have not seen. Run r of
 both draws one study.
+
+Least: what planners of the fewest units, or of the smallest budget, claim of the place that they find,
+against the power there by many more simulations than any plan has. Run r is the plan with seed r.
 """
 
 import functools
 import math
+import time
+from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+from scipy.special import chdtrc
+
 from benchmarks.resumable import Answers, Cell, Counts, main, table
-from tacit.local import plan_error, plan_power
+from tacit.local import plan_error, plan_identity, plan_power, plan_smallest
+from tacit.planning.counts import plan_homogeneity, plan_independence
 from tacit.planning.effects import KINDS
+from tacit_protocol.statistics.contingency import residuals
+from tacit_protocol.statistics.contingency import simulated_null as independent_null
+from tacit_protocol.statistics.homogeneity import Weights
+from tacit_protocol.statistics.homogeneity import simulated_null as pooled_null
+from tacit_protocol.statistics.identity_power import PlannedIdentity, paninski
+from tacit_protocol.statistics.noisy_tables import CellNoise, NoisyTable
 
 RUNS = 200
+
+PLANS = 30
+"""Plans of each planner, which differ in their seeds."""
+
+ASKED, SHORT = 0.8, 0.02
+"""Power that plans are asked for, and by how much one in ten may fall short."""
 
 AGE = {"age": (0, 120)}
 MIXED = {"age": (0, 120), "weight": (0, 200), "sex": ["F", "M"]}
@@ -71,9 +93,158 @@ def study(name: str, run: int) -> Answers:
     return answers
 
 
+Floats = npt.NDArray[np.float64]
+Power = Callable[[float], float]
+
+TABLE = np.array([[0.3, 0.1, 0.1], [0.1, 0.2, 0.2]])
+EQUAL = np.full(10, 0.1)
+NOISE = (CellNoise("laplace", 4.0),)
+
+STUDIES, NULLS, DRAWS = 16_000, 200, 999
+"""Simulated studies behind a true power, in groups with a null distribution each, drawn as studies do."""
+
+
+def _rejected(null: Callable[[], Floats], drawn: Callable[[int], Floats]) -> float:
+    size, rejected = STUDIES // NULLS, 0
+    for _ in range(NULLS):
+        statistics = drawn(size)
+        larger = np.max([DRAWS - np.searchsorted(own, statistics) for own in np.sort(null())], axis=0)
+        rejected += int(np.sum((1 + larger) / (DRAWS + 1) <= 0.05))
+    return rejected / STUDIES
+
+
+def _noisy(p: Floats, units: int, size: int, rng: np.random.Generator) -> Floats:
+    counts = rng.multinomial(units, p, size=size)
+    return np.asarray((counts + NOISE[0].draw(rng, counts.shape)) / units)
+
+
+@functools.cache
+def independence_power(units: int) -> float:
+    """Return the power of independence_table at epsilon .5."""
+    rng, joint = np.random.default_rng(units), TABLE.ravel()
+
+    def scores(shares: Floats) -> Floats:
+        return residuals(shares, TABLE.shape, units, 32.0 / units**2).statistics
+
+    def null() -> Floats:
+        (held,) = _noisy(joint, units, 1, rng) * units
+        seed = np.random.SeedSequence(int(rng.integers(2**62)))
+        return independent_null(NoisyTable(held, units, NOISE), TABLE.shape, DRAWS, seed).statistics
+
+    return _rejected(null, lambda size: scores(_noisy(joint, units, size, rng)))
+
+
+@functools.cache
+def homogeneity_power(units: int) -> float:
+    """Return the power of homogeneity of two owners at epsilon .5 and distance .1 of ten cells."""
+    rng, other = np.random.default_rng(units), paninski(EQUAL, 0.2)
+    weights = Weights.of(np.full(2, float(units)), np.full(2, 32.0), len(EQUAL))
+
+    def scores(first: Floats, second: Floats, size: int) -> Floats:
+        held = np.stack([_noisy(p, units, size, rng) for p in (first, second)], axis=1)
+        return np.asarray(weights.cells(held)[1].sum(axis=-1))
+
+    def null() -> Floats:
+        held = [NoisyTable(_noisy(p, units, 1, rng)[0] * units, units, NOISE) for p in (EQUAL, other)]
+        return pooled_null(held, weights, DRAWS, np.random.SeedSequence(int(rng.integers(2**62)))).statistics
+
+    return _rejected(null, lambda size: scores(EQUAL, other, size))
+
+
+@functools.cache
+def identity_power(method: str, units: int) -> float:
+    """Return the power of a method of identity at distance .2 of ten cells."""
+    test = PlannedIdentity(method, EQUAL, units, 0.5, 0.05, delta=1e-6, distance=0.2)
+    other, seed = paninski(EQUAL, 0.4), np.random.SeedSequence(units)
+    return test.rates(other, STUDIES, 100 * DRAWS, seed).true
+
+
+@functools.cache
+def chi_square_power(units: int, epsilon: float, delta: float = 1e-6) -> float:
+    """Return the power of zcdp-gof with its chi-square null, at distance .2 of ten cells."""
+    test = PlannedIdentity("zcdp-gof", EQUAL, units, epsilon, 0.05, delta=delta)
+    scores = test.scores()(paninski(EQUAL, 0.4), 10 * STUDIES, np.random.default_rng(units))
+    return float(np.mean(chdtrc(len(EQUAL) - 1, np.maximum(scores, 0.0)) <= 0.05))
+
+
+def _identity(method: str) -> tuple[Callable[..., Any], Power]:
+    asked = {"epsilon": 0.5, "delta": 1e-6, "distance": 0.2, "method": method}
+    return functools.partial(plan_identity, 10, **asked), lambda n: identity_power(method, int(n))
+
+
+SMALLEST: Mapping[str, Any] = {
+    "procedure": "identity",
+    "cells": 10,
+    "method": "zcdp-gof",
+    "null": "chi-square",
+    "effect": 0.2,
+    "delta": 1e-6,
+}
+
+LEAST: dict[str, tuple[Callable[..., Any], Power]] = {
+    "plan_independence": (
+        functools.partial(plan_independence, TABLE, epsilon=0.5),
+        lambda n: independence_power(int(n)),
+    ),
+    "plan_homogeneity": (
+        functools.partial(plan_homogeneity, 10, epsilon=0.5, distance=0.1),
+        lambda n: homogeneity_power(int(n)),
+    ),
+    **{f"plan_identity, {method}": _identity(method) for method in ("mcgof", "privit-laplace", "zcdp-gof")},
+    "plan_smallest, over n": (
+        functools.partial(plan_smallest, "n", epsilon=0.5, **SMALLEST),
+        lambda n: chi_square_power(int(n), 0.5),
+    ),
+    "plan_smallest, over epsilon": (
+        functools.partial(plan_smallest, "epsilon", n=500, **SMALLEST),
+        lambda epsilon: chi_square_power(500, epsilon),
+    ),
+}
+"""Planners with what they are asked, and the power at the place that they find."""
+
+
+def least(name: str, run: int) -> Answers:
+    """Make one plan, and compare what it claims with the power at the place found."""
+    planner, power = LEAST[name]
+    began = time.process_time()
+    plan = planner(seed=run)
+    took = time.process_time() - began
+    found, claimed = (plan.units, plan.power) if hasattr(plan, "units") else (plan.smallest, plan.plan.power)
+    true = power(found)
+    return {
+        "claimed": claimed,
+        "true": true,
+        "kept": true >= ASKED - SHORT,
+        "below": true < ASKED,
+        "place": found,
+        "seconds": took,
+    }
+
+
 def cells() -> list[Cell]:
     """List the cells."""
-    return [Cell(name, RUNS, functools.partial(study, name)) for name in SETTINGS]
+    planned = [Cell(name, RUNS, functools.partial(study, name)) for name in SETTINGS]
+    return [*planned, *(Cell(name, PLANS, functools.partial(least, name)) for name in LEAST)]
+
+
+def _least_rows(counts: Counts) -> dict[str, dict[str, str]]:
+    rows = {}
+    for name in LEAST:
+        claimed, true = counts.rate(name, "claimed"), counts.rate(name, "true")
+        if claimed is None or true is None:
+            continue
+        rest = {key: counts.rate(name, key) or 0.0 for key in ("kept", "below", "place", "seconds")}
+        rows[name] = {
+            "plans": str(counts.answered[name, "true"]),
+            "place, mean": f"{rest['place']:.4g}",
+            "claimed, mean": f"{claimed:.3f}",
+            "true, mean": f"{true:.3f}",
+            "claimed − true": f"{claimed - true:+.3f}",
+            f"true ≥ {ASKED - SHORT:g}": f"{rest['kept']:.0%}",
+            f"true < {ASKED:g}": f"{rest['below']:.0%}",
+            "processor seconds": f"{rest['seconds']:.2g}",
+        }
+    return rows
 
 
 def _mean(counts: Counts, cell: str, side: str) -> tuple[float, float] | None:
@@ -81,6 +252,24 @@ def _mean(counts: Counts, cell: str, side: str) -> tuple[float, float] | None:
     if mean is None or square is None:
         return None
     return mean, math.sqrt(max(0.0, square - mean**2) / counts.answered[cell, side])
+
+
+def _runs(counts: Counts) -> str:
+    ran = {counts.answered[name, "real"] for name in SETTINGS if counts.answered[name, "real"]}
+    return " to ".join(str(number) for number in sorted({min(ran), max(ran)})) if ran else "no"
+
+
+LEAST_TEXT = f"""
+## The fewest units, and the smallest budget
+
+Plans for a power of {ASKED:g} at level .05 that differ in their seeds, each with its default number of
+runs: what they claim of the place that they found, and the true power there, of {STUDIES} simulated studies
+with {NULLS} null distributions (each drawn, as studies do, from a noisy table), or one of {100 * DRAWS} draws
+where the null hypothesis has no unknown margins. Made by
+
+    python -m benchmarks.planning --cells plan_
+
+"""
 
 
 def text(counts: Counts) -> str:
@@ -104,7 +293,7 @@ def text(counts: Counts) -> str:
     page = f"""# Plans against studies with the production's noise
 
 Power, or of `noisy_counts` and `embedding_release` the error, as `tacit plan` simulates it with NumPy's
-noise, and of as many studies on other samples with OpenDP's noise; {counts.runs_of("")} studies of either
+noise, and of as many studies on other samples with OpenDP's noise; {_runs(counts)} studies of either
 kind, ± a standard error. Level .05, δ = 1e-5 (0 with candidates). Effects, columns and parameters are in
 `benchmarks/planning.py`. Made by
 
@@ -118,6 +307,9 @@ kind, ± a standard error. Level .05, δ = 1e-5 (0 with candidates). Effects, co
             f"\nThe squared differences, in standard errors, add up to {squares:.1f} over {len(apart)} rows: "
             "about as many as rows are expected where both kinds of study have the same power.\n"
         )
+    found = _least_rows(counts)
+    if found:
+        page += LEAST_TEXT + table(found, "planner")
     return page
 
 

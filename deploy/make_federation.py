@@ -8,10 +8,11 @@ keys of all parties, because this federation is all on one machine. In earnest, 
 
 import argparse
 import secrets
+from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
 
-from dask_certificates import dask_secrets
+from certificates import dask_secrets, service_secrets
 
 from tacit_protocol.signing.keys import PrivateKey
 
@@ -25,7 +26,8 @@ AGENT = """\
 name = "{owner}"
 key_file = "/run/secrets/{secret}"
 database_url = "sqlite:////var/lib/tacit/agent.sqlite3"
-tester_url = "http://tester:8400"
+tester_url = "https://tester:8400"
+tester_ca_file = "/run/secrets/services_ca"
 tester_key = "{tester_key}"
 host = "127.0.0.1"
 port = 8710
@@ -52,24 +54,30 @@ columns = [{columns}]
 
 CURATOR = """\
 name = "curator"
-url = "http://curator:8720"
+url = "https://curator:8720"
 host = "0.0.0.0"
 port = 8720
+tls_certificate_file = "/run/secrets/curator_tls_certificate"
+tls_key_file = "/run/secrets/curator_tls_key"
+curator_ca_file = "/run/secrets/services_ca"
 key_file = "/run/secrets/curator_key"
 storage_keys_file = "/run/secrets/curator_storage_keys"
 database_url = "sqlite:////var/lib/tacit/curator.sqlite3"
 storage_folder = "/var/lib/tacit/rows"
-tester_url = "http://tester:8400"
+tester_url = "https://tester:8400"
+tester_ca_file = "/run/secrets/services_ca"
 tester_key = "{tester_key}"
 """
 
 TESTER = """\
 # What `tacit party invite` needs on this machine; the service itself is set up by its environment.
 name = "tester"
-url = "http://tester:8400"
-host = "127.0.0.1"
-port = 8400
+url = "https://127.0.0.1:8400"
+audience = "https://tester:8400"
 key_file = "secrets/tester_key"
+tls_certificate_file = "secrets/tester_tls_certificate"
+tls_key_file = "secrets/tester_tls_key"
+tester_ca_file = "secrets/services_ca"
 """
 
 
@@ -94,8 +102,10 @@ def write_key(path: Path) -> str:
     return key.public_hex
 
 
-def make_federation(folder: Path) -> str:
+def make_federation(folder: Path, also: Sequence[str] = ()) -> str:
     """Write everything into a new folder and return the tester's public key.
+
+    ``also`` are further names and addresses by which tester and curator are called.
 
     Raises FileExistsError where the folder exists: keys are never overwritten.
     """
@@ -119,7 +129,7 @@ def make_federation(folder: Path) -> str:
         write(settings / "policy.toml", POLICY.format(columns=columns))
         write(make_folder(folder / owner / "data") / "heart.csv", data.joinpath(f"{owner}.csv").read_bytes())
     make_curator(folder, hidden, tester_key)
-    for name, content in dask_secrets():
+    for name, content in (*service_secrets(also), *dask_secrets()):
         write(hidden / name, content)
     return tester_key
 
@@ -136,9 +146,13 @@ def main() -> None:
     """Read the command line and write the folder."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("folder", nargs="?", type=Path, default=Path(__file__).parent / "federation")
-    folder = parser.parse_args().folder
+    parser.add_argument(
+        "--also", action="append", default=[], help="a further name or address of the tester and the curator"
+    )
+    arguments = parser.parse_args()
+    folder = arguments.folder
     try:
-        tester_key = make_federation(folder)
+        tester_key = make_federation(folder, arguments.also)
     except FileExistsError as error:
         parser.error(f"{error.filename} exists already, and keys are never overwritten: name another folder")
     print(f"Wrote {folder}. The tester's public key: {tester_key}")  # noqa: T201 (a command)

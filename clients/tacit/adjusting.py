@@ -15,8 +15,9 @@ import numpy as np
 import numpy.typing as npt
 from scipy.stats import false_discovery_control
 
-from tacit.errors import InputError, printable
+from tacit.errors import InputError
 from tacit_protocol.statistics.multiplicity import holm
+from tacit_protocol.terminal import printable
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from tacit.client import token_source
-from tacit.configuration import AGENT_PORT, read_toml, text_field
+from tacit.configuration import AGENT_PORT, own_url, read_toml, text_field
 from tacit.errors import ResponseError
 from tacit.http import HttpRequest, check, json_object, segment
 from tacit.keys import load_key
@@ -30,10 +30,12 @@ class AgentClient:
         name: str,
         key: PrivateKey,
         *,
+        insecure_plain_http: bool = False,
         transport: Transport | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self._transport = transport or HttpTransport(url, token_source(key, f"agent:{name}", clock))
+        tokens = token_source(key, f"agent:{name}", clock)
+        self._transport = transport or HttpTransport(url, tokens, insecure_plain_http=insecure_plain_http)
 
     @classmethod
     def from_configuration(cls, path: Path) -> Self:
@@ -43,9 +45,10 @@ class AgentClient:
             ConfigurationError: the file or the key cannot be read.
         """
         fields = read_toml(path)
-        url = f"http://{fields.get('host', '127.0.0.1')}:{fields.get('port', AGENT_PORT)}"
+        url = own_url(fields, AGENT_PORT)
         key = load_key(path.parent / text_field(fields, "key_file", path))
-        return cls(url, text_field(fields, "name", path), key)
+        insecure = fields.get("insecure_plain_http") is True
+        return cls(url, text_field(fields, "name", path), key, insecure_plain_http=insecure)
 
     def status(self) -> dict[str, Any]:
         """Read the agent's data sets and what is left of their budgets."""

@@ -8,7 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tacit import operations
-from tacit.answers import EnrolledParty, Identity, Invitation, StudySummary
+from tacit.answers import (
+    EnrolledParty,
+    Identity,
+    Invitation,
+    InvitationRecord,
+    RevokedInvitations,
+    StudySummary,
+)
 from tacit.client import VERDICT_TIMEOUT_S, as_draft, resolve_key, token_source
 from tacit.draft import PreparedStudy, StudyDraft
 from tacit.driving import AsyncDriver
@@ -36,6 +43,7 @@ class AsyncClient(AsyncDriver):
         audience: str | None = None,
         tester_key: str | None = None,
         tls: ssl.SSLContext | None = None,
+        insecure_plain_http: bool = False,
         transport: AsyncTransport | None = None,
         clock: Callable[[], float] = time.time,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
@@ -43,7 +51,10 @@ class AsyncClient(AsyncDriver):
         own_key = resolve_key(key)
         tokens = token_source(own_key, audience or url.rstrip("/"), clock)
         self._session = Session(own_key, tester_key, clock, time.monotonic)
-        super().__init__(transport or AsyncHttpTransport(url, tokens, tls=tls, sleep=sleep), sleep)
+        chosen = transport or AsyncHttpTransport(
+            url, tokens, tls=tls, insecure_plain_http=insecure_plain_http, sleep=sleep
+        )
+        super().__init__(chosen, sleep)
 
     async def identity(self) -> Identity:
         """Ask the tester who it is; needs no key."""
@@ -56,6 +67,22 @@ class AsyncClient(AsyncDriver):
     async def invite(self, role: Role, name: str) -> Invitation:
         """Make a one-time invitation; only the tester's own key may."""
         return await self._run(operations.invite(self._session, role, name))
+
+    async def invitations(self) -> list[InvitationRecord]:
+        """List all invitations ever made, and what became of each; only the tester's own key may."""
+        return await self._run(operations.invitations())
+
+    async def revoke_invitations(self, name: str) -> RevokedInvitations:
+        """Revoke the invitations of a name that could still be used; only the tester's own key may."""
+        return await self._run(operations.revoke_invitations(name))
+
+    async def revoke(self, name: str) -> EnrolledParty:
+        """Revoke a party's key for good; only the tester's own key may.
+
+        Its requests are refused from then on, and every collecting study ends that it created or from which
+        its release is missing. What it signed before holds, and verifies.
+        """
+        return await self._run(operations.revoke(name))
 
     async def enrol(self, invitation: str, name: str, role: Role) -> EnrolledParty:
         """Enrol this client's key under a name, with an invitation."""

@@ -8,7 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from tacit import curator_operations
-from tacit.answers import EnrolledOwner, HeldDataSet, Identity, Invitation
+from tacit.answers import (
+    EnrolledOwner,
+    HeldDataSet,
+    Identity,
+    Invitation,
+    InvitationRecord,
+    RevokedInvitations,
+)
 from tacit.client import token_source
 from tacit.curator_client import as_description, session_of
 from tacit.data_set import DataSetDescription, OnBytes, upload_of
@@ -32,13 +39,17 @@ class AsyncCuratorClient(AsyncDriver):
         audience: str | None = None,
         curator_key: str | None = None,
         tls: ssl.SSLContext | None = None,
+        insecure_plain_http: bool = False,
         transport: AsyncTransport | None = None,
         clock: Callable[[], float] = time.time,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._session = session_of(key, owner, curator_key)
         tokens = token_source(self._session.key, audience or url.rstrip("/"), clock)
-        super().__init__(transport or AsyncHttpTransport(url, tokens, tls=tls, sleep=sleep), sleep)
+        chosen = transport or AsyncHttpTransport(
+            url, tokens, tls=tls, insecure_plain_http=insecure_plain_http, sleep=sleep
+        )
+        super().__init__(chosen, sleep)
 
     async def identity(self) -> Identity:
         """Ask the curator who it is."""
@@ -47,6 +58,21 @@ class AsyncCuratorClient(AsyncDriver):
     async def invite(self, name: str) -> Invitation:
         """Make a one-time invitation for an owner; only the curator's own key may."""
         return await self._run(curator_operations.invite(name))
+
+    async def invitations(self) -> list[InvitationRecord]:
+        """List all invitations ever made, and what became of each; only the curator's own key may."""
+        return await self._run(curator_operations.invitations())
+
+    async def revoke_invitations(self, name: str) -> RevokedInvitations:
+        """Revoke the invitations of a name that could still be used; only the curator's own key may."""
+        return await self._run(curator_operations.revoke_invitations(name))
+
+    async def revoke(self, name: str) -> EnrolledOwner:
+        """Revoke an owner's key for good; only the curator's own key may.
+
+        Its requests are refused from then on, and no study is answered from its data sets.
+        """
+        return await self._run(curator_operations.revoke(name))
 
     async def enrol(self, invitation: str) -> EnrolledOwner:
         """Enrol this client's key under its owner's name, with an invitation."""

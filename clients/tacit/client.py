@@ -7,7 +7,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tacit import operations
-from tacit.answers import EnrolledParty, Identity, Invitation, StudySummary
+from tacit.answers import (
+    EnrolledParty,
+    Identity,
+    Invitation,
+    InvitationRecord,
+    RevokedInvitations,
+    StudySummary,
+)
 from tacit.draft import PreparedStudy, StudyDraft
 from tacit.driving import Driver
 from tacit.keys import load_key
@@ -35,6 +42,8 @@ class Client(Driver):
         tester_key: the tester's public key (64 hexadecimal digits), learned by a channel that you trust.
             Without it the tester's own word is believed.
         tls: a TLS context, for a private certificate authority or mutual TLS.
+        insecure_plain_http: let everything travel in the clear to a URL that is not this machine's own. For
+            tests without real data alone: without it such a URL is an :class:`~tacit.errors.InputError`.
         transport: replaces the network, for tests.
         clock: Unix time in seconds.
 
@@ -50,6 +59,7 @@ class Client(Driver):
         audience: str | None = None,
         tester_key: str | None = None,
         tls: ssl.SSLContext | None = None,
+        insecure_plain_http: bool = False,
         transport: Transport | None = None,
         clock: Callable[[], float] = time.time,
         sleep: Callable[[float], None] = time.sleep,
@@ -57,7 +67,10 @@ class Client(Driver):
         own_key = resolve_key(key)
         tokens = token_source(own_key, audience or url.rstrip("/"), clock)
         self._session = Session(own_key, tester_key, clock, time.monotonic)
-        super().__init__(transport or HttpTransport(url, tokens, tls=tls, sleep=sleep), sleep)
+        chosen = transport or HttpTransport(
+            url, tokens, tls=tls, insecure_plain_http=insecure_plain_http, sleep=sleep
+        )
+        super().__init__(chosen, sleep)
 
     def identity(self) -> Identity:
         """Ask the tester who it is; needs no key."""
@@ -70,6 +83,22 @@ class Client(Driver):
     def invite(self, role: Role, name: str) -> Invitation:
         """Make a one-time invitation; only the tester's own key may."""
         return self._run(operations.invite(self._session, role, name))
+
+    def invitations(self) -> list[InvitationRecord]:
+        """List all invitations ever made, and what became of each; only the tester's own key may."""
+        return self._run(operations.invitations())
+
+    def revoke_invitations(self, name: str) -> RevokedInvitations:
+        """Revoke the invitations of a name that could still be used; only the tester's own key may."""
+        return self._run(operations.revoke_invitations(name))
+
+    def revoke(self, name: str) -> EnrolledParty:
+        """Revoke a party's key for good; only the tester's own key may.
+
+        Its requests are refused from then on, and every collecting study ends that it created or from which
+        its release is missing. What it signed before holds, and verifies.
+        """
+        return self._run(operations.revoke(name))
 
     def enrol(self, invitation: str, name: str, role: Role) -> EnrolledParty:
         """Enrol this client's key under a name, with an invitation."""

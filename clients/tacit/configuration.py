@@ -6,6 +6,7 @@ that names them.
 """
 
 import json
+import os
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from tacit.errors import ConfigurationError
-from tacit.keys import create_key
-from tacit.setup_checks import require_address, require_caps, require_name
+from tacit.keys import KEY_MODE, create_key
+from tacit.setup_checks import require_address, require_caps, require_name, require_part
 
 TESTER_PORT = 8400
 """Default port of a tester."""
@@ -40,11 +41,15 @@ class PartyConfiguration:
     key_file: Path
     tester: TesterAddress
     ca_file: Path | None = None
+    insecure_plain_http: bool = False
 
 
 @dataclass(frozen=True)
 class DataSetSetup:
-    """A data set of an agent. ``epsilon`` and ``delta`` cap all that is ever spent on it."""
+    """A data set of an agent. ``epsilon`` and ``delta`` cap all that is ever spent on it.
+
+    ``pure_share`` is the part of epsilon for Laplace and other pure noise; None: what may run decides.
+    """
 
     name: str
     source: str
@@ -52,6 +57,7 @@ class DataSetSetup:
     delta: float
     unit_column: str | None = None
     query: str | None = None
+    pure_share: float | None = None
 
 
 @dataclass(frozen=True)
@@ -101,6 +107,7 @@ def init_agent(
     require_name(data_set.name, "a data set's name")
     require_address(tester.url, tester.key, "tester")
     require_caps(data_set.epsilon, data_set.delta, "of the data set")
+    require_part(data_set.pure_share, "the pure share")
     require_caps(policy.epsilon_per_study_max, policy.delta_per_study_max, "per study")
     make_folder(folder)
     create_key(folder / "agent.pem")
@@ -111,6 +118,7 @@ def init_agent(
         "unit_column": data_set.unit_column,
         "epsilon": data_set.epsilon,
         "delta": data_set.delta,
+        "pure_share": data_set.pure_share,
     }
     write_toml(
         folder / "policy.toml",
@@ -166,7 +174,6 @@ def read_party(path: Path) -> PartyConfiguration:
         ConfigurationError: the file is missing, is not TOML, or lacks a field.
     """
     fields = read_toml(path)
-    ca_file = fields.get("tester_ca_file")
     return PartyConfiguration(
         name=text_field(fields, "name", path),
         key_file=path.parent / text_field(fields, "key_file", path),
@@ -175,8 +182,14 @@ def read_party(path: Path) -> PartyConfiguration:
             key=text_field(fields, "tester_key", path),
             audience=fields.get("tester_audience"),
         ),
-        ca_file=None if ca_file is None else path.parent / str(ca_file),
+        ca_file=beside(path, fields.get("tester_ca_file")),
+        insecure_plain_http=fields.get("insecure_plain_http") is True,
     )
+
+
+def beside(path: Path, named: object) -> Path | None:
+    """Return the file that a configuration file names, relative to itself; None where it names none."""
+    return None if named is None else path.parent / str(named)
 
 
 def read_toml(path: Path) -> dict[str, Any]:
@@ -213,14 +226,18 @@ def local_address(fields: Mapping[str, Any], path: Path, port: int) -> LocalAddr
     Raises:
         ConfigurationError: the file does not say its public URL.
     """
-    host = str(fields.get("host", "127.0.0.1"))
-    # The service's own machine reaches it on its local address, whatever name the world knows it by.
-    local_host = "127.0.0.1" if host in {"0.0.0.0", "::"} else host  # noqa: S104 (compared, not bound)
     public_url = text_field(fields, "url", path)
     # A certificate names the public address, so a service that serves TLS itself is asked there.
     serves_tls = "tls_certificate_file" in fields
-    url = public_url if serves_tls else f"http://{local_host}:{fields.get('port', port)}"
+    url = public_url if serves_tls else own_url(fields, port)
     return LocalAddress(url, str(fields.get("audience") or public_url))
+
+
+def own_url(fields: Mapping[str, Any], port: int) -> str:
+    """Return where a service without TLS listens, as seen from its own machine; ``port`` is the default."""
+    host = str(fields.get("host", "127.0.0.1"))
+    local = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, f"[{host}]" if ":" in host else host)  # noqa: S104 (compared)
+    return f"http://{local}:{fields.get('port', port)}"
 
 
 def toml_text(fields: Mapping[str, Any], path: str = "") -> str:
@@ -245,7 +262,20 @@ def _is_table(value: Any) -> bool:
 
 def _key(name: str) -> str:
     bare = name.isascii() and name.replace("-", "").replace("_", "").isalnum()
-    return name if bare else json.dumps(name)
+    return name if bare else toml_string(name)
+
+
+def toml_string(text: str) -> str:
+    """Write text as a TOML string, in which nothing that steers a terminal stands as it is."""
+    quoted = json.dumps(text, ensure_ascii=False)
+    return "".join(
+        c if c.isprintable() else f"\\u{ord(c):04x}" if ord(c) < _ASTRAL else f"\\U{ord(c):08x}"
+        for c in quoted
+    )
+
+
+_ASTRAL = 2**16
+"""From here on a code point needs eight digits in an escape."""
 
 
 def _value(value: Any) -> str:
@@ -257,8 +287,7 @@ def _value(value: Any) -> str:
         # TOML wants digits on both sides of the point or an exponent: repr() gives one or the other.
         return repr(value)
     if isinstance(value, str):
-        # A JSON string is a TOML basic string once DEL, which JSON leaves bare, is escaped too.
-        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+        return toml_string(value)
     return "[" + ", ".join(_value(item) for item in value) + "]"
 
 
@@ -271,16 +300,20 @@ def make_folder(folder: Path) -> None:
 
 
 def write_toml(path: Path, fields: Mapping[str, Any]) -> Path:
-    """Write a new file of plain values and return its path.
+    """Write a new file of plain values, for its owner's eyes alone, and return its path.
 
     Raises:
         ConfigurationError: the file exists already, or cannot be written.
     """
     try:
-        with path.open("x", encoding="utf-8") as file:
+        with open(path, "x", encoding="utf-8", opener=_private) as file:
             file.write(toml_text(fields))
     except FileExistsError as error:
         raise ConfigurationError(f"{path} exists already; choose another folder") from error
     except OSError as error:
         raise ConfigurationError(f"cannot write {path}: {error.strerror}") from error
     return path
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, KEY_MODE)

@@ -7,14 +7,21 @@ from pathlib import Path
 from typing import Any, Self
 
 from tacit import curator_operations
-from tacit.answers import EnrolledOwner, HeldDataSet, Identity, Invitation
+from tacit.answers import (
+    EnrolledOwner,
+    HeldDataSet,
+    Identity,
+    Invitation,
+    InvitationRecord,
+    RevokedInvitations,
+)
 from tacit.client import resolve_key, token_source
-from tacit.curator_configuration import read_own_curator, read_owner, tls_of
+from tacit.curator_configuration import read_own_curator, read_owner
 from tacit.curator_operations import CuratorSession
 from tacit.data_set import DataSetDescription, OnBytes, upload_of
 from tacit.driving import Driver
 from tacit.errors import InputError
-from tacit.transport import HttpTransport, Transport
+from tacit.transport import HttpTransport, Transport, tls_of
 from tacit_protocol.signing.keys import PrivateKey
 
 
@@ -29,6 +36,8 @@ class CuratorClient(Driver):
         curator_key: the curator's public key (64 hexadecimal digits), learned by a channel that you trust. It
             is compared before anything is handed over; TLS is what keeps others from listening.
         tls: a TLS context, for a private certificate authority or mutual TLS.
+        insecure_plain_http: let everything travel in the clear to a URL that is not this machine's own. For
+            tests without real data alone: without it such a URL is an :class:`~tacit.errors.InputError`.
         transport: replaces the network, for tests.
         clock: Unix time in seconds.
 
@@ -45,17 +54,21 @@ class CuratorClient(Driver):
         audience: str | None = None,
         curator_key: str | None = None,
         tls: ssl.SSLContext | None = None,
+        insecure_plain_http: bool = False,
         transport: Transport | None = None,
         clock: Callable[[], float] = time.time,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._session = session_of(key, owner, curator_key)
         tokens = token_source(self._session.key, audience or url.rstrip("/"), clock)
-        super().__init__(transport or HttpTransport(url, tokens, tls=tls, sleep=sleep), sleep)
+        chosen = transport or HttpTransport(
+            url, tokens, tls=tls, insecure_plain_http=insecure_plain_http, sleep=sleep
+        )
+        super().__init__(chosen, sleep)
 
     @classmethod
-    def of_owner(cls, path: Path) -> Self:
-        """Build an owner's client from its owner.toml.
+    def of_owner(cls, path: Path, ca_file: Path | None = None) -> Self:
+        """Build an owner's client from its owner.toml; ``ca_file`` comes before the one that it names.
 
         Raises:
             ConfigurationError: the file or the key cannot be read.
@@ -68,18 +81,26 @@ class CuratorClient(Driver):
             owner=owner.name,
             audience=curator.audience,
             curator_key=curator.key,
-            tls=tls_of(owner),
+            tls=tls_of(ca_file or owner.ca_file),
+            insecure_plain_http=owner.insecure_plain_http,
         )
 
     @classmethod
-    def of_operator(cls, path: Path) -> Self:
-        """Build the operator's client from the curator's own curator.toml.
+    def of_operator(cls, path: Path, ca_file: Path | None = None) -> Self:
+        """Build the operator's client from the curator's own curator.toml; ``ca_file`` as in `of_owner`.
 
         Raises:
             ConfigurationError: the file or the key cannot be read.
         """
         own = read_own_curator(path)
-        return cls(own.url, own.key, audience=own.audience, curator_key=own.key.public_hex)
+        return cls(
+            own.url,
+            own.key,
+            audience=own.audience,
+            curator_key=own.key.public_hex,
+            tls=tls_of(ca_file or own.ca_file),
+            insecure_plain_http=own.insecure_plain_http,
+        )
 
     def identity(self) -> Identity:
         """Ask the curator who it is."""
@@ -88,6 +109,21 @@ class CuratorClient(Driver):
     def invite(self, name: str) -> Invitation:
         """Make a one-time invitation for an owner; only the curator's own key may."""
         return self._run(curator_operations.invite(name))
+
+    def invitations(self) -> list[InvitationRecord]:
+        """List all invitations ever made, and what became of each; only the curator's own key may."""
+        return self._run(curator_operations.invitations())
+
+    def revoke_invitations(self, name: str) -> RevokedInvitations:
+        """Revoke the invitations of a name that could still be used; only the curator's own key may."""
+        return self._run(curator_operations.revoke_invitations(name))
+
+    def revoke(self, name: str) -> EnrolledOwner:
+        """Revoke an owner's key for good; only the curator's own key may.
+
+        Its requests are refused from then on, and no study is answered from its data sets.
+        """
+        return self._run(curator_operations.revoke(name))
 
     def enrol(self, invitation: str) -> EnrolledOwner:
         """Enrol this client's key under its owner's name, with an invitation."""

@@ -1,11 +1,11 @@
 """Configuration files around a curator: its own curator.toml, and an owner's owner.toml."""
 
-import ssl
 from dataclasses import dataclass
 from pathlib import Path
 
 from tacit.configuration import (
     TesterAddress,
+    beside,
     local_address,
     make_folder,
     read_toml,
@@ -37,6 +37,7 @@ class OwnerConfiguration:
     key_file: Path
     curator: CuratorAddress
     ca_file: Path | None = None
+    insecure_plain_http: bool = False
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,8 @@ class OwnCurator:
     url: str
     audience: str
     key: PrivateKey
+    ca_file: Path | None = None
+    insecure_plain_http: bool = False
 
 
 def init_curator(
@@ -101,7 +104,6 @@ def read_owner(path: Path) -> OwnerConfiguration:
         ConfigurationError: the file is missing, is not TOML, or lacks a field.
     """
     fields = read_toml(path)
-    ca_file = fields.get("curator_ca_file")
     return OwnerConfiguration(
         name=text_field(fields, "name", path),
         key_file=path.parent / text_field(fields, "key_file", path),
@@ -110,7 +112,8 @@ def read_owner(path: Path) -> OwnerConfiguration:
             key=text_field(fields, "curator_key", path),
             audience=fields.get("curator_audience"),
         ),
-        ca_file=None if ca_file is None else path.parent / str(ca_file),
+        ca_file=beside(path, fields.get("curator_ca_file")),
+        insecure_plain_http=fields.get("insecure_plain_http") is True,
     )
 
 
@@ -123,9 +126,11 @@ def read_own_curator(path: Path) -> OwnCurator:
     fields = read_toml(path)
     address = local_address(fields, path, CURATOR_PORT)
     key = load_key(path.parent / text_field(fields, "key_file", path))
-    return OwnCurator(text_field(fields, "name", path), address.url, address.audience, key)
-
-
-def tls_of(owner: OwnerConfiguration) -> ssl.SSLContext | None:
-    """Return the TLS context that trusts the owner's own list of certificates, or None for the usual one."""
-    return None if owner.ca_file is None else ssl.create_default_context(cafile=str(owner.ca_file))
+    return OwnCurator(
+        text_field(fields, "name", path),
+        address.url,
+        address.audience,
+        key,
+        ca_file=beside(path, fields.get("curator_ca_file")),
+        insecure_plain_http=fields.get("insecure_plain_http") is True,
+    )

@@ -5,7 +5,16 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from tacit.answers import EnrolledOwner, HeldDataSet, Identity, Invitation, parse, parse_item
+from tacit.answers import (
+    EnrolledOwner,
+    HeldDataSet,
+    Identity,
+    Invitation,
+    InvitationRecord,
+    RevokedInvitations,
+    parse,
+    parse_item,
+)
 from tacit.asking import Operation, ask, ask_object, pages
 from tacit.data_set import DataSetDescription
 from tacit.errors import InputError, ResponseError, VerificationFailedError
@@ -41,6 +50,23 @@ def invite(name: str) -> Operation[Invitation]:
     """Make an invitation; only the curator's own key may."""
     body = encode_json({"name": name})
     return parse(Invitation, (yield from ask(HttpRequest("POST", "/v1/invitations", body=body))))
+
+
+def invitations() -> Operation[list[InvitationRecord]]:
+    """List all invitations ever made; only the curator's own key may."""
+    return (yield from pages("/v1/invitations", {}, partial(parse_item, InvitationRecord)))
+
+
+def revoke_invitations(name: str) -> Operation[RevokedInvitations]:
+    """Revoke the invitations of a name that could still be used; only the curator's own key may."""
+    answer = yield from ask(HttpRequest("DELETE", "/v1/invitations/" + segment(name)))
+    return parse(RevokedInvitations, answer)
+
+
+def revoke(name: str) -> Operation[EnrolledOwner]:
+    """Revoke an owner's key for good; only the curator's own key may."""
+    answer = yield from ask(HttpRequest("PUT", f"/v1/owners/{segment(name)}/revocation"))
+    return parse(EnrolledOwner, answer)
 
 
 def enrol(session: CuratorSession, invitation: str) -> Operation[EnrolledOwner]:

@@ -15,7 +15,7 @@ from tacit.errors import InputError
 from tacit.http import Upload
 from tacit_protocol.domain.columns import Column, ColumnName
 from tacit_protocol.messages.encoding import encode_json, json_path
-from tacit_protocol.messages.study import DataSetName, PublicKeyHex, RespondAfter
+from tacit_protocol.messages.study import DataSetName, NamedKey, PublicKeyHex, RespondAfter
 
 PART_BYTES = 1 << 20
 """Bytes of a file that are read at a time."""
@@ -37,7 +37,7 @@ class DataSetPolicy(_Described):
     approval: Literal["automatic", "by-hand"] = "by-hand"
     epsilon_per_study_max: Annotated[float, Field(gt=0)]
     delta_per_study_max: Annotated[float, Field(ge=0, lt=1)]
-    analysts: Annotated[tuple[PublicKeyHex | Literal["*"], ...], Field(min_length=1)]
+    analysts: Annotated[tuple[PublicKeyHex | Literal["*"] | NamedKey, ...], Field(min_length=1)]
     procedures: tuple[str, ...] | None = None
     columns: tuple[str, ...] | None = None
     units_min: Annotated[int, Field(ge=1)] | None = None
@@ -47,7 +47,9 @@ class DataSetPolicy(_Described):
 class DataSetDescription(_Described):
     """A data set as its owner describes it to a curator.
 
-    ``epsilon`` and ``delta`` cap all that is ever spent on it; bounds and levels of the columns are public.
+    ``epsilon`` and ``delta`` cap all that is ever spent on it; ``pure_share`` and ``approximate_share`` are
+    the parts of them for pure noise, and for events with a delta of their own, where the owner states them.
+    Bounds and levels of the columns are public.
     """
 
     name: DataSetName
@@ -55,6 +57,8 @@ class DataSetDescription(_Described):
     unit_column: ColumnName | None = None
     epsilon: Annotated[float, Field(gt=0)]
     delta: Annotated[float, Field(ge=0, lt=1)]
+    pure_share: Annotated[float, Field(ge=0, le=1)] | None = None
+    approximate_share: Annotated[float, Field(ge=0, le=1)] | None = None
     policy: DataSetPolicy
 
     @classmethod

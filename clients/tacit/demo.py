@@ -12,7 +12,7 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from tacit.answers import StudySummary
+from tacit.answers import Standing, StudySummary, parse_item
 from tacit.client import Client
 from tacit.configuration import DataSetSetup, PolicySetup
 from tacit.draft import PreparedStudy, StudyDraft
@@ -70,8 +70,7 @@ class Remaining:
     """What one hospital's account has left."""
 
     name: str
-    epsilon_spent_micro: int
-    epsilon_left_micro: int
+    standing: Standing
 
 
 @dataclass(frozen=True)
@@ -184,4 +183,4 @@ def _wait(client: Client, digest: str, narrator: Narrator) -> StudyVerdict:
 def _remaining(federation: LocalFederation, name: str) -> Remaining:
     with federation.agent_client(name) as agent:
         data_set = agent.status()["data_sets"][0]
-    return Remaining(name, int(data_set["epsilon_spent_micro"]), int(data_set["epsilon_left_micro"]))
+    return Remaining(name, parse_item(Standing, data_set))

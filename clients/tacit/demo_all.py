@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from tacit.answers import Standing, parse_item
 from tacit.client import Client
 from tacit.demo import Narrator
 from tacit.demo_owners import align_registers, all_owners
@@ -53,8 +54,7 @@ class Account:
 
     owner: str
     place: str
-    epsilon_spent_micro: int
-    epsilon_left_micro: int
+    standing: Standing
 
 
 @dataclass(frozen=True)
@@ -167,9 +167,8 @@ def _accounts(federation: LocalFederation) -> Iterator[Account]:
     for site in federation.agents:
         with federation.agent_client(site.name) as agent:
             for data_set in agent.status()["data_sets"]:
-                spent, left = int(data_set["epsilon_spent_micro"]), int(data_set["epsilon_left_micro"])
-                yield Account(site.name, "its agent", spent, left)
+                yield Account(site.name, "its agent", parse_item(Standing, data_set))
     if federation.curator is not None:
         with federation.curator.operator_client() as operator:
             for held in operator.data_sets():
-                yield Account(held.owner, "the curator", held.epsilon_spent_micro, held.epsilon_left_micro)
+                yield Account(held.owner, "the curator", held)

@@ -174,6 +174,9 @@ def _registers(folder: Path) -> list[OwnerSetup]:
             procedures=("distance_correlation", "embedding_release"),
             columns=columns,
         )
-        source = DataSetSetup(PEOPLE_SET, f"{PEOPLE_SET}.parquet", REGISTER_EPSILON, DELTA, PERSON)
+        # Both studies of the registers have Gaussian noise.
+        source = DataSetSetup(
+            PEOPLE_SET, f"{PEOPLE_SET}.parquet", REGISTER_EPSILON, DELTA, PERSON, pure_share=0.0
+        )
         owners.append(OwnerSetup(name, source, policy))
     return owners

@@ -5,6 +5,7 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from tacit.configuration import toml_string
 from tacit.public_knowledge import known_of, words_of
 from tacit.schemas import ColumnSchema
 
@@ -114,8 +115,7 @@ def snippet(columns: Sequence[DescribedColumn], source: str, read: str) -> str:
 def _value(value: object) -> str:
     if isinstance(value, float):
         return repr(int(value)) if value.is_integer() else repr(value)
-    # JSON's text and lists of text are TOML's, once DEL is escaped.
-    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    return toml_string(value) if isinstance(value, str) else json.dumps(value)
 
 
 def _comment(text: str) -> str:

@@ -10,15 +10,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tacit.configuration import read_toml, text_field
+from tacit.answers import Standing, parse_item
+from tacit.configuration import beside, read_toml, text_field
 from tacit.doctor_database import database_findings
-from tacit.doctor_enrolment import enrolment
-from tacit.errors import ConfigurationError, ResponseError, ServiceError, TransportError
+from tacit.doctor_enrolment import Connection, enrolment
+from tacit.errors import ConfigurationError, InputError, ResponseError, ServiceError, TransportError
 from tacit.findings import Finding
 from tacit.http import HttpRequest, HttpResponse
 from tacit.keys import load_key, readable_by_others
 from tacit.processes import ServiceKind, service_command
-from tacit.transport import HttpTransport, Transport
+from tacit.transport import Transport
+from tacit_protocol.privacy.guarantee import EPSILON_UNITS
 
 CLOCK_SKEW_MAX_S = 30.0
 """Largest difference of two clocks at which request tokens still work."""
@@ -28,6 +30,11 @@ CHECK_TIMEOUT_S = 600.0
 
 BOUNDS_HOLD = "all values lie within"
 """What the agent's check says of a column where nothing is clipped."""
+
+UNREADABLE_ROWS = (
+    "some rows do not have the header's values, and count as rows without values: repair the file before the "
+    "first study; if values hold line breaks, set quoted_line_breaks = true"
+)
 
 BOUNDS_CAUTION = (
     "This is for your eyes alone, on this machine. Look for a mistaken unit or coding; do not change bounds "
@@ -49,12 +56,17 @@ class ServiceCheck:
 def examine(
     configuration: Path,
     *,
+    ca_file: Path | None = None,
     clock: Callable[[], float] = time.time,
-    transport: Callable[[str], Transport] = HttpTransport,
+    transport: Callable[[str], Transport] | None = None,
 ) -> Iterator[Finding]:
     """Look at everything that a party's configuration file names, one check after the other.
 
-    ``configuration`` is an agent.toml, tester.toml, curator.toml, party.toml or owner.toml.
+    Args:
+        configuration: an agent.toml, tester.toml, curator.toml, party.toml or owner.toml.
+        ca_file: certificates that services' must chain to; comes before what the configuration names.
+        clock: Unix time in seconds.
+        transport: replaces the network, for tests.
     """
     try:
         fields = read_toml(configuration)
@@ -63,6 +75,7 @@ def examine(
         return
     yield Finding("configuration", "ok", f"{configuration} can be read")
     yield _key(configuration, fields)
+    yield _files(configuration, fields)
     if "storage_keys_file" in fields:
         yield _storage_key(configuration.parent / str(fields["storage_keys_file"]))
     if "database_url" in fields or "policy_file" in fields:
@@ -72,9 +85,15 @@ def examine(
     for peer in ("tester", "curator"):
         if f"{peer}_url" in fields:
             url, key = str(fields[f"{peer}_url"]), fields.get(f"{peer}_key")
-            answered = yield from _peer(peer, url, key, clock, transport)
+            connection = Connection(
+                url,
+                ca_file or beside(configuration, fields.get(f"{peer}_ca_file")),
+                fields.get("insecure_plain_http") is True,
+                transport,
+            )
+            answered = yield from _peer(peer, connection, key, clock)
             if answered and peer == "tester":
-                yield enrolment(configuration, fields, clock, transport)
+                yield enrolment(configuration, fields, clock, connection)
     if "policy_file" in fields:
         yield from _data(configuration)
     elif "storage_keys_file" in fields:
@@ -121,6 +140,22 @@ def _key(configuration: Path, fields: dict[str, Any]) -> Finding:
     return Finding("key", "ok", f"{path} can be read by its owner alone")
 
 
+def _files(configuration: Path, fields: Mapping[str, Any]) -> Finding:
+    """Look at the rights of everything beside the keys that tells others what is not theirs."""
+    folder = configuration.parent
+    named = (fields.get(name) for name in ("policy_file", "tls_key_file", "storage_folder"))
+    files = [configuration, *(folder / str(name) for name in named if name is not None)]
+    url = str(fields.get("database_url", ""))
+    if url.startswith("sqlite:///"):
+        database = folder / url.removeprefix("sqlite:///")
+        files += [database, Path(f"{database}-wal"), Path(f"{database}-shm")]
+    open_to_others = [str(path) for path in files if path.exists() and readable_by_others(path)]
+    if open_to_others:
+        listed = " ".join(open_to_others)
+        return Finding("files", "failed", f"others may read {listed}: run chmod go= {listed}")
+    return Finding("files", "ok", "configuration and database can be read by their owner alone")
+
+
 def _storage_key(path: Path) -> Finding:
     try:
         words = path.read_text("ascii").split()
@@ -134,13 +169,15 @@ def _storage_key(path: Path) -> Finding:
 
 
 def _peer(
-    peer: str,
-    url: str,
-    pinned_key: Any,
-    clock: Callable[[], float],
-    transport: Callable[[str], Transport],
+    peer: str, connection: Connection, pinned_key: Any, clock: Callable[[], float]
 ) -> Generator[Finding, None, bool]:
-    sender = transport(url)
+    url = connection.url
+    try:
+        sender = connection.open()
+    except (InputError, ConfigurationError) as error:
+        yield Finding(peer, "failed", str(error))
+        yield Finding("clock", "skipped", f"needs the {peer}'s time to compare with")
+        return False
     try:
         answer = sender.send(HttpRequest("GET", "/v1/identity", signed=False))
         key = json.loads(answer.body)["key"]
@@ -190,9 +227,11 @@ def _data(configuration: Path) -> Iterator[Finding]:
     yield _compute(found.report.get("compute") or {})
     yield Finding("policy", "ok", f"can be read; studies are approved {found.report.get('approval')}")
     for data_set in data_sets:
-        yield _budget(str(data_set.get("name")), data_set.get("budget") or {})
+        yield _budget(str(data_set.get("name")), data_set.get("budget"))
         if data_set.get("bounds"):
             yield _bounds(str(data_set.get("name")), data_set["bounds"])
+        if data_set.get("unreadable_rows"):
+            yield Finding("rows", "warning", f"{data_set.get('name')}: {UNREADABLE_ROWS}")
 
 
 def _curator(configuration: Path) -> Iterator[Finding]:
@@ -216,15 +255,16 @@ def _compute(compute: Mapping[str, Any]) -> Finding:
     return Finding("compute", "ok", str(compute.get("text")))
 
 
-def _budget(name: str, budget: Mapping[str, Any]) -> Finding:
-    left, cap = budget.get("left"), budget.get("cap")
-    if not isinstance(left, int | float) or not isinstance(cap, int | float):
+def _budget(name: str, budget: Mapping[str, Any] | None) -> Finding:
+    if budget is None:
         return Finding("budget", "warning", f"{name}: the ledger cannot be read: see `tacit ledger verify`")
-    if left <= 0:
+    standing = parse_item(Standing, budget)
+    if standing.exhausted:
+        cap = standing.epsilon_cap_micro / EPSILON_UNITS
         return Finding(
             "budget", "warning", f"{name}: nothing is left of epsilon {cap:g}; studies will be refused"
         )
-    return Finding("budget", "ok", f"{name}: epsilon {left:g} of {cap:g} is left")
+    return Finding("budget", "ok", f"{name}: epsilon {standing.left_words} is left")
 
 
 def _bounds(name: str, bounds: Mapping[str, str]) -> Finding:

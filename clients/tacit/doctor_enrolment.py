@@ -1,25 +1,48 @@
 """Whether the tester knows a party's key, by the name and role that its configuration says."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tacit.answers import EnrolledParty
-from tacit.client import Client
+from tacit.client import Client, token_source
 from tacit.configuration import text_field
 from tacit.errors import ConfigurationError, ProblemError, ResponseError, TransportError
 from tacit.findings import Finding
 from tacit.keys import load_key
-from tacit.transport import Transport
+from tacit.transport import HttpTransport, TokenSource, Transport, tls_of
 
 ENROL = "enrol with an invitation of the tester's operator"
+
+
+@dataclass(frozen=True)
+class Connection:
+    """How a configuration reaches a service; ``replaced`` stands in for the network in tests."""
+
+    url: str
+    ca_file: Path | None = None
+    insecure_plain_http: bool = False
+    replaced: Callable[[str], Transport] | None = None
+
+    def open(self, token: TokenSource | None = None) -> Transport:
+        """Return what sends requests there.
+
+        Raises:
+            InputError: others could read what is sent to this address.
+            ConfigurationError: the certificates cannot be read.
+        """
+        if self.replaced is not None:
+            return self.replaced(self.url)
+        tls, insecure = tls_of(self.ca_file), self.insecure_plain_http
+        return HttpTransport(self.url, token, tls=tls, insecure_plain_http=insecure)
 
 
 def enrolment(
     configuration: Path,
     fields: Mapping[str, Any],
     clock: Callable[[], float],
-    transport: Callable[[str], Transport],
+    connection: Connection,
 ) -> Finding:
     """Ask the tester, signed with the party's key, whether it lists that key by this name."""
     try:
@@ -27,12 +50,10 @@ def enrolment(
         name = text_field(fields, "name", configuration)
     except ConfigurationError:
         return Finding("enrolment", "skipped", "needs a name and a key that can be read")
-    url = str(fields["tester_url"])
-    audience = str(fields.get("tester_audience") or url.rstrip("/"))
-    # The usual transport signs by itself; another one is a test's.
-    inner = None if isinstance(transport, type) else transport(url)
+    audience = str(fields.get("tester_audience") or connection.url.rstrip("/"))
+    sender = connection.open(token_source(key, audience, clock))
     try:
-        with Client(url, key, audience=audience, clock=clock, transport=inner) as client:
+        with Client(connection.url, key, audience=audience, clock=clock, transport=sender) as client:
             known = client.parties()
     except ProblemError as error:
         return Finding(

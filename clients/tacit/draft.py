@@ -241,12 +241,16 @@ class PreparedStudy:
 
 
 def prepare(study: Study) -> PreparedStudy:
-    """Check a study and work out its cost, without sending anything.
+    """Check a study, write it in its canonical bytes and work out its cost, without sending anything.
 
     Raises:
         StudyRefusedError: the procedure does not take the study as written.
     """
-    from tacit_protocol.procedures.base import StudyError, check_study  # noqa: PLC0415 (statistics load when needed)
+    from tacit_protocol.procedures.base import (  # noqa: PLC0415 (statistics load when needed)
+        StudyError,
+        canonical,
+        check_study,
+    )
     from tacit_protocol.procedures.registry import procedure_named  # noqa: PLC0415
 
     units = {owner.name: owner.units for owner in study.owners if owner.units is not None}
@@ -254,6 +258,7 @@ def prepare(study: Study) -> PreparedStudy:
     try:
         procedure = procedure_named(study.procedure)
         check_study(procedure, study)
+        study = canonical(procedure, study)
         payload = encode(study)
         return PreparedStudy(
             study=study,

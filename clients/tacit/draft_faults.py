@@ -9,8 +9,8 @@ from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
 
-from tacit.errors import printable
 from tacit.toml_lines import Place, TomlLines
+from tacit_protocol.terminal import printable
 
 FAULTS_SHOWN_MAX = 10
 """Faults that are told at once: after more, a draft is another kind of file."""

@@ -15,9 +15,7 @@ TacitError
 """
 
 from tacit_protocol.messages.problems import PROBLEMS
-
-DETAIL_LENGTH_MAX = 2000
-"""Most characters of a text that are shown where an untrusted party may have written it."""
+from tacit_protocol.terminal import printable
 
 
 class TacitError(Exception):
@@ -92,8 +90,3 @@ class ServiceError(TacitError):
 
 class PlottingError(TacitError):
     """Plotting needs matplotlib, which is not installed."""
-
-
-def printable(text: str) -> str:
-    """Cut untrusted text to a bounded length, without characters that steer a terminal."""
-    return "".join(c if c.isprintable() else " " for c in text[:DETAIL_LENGTH_MAX])

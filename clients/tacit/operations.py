@@ -13,6 +13,8 @@ from tacit.answers import (
     EnrolledParty,
     Identity,
     Invitation,
+    InvitationRecord,
+    RevokedInvitations,
     StudySummary,
     parse,
     parse_item,
@@ -121,6 +123,23 @@ def invite(session: Session, role: Role, name: str) -> Operation[Invitation]:
     return parse(Invitation, answer)
 
 
+def invitations() -> Operation[list[InvitationRecord]]:
+    """List all invitations ever made; only the tester's own key may."""
+    return (yield from pages("/v1/invitations", {}, partial(parse_item, InvitationRecord)))
+
+
+def revoke_invitations(name: str) -> Operation[RevokedInvitations]:
+    """Revoke the invitations of a name that could still be used; only the tester's own key may."""
+    answer = yield from ask(HttpRequest("DELETE", "/v1/invitations/" + segment(name)))
+    return parse(RevokedInvitations, answer)
+
+
+def revoke(name: str) -> Operation[EnrolledParty]:
+    """Revoke a party's key for good; only the tester's own key may."""
+    answer = yield from ask(HttpRequest("PUT", f"/v1/parties/{segment(name)}/revocation"))
+    return parse(EnrolledParty, answer)
+
+
 def enrol(session: Session, invitation: str, name: str, role: Role) -> Operation[EnrolledParty]:
     """Enrol the session's key under a name, with an invitation."""
     key = session.signing_key().public_hex
@@ -134,7 +153,7 @@ def prepare_study(session: Session, draft: StudyDraft) -> Operation[PreparedStud
     tester = yield from identity()
     if session.tester_key is not None and tester.key != session.tester_key:
         raise VerificationFailedError("the tester has another key than the one that you pinned")
-    enrolled = yield from parties()
+    enrolled = [party for party in (yield from parties()) if party.revoked_at is None]
     own_key = session.signing_key().public_hex
     analyst = next((p for p in enrolled if p.key == own_key and p.role == "analyst"), None)
     if analyst is None:
@@ -148,11 +167,18 @@ def prepare_study(session: Session, draft: StudyDraft) -> Operation[PreparedStud
     return prepare(
         draft.study(
             EnrolledKeys(owners, curators),
-            Party(name=tester.name, key=tester.key),
-            Party(name=analyst.name, key=analyst.key),
+            _party(tester.name, tester.key),
+            _party(analyst.name, analyst.key),
             int(session.clock()),
         )
     )
+
+
+def _party(name: str, key: str) -> Party:
+    try:
+        return Party(name=name, key=key)
+    except ValueError as error:
+        raise ResponseError("the tester answered with a name that no party can have") from error
 
 
 def create_study(session: Session, study: StudyDraft | PreparedStudy, force: bool) -> Operation[str]:

@@ -24,7 +24,7 @@ START_SECONDS = 30.0
 """How long the planning process may take to load, which counts for itself: a busy machine takes long."""
 
 BATCHES = (5, 5, *[10] * 9)
-"""Simulated studies at a time: 100 where there is time for all, a standard error of .05 at most."""
+"""Simulated studies at a time: 100 where there is time for all."""
 
 HELP_RUNS = 20
 """Simulated studies of each larger budget, and of each larger number of units, that is tried."""
@@ -32,8 +32,8 @@ HELP_RUNS = 20
 POWER_HOPELESS = 0.2
 """A study that finds what it looks for less often than this is not sent unless it is forced."""
 
-CONFIDENCE = 0.95
-"""How sure a plan must be that power is so low."""
+CONFIDENCE = 1 - 0.05 / len(BATCHES)
+"""How sure a plan must be that power is so low: it is asked after every batch, and may err once in twenty."""
 
 POWER_WANTED = 0.8
 """Power that is worth asking for."""
@@ -49,7 +49,8 @@ class Outlook:
     Attributes:
         stewards: by the name of whoever answers, what its steward will read.
         power: share of simulated studies that found the effect, in [0, 1]; None where there is none.
-        runs: simulated studies behind it.
+        found: how many simulated studies those are.
+        runs: of how many.
         effect: what was looked for, in words.
         error: of a release that tests nothing, its planned error.
         words: the plan in a sentence.
@@ -59,6 +60,7 @@ class Outlook:
 
     stewards: Mapping[str, str]
     power: float | None = None
+    found: int = 0
     runs: int = 0
     effect: str = ""
     error: float | None = None
@@ -72,7 +74,9 @@ class Planned:
     """What the planning process said, in the order in which it did."""
 
     power: float | None = None
+    found: int = 0
     runs: int = 0
+    often: str = ""
     effect: str = ""
     error: float | None = None
     words: str = ""
@@ -121,6 +125,7 @@ def outlook(
     return Outlook(
         stewards=stewards_words(prepared),
         power=planned.power,
+        found=planned.found,
         runs=planned.runs,
         effect=planned.effect,
         error=planned.error,
@@ -207,23 +212,20 @@ def is_hopeless(found: float, runs: int) -> bool:
 def _power_words(planned: Planned) -> str:
     if planned.power is None:
         return ""
-    return (
-        f"It would find {planned.effect} in about {planned.power:.0%} of studies "
-        f"({planned.runs} simulated on made-up data)."
-    )
+    return f"It found {planned.effect} {planned.often}, on made-up data."
 
 
 def _hopeless_words(planned: Planned) -> str:
     if planned.error is not None:
         return f"Hopeless: {planned.words} {_help_words(planned)}"
-    found = f"it would find {planned.effect} in about {planned.power or 0:.0%} of studies alone"
+    found = f"it found {planned.effect} {planned.often} alone, on made-up data"
     return f"Hopeless: {found}. {_help_words(planned)}"
 
 
 def _help_words(planned: Planned) -> str:
     choices = [_help_in_words(found) for found in planned.helps]
     if choices:
-        better = "It would find it" if planned.error is None else "It would be off by less"
+        better = "It found it" if planned.error is None else "It would be off by less"
         return f"{better} {', or '.join(choices)}."
     return "Ask for more units or a larger epsilon, or look at fewer columns; `tacit plan` says how much."
 
@@ -235,5 +237,5 @@ def _help_in_words(found: Mapping[str, Any]) -> str:
         counts = sorted(set(found["value"]))
         listed = ", ".join(str(count) for count in found["value"])
         with_what = f"with {counts[0]} units each" if len(counts) == 1 else f"with {listed} units"
-    how = f"in about {found['power']:.0%}" if "power" in found else f"(about {found['error']:.0%})"
+    how = found["often"] if "often" in found else f"(about {found['error']:.0%})"
     return f"{with_what} {how}"

@@ -19,7 +19,8 @@ from tacit.outlook import (
     POWER_WANTED,
     is_hopeless,
 )
-from tacit.planning import ErrorPlan, PowerPlan, power_of_draft
+from tacit.planning import ErrorPlan, Plan, PowerPlan, power_of_draft
+from tacit.planning.words import outcome_words
 
 FACTORS = (2, 4, 8, 16)
 """By how much more budget, and how many more units, a hopeless study is tried again."""
@@ -28,7 +29,7 @@ FACTORS = (2, 4, 8, 16)
 def plan(fields: Mapping[str, Any], effect: float | None) -> Iterator[dict[str, Any]]:
     """Plan a draft in batches; each item is what is known by then."""
     draft = StudyDraft.from_dict(fields)
-    found, runs = 0.0, 0
+    found, runs = 0, 0
     for seed, batch in enumerate(BATCHES):
         planned = power_of_draft(draft, effect=effect, runs=batch, seed=seed)
         if isinstance(planned, ErrorPlan):
@@ -37,10 +38,12 @@ def plan(fields: Mapping[str, Any], effect: float | None) -> Iterator[dict[str, 
             if hopeless:
                 yield from _what_would_help(draft, effect)
             return
-        found, runs = found + planned.power * planned.runs, runs + planned.runs
+        found, runs = found + planned.found, runs + planned.runs
         yield {
             "power": found / runs,
+            "found": found,
             "runs": runs,
+            "often": outcome_words(found, runs),
             "effect": planned.effect,
             "hopeless": (hopeless := is_hopeless(found, runs)),
         }
@@ -63,14 +66,27 @@ def _what_would_help(draft: StudyDraft, effect: float | None) -> Iterator[dict[s
                 more = [count * factor for count in units]
             try:
                 planned = power_of_draft(changed, n_per_owner=more, effect=effect, runs=HELP_RUNS)
+                if not _wanted(planned):
+                    continue
+                # What it was chosen by is flattered by the choice: others say how often it finds the effect.
+                planned = power_of_draft(changed, n_per_owner=more, effect=effect, runs=HELP_RUNS, seed=1)
             except TacitError:
                 waiting = waiting - {what}
                 continue
-            outcome = {"power": planned.power} if isinstance(planned, PowerPlan) else {"error": planned.error}
-            if outcome.get("power", 0) >= POWER_WANTED or outcome.get("error", 1) <= ERROR_WANTED:
-                waiting = waiting - {what}
-                value = changed.epsilon if what == "epsilon" else more
-                yield {"help": {"what": what, "value": value, **outcome}}
+            waiting = waiting - {what}
+            outcome: dict[str, Any] = {"what": what, "value": changed.epsilon if what == "epsilon" else more}
+            if isinstance(planned, PowerPlan):
+                outcome |= {"often": outcome_words(planned.found, planned.runs)}
+            else:
+                outcome |= {"error": planned.error}
+            yield {"help": outcome}
+
+
+def _wanted(planned: Plan) -> bool:
+    """Whether a plan is worth asking for."""
+    if isinstance(planned, PowerPlan):
+        return planned.power >= POWER_WANTED
+    return planned.error <= ERROR_WANTED
 
 
 def main() -> None:

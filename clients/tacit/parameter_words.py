@@ -102,6 +102,7 @@ PARAMETER_WORDS: Mapping[str, Mapping[str, str]] = {
         "placement": "Where points are drawn: over the whole domain, around its middle, or from histograms.",
         "points": "Public points in place of drawn ones: rows with one value per column, in its own units.",
         "n_bins": "Equal bins of each numeric column's histogram; by default 20.",
+        "whole_numbers": "Columns publicly known to hold whole numbers: a bin for each, points on them.",
         "histogram_share": "Part of the budget that buys the histograms; by default a quarter.",
         "n_frequencies": "Random frequencies of random-features.",
         "candidates": "Databases that exponential chooses from, each a list of rows.",

@@ -3,7 +3,7 @@
 Everything here is post-processing: it costs nothing, and may be done by anyone, as often as they like.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -31,6 +31,13 @@ __all__ = ["SAMPLE_MAX", "ReleasedDatabase", "databases_of"]
 
 POINTS_ERROR_MAX = 3.0
 """Times the noise's norm that weighted points may be from the release before it is said."""
+
+PLACES_IN_CELL = tuple(float(part) for part in np.linspace(0.0, 1.0, 9))
+"""Where in its cell a point is tried when an event is asked about it, both ends among them."""
+
+REACH = 0.25
+"""Bandwidths within which fitted points may stand for records: the smoothest weights that match spread whole
+numbers out so far, however many units there are (docs/benchmarks/database-errors.md)."""
 
 WEIGHTINGS: tuple[Weighting, ...] = ("simplex", "regularised", "raw")
 
@@ -108,6 +115,35 @@ class ReleasedDatabase(WeightedDatabase):
             histograms=self._histograms_at_points(),
         )
 
+    def moved(self, edges: Mapping[str, Sequence[float]] = {}) -> Iterator[Columns]:
+        """Yield the points moved to where records that they stand for may be.
+
+        See :meth:`WeightedDatabase.moved`. Points drawn from histograms stand for their cells. Of those that
+        were fitted to features of another map, the kernel tells places apart from ``REACH`` bandwidths on.
+        Of given points no cells are known.
+        """
+        for name, (first, last) in self._cells().items():
+            places = [first + part * (last - first) for part in PLACES_IN_CELL]
+            if self.histograms is not None and name in self.histograms.whole:
+                places = [np.where(first % 1 == 0, np.rint(place), place) for place in places]
+            own = self.points[name]
+            places += [np.where((first <= e) & (e <= last), e, own) for e in edges.get(name, ())]
+            for place in places:
+                yield {**self.points, name: place}
+
+    def _cells(self) -> dict[str, tuple[Floats, Floats]]:
+        """Return where the records that a point stands for may lie, first and last, by numeric column."""
+        if self.histograms is not None:
+            return self.histograms.ends(self.domain, self.locations)
+        if self.released_features is None:
+            return {}
+        found = {}
+        for column in self.domain.numeric:
+            own = self.points[column.name].astype(np.float64)
+            reach = REACH * self.kernel.bandwidth * (column.upper - column.lower)
+            found[column.name] = np.maximum(own - reach, column.lower), np.minimum(own + reach, column.upper)
+        return found
+
     def _histograms_at_points(self) -> Histograms | None:
         found = self.histograms
         if found is None:
@@ -134,7 +170,7 @@ class ReleasedDatabase(WeightedDatabase):
         """What is known of the weights' errors; found once, by refits under simulated noise."""
         return Uncertainty(
             noise=self.problem.noise_map(),
-            exact=self.weighting == "raw",
+            exact=self.weighting == "raw" and self.histograms is None,
             projection=self.problem.projection_map(),
             units=self.units,
             misfit=0.0 if self.noise_law == "bound" else self.problem.misfit,
@@ -301,7 +337,9 @@ def _database_of(study: Study, verdict: Mapping[str, Any], name: str) -> Release
     }
     if drawn is not None:
         shares, noise = verdict["histograms"][name], verdict["histogram_noise"][name]
-        common["histograms"] = NoisyHistograms.of(study.domain, verdict["bins"], shares, noise)
+        common["histograms"] = NoisyHistograms.of(
+            study.domain, verdict["bins"], shares, noise, study.parameters.get("whole_numbers") or ()
+        )
     rows = verdict["points"] if drawn is None else drawn[name]
     if not rows:
         from tacit.released_database_reduced import from_random_features  # noqa: PLC0415 (as above)

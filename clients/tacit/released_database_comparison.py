@@ -15,6 +15,7 @@ from tacit_protocol.features.base import FeatureMap
 from tacit_protocol.features.mean_embedding import WhitenedMeanEmbedding
 from tacit_protocol.features.random_fourier import RandomFourier
 from tacit_protocol.messages.study import LEVEL_MIN
+from tacit_protocol.statistics.intervals import stated
 from tacit_protocol.statistics.mmd_estimate import estimate_mmd
 from tacit_protocol.statistics.noisy_distance import (
     Noise,
@@ -59,10 +60,11 @@ class DatabaseComparison:
         alpha: the level.
         method: what was computed, in words.
         n: units of both.
-        estimate: squared maximum mean discrepancy, less what noise and sampling add to it: too low on average
-            where records vary less than is assumed.
-        interval: covers it with probability 1 - alpha at least with ``null="bound"``; for many units with
-            ``normal``; about so with ``points``.
+        estimate: squared maximum mean discrepancy, less what noise and sampling add to it, and 0 where that
+            is negative: too low on average where records vary less than is assumed.
+        estimate_unbiased: the same before it is cut at 0; unbiased where records vary as is assumed.
+        interval: contains ``estimate``, and covers it with probability 1 - alpha at least with
+            ``null="bound"``; for many units with ``normal``; about so with ``points``.
     """
 
     statistic: float
@@ -72,6 +74,7 @@ class DatabaseComparison:
     method: str
     n: tuple[int, int]
     estimate: float
+    estimate_unbiased: float
     interval: tuple[float, float]
 
     def __iter__(self) -> Iterator[float]:
@@ -197,6 +200,7 @@ def _proved(distance: ProvedDistance, alpha: float, method: str) -> DatabaseComp
     means, pvalue = _private_means((distance.first, distance.second)), distance.pvalue()
     added = float(np.sum(1 / means.units)) * trace_bound(means)
     added += float(np.sum(means.noise**2)) * means.dimension
+    estimate = stated(distance.statistic - added, distance.interval(1 - alpha))
     of_whom = "every population" if distance.sampling == "any" else "many units"
     return DatabaseComparison(
         statistic=distance.statistic,
@@ -205,8 +209,9 @@ def _proved(distance: ProvedDistance, alpha: float, method: str) -> DatabaseComp
         alpha=alpha,
         method=f"{method}, proved for {of_whom}",
         n=(int(means.units[0]), int(means.units[1])),
-        estimate=distance.statistic - added,
-        interval=distance.interval(1 - alpha),
+        estimate=estimate.value,
+        estimate_unbiased=estimate.unbiased,
+        interval=(estimate.lower, estimate.upper),
     )
 
 
@@ -217,7 +222,8 @@ def _approximate(pair: Pair, spread: Spread, alpha: float, method: str) -> Datab
     statistic = float(difference @ difference)
     share, noises = float(np.sum(1 / means.units)), tuple(one.noise for one in pair if one.noise.scale > 0)
     pvalue = distance_pvalue(statistic, share, noises, spread, means.dimension)
-    estimate = estimate_mmd(means, spread.moments, 1 - alpha)
+    found = estimate_mmd(means, spread.moments, 1 - alpha)
+    estimate = stated(found.squared_mmd, (found.lower, found.upper))
     return DatabaseComparison(
         statistic=statistic,
         pvalue=pvalue,
@@ -225,7 +231,8 @@ def _approximate(pair: Pair, spread: Spread, alpha: float, method: str) -> Datab
         alpha=alpha,
         method=method,
         n=(int(means.units[0]), int(means.units[1])),
-        estimate=estimate.squared_mmd,
+        estimate=estimate.value,
+        estimate_unbiased=estimate.unbiased,
         interval=(estimate.lower, estimate.upper),
     )
 

@@ -13,22 +13,27 @@ class Estimate(float):
     """A number with its standard errors; it is a float, and cannot be changed.
 
     Attributes:
-        noise: standard error from the privacy noise. Exact for raw weights, which are linear in the release
-            (``exact``); for the others the root mean square of what fresh noise of the same law does to
-            weights that are fitted again, smoothing included.
+        noise: standard error from the privacy noise. Exact for raw weights on public points, which are linear
+            in the release (``exact``); for the others the root mean square of what fresh noise of the same
+            law does to weights that are fitted again, smoothing included. Points that were drawn from noisy
+            histograms moved with the same noise, which no weights undo: never exact.
         projection: how far the public points themselves may lead astray, estimated: how wrong two thirds of
             them are about the population on the others, on (root mean square) average; and, where they are
             farther from the release than noise explains, what noise of that size would do.
             None where there are too few points to tell.
+        resolution: of a probability, the most that records may be on the other side of the event than the
+            points that stand for them, within the points' cells: all of it where values gather at whole
+            numbers. Known of an event that is given as a function; otherwise None, as for expectations.
         sampling: standard error of the records as a sample of a larger population; of no concern where the
             question is about these records.
         clamped: whether the number was moved into [0, 1], as a probability of weights below 0 may have to be.
     """
 
-    __slots__ = ("_clamped", "_exact", "_noise", "_projection", "_sampling")
+    __slots__ = ("_clamped", "_exact", "_noise", "_projection", "_resolution", "_sampling")
 
     _noise: float
     _projection: float | None
+    _resolution: float | None
     _sampling: float
     _exact: bool
     _clamped: bool
@@ -42,11 +47,12 @@ class Estimate(float):
         sampling: float,
         exact: bool = False,
         clamped: bool = False,
+        resolution: float | None = None,
     ) -> "Estimate":
         """Make an estimate; see the class."""
         made = super().__new__(cls, value)
         fields = {"noise": noise, "projection": projection, "sampling": sampling, "exact": exact}
-        for name, field in (fields | {"clamped": clamped}).items():
+        for name, field in (fields | {"clamped": clamped, "resolution": resolution}).items():
             object.__setattr__(made, f"_{name}", field)
         return made
 
@@ -60,6 +66,7 @@ class Estimate(float):
             "sampling": self.sampling,
             "exact": self.exact,
             "clamped": self.clamped,
+            "resolution": self.resolution,
         }
 
     def __reduce_ex__(self, protocol: Any) -> Any:
@@ -75,6 +82,11 @@ class Estimate(float):
     def projection(self) -> float | None:
         """Estimated error from the public points, or None."""
         return self._projection
+
+    @property
+    def resolution(self) -> float | None:
+        """Most mass that may lie on the other side of the event than its points, or None."""
+        return self._resolution
 
     @property
     def sampling(self) -> float:
@@ -93,8 +105,8 @@ class Estimate(float):
 
     @property
     def error(self) -> float:
-        """Noise and projection together, root of the sum of squares: about these records."""
-        return float(np.hypot(self._noise, self._projection or 0.0))
+        """Noise, projection and resolution together, root of the sum of squares: about these records."""
+        return float(np.hypot(np.hypot(self._noise, self._projection or 0.0), self._resolution or 0.0))
 
     def __repr__(self) -> str:
         return f"{float(self):.6g} ± {self.error:.2g}"

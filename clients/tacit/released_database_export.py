@@ -131,7 +131,12 @@ def _histogram_fields(database: "ReleasedDatabase") -> dict[str, Any] | None:
     found = database.histograms
     if found is None:
         return None
-    return {"bins": found.bins, "shares": found.by_column(database.domain), "noise": found.noise}
+    return {
+        "bins": found.bins,
+        "shares": found.by_column(database.domain),
+        "noise": found.noise,
+        "whole": list(found.whole),
+    }
 
 
 PLAIN_FIELDS = (

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from tacit.errors import PlottingError, printable
+from tacit.errors import PlottingError
 from tacit.released_database_points import WeightedDatabase
 from tacit_protocol.domain.columns import NumericColumn
 from tacit_protocol.features.public_choices import UNLISTED
+from tacit_protocol.terminal import printable
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

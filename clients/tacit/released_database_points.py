@@ -1,7 +1,7 @@
 """Weighted public points: what a released database and everything computed from it are."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -77,6 +77,15 @@ class WeightedDatabase(ABC):
     def uncertainty(self) -> Uncertainty:
         """What is known of the weights' errors."""
 
+    def moved(self, edges: Mapping[str, Sequence[float]] = {}) -> Iterator[Columns]:
+        """Yield the points moved to where records that they stand for may be, (J,) columns each.
+
+        One numeric column at a time moves, within each point's cell: to its ends, places between, and those
+        of ``edges`` that lie in it. By default nothing is known of any cell.
+        """
+        del edges
+        return iter(())
+
     def __len__(self) -> int:
         """Return the number of points."""
         return len(next(iter(self.points.values())))
@@ -113,11 +122,15 @@ class WeightedDatabase(ABC):
             event: takes the columns by name, (J,) each, and returns (J,) truth values; or these themselves.
 
         Where none of the points is in the event, or all are, nothing finer than the largest weight can be
-        told: the estimate's ``projection`` is at least that.
+        told: the estimate's ``projection`` is at least that. A function is also asked about points moved
+        within their cells: what it cuts there is the estimate's ``resolution``.
 
         Raises:
             InputError: it returned anything else, or asked for a column that there is not.
         """
+        return self._probability(event, {})
+
+    def _probability(self, event: Function, edges: Mapping[str, Sequence[float]]) -> Estimate:
         holds = self._truths(event)
         values, known = holds.astype(float), self.uncertainty
         total = float(self.weights @ values)
@@ -131,7 +144,21 @@ class WeightedDatabase(ABC):
             sampling=known.sampling_of(values, self.probability_weights),
             exact=known.exact,
             clamped=not -1e-12 <= total <= 1 + 1e-12,
+            resolution=self._resolution(event, holds, edges) if callable(event) else None,
         )
+
+    def _resolution(
+        self, event: Function, holds: npt.NDArray[np.bool_], edges: Mapping[str, Sequence[float]]
+    ) -> float | None:
+        """Return the most mass of points whose cells an event cuts, of those inside it or outside."""
+        cut: npt.NDArray[np.bool_] | None = None
+        for columns in self.moved(edges):
+            differs = self._truths(event, columns) != holds
+            cut = differs if cut is None else cut | differs
+        if cut is None:
+            return None
+        weights = self.probability_weights
+        return max(float(weights[cut & holds].sum()), float(weights[cut & ~holds].sum()))
 
     def mean(self, column: str) -> Estimate:
         """Estimate a numeric column's mean. Raises InputError where there is no such column."""
@@ -153,7 +180,11 @@ class WeightedDatabase(ABC):
                 f"{column!r} lies in {found.lower:g} to {found.upper:g}, and the interval outside of it: "
                 "values beyond the bounds were moved to them before the release"
             )
-        return self.probability(lambda c: (c[column] >= lower) & (c[column] <= upper))
+        # Just outside of either end there may be records that the interval does not hold.
+        ends = [lower, upper, np.nextafter(lower, -np.inf), np.nextafter(upper, np.inf)]
+        return self._probability(
+            lambda c: (c[column] >= lower) & (c[column] <= upper), {column: [float(end) for end in ends]}
+        )
 
     def probability_level(self, column: str, level: str | None) -> Estimate:
         """Estimate the share of a category: one of the levels, ``"(other)"``, or None for missing.
@@ -298,8 +329,8 @@ class WeightedDatabase(ABC):
             raise InputError(f"the function must return {len(self)} finite numbers, one for each point")
         return values
 
-    def _truths(self, event: Function) -> npt.NDArray[np.bool_]:
-        found = event(PointColumns(self.points)) if callable(event) else event
+    def _truths(self, event: Function, columns: Columns | None = None) -> npt.NDArray[np.bool_]:
+        found = event(PointColumns(columns or self.points)) if callable(event) else event
         holds = np.asarray(found)
         if holds.shape != (len(self),) or holds.dtype != np.bool_:
             raise InputError(f"the event must return {len(self)} truth values, one for each point")

@@ -6,7 +6,7 @@ them, with the same weights, stand for f(X); of two independent variables, pairs
 weights.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,6 +41,12 @@ class TransformedDatabase(WeightedDatabase):
     point_weights: Floats
     sampling_weights: Floats
     known: Uncertainty
+    moved_points: Callable[[], Iterator[Columns]] = lambda: iter(())
+
+    def moved(self, edges: Mapping[str, Sequence[float]] = {}) -> Iterator[Columns]:
+        """Yield the function's values at the moved points of what this was computed from."""
+        del edges
+        return self.moved_points()
 
     @property
     def weights(self) -> Floats:
@@ -68,10 +74,16 @@ def transformed(
     count = len(database)
     points = _columns(function(PointColumns(database.points)), count, name)
     domain = domain_of(bounds, list(points))
+
+    def moved_points() -> Iterator[Columns]:
+        for columns in database.moved():
+            yield _columns(function(PointColumns(columns)), count, name)
+
     return TransformedDatabase(
         domain=domain,
         points=_within(domain, points),
         kernel=_kernel(domain, points),
+        moved_points=moved_points,
         point_weights=database.weights,
         sampling_weights=database.probability_weights,
         known=database.uncertainty,

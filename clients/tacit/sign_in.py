@@ -1,7 +1,6 @@
 """One-time links to a service's pages, asked for with a party's own key."""
 
 import re
-import ssl
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,16 +11,18 @@ from tacit.client import token_source
 from tacit.configuration import (
     AGENT_PORT,
     TESTER_PORT,
+    beside,
     local_address,
+    own_url,
     read_party,
     read_toml,
     text_field,
 )
-from tacit.curator_configuration import read_own_curator, read_owner, tls_of
+from tacit.curator_configuration import read_own_curator, read_owner
 from tacit.errors import ResponseError
 from tacit.http import HttpRequest, check, json_object
 from tacit.keys import load_key
-from tacit.transport import HttpTransport, Transport
+from tacit.transport import HttpTransport, Transport, tls_of
 from tacit_protocol.signing.keys import PrivateKey
 
 _PATH = re.compile(r"/sign-in\?link=[A-Za-z0-9_-]{20,100}")
@@ -35,7 +36,8 @@ class Door:
     shown: str
     audience: str
     key: PrivateKey
-    tls: ssl.SSLContext | None = None
+    ca_file: Path | None = None
+    insecure_plain_http: bool = False
 
 
 @dataclass(frozen=True)
@@ -49,11 +51,10 @@ class SignInLink:
 def agent_door(path: Path) -> Door:
     """Return the door of an owner's agent; raises ConfigurationError where its file cannot be read."""
     fields = read_toml(path)
-    host = str(fields.get("host", "127.0.0.1"))
-    local = "127.0.0.1" if host in {"0.0.0.0", "::"} else host  # noqa: S104 (compared, not bound)
-    url = f"http://{local}:{fields.get('port', AGENT_PORT)}"
+    url = own_url(fields, AGENT_PORT)
     key = load_key(path.parent / text_field(fields, "key_file", path))
-    return Door(url, url, f"agent:{text_field(fields, 'name', path)}", key)
+    insecure = fields.get("insecure_plain_http") is True
+    return Door(url, url, f"agent:{text_field(fields, 'name', path)}", key, insecure_plain_http=insecure)
 
 
 def tester_door(path: Path) -> Door:
@@ -61,34 +62,45 @@ def tester_door(path: Path) -> Door:
     fields = read_toml(path)
     address = local_address(fields, path, TESTER_PORT)
     key = load_key(path.parent / text_field(fields, "key_file", path))
-    return Door(address.url, text_field(fields, "url", path), address.audience, key)
+    return Door(
+        address.url,
+        text_field(fields, "url", path),
+        address.audience,
+        key,
+        beside(path, fields.get("tester_ca_file")),
+        fields.get("insecure_plain_http") is True,
+    )
 
 
 def party_door(path: Path) -> Door:
     """Return the tester's door for an analyst or an owner; raises as :func:`agent_door` does."""
     party = read_party(path)
-    tls = None if party.ca_file is None else ssl.create_default_context(cafile=str(party.ca_file))
-    url = party.tester.url.rstrip("/")
-    return Door(url, url, party.tester.audience or url, load_key(party.key_file), tls)
+    url, key = party.tester.url.rstrip("/"), load_key(party.key_file)
+    return Door(url, url, party.tester.audience or url, key, party.ca_file, party.insecure_plain_http)
 
 
 def curator_door(path: Path) -> Door:
     """Return the curator's door for its operator; raises as :func:`agent_door` does."""
     own = read_own_curator(path)
-    return Door(own.url, text_field(read_toml(path), "url", path), own.audience, own.key)
+    shown = text_field(read_toml(path), "url", path)
+    return Door(own.url, shown, own.audience, own.key, own.ca_file, own.insecure_plain_http)
 
 
 def curator_owner_door(path: Path) -> Door:
     """Return the curator's door for an owner; raises as :func:`agent_door` does."""
     owner = read_owner(path)
-    url = owner.curator.url.rstrip("/")
-    return Door(url, url, owner.curator.audience or url, load_key(owner.key_file), tls_of(owner))
+    url, key = owner.curator.url.rstrip("/"), load_key(owner.key_file)
+    return Door(url, url, owner.curator.audience or url, key, owner.ca_file, owner.insecure_plain_http)
 
 
 def make_sign_in_link(
-    door: Door, *, transport: Transport | None = None, clock: Callable[[], float] = time.time
+    door: Door,
+    *,
+    ca_file: Path | None = None,
+    transport: Transport | None = None,
+    clock: Callable[[], float] = time.time,
 ) -> SignInLink:
-    """Ask the service for a link.
+    """Ask the service for a link; ``ca_file`` comes before the door's own.
 
     Raises:
         TransportError: no answer came.
@@ -96,7 +108,9 @@ def make_sign_in_link(
         ResponseError: the answer is no link.
     """
     tokens = token_source(door.key, door.audience, clock)
-    chosen = transport or HttpTransport(door.asked, tokens, tls=door.tls)
+    chosen = transport or HttpTransport(
+        door.asked, tokens, tls=tls_of(ca_file or door.ca_file), insecure_plain_http=door.insecure_plain_http
+    )
     try:
         answer: dict[str, Any] = json_object(
             check(chosen.send(HttpRequest("POST", "/v1/sign-in-links", body=b"{}")))

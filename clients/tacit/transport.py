@@ -1,21 +1,24 @@
 """The one module that knows the HTTP library: bounded requests, retried where that is harmless.
 
 Answers are untrusted: they are streamed, capped, never decompressed and never followed elsewhere. Neither
-proxies nor credentials are taken from the environment.
+proxies nor credentials are taken from the environment. Nothing is sent where others could read it on the way:
+plain http goes to this machine's loopback addresses alone, unless the caller says ``insecure_plain_http``.
 """
 
 import asyncio
 import logging
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from pathlib import Path
 from types import TracebackType
 from typing import Protocol, Self
 
 import httpx
 import tenacity
 
-from tacit.errors import ResponseError, TransportError
+from tacit.errors import ConfigurationError, InputError, ResponseError, TransportError
 from tacit.http import HttpRequest, HttpResponse, Upload
+from tacit_protocol.addresses import PLAIN_HTTP, is_private_channel
 
 ATTEMPTS_MAX = 4
 """How often a repeatable request is sent before giving up."""
@@ -61,8 +64,12 @@ class AsyncTransport(Protocol):
 class HttpTransport:
     """A Transport on httpx.
 
-    ``token`` issues bearer tokens; ``tls`` replaces the usual certificate authorities; ``inner`` replaces
-    the network and ``sleep`` the pauses, in tests.
+    ``token`` issues bearer tokens; ``tls`` replaces the usual certificate authorities (:func:`tls_of`);
+    ``insecure_plain_http`` lets requests travel in the clear; ``inner`` replaces the network and ``sleep``
+    the pauses, in tests.
+
+    Raises:
+        InputError: the URL is none, names a user, or would send in the clear.
     """
 
     def __init__(
@@ -71,14 +78,14 @@ class HttpTransport:
         token: TokenSource | None = None,
         *,
         tls: ssl.SSLContext | None = None,
+        insecure_plain_http: bool = False,
         inner: httpx.BaseTransport | None = None,
         sleep: Callable[[float], None] = tenacity.nap.sleep,
     ) -> None:
         self._token = token
         self._http = httpx.Client(
-            base_url=base_url,
-            transport=inner,
-            verify=tls or True,
+            base_url=require_private(base_url, insecure_plain_http),
+            transport=inner or _Network(tls, insecure_plain_http),
             trust_env=False,
             headers={"accept-encoding": "identity"},
         )
@@ -129,14 +136,14 @@ class AsyncHttpTransport:
         token: TokenSource | None = None,
         *,
         tls: ssl.SSLContext | None = None,
+        insecure_plain_http: bool = False,
         inner: httpx.AsyncBaseTransport | None = None,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._token = token
         self._http = httpx.AsyncClient(
-            base_url=base_url,
-            transport=inner,
-            verify=tls or True,
+            base_url=require_private(base_url, insecure_plain_http),
+            transport=inner or _AsyncNetwork(tls, insecure_plain_http),
             trust_env=False,
             headers={"accept-encoding": "identity"},
         )
@@ -168,6 +175,64 @@ class AsyncHttpTransport:
     async def close(self) -> None:
         """Close the connections."""
         await self._http.aclose()
+
+
+def require_private(url: httpx.URL | str, insecure_plain_http: bool) -> httpx.URL:
+    """Return a service's URL, parsed as it will be connected to.
+
+    Raises:
+        InputError: it is no URL, names a user, or others could read what is sent there.
+    """
+    try:
+        parsed = httpx.URL(url)
+    except (httpx.InvalidURL, TypeError) as error:
+        raise InputError("this is no URL of a service: write it like https://tester.example") from error
+    host = parsed.raw_host.decode("ascii")
+    if parsed.scheme not in {"http", "https"} or not host or parsed.userinfo:
+        raise InputError("this is no URL of a service: write it like https://tester.example, without a user")
+    if not insecure_plain_http and not is_private_channel(parsed.scheme, host):
+        raise InputError(f"{place_of(parsed)}: {PLAIN_HTTP}")
+    return parsed
+
+
+def tls_of(ca_file: Path | None) -> ssl.SSLContext | None:
+    """Return the TLS context that trusts a file's certificates alone, or None for the usual authorities.
+
+    Raises:
+        ConfigurationError: the file cannot be read, or holds no certificate.
+    """
+    if ca_file is None:
+        return None
+    try:
+        return ssl.create_default_context(cafile=str(ca_file))
+    except OSError as error:  # ssl.SSLError is one
+        raise ConfigurationError(
+            f"cannot read certificates from {ca_file}: it must hold the authority's certificate, in PEM"
+        ) from error
+
+
+class _Network(httpx.HTTPTransport):
+    """The network, which looks at the address of every request once more, wherever it came from."""
+
+    def __init__(self, tls: ssl.SSLContext | None, insecure_plain_http: bool) -> None:
+        super().__init__(verify=tls or True, trust_env=False)
+        self._insecure_plain_http = insecure_plain_http
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        require_private(request.url, self._insecure_plain_http)
+        return super().handle_request(request)
+
+
+class _AsyncNetwork(httpx.AsyncHTTPTransport):
+    """The same without blocking."""
+
+    def __init__(self, tls: ssl.SSLContext | None, insecure_plain_http: bool) -> None:
+        super().__init__(verify=tls or True, trust_env=False)
+        self._insecure_plain_http = insecure_plain_http
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        require_private(request.url, self._insecure_plain_http)
+        return await super().handle_async_request(request)
 
 
 class _Capped:
@@ -220,8 +285,20 @@ async def _without_blocking(parts: Iterator[bytes]) -> AsyncIterator[bytes]:
         yield part
 
 
+def place_of(url: httpx.URL) -> str:
+    """Write where a URL leads, without user, path and query."""
+    host = f"[{url.host}]" if ":" in url.host else url.host
+    return f"{url.scheme}://{host}" + (f":{url.port}" if url.port else "")
+
+
 def _lost(base_url: httpx.URL, error: Exception) -> TransportError:
-    place = f"{base_url.scheme}://{base_url.host}" + (f":{base_url.port}" if base_url.port else "")
+    place = place_of(base_url)
+    if "CERTIFICATE_VERIFY_FAILED" in str(error):
+        return TransportError(
+            f"the certificate of {place} is not trusted here: check the address; if an authority of your own "
+            "made it, name that authority's certificate (--ca-file, TACIT_CA_FILE, tester_ca_file or "
+            "curator_ca_file)"
+        )
     return TransportError(
         f"no answer from {place} ({type(error).__name__}): check the address, and that the service runs"
     )

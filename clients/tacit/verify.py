@@ -6,7 +6,11 @@ from tacit_protocol.verification import VerificationError, VerifiedTranscript, v
 
 
 def verify_transcript_of(
-    data: bytes, digest: str | None, tester_key: str | None, progress: Progress | None = None
+    data: bytes,
+    digest: str | None,
+    tester_key: str | None,
+    progress: Progress | None = None,
+    cancellation: str | None = None,
 ) -> VerifiedTranscript:
     """Verify a transcript, and that it is the one asked for.
 
@@ -15,12 +19,13 @@ def verify_transcript_of(
         digest: the study's digest, or None where any study will do.
         tester_key: the tester's public key, where it is known from elsewhere.
         progress: called with the part done and the step while the verdict is recomputed.
+        cancellation: the analyst's signed cancellation, where an earlier version left it out.
 
     Raises:
         VerificationFailedError: a step failed; the message says which.
     """
     try:
-        verified = verify_transcript(data, tester_key, progress)
+        verified = verify_transcript(data, tester_key, progress, cancellation)
     except VerificationError as error:
         raise VerificationFailedError(f"this transcript does not hold: {error}") from error
     if digest is not None and verified.study_digest != digest:

@@ -2,8 +2,13 @@
 
 The steps, each with its own failure: read the transcript; the study and its analyst's signature; each
 release, its owner's signature and its fit; each release that is read again, with the study that it was made
-for; the verdict and the tester's signature; that the verdict lists exactly these releases; and, for a
-completed study, the result itself.
+for; the verdict and the tester's signature; that the verdict lists exactly these releases; each decline and
+its owner's signature; for a cancelled study, the analyst's signed cancellation; and, for a completed study,
+the result itself.
+
+Three things are told and not refused, as transcripts of earlier versions are honest without them
+(:attr:`VerifiedTranscript.notes`): what the analyst's name rests on; that a study's bytes are not its
+canonical ones; that a verdict does not say who declined.
 """
 
 import json
@@ -13,6 +18,8 @@ from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel
 
+from tacit_protocol.messages.cancellation import CancellationMessage
+from tacit_protocol.messages.decline import DeclineMessage
 from tacit_protocol.messages.encoding import MessageError, decode, encode
 from tacit_protocol.messages.release import Release, ReleaseMessage
 from tacit_protocol.messages.study import Owner, Study
@@ -25,6 +32,7 @@ from tacit_protocol.procedures.base import (
     StudyError,
     check_release,
     check_study,
+    require_canonical,
     reread,
 )
 from tacit_protocol.procedures.registry import procedure_named
@@ -38,6 +46,8 @@ from tacit_protocol.procedures.relay import (
     require_received,
 )
 from tacit_protocol.signing.envelope import (
+    CANCELLATION_TYPE,
+    DECLINE_TYPE,
     RELEASE_TYPE,
     STUDY_TYPE,
     VERDICT_TYPE,
@@ -51,7 +61,25 @@ TOLERANCE = 1e-9
 """Relative difference allowed between a result's number and its recomputation: another machine's linear
 algebra differs in the last bits."""
 
-Step = Literal["transcript", "study", "release", "reuse", "verdict", "roster", "result"]
+Step = Literal[
+    "transcript", "study", "release", "reuse", "verdict", "roster", "decline", "cancellation", "result"
+]
+
+NOT_WITHDRAWN = (
+    "the tester says that the study was cancelled, and no cancellation signed by its analyst is there; where "
+    "an earlier version wrote this transcript, read it from the tester again, or hand in the cancellation "
+    "that the archive's index holds"
+)
+
+NOT_CANONICAL = (
+    "The study's bytes are not the canonical ones of this version: other bytes, with another digest, say the "
+    "same study, and owners whose version did not look may have answered both."
+)
+
+DECLINES_UNKNOWN = (
+    "Who declined, and who was silent, is not in this verdict: an earlier version signed it, and who "
+    "declined is the tester's word."
+)
 
 Message = TypeVar("Message", bound=BaseModel)
 
@@ -80,10 +108,35 @@ class VerifiedTranscript:
     verdict: VerdictMessage
     result: BaseModel | None
     """The verdict as recomputed here; None where the study ended without a result."""
+    declined: tuple[str, ...] = ()
+    """Who declined by its own signature, in the study's order; of whom else is missing nothing is known."""
+    canonical: bool = True
+    """Whether the study's bytes are its canonical ones, which alone are answered."""
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What does not rest on a signature, in sentences."""
+        analyst = self.study.analyst
+        notes = [
+            f"The study was signed with the key {analyst.key}. That this key is {analyst.name}'s is the "
+            "study's own word, which its tester compares with its list of parties when it takes a study: "
+            "compare the key with what the analyst tells you, or with that list."
+        ]
+        if not self.canonical:
+            notes.append(NOT_CANONICAL)
+        if self.verdict.outcome != "completed" and self.verdict.declines is None and self.verdict.missing:
+            notes.append(DECLINES_UNKNOWN)
+        if self.verdict.revoked:
+            names = ", ".join(self.verdict.revoked)
+            notes.append(f"The study ended as a key was revoked ({names}); that it was is the tester's word.")
+        return tuple(notes)
 
 
 def verify_transcript(
-    data: bytes, tester_key: str | None = None, progress: Progress | None = None
+    data: bytes,
+    tester_key: str | None = None,
+    progress: Progress | None = None,
+    cancellation: str | None = None,
 ) -> VerifiedTranscript:
     """Recompute everything in a transcript.
 
@@ -92,6 +145,8 @@ def verify_transcript(
         tester_key: the tester's public key if the caller knows it; without it, the key that the study names
             is used, which shows that the transcript is consistent but not whose tester it was.
         progress: called while the result is recomputed.
+        cancellation: the analyst's signed cancellation (an envelope) of a cancelled study whose transcript an
+            earlier version wrote, which left it out; a transcript that holds its own needs none.
 
     Raises:
         VerificationError: a step failed; nothing in the transcript should then be believed.
@@ -105,10 +160,14 @@ def verify_transcript(
     _verify_reused(transcript, study, releases, digests)
     verdict = _verify_verdict(transcript, study, study_digest)
     _verify_roster(study, verdict, digests)
+    _verify_declines(transcript, study, study_digest, verdict)
+    _verify_cancellation(transcript, study, study_digest, verdict, cancellation)
     result = None
     if verdict.outcome == "completed":
         result = _verify_result(study, releases, units, verdict, progress)
-    return VerifiedTranscript(study, study_digest, releases, digests, verdict, result)
+    declined = tuple(sender.name for sender in study.senders if sender.name in transcript.declines)
+    canonical = _is_canonical(study, study_digest)
+    return VerifiedTranscript(study, study_digest, releases, digests, verdict, result, declined, canonical)
 
 
 def _verify_study(transcript: Transcript, tester_key: str | None) -> tuple[Study, str]:
@@ -246,6 +305,57 @@ def _verify_roster(study: Study, verdict: VerdictMessage, digests: dict[str, str
         raise VerificationError("roster", "a completed study needs every owner's release")
     if verdict.outcome == "incomplete" and not absent:
         raise VerificationError("roster", "an incomplete study must miss a release")
+    if verdict.revoked and verdict.outcome != "incomplete":
+        raise VerificationError("roster", "a revoked key ends a study without a result, and in no other way")
+    if not set(verdict.revoked) <= {study.analyst.name, *absent}:
+        raise VerificationError("roster", "a revoked key is of no party that the study needed")
+
+
+def _verify_declines(
+    transcript: Transcript, study: Study, study_digest: str, verdict: VerdictMessage
+) -> None:
+    """Check that the transcript holds exactly the declines that the verdict lists, each its owner's own."""
+    listed = verdict.declines or {}
+    if set(listed) != set(transcript.declines):
+        raise VerificationError("decline", "the verdict lists other declines than the transcript holds")
+    if not set(listed) <= set(verdict.missing):
+        raise VerificationError("decline", "the verdict says that an owner declined who is not missing")
+    keys = {sender.name: sender.key for sender in study.senders}
+    for name, text in transcript.declines.items():
+        payload = _open("decline", text, DECLINE_TYPE, keys[name], name)
+        message = _read("decline", DeclineMessage, payload, name)
+        if (message.study, message.party) != (study_digest, name):
+            raise VerificationError("decline", "it was made for another study or owner", name)
+        if digest(payload) != listed[name]:
+            raise VerificationError("decline", "the verdict lists another one", name)
+
+
+def _verify_cancellation(
+    transcript: Transcript,
+    study: Study,
+    study_digest: str,
+    verdict: VerdictMessage,
+    handed_in: str | None,
+) -> None:
+    """Check that a cancelled study was withdrawn by its analyst, whatever the tester says."""
+    if verdict.outcome != "cancelled":
+        if transcript.cancellation is not None:
+            raise VerificationError("cancellation", "the study was not cancelled, and there is one")
+        return
+    text = transcript.cancellation or handed_in
+    if text is None:
+        raise VerificationError("cancellation", NOT_WITHDRAWN)
+    payload = _open("cancellation", text, CANCELLATION_TYPE, study.analyst.key)
+    if _read("cancellation", CancellationMessage, payload).study != study_digest:
+        raise VerificationError("cancellation", "it was made for another study")
+
+
+def _is_canonical(study: Study, study_digest: str) -> bool:
+    try:
+        require_canonical(procedure_named(study.procedure), study, study_digest)
+    except StudyError:
+        return False
+    return True
 
 
 def _verify_result(

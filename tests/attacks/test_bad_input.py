@@ -1,6 +1,7 @@
 """Bad input to every service: made from their OpenAPI documents, and raw bytes that none would make."""
 
 import asyncio
+import copy
 import itertools
 import json
 import re
@@ -35,6 +36,7 @@ from tacit_services.agent.api import Surroundings, create_agent_app
 from tacit_services.agent.tester_client import TesterClient
 from tacit_services.curator.study_routes import add_study_routes
 from tacit_services.shared import http_server
+from tacit_services.shared.connections import Places
 from tacit_services.shared.http_app import create_app, json_bytes, json_response
 from tacit_services.shared.http_server import Stopping, make_server
 from tacit_services.shared.limits import BODY_TIMEOUT_S, DRAINED_BYTES_MAX
@@ -73,7 +75,7 @@ class Service:
         key = sent.pop("key", self.keys[0])
         headers["authorization"] = f"Bearer {issue_token(key, self._audience, self._now)}"
         transport = httpx.ASGITransport(app=self.app)  # an exception that escaped the app fails the test
-        async with httpx.AsyncClient(transport=transport, base_url="http://service") as client:
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
             return await client.request(method, url, headers=headers, **sent)
 
     def call(self, method: str, url: str, **sent: Any) -> httpx.Response:
@@ -188,7 +190,7 @@ def fuzz(service: Service, examples: int) -> int:
     )
     @given(cases_of(service), st.sampled_from(service.keys))
     def run(case: Any, key: PrivateKey) -> None:
-        kwargs = case.as_transport_kwargs(base_url="http://service")
+        kwargs = case.as_transport_kwargs(base_url="http://localhost")
         parts = {name: kwargs[name] for name in ("params", "json", "headers", "cookies") if kwargs.get(name)}
         if "data" in kwargs:
             parts["content"] = kwargs["data"]
@@ -288,7 +290,7 @@ def test_tokens_paths_queries_and_headers_are_not_echoed(
 
     async def send(path: str, headers: dict[str, str]) -> httpx.Response:
         transport = httpx.ASGITransport(app=app)
-        async with httpx.AsyncClient(transport=transport, base_url="http://service") as client:
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
             return await client.get(path, headers=headers)
 
     for path in (f"/v1/{CANARY}", f"/v1/studies/{CANARY}", f"/v1/studies?state={CANARY}", f"/{CANARY}%00%ff"):
@@ -326,6 +328,28 @@ def test_three_hundred_megabytes_are_refused_after_a_few(services: dict[str, Ser
         assert too_large == (response.status_code == 413)
         assert pulled <= DRAINED_BYTES_MAX + 2**21
     assert {413} <= statuses <= {413, 403}, "whoever may not upload is told so first"
+
+
+@pytest.mark.parametrize(
+    ("name", "path"), [("tester", "/v1/parties"), ("agent", "/v1/status"), ("curator", "/v1/data-sets")]
+)
+def test_connections_are_kept_for_known_callers_alone(
+    services: dict[str, Service], name: str, path: str
+) -> None:
+    """Whoever makes a key can sign a token that holds: the key must be known."""
+    service, places, app = copy.copy(services[name]), Places(1), services[name].app
+    wire = asyncio.Transport()
+
+    async def over_a_connection(scope: Any, receive: Any, send: Any) -> None:
+        await app({**scope, "state": {http_server._PLACE: place}}, receive, send)
+
+    service.app = over_a_connection  # type: ignore[assignment]
+    for key, kept in ((PrivateKey.generate(), False), (service.keys[0], True)):
+        place = places.take(wire)
+        assert place is not None
+        assert (service.call("GET", path, key=key).status_code == 200) == kept
+        assert (place.key == key.public_hex) == kept
+        place.leave()
 
 
 # Slow and idle connections, on a real socket.

@@ -63,7 +63,7 @@ def test_bombs_are_refused_or_read_within_the_memory_limit(tmp_path: Path, name:
     assert path.stat().st_size < 5 * 10**6
     report = read_apart(path, "numeric")
     assert report["growth_bytes"] < GROWTH_BYTES_MAX, report
-    if "00 MB" in name:
+    if "texts of 100 MB" in name:
         assert report["rows"] == 0
     else:
         assert report["outcome"] == "read"
@@ -113,8 +113,6 @@ DAMAGED: dict[str, Callable[[Path], object]] = {
     "empty.csv": lambda p: p.write_bytes(b""),
     "a header alone.csv": lambda p: p.write_text("x\n"),
     "utf-16.csv": lambda p: p.write_text(f"x\n1\n{CANARY}\n", encoding="utf-16"),
-    "latin-1 further down.csv": lambda p: p.write_bytes(b"x\n1\n" * 10 + f"{CANARY}ä\n".encode("latin-1")),
-    "rows of many lengths.csv": lambda p: p.write_text(f"x\n1\n1,{CANARY},3\n"),
     "twice the same column.csv": lambda p: p.write_text("x,x\n1,2\n"),
     "no gzip.csv.gz": lambda p: p.write_text(f"x\n{CANARY}\n"),
     "gzip cut short.csv.gz": lambda p: p.write_bytes(gzip.compress(b"x\n" + b"1\n" * 10**6)[:-1000]),

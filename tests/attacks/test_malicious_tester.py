@@ -16,6 +16,7 @@ from tacit_protocol.messages.encoding import decode
 from tacit_protocol.messages.release import ReleaseMessage
 from tacit_protocol.messages.study import Study
 from tacit_protocol.privacy.guarantee import Budget
+from tacit_protocol.privacy.shares import Amounts
 from tacit_protocol.privacy.vector import NoisyVector
 from tacit_protocol.procedures.registry import PROCEDURES
 from tacit_protocol.signing.envelope import RELEASE_TYPE, open_envelope
@@ -130,7 +131,7 @@ def test_near_identical_studies_are_answered_until_the_budget_is_spent_and_no_lo
 def test_an_account_that_forgets_what_was_spent_would_be_caught(
     make_agent: MakeAgent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(accounts, "composed", lambda *_: 0)
+    monkeypatch.setattr(accounts, "charge", lambda *_, **__: Amounts())
     attacked = make_agent()
     assert ask_again_and_again(attacked, 12) == 12
 

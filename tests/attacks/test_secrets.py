@@ -42,20 +42,31 @@ class Run:
         }
 
 
+FAILING = "SELECT CASE WHEN id LIKE '%canary%' THEN json_extract('{}', id) ELSE x END AS x, id FROM patients"
+"""A query whose error text quotes the row that it fails at."""
+
+
 def write_data(folder: Path) -> None:
-    """Give every owner its rows; west's break off in a row that quotes the canaries."""
-    rows = "".join(f"{40 + i % 30},p{i}\n" for i in range(200)) + f"{NUMBER},{WORD}\n" * 3
+    """Give every owner its rows; west's are in a database, and its query fails at those with the canaries."""
+    rows = [(str(40 + i % 30), f"p{i}") for i in range(200)] + [(NUMBER, WORD)] * 3
     for name in ("north", "south", "west"):
         (folder / name).mkdir(parents=True)
-        broken = f"{NUMBER},{WORD},{WORD}\n" if name == "west" else ""
-        (folder / name / "patients.csv").write_text("x,id\n" + rows + broken)
+        lines = "".join(f"{x},{unit}\n" for x, unit in rows)
+        (folder / name / "patients.csv").write_text("x,id\n" + lines)
+    with sqlite3.connect(folder / "west" / "patients.db") as connection:
+        connection.execute("CREATE TABLE patients (x REAL, id TEXT)")
+        connection.executemany("INSERT INTO patients VALUES (?, ?)", rows)
+        with pytest.raises(sqlite3.OperationalError, match=WORD):
+            connection.execute(FAILING).fetchall()
+    connection.close()
 
 
 def owner(name: str) -> OwnerSetup:
     policy = PolicySetup(
         approval="automatic", epsilon_per_study_max=1.0, delta_per_study_max=1e-5, units_min=20, columns=["x"]
     )
-    data_set = DataSetSetup("patients", "patients.csv", 4.0, 1e-5, unit_column="id")
+    source, query = ("sqlite:///patients.db", FAILING) if name == "west" else ("patients.csv", None)
+    data_set = DataSetSetup("patients", source, 4.0, 1e-5, unit_column="id", query=query)
     return OwnerSetup(name, data_set, policy)
 
 

@@ -108,6 +108,6 @@ CASES = {
     "pnc-disjoint, 3 numbers": case(study(3, {"method": "pnc-disjoint", "n_projections": 5}), reached=0.3),
     "sketch, 1 frequency": case(study(1, {"n_features": 1}, 4.0), units=32, reached=0.8, black_box=True),
     "pnc-disjoint, 1 number": case(
-        study(1, {"method": "pnc-disjoint"}, 4.0), units=3, reached=0.99, black_box=True
+        study(1, {"method": "pnc-disjoint"}, 4.0), units=4, reached=0.99, black_box=True
     ),
 }

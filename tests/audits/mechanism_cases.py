@@ -13,7 +13,7 @@ from tacit_protocol.privacy.calibration import gaussian_mu, laplace_multiplier
 from tacit_protocol.privacy.noise import NoiseSource
 
 SCALE = 2.0**20
-"""Standard deviation or Laplace scale in grid steps: as in releases, above GAUSSIAN_STEPS_MIN."""
+"""Standard deviation or Laplace scale in grid steps: as in releases."""
 
 NO_SAMPLER = {"approximate": "prices what another mechanism costs beside its own event; draws nothing"}
 

@@ -22,6 +22,7 @@ from tacit_protocol.messages.verdict import VerdictMessage
 from tacit_protocol.privacy.events import GaussianEvent
 from tacit_protocol.privacy.guarantee import Guarantee
 from tacit_protocol.privacy.noise import NoiseSource
+from tacit_protocol.privacy.shares import Family
 from tacit_protocol.procedures.base import Progress, StudyError
 from tacit_protocol.procedures.registry import PROCEDURES
 from tacit_protocol.signing.envelope import STUDY_TYPE, VERDICT_TYPE, open_envelope, peek_key_id, seal
@@ -74,6 +75,7 @@ class QuickProcedure:
 
     name: ClassVar[str] = "quick"
     title: ClassVar[str] = "Quick"
+    families: ClassVar[frozenset[Family]] = frozenset(("gaussian",))
     Parameters: ClassVar[type[BaseModel]] = QuickParameters
     Verdict: ClassVar[type[BaseModel]] = BaseModel
 

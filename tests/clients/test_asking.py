@@ -286,15 +286,17 @@ ANSWERS = (
     *("Are they alike?", "", "north, south", "patients", "3000", "patients", "3000"),
     *("age", "0:120", "", "1", "1e-5", "0.05", "168"),
 )
-GOOD = outlook.Planned(power=0.9, runs=100, effect="a shift")
+OFTEN = "in 36 of 40 simulated studies (95 % interval 0.76 to 0.98)"
+
+GOOD = outlook.Planned(power=0.9, often=OFTEN, runs=40, effect="a shift")
 POOR = outlook.Planned(
     power=0.05,
     runs=100,
     effect="a shift",
     hopeless=True,
     helps=[
-        {"what": "epsilon", "value": 2.0, "power": 0.85},
-        {"what": "units", "value": [6000, 6000], "power": 0.9},
+        {"what": "epsilon", "value": 2.0, "power": 0.85, "often": "in 34 of 40 simulated studies"},
+        {"what": "units", "value": [6000, 6000], "power": 0.9, "often": OFTEN},
     ],
 )
 
@@ -306,7 +308,7 @@ def test_nothing_is_sent_before_a_yes(at_terminal: Any, capsys: Any, tmp_path: P
     out = capsys.readouterr().out
     assert "What the steward of north, south will read:" in out
     assert "It spends epsilon 1 and delta 1e-05 of the data set's budget" in out
-    assert "in about 90% of studies" in out
+    assert OFTEN in " ".join(out.split())
     assert "Nothing was sent" in out
     assert tester.envelopes == {}
     # What was asked is a draft like any other.
@@ -338,7 +340,9 @@ def test_a_study_that_the_plan_calls_hopeless_is_refused_with_what_would_help(
     tester = at_terminal(planned=POOR)
     assert run(["study", "create", str(file)]) == 1
     told = capsys.readouterr().err
-    assert "with epsilon 2 in about 85%, or with 6000 units each in about 90%" in " ".join(told.split())
+    words = " ".join(told.split())
+    assert "with epsilon 2 in 34 of 40 simulated studies" in words
+    assert f"with 6000 units each {OFTEN}" in words
     assert "--force" in told
     assert tester.envelopes == {}
     assert run(["study", "create", str(file), "--dry-run", "--json"]) == 0

@@ -26,8 +26,17 @@ HELD = {
     "unit_column": None,
     "epsilon_cap_micro": 3_000_000,
     "delta_cap_pico": 30_000_000,
-    "epsilon_spent_micro": 1_000_000,
-    "epsilon_left_micro": 2_000_000,
+    "pure_share_micro": 1_500_000,
+    "pure_spent_micro": 1_000_000,
+    "pure_left_micro": 500_000,
+    "gaussian_delta_pico": 5_000_000,
+    "gaussian_share_micro": 1_500_000,
+    "gaussian_spent_micro": 0,
+    "gaussian_left_micro": 1_500_000,
+    "approximate_share_pico": 5_000_000,
+    "approximate_spent_pico": 0,
+    "approximate_left_pico": 5_000_000,
+    "promised_micro": 3_000_000,
     "policy": {"approval": "by-hand"},
     "ready": False,
     "rows": 3,
@@ -41,7 +50,7 @@ STUDY = {
     "deadline": 5,
     "plain_words": "They ask whether patients are alike.",
     "warnings": ["few units"],
-    "accounts": [{"account": "north/patients", "epsilon_spent_micro": 0, "epsilon_left_micro": 3_000_000}],
+    "accounts": [{**HELD, "payment": "takes epsilon 0.4 of the 0.5 left of the pure share"}],
     "owners": [
         {"owner": "north", "decision": "waiting", "decided_by": None},
         {"owner": "south", "decision": "approved", "decided_by": "policy"},
@@ -54,9 +63,9 @@ ENTRY = {
     "study": DIGEST,
     "epsilon_micro": 1_000_000,
     "delta_pico": 0,
-    "spent_after_micro": 1_000_000,
+    "paid_by": "pure",
 }
-ACCOUNT = {"head_hash": "cd" * 32, "data_set": "north/patients", "entries": 1, "spent_micro": 1_000_000}
+ACCOUNT = {"head_hash": "cd" * 32, "data_set": "north/patients", "entries": 1, "standing": HELD}
 REPORT = {"ok": True, "accounts": [ACCOUNT], "faults": []}
 ANSWERS: dict[str, Any] = {
     "GET /v1/identity": {"name": "registry", "key": "00" * 32, "audience": "a", "software": "tacit 9"},
@@ -181,7 +190,8 @@ def test_before_it_approves_an_owner_sees_what_is_asked_and_what_remains(
     out = tacit("curator", "approve", "abab")[1]
     assert "They ask whether patients are alike." in out
     assert "Warning: few units" in out
-    assert "north/patients: epsilon 0 spent, 3 left" in out
+    assert "north/patients: epsilon 0.5 of 1.5 pure, 1.5 of 1.5 Gaussian left" in out
+    assert "this study takes epsilon 0.4 of the 0.5 left of the pure share" in out
     assert "south: approved by its policy" in out
 
 

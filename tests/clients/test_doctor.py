@@ -104,6 +104,7 @@ def states(found: dict[str, Finding]) -> dict[str, str]:
 def test_all_is_well(party_file: Path) -> None:
     assert states(look(party_file, enrolled(party_file, "ann", "analyst"))) == {
         "configuration": "ok",
+        "files": "ok",
         "key": "ok",
         "tester": "ok",
         "clock": "ok",
@@ -154,7 +155,7 @@ def test_a_curators_storage_key_is_looked_at(tmp_path: Path) -> None:
     tester = TesterAddress("https://tester.example", KEY)
     file = init_curator(tmp_path / "registry", "registry", tester, host="127.0.0.1", port=8720)
     wanted = (
-        *("configuration", "key", "storage key", "database", "durable", "tester", "clock"),
+        *("configuration", "key", "files", "storage key", "database", "durable", "tester", "clock"),
         *("enrolment", "settings", "compute"),
     )
     assert states(look(file, enrolled(file, "registry", "curator"))) == dict.fromkeys(wanted, "ok")
@@ -180,7 +181,7 @@ def test_what_keeps_a_curator_from_starting_is_found(tmp_path: Path) -> None:
 
 def test_an_owner_is_told_of_another_curator_behind_the_address(tmp_path: Path) -> None:
     file = init_owner(tmp_path / "north", "north", CuratorAddress("https://c.example", KEY))
-    wanted = ("configuration", "key", "curator", "clock")
+    wanted = ("configuration", "key", "files", "curator", "clock")
     assert states(look(file, Tester())) == dict.fromkeys(wanted, "ok")
     found = look(file, Tester(key="cd" * 32))
     assert found["curator"].text == "the curator has another key than curator_key: ask its operator"
@@ -305,11 +306,11 @@ def test_an_agents_budget_bounds_and_policy_are_looked_at_here_alone(
 ) -> None:
     found = look(agent_file, enrolled(agent_file, "north", "owner"))
     assert states(found) == {
-        **dict.fromkeys(("configuration", "key", "database", "durable", "tester", "clock"), "ok"),
+        **dict.fromkeys(("configuration", "key", "files", "database", "durable", "tester", "clock"), "ok"),
         **dict.fromkeys(("enrolment", "data", "policy", "compute", "budget"), "ok"),
         "bounds": "warning",
     }
-    assert found["budget"].text == "patients: epsilon 3 of 3 is left"
+    assert found["budget"].text == "patients: epsilon 3 of 3 Gaussian is left"
     bounds = found["bounds"].text
     assert "age (a few values lie beyond), sex (a few values lie beyond)" in bounds
     assert "for your eyes alone" in bounds

@@ -144,7 +144,8 @@ def test_power_grows_with_the_effect() -> None:
     # Level .05: six or more rejections in twelve runs have a chance below 1e-5; seed and noise are fixed.
     # A shift of 1.8 sd is seen.
     assert nothing.power < 0.5
-    assert (much.power, much.standard_error) == (1.0, 0.0)
+    assert (much.power, much.found, much.interval[1]) == (1.0, 12, 1.0)
+    assert 0.7 < much.interval[0] < 0.75  # 2.5 % in twelve of twelve: .025 ** (1 / 12)
     assert plan_power(**plan, scale={"a": 0.05}).power == 1.0
 
 

@@ -57,6 +57,10 @@ def test_a_study_is_planned_in_a_process_of_its_own(patient: float) -> None:
     assert planned.runs >= 5
     # A distance of .15 between 3000 and 3000 units at epsilon 1 cannot be missed: 8 standard errors.
     assert planned.power == 1.0
+    assert planned.found == planned.runs
+    assert planned.often.startswith(
+        f"in {planned.runs} of {planned.runs} simulated studies (95 % interval 0."
+    )
     assert not planned.hopeless
 
 
@@ -70,10 +74,12 @@ def test_a_hopeless_study_is_told_what_would_help() -> None:
     assert planned.power < 2 * POWER_HOPELESS
     seen = outlook(poor, prepared(poor), planner=lambda *_: planned)
     reason = seen.hopeless[-1]
-    assert reason.startswith("Hopeless: it would find a shift of 0.5 standard deviations")
+    assert reason.startswith("Hopeless: it found a shift of 0.5 standard deviations in age in ")
+    assert f"in {planned.found} of {planned.runs} simulated studies (95 % interval" in reason
     # Seeds fix these plans: more budget and more units both are enough.
     assert "with epsilon" in reason
-    assert "units each in about" in reason
+    assert "units each in " in reason
+    assert reason.count("of 20 simulated studies (95 % interval") == 2
 
 
 def test_a_plan_ends_when_its_time_is_up() -> None:
@@ -115,9 +121,10 @@ def test_without_numbers_of_units_nothing_is_planned() -> None:
 
 
 def test_only_what_is_surely_poor_is_hopeless() -> None:
-    assert is_hopeless(0, 20)
+    assert is_hopeless(0, 25)
     assert not is_hopeless(0, 5)
-    assert is_hopeless(3, 40)
+    assert is_hopeless(1, 40)
+    assert not is_hopeless(3, 40)
     assert not is_hopeless(8, 40)
     assert not is_hopeless(40, 40)
 

@@ -80,7 +80,8 @@ def test_a_public_sample_is_drawn_from(tmp_path: Path) -> None:
     plan = planned(
         "power", "kernel_two_sample", *AGE, "--n", "2000", "--shift", "age=20", "--public", str(public)
     )
-    assert "a shift of 20 in age in 100 of 100" in plan
+    assert "a shift of 20 in age in 6 of 6 simulated studies (95 % interval 0.54 to 1)" in plan
+    assert "standard error" not in plan
     with pytest.raises(InputError, match="--column"):
         planned("power", "kernel_two_sample", "--public", str(public))
 

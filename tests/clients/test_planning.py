@@ -1,12 +1,13 @@
 """Plans of every procedure: whole simulated studies, which find as much as studies with real noise."""
 
 import math
+import re
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
-from scipy.stats import chisquare
+from scipy.stats import binomtest, chisquare
 
 from tacit.draft import StudyDraft
 from tacit.errors import InputError, StudyRefusedError
@@ -21,10 +22,10 @@ from tacit.local import (
     plan_smallest,
 )
 from tacit.planning import ErrorPlan, PowerPlan, power_of_draft
-from tacit.planning.curve import crossing, monotone
+from tacit.planning.curve import Crossing, crossing, monotone
 from tacit.planning.effects import KINDS
 from tacit.planning.simulated_noise import SimulatedNoise
-from tacit.planning.simulation import wilson
+from tacit.planning.words import exact_interval
 from tacit_protocol.procedures.registry import PROCEDURES
 
 AGE = {"age": (0, 120)}
@@ -57,7 +58,7 @@ def test_more_effect_is_found_more_often_and_none_seldom(name: str) -> None:
     # Seeded, so that this never varies; at level .05 five or more of six would have probability 2e-6.
     assert nothing.power < 0.7
     assert found.power > nothing.power
-    assert f"in {100 * found.power:.0f} of 100 studies" in found.words()
+    assert f"in {found.found} of 8 simulated studies (95 % interval" in found.words()
 
 
 SECRET: dict[str, dict[str, Any]] = {
@@ -166,7 +167,7 @@ def test_a_curve_is_monotone_and_drawn() -> None:
     assert fitted == sorted(fitted)
     assert told == sorted(told)
     assert told[-1] == 1.0
-    assert "80 of 100 is reached at about epsilon" in curve.words(0.8)
+    assert "A power of 0.8 is reached at about epsilon" in curve.words(0.8)
     picture = curve.svg(0.8)
     assert picture.count('class="point"') == 3
     assert 'class="target"' in picture
@@ -274,10 +275,59 @@ def test_a_draft_is_planned_as_it_is_written() -> None:
 def test_pool_adjacent_violators_and_the_crossing() -> None:
     assert monotone([0.1, 0.5, 0.3, 0.9], [1, 1, 1, 1]).tolist() == pytest.approx([0.1, 0.4, 0.4, 0.9])
     assert monotone([3, 1, 2, 0.0], [1, 1, 1, 1], falling=True).tolist() == [3, 1.5, 1.5, 0]
-    assert crossing([1, 4], [0.0, 1.0], 0.5, "power") == pytest.approx(2.0)
+    found = crossing([1, 4], [0.0, 1.0], 0.5, "power")
+    assert found is not None
+    assert (found.at, found.above, found.until) == (pytest.approx(2.0), 1, 4)
     assert crossing([1, 4], [0.0, 0.3], 0.5, "power") is None
-    assert crossing([1, 4], [4.0, 1.0], 5.0, "error") == 1
-    assert wilson(1.0, 10)[0] == pytest.approx(0.722, abs=1e-3)  # statsmodels: 0.7225
+    # Reached at the first place, it may be reached before.
+    assert crossing([1, 4], [4.0, 1.0], 5.0, "error") == Crossing(1, None, 1)
+
+
+@pytest.mark.parametrize(("found", "runs"), [(0, 18), (18, 18), (23, 40), (1, 1), (399, 400)])
+def test_the_interval_of_a_share_is_clopper_and_pearsons(found: int, runs: int) -> None:
+    reference = binomtest(found, runs).proportion_ci(0.95, "exact")
+    assert exact_interval(found, runs) == pytest.approx((reference.low, reference.high), abs=1e-12)
+
+
+def test_what_all_studies_found_is_said_of_those_that_were_simulated() -> None:
+    """18 of 18 is neither 100 of 100 nor certain, in words, numbers and pictures."""
+    curve = plan_curve("epsilon", (0.5, 5.0), n=20_000, bounds=AGE, effect=0.5, runs=18, seed=1)
+    words = curve.words(0.8)
+    assert words.count("in 18 of 18 simulated studies (95 % interval 0.81 to 1)") == 2
+    assert "100" not in words
+    assert [point.interval for point in curve.points] == [exact_interval(18, 18)] * 2
+    whiskers = re.findall(r'class="interval".*?y1="(.*?)" y2="(.*?)"', curve.svg(0.8))
+    assert all(float(low) > float(high) + 20 for low, high in whiskers)
+    assert len(whiskers) == 2
+    plan = plan_power(20_000, epsilon=1.0, bounds=AGE, effect=0.5, runs=18, seed=1)
+    assert "in 18 of 18 simulated studies (95 % interval 0.81 to 1)" in plan.words()
+
+
+def test_nothing_is_said_beyond_what_was_simulated() -> None:
+    about: dict[str, Any] = {"n": 20_000, "bounds": AGE, "runs": 6, "seed": 1}
+    first = plan_curve("epsilon", (0.5, 5.0), effect=0.5, **about).words(0.8)
+    assert "reached at epsilon 0.5 or below, the least that was simulated" in first
+    never = plan_curve("epsilon", (0.5, 5.0), effect=0.0, **about).words(0.8)
+    assert "is not reached: epsilon 5 is the most that was simulated" in never
+    least = plan_smallest("n", procedure="noisy_counts", cells=2, epsilon=50.0, target=0.9, runs=5, seed=1)
+    assert least.or_below
+    assert least.words().startswith("2 units or less for an error of 90 %.") or least.smallest == 3
+
+
+def test_a_study_that_is_refused_is_not_called_simulated() -> None:
+    curve = plan_curve("n", (3, 4000), procedure="distance_correlation", epsilon=4.0, runs=4, seed=1)
+    assert [point.refused for point in curve.points] == [True, False]
+    assert "never, because such a study is refused, with 3 units" in curve.words()
+    assert "of 4 simulated studies" in curve.words()
+
+
+def test_an_error_that_was_measured_once_has_no_interval() -> None:
+    once = plan_error(1000, procedure="noisy_counts", cells=4, epsilon=1.0, runs=1, seed=1)
+    assert once.interval is None
+    assert "in 1 simulated study, which leaves no interval" in once.words()
+    often = plan_error(1000, procedure="noisy_counts", cells=4, epsilon=1.0, runs=9, seed=1)
+    assert often.interval is not None
+    assert often.interval[0] < often.error < often.interval[1]
 
 
 def test_simulated_noise_has_the_discrete_laplace_law() -> None:

@@ -16,7 +16,8 @@ TABLE = [[0.3, 0.1, 0.1], [0.1, 0.2, 0.2]]
 
 def test_the_planned_units_reach_the_power_in_whole_studies() -> None:
     plan = plan_homogeneity(4, epsilon=1, distance=0.15, seed=1)
-    assert plan.power >= 0.8
+    assert plan.interval[0] < 0.8 <= plan.interval[1]
+    assert plan.found == round(plan.power * plan.runs)
     rng = np.random.default_rng(1)
     other = [0.325, 0.175, 0.325, 0.175]
     found = 0

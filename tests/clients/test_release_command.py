@@ -47,7 +47,8 @@ def test_questions_get_the_databases_answers(file: str, capsys: pytest.CaptureFi
     between = asked(capsys, "release", "expect", file, "--column", "age", "--between", "40", "60", "--keep")
     assert between["estimate"] == pytest.approx(float(database().probability_between("age", 40, 60)))
     assert run(["release", "expect", file, "--column", "age", "--weights", "raw", "--keep"]) == 0
-    assert "exactly" in capsys.readouterr().out
+    # Points that were drawn from noisy histograms moved with the noise: nothing about them is exact.
+    assert "(estimated)" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from tacit.errors import InputError
+from tacit.errors import InputError, StudyRefusedError
 from tacit.local.database import release_database
 from tacit.released_database import ReleasedDatabase
 from tacit.released_database_histograms import NoisyHistograms
@@ -40,6 +40,63 @@ def test_shares_of_one_column_are_as_near_as_the_histograms() -> None:
     for low in (0.1, 0.2, 0.3):
         between = np.mean(data["x"].is_between(low, low + 0.1).to_numpy())
         assert database.probability_between("x", low, low + 0.1) == pytest.approx(between, abs=0.02)
+
+
+@cache
+def grades() -> dict[str, ReleasedDatabase]:
+    """Years of school, half of them 10: as integers, and as numbers of which nothing is known."""
+    numbers = np.random.default_rng(4).choice([8, 9, 10, 12, 16], UNITS, p=[0.1, 0.2, 0.5, 0.1, 0.1])
+    asked = {"epsilon": 4, "delta": 1e-6, "bounds": (1, 16), "n_points": 100, "seed": 1}
+    return {
+        kind: release_database(pl.DataFrame({"grade": numbers.astype(kind)}), **asked)
+        for kind in ("int64", "float64")
+    }
+
+
+def test_whole_numbers_are_told_apart() -> None:
+    """Noise of a share is .0002: an error of .01 has no probability to speak of."""
+    database = grades()["int64"]
+    assert np.all(database.points["grade"] % 1 == 0)
+    for low, high, truth in ((1, 10, 0.8), (1, 9, 0.3), (10, 10, 0.5), (11, 16, 0.2)):
+        found = database.probability_between("grade", low, high)
+        assert found == pytest.approx(truth, abs=0.02)
+        assert found.resolution == 0.0
+
+
+def test_an_event_that_cuts_bins_says_so() -> None:
+    """Bins are .75 wide: [10, 10.75) holds half of the units, and "at most 10" cuts it."""
+    database = grades()["float64"]
+    for low, high, truth in ((1, 10, 0.8), (10, 10, 0.5), (10.1, 12, 0.1)):
+        found = database.probability_between("grade", low, high)
+        assert abs(found - truth) <= 1.96 * found.error
+        assert found.resolution is not None
+        assert found.resolution > 0.2
+    between = database.probability_between("grade", 10.0, 10.75)
+    assert between.resolution == pytest.approx(0, abs=1e-6)
+    given = database.probability(database.points["grade"] <= 10)
+    assert given.resolution is None, "nothing is known of an event that is no function"
+    doubled = database.transform(lambda c: 2 * c["grade"], (2, 32)).probability(lambda c: c["y"] <= 20)
+    assert doubled.resolution == pytest.approx(
+        database.probability(lambda c: c["grade"] <= 10).resolution, abs=1e-9
+    )
+
+
+def test_whole_numbers_are_kept_in_files_and_must_fit(tmp_path: Path) -> None:
+    database = grades()["int64"]
+    database.to_parquet(tmp_path / "grades.parquet")
+    loaded = ReleasedDatabase.load(tmp_path / "grades.parquet")
+    assert loaded.histograms is not None
+    assert loaded.histograms.whole == ("grade",)
+    assert loaded.probability_between("grade", 1, 10) == database.probability_between("grade", 1, 10)
+    with pytest.raises(StudyRefusedError, match="bounds that are whole"):
+        release_database(
+            frame(), epsilon=4, delta=1e-6, bounds={"x": (0, 0.5), "y": (0, 1), "kind": LEVELS},
+            whole_numbers=["x"],
+        )  # fmt: skip
+
+
+def test_noise_is_not_called_exact_where_it_moved_the_points() -> None:
+    assert not released().with_weights("raw").expectation(lambda c: c["x"]).exact
 
 
 def test_columns_keep_what_they_have_to_do_with_each_other() -> None:

@@ -125,9 +125,7 @@ def test_a_steward_approves_and_the_verdict_is_on_its_chart(
     analyst.require_accessible()
 
     steward.sign_in(door_of(federation, "north"))
-    steward.page.get_by_text(
-        re.compile(r"Sends \d+ numbers.*; costs ε = 1 of the 3 that remain; no row leaves")
-    ).wait_for()
+    steward.page.get_by_text(re.compile(r"Sends \d+ numbers.*; costs ε = 1; no row leaves")).wait_for()
     steward.require_accessible()
     steward.picture("agent-inbox")
     steward.page.get_by_role("link", name=TITLE).click()
@@ -217,14 +215,14 @@ def require_burn_down_of(page: Any, federation: LocalFederation) -> None:
     chart = page.locator("svg.burn-down")
     value = values_at(chart, "y")
     dots = chart.locator("circle.dot").evaluate_all(
-        "all => all.map(d => [d.getAttribute('cy'), d.dataset.leftMicro])"
+        "all => all.map(d => [d.getAttribute('cy'), d.dataset.left])"
     )
     with federation.agent_client("north") as agent:
         entries = agent.ledger("patients")
-    assert [float(micro) for _, micro in dots] == [3e6 - entry["spent_after_micro"] for entry in entries]
-    assert [value(float(y)) for y, _ in dots] == pytest.approx(
-        [float(micro) / 1e6 for _, micro in dots], abs=1e-3
-    )
+    share, *taken = (entry["gaussian_femto"] for entry in entries)
+    left = [100 * (1 - sum(taken[:count]) / share) for count in range(len(entries))]
+    assert [float(part) for _, part in dots] == pytest.approx(left)
+    assert [value(float(y)) for y, _ in dots] == pytest.approx(left, abs=0.1)
 
 
 def test_a_declined_study_ends_cleanly(

@@ -12,7 +12,7 @@ from curator_federation import OPERATOR, CuratorFederation, curator_federation
 from fault_world import NOW, key_of
 
 from tacit.sign_in import Door, make_sign_in_link
-from tacit_services.ledger.accounts import spent_micro
+from tacit_services.ledger.accounts import account_of
 
 URL = "http://curator.example"
 """Without TLS: a browser keeps no Secure cookie of a plain loopback address."""
@@ -95,12 +95,17 @@ def test_owners_decide_each_for_itself_and_their_ledgers_show_it(
     for name, who in (("north", north), ("south", south)):
         who.page.get_by_role("link", name="Ledger").click()
         who.wait_for_heading(f"{name}/patients")
-        left = who.page.locator("circle.dot").evaluate_all("all => all.map(dot => dot.dataset.leftMicro)")
         with curated.base.engine.connect() as connection:
-            spent = spent_micro(connection, f"{name}/patients")
-        # The study costs what it states, whatever its noise: the chart ends at the cap less that.
-        assert (float(left[0]), float(left[-1])) == (2e6, 2e6 - spent)
-        assert spent > 0
+            account = account_of(connection, f"{name}/patients")
+        assert account.debits == 1
+        for share, spent, whole in (
+            ("pure", account.spent.pure_pico, account.share.pure_pico),
+            ("gaussian", account.spent.gaussian_femto, account.share.gaussian_femto),
+        ):
+            dots = who.page.locator(f"circle.dot.{share}")
+            left = dots.evaluate_all("all => all.map(dot => dot.dataset.left)")
+            assert float(left[0]) == 100
+            assert float(left[-1]) == pytest.approx(100 * (1 - spent / whole))
         assert who.page.locator("svg.burn-down").count() == 1
     north.require_accessible()
     operator.page.get_by_role("link", name="Ledger").click()

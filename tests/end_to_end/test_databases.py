@@ -33,10 +33,10 @@ def values_of(folder: Path, name: str) -> Path:
 
 
 def owner_of(folder: Path, name: str) -> OwnerSetup:
-    # Enough for the studies in which an owner is asked, and no more.
+    # Enough, in either share, for the studies in which an owner is asked.
     return OwnerSetup(
         name,
-        DataSetSetup("people", str(values_of(folder, name)), EPSILON + 0.5, 2 * DELTA),
+        DataSetSetup("people", str(values_of(folder, name)), 2 * EPSILON + 1, 2 * DELTA),
         PolicySetup(approval="automatic", columns=("x",), epsilon_per_study_max=EPSILON, procedures=("*",)),
     )
 

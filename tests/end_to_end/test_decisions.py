@@ -64,7 +64,7 @@ def config(federation: LocalFederation, owner: str) -> tuple[str, str]:
 
 def spent(federation: LocalFederation, owner: str) -> int:
     with federation.agent_client(owner) as agent:
-        return int(agent.status()["data_sets"][0]["epsilon_spent_micro"])
+        return int(agent.status()["data_sets"][0]["pure_spent_micro"])
 
 
 def test_nothing_leaves_before_both_stewards_have_approved(

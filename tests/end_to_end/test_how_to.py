@@ -19,7 +19,7 @@ from tacit_services.agent import service
 from tacit_services.agent.__main__ import main as agent_main
 from tacit_services.agent.policy import Policy
 from tacit_services.agent.settings import AgentSettings
-from tacit_services.ledger.accounts import debit, left_micro
+from tacit_services.ledger.accounts import debit, standing_of
 from tacit_services.shared.database import create_engine, run_transaction
 
 HOW_TO = Path(__file__).resolve().parents[2] / "docs" / "how-to"
@@ -110,7 +110,7 @@ def test_a_lowered_cap_keeps_what_a_restored_ledger_forgot_within_the_old_one(no
     config = north / "north" / "agent.toml"
     config.write_text(config.read_text().replace("epsilon = 3.0", "epsilon = 2.5"))
     start(config)
-    assert with_ledger(north, lambda c: left_micro(c, "patients")) == 2_000_000
+    assert with_ledger(north, lambda c: standing_of(c, "patients").pure_left_micro) == 2_000_000
 
 
 def test_an_agent_moves_to_postgresql_with_its_ledger(
@@ -125,7 +125,7 @@ def test_an_agent_moves_to_postgresql_with_its_ledger(
     monkeypatch.setenv("TACIT_AGENT_DATABASE_URL", postgres_url)
     assert operator.run(2, HEAD=head_of(printed)) == (0, printed)
     start(north / "north" / "agent.toml")
-    assert with_ledger(north, lambda c: left_micro(c, "patients")) == 2_500_000
+    assert with_ledger(north, lambda c: standing_of(c, "patients").pure_left_micro) == 2_500_000
 
 
 def test_an_owner_with_a_new_key_and_name_has_the_account_it_had(north: Path) -> None:
@@ -140,7 +140,7 @@ def test_an_owner_with_a_new_key_and_name_has_the_account_it_had(north: Path) ->
     agent.engine.dispose()
     assert agent.settings.name == "north-2"
     assert agent.key.public_hex == load_key(north / "north-2" / "party.pem").public_hex != old
-    assert with_ledger(north, lambda c: left_micro(c, "patients")) == 2_500_000
+    assert with_ledger(north, lambda c: standing_of(c, "patients").pure_left_micro) == 2_500_000
 
 
 def test_every_policy_that_is_shown_is_one(tmp_path: Path) -> None:
@@ -159,7 +159,7 @@ def test_the_installed_settings_are_those_that_the_unit_names() -> None:
     for path in ("/etc/tacit", "/opt/tacit/bin", "tacit-agent"):
         assert path in text
         assert path in unit
-    assert "TACIT_CONFIG=/etc/tacit/agent.toml" in unit
+    assert "LoadCredential=agent.toml:/etc/tacit/agent.toml" in unit
     assert "LoadCredential=key:/etc/tacit/agent.pem" in unit
     assert "sqlite:////var/lib/tacit-agent/agent.sqlite3" in unit
     assert "ProtectHome=yes" in unit

@@ -94,7 +94,7 @@ def test_the_result_stays_with_the_receiver_unless_it_pays(
         assert verdict.result.spent == {"north": 20.0, "south": 20.0 if publish else 0.0}
         with agent_of(federation, "south") as south:
             found = finding_result(south.finding(digest))
-            spent[publish] = south.status()["data_sets"][0]["epsilon_spent_micro"]
+            spent[publish] = south.status()["data_sets"][0]["gaussian_spent_micro"]
         assert isinstance(found, DistanceCorrelationResult)
         assert found.reject
         with agent_of(federation, "north") as north, pytest.raises(ProblemError, match="nothing"):

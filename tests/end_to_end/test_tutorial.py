@@ -174,7 +174,7 @@ def test_the_stewards_tutorial_works_line_by_line(reader: Reader) -> None:
     reader.eventually(lambda: states() == ["declined", "refused", "sent"])
     code, status, _ = reader.run(["agent", "status", "--json", "--config", "north/agent.toml"])
     assert code == 0
-    assert '"epsilon_spent_micro": 500000' in status
+    assert '"pure_spent_micro": 500000' in status
 
 
 @pytest.mark.parametrize(("page", "services"), [("analyst.md", 3), ("curator.md", 2)])

@@ -7,13 +7,12 @@ from collections import Counter
 import debit_storm
 import pytest
 import sqlalchemy as sa
-from debit_process import add_up
 from debit_storm import DEBIT_MICRO_MAX, account_name
 from forked_python import forked_python
 from long_runs import choose
 from tester_federation import Federation
 
-from tacit_services.ledger.accounts import account_of, composed, debits_of, set_caps
+from tacit_services.ledger.accounts import MICRO, account_of, debits_of, set_caps
 from tacit_services.ledger.verification import verify
 from tacit_services.shared.database import create_engine, run_transaction, upgrade
 from tacit_services.tester import storing
@@ -85,9 +84,8 @@ def faults_of_storm(url: str, granted: dict[str, list[int]]) -> list[str]:
     engine, found = create_engine(url), []
 
     def read(connection: sa.Connection, account: str) -> tuple[list[int], int, int]:
-        debits = debits_of(connection, account)
-        spent = composed(debits, 0, add_up)
-        return [entry.epsilon_micro for entry in debits], spent, account_of(connection, account).version
+        debits, found = debits_of(connection, account), account_of(connection, account)
+        return [entry.epsilon_micro for entry in debits], found.spent.pure_pico // MICRO, found.version
 
     for account, granted_micro in granted.items():
         amounts, spent, version = run_transaction(engine, lambda c, a=account: read(c, a), read_only=True)  # type: ignore[misc]
@@ -96,7 +94,7 @@ def faults_of_storm(url: str, granted: dict[str, list[int]]) -> list[str]:
         if sorted(amounts) != sorted(granted_micro) or version != len(granted_micro) + 1:
             found.append("the entries are not the debits that were granted")
     if not found:
-        run_transaction(engine, lambda c: verify(c, add_up), read_only=True)
+        run_transaction(engine, verify, read_only=True)
     engine.dispose()
     return found
 

@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 from curated_simulation import HELD, CuratedSimulation
 from curated_world import CURATOR, PROCEDURES
-from fault_world import remember_compositions
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -157,13 +156,11 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Hist
     memory = Path("/dev/shm")  # noqa: S108 (a folder of its own below)
     for name, procedure in PROCEDURES.items():
         monkeypatch.setitem(registry.PROCEDURES, name, procedure)
-    restore = remember_compositions()
     with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else tmp_path) as folder:
         CuratedSimulation.make_templates(Path(folder))
         monkeypatch.setattr(Histories, "templates", Path(folder), raising=False)
         monkeypatch.setattr(Histories, "folders", Path(folder), raising=False)
         yield Histories
-    restore()
 
 
 def run_histories(world: type[Histories], histories: int, **options: Any) -> None:

@@ -151,6 +151,19 @@ def test_a_tester_under_load_stops_within_five_seconds_and_keeps_what_it_acknowl
     pytest.fail(f"stopping took {took_s} seconds")
 
 
+def test_a_tester_stops_in_time_whatever_the_check_of_a_study_takes(tmp_path: Path, parties: Parties) -> None:
+    took_s = []
+    for folder in attempts(tmp_path):
+        code, stopped_s, acknowledged, stored = run_tester(
+            folder, parties, "endless-check", enough_s=STOP_S_MAX
+        )
+        took_s.append(stopped_s)
+        if code == 0 and stopped_s <= STOP_S_MAX:
+            assert acknowledged <= stored
+            return
+    pytest.fail(f"stopping took {took_s} seconds")
+
+
 def test_a_tester_that_answers_before_it_stores_would_be_caught(tmp_path: Path, parties: Parties) -> None:
     _, _, acknowledged, stored = run_tester(tmp_path, parties, "answer-first")
     assert not acknowledged <= stored

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fault_world import PROCEDURE, remember_compositions
+from fault_world import PROCEDURE
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -32,6 +32,7 @@ from simulation import OWNERS, Fault, SimulatedKillError, Simulation
 from sqlalchemy.engine import Engine
 
 from tacit_protocol.messages.study import Study
+from tacit_protocol.privacy.shares import Amounts
 from tacit_protocol.procedures import registry
 from tacit_protocol.procedures.relay import OwnAnswer
 from tacit_services.agent import outbox
@@ -177,13 +178,11 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Hist
     """The state machine with its databases, in memory where the system has a file system there."""
     memory = Path("/dev/shm")  # noqa: S108 (a folder of its own below)
     monkeypatch.setitem(registry.PROCEDURES, PROCEDURE.name, PROCEDURE)
-    restore = remember_compositions()
     with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else tmp_path) as folder:
         Simulation.make_templates(Path(folder))
         monkeypatch.setattr(Histories, "templates", Path(folder), raising=False)
         monkeypatch.setattr(Histories, "folders", Path(folder), raising=False)
         yield Histories
-    restore()
 
 
 def run_histories(world: type[Histories], histories: int, **options: Any) -> None:
@@ -230,7 +229,7 @@ def test_none_of_ten_thousand_histories_loses_or_repeats_anything() -> None:
 
 
 def spend_without_looking(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(accounts, "composed", lambda *_: 0)
+    patch.setattr(accounts, "charge", lambda *_, **__: Amounts())
 
 
 def encode_releases_again(patch: pytest.MonkeyPatch) -> None:
@@ -261,7 +260,7 @@ def _sum_in(answer: OwnAnswer) -> int:
 @pytest.mark.parametrize(
     ("plant", "fault"),
     [
-        (spend_without_looking, "spent is not what the entries compose to"),
+        (spend_without_looking, "spent is not what the debits took"),
         (encode_releases_again, "another release than the stored one was sent"),
         (exchange_releases, "the transcript does not hold"),
     ],

@@ -16,7 +16,7 @@ import httpx
 import psycopg
 import pytest
 import sqlalchemy as sa
-from debit_process import COST, add_up
+from debit_process import COST
 from fault_world import SeededNoise, key_of, make_agent, sealed, study_of
 from study_parties import MeanProcedure, Parties
 from tester_federation import Federation, problem
@@ -194,7 +194,7 @@ def debits_stored(agent: Agent) -> int:
     """Check that debits and stored releases are the same; return how many."""
 
     def read(connection: sa.Connection) -> int:
-        verify(connection, every_amount=False)
+        verify(connection)
         debits = {entry.study for entry in debits_of(connection, "patients")}
         assert debits == set(connection.execute(sa.select(OUTBOX.c.study)).scalars()), (
             "debits and releases differ"
@@ -223,7 +223,7 @@ def a_ledger(url: str, debits: int) -> sa.Engine:
 
 def add_debit(engine: sa.Engine, index: int) -> None:
     study = digest(str(index).encode())
-    run_transaction(engine, lambda c: debit(c, "patients", study, COST, at=2, compose=add_up))
+    run_transaction(engine, lambda c: debit(c, "patients", study, COST, at=2))
 
 
 def studies_debited(engine: sa.Engine) -> list[str | None]:
@@ -246,7 +246,7 @@ def faults_after_tearing(folder: Path, tear: Callable[[bytes, int], bytes]) -> i
         try:
             assert integrity(again) == "ok"
             left = studies_debited(again)
-            run_transaction(again, lambda c: verify(c, add_up), read_only=True)
+            run_transaction(again, verify, read_only=True)
             found += left != debited[: len(left)]
         except LedgerDamagedError:
             found += 1
@@ -426,7 +426,7 @@ def test_a_ledgers_database_that_restarts_in_mid_debit_has_spent_nothing(postgre
     engine = a_ledger(postgres_url, 2)
 
     def work(connection: sa.Connection) -> None:
-        debit(connection, "patients", digest(b"x"), COST, at=2, compose=add_up)
+        debit(connection, "patients", digest(b"x"), COST, at=2)
         kill_server_of(connection)
         connection.exec_driver_sql("SELECT 1")
 
@@ -436,7 +436,7 @@ def test_a_ledgers_database_that_restarts_in_mid_debit_has_spent_nothing(postgre
     wait_for_server(postgres_url)
     assert studies_debited(engine) == before
     add_debit(engine, 3)
-    assert run_transaction(engine, lambda c: verify(c, add_up), read_only=True) == 4
+    assert run_transaction(engine, verify, read_only=True) == 4
     engine.dispose()
 
 
@@ -466,7 +466,7 @@ def conflicting_debits(engine: sa.Engine) -> int:
         before = debits_of(connection, "patients")
         if runs == 1:
             add_debit(engine, 100)
-        debit(connection, "patients", digest(b"x"), COST, at=2, compose=add_up)
+        debit(connection, "patients", digest(b"x"), COST, at=2)
         assert len(debits_of(connection, "patients")) == len(before) + 1
 
     run_transaction(engine, work)
@@ -477,7 +477,7 @@ def test_a_serialization_failure_runs_the_debit_again_whole(postgres_url: str) -
     engine = a_ledger(postgres_url, 2)
     assert conflicting_debits(engine) == 2
     assert len(studies_debited(engine)) == 4
-    run_transaction(engine, lambda c: verify(c, add_up), read_only=True)
+    run_transaction(engine, verify, read_only=True)
     engine.dispose()
 
 

@@ -24,7 +24,7 @@ from tacit_services.agent.api import Surroundings, create_agent_app
 from tacit_services.shared.pages.sessions import LINK_LIFE_S, SESSION_LIFE_S
 
 CANARY = "Xc4nary7"
-AGENT_URL = "http://agent"
+AGENT_URL = "http://localhost"
 
 
 @dataclass
@@ -161,8 +161,8 @@ def test_the_database_holds_neither_links_nor_cookies(asked: Asked, tmp_path: Pa
 ORIGINS: tuple[dict[str, str], ...] = (
     {"origin": "http://evil"},
     {"origin": "null"},
-    {"origin": "http://agent.evil"},
-    {"origin": "http://agent:8080"},
+    {"origin": "http://localhost.evil"},
+    {"origin": "http://localhost:8080"},
     {"origin": ""},
     {"origin": "agent"},
 )

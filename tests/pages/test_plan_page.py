@@ -85,8 +85,10 @@ def test_a_real_plan_is_drawn_with_its_numbers(window: Window) -> None:
     page = main_of(response.text)
     assert response.status_code == 200, page
     drawn = [float(value) for value in re.findall('class="dot".*?data-value="(.*?)"', page)]
-    listed = [float(value) for value in re.findall('<td class="amount">(.*?)</td>', page)[::2]]
+    listed = [float(value) for value in re.findall('<td class="amount">([^ ]*?)</td>', page)]
     assert listed == pytest.approx(drawn, rel=1e-2)
+    assert "Standard error" not in page
+    assert len(re.findall(r'<td class="amount">[\d.e-]+ to [\d.e-]+</td>', page)) == len(drawn)
     # The larger of two errors of Laplace noise of scale 2/epsilon is 3/epsilon on average.
     assert drawn == pytest.approx([3 / epsilon / 1000 for epsilon in bounded.EPSILONS], rel=0.4)
     assert "tacit plan curve noisy_counts --over epsilon --cells 2" in page
@@ -194,6 +196,24 @@ def test_time_that_is_up_ends_a_plan_with_what_there_is() -> None:
     assert (found["curve"]["runs"], found["complete"]) == (4, False)
     with pytest.raises(InputError, match="takes too long"):
         bounded.plan(COUNTS, lambda: True)
+
+
+def test_a_plan_that_time_ended_says_how_many_studies_it_counted() -> None:
+    """18 studies of 18 were "100 of 100 studies", with standard error 0, and reached at the grid's end."""
+    asked = 0
+
+    def late() -> bool:
+        nonlocal asked
+        asked += 1
+        return asked > 95
+
+    strong = {"procedure": "homogeneity", "cells": "2", "n": "20000", "effect": ".4", "delta": "0"}
+    found = bounded.plan(strong, late)
+    assert (found["curve"]["runs"], found["complete"]) == (18, False)
+    assert "in 18 of 18 simulated studies (95 % interval 0.81 to 1)" in found["words"]
+    assert "reached at epsilon 0.2 or below, the least that was simulated" in found["words"]
+    assert "100" not in found["words"]
+    assert found["curve"]["points"][0]["interval"] == pytest.approx((0.8147, 1.0), abs=1e-4)
 
 
 def test_the_page_and_the_command_plan_the_same() -> None:

@@ -61,6 +61,11 @@ def faults_of_service(service: dict[str, Any], compose: Compose) -> Iterator[str
         yield "its image has no exact tag"
     if not isinstance(service.get("command", []), list):
         yield "its command goes through a shell"
+    if not service.get("mem_limit") or service.get("memswap_limit") != service["mem_limit"]:
+        yield "its memory has no limit, or it may swap"
+    for key, value in service.get("environment", {}).items():
+        if "http://" in str(value) or "INSECURE" in key:
+            yield f"{key} lets it talk in the clear"
     for key, value in service.get("environment", {}).items():
         if any(secret in key for secret in SECRET_NAMES) and not (
             key.endswith("_FILE") and value.removeprefix("/run/secrets/") in service.get("secrets", [])
@@ -107,7 +112,8 @@ def faults_between_agents(compose: Compose) -> Iterator[str]:
             yield f"{first} and {second} share a volume"
         if data_of(services[first]) == data_of(services[second]):
             yield f"{first} and {second} share their data"
-        secrets = set(services[first]["secrets"]) & set(services[second]["secrets"])
+        # The certificate that both trust the tester by is no secret.
+        secrets = (set(services[first]["secrets"]) & set(services[second]["secrets"])) - {"services_ca"}
         if secrets:
             yield f"{first} and {second} share a secret"
 
@@ -124,8 +130,6 @@ def faults_of_cluster(compose: Compose) -> Iterator[str]:
             yield f"{name}: a cluster has an inbound port"
         if "--no-dashboard" not in service["command"]:
             yield f"{name}: it shows a dashboard"
-        if not service.get("mem_limit"):
-            yield f"{name}: its memory has no limit"
         if service["image"] != owner["image"]:
             yield f"{name}: it may run other versions than its agent"
         if {secret for secret in service["secrets"] if secret in owner["secrets"]} != {"dask_ca"}:
@@ -138,11 +142,6 @@ def faults_of_cluster(compose: Compose) -> Iterator[str]:
                 yield f"{name}: the network {network} leads out"
     if data_of(compose["services"]["dask-worker"]) != data_of(owner):
         yield "dask-worker: it reads other data than its agent"
-    if (
-        compose["services"]["dask-worker"].get("memswap_limit")
-        != compose["services"]["dask-worker"]["mem_limit"]
-    ):
-        yield "dask-worker: rows may be swapped to a disk"
 
 
 def data_of(agent: dict[str, Any]) -> str:
@@ -203,7 +202,10 @@ def plant(*path: str, value: Any) -> Callable[[Compose], None]:
         (plant("agent-budapest", "networks", value=["cleveland-dask"]), "others than its agent can reach it"),
         (plant("dask-worker", "networks", value=["owners"]), "the network owners leads out"),
         (plant("dask-worker", "volumes", value=[]), "other data than its agent"),
-        (plant("dask-worker", "memswap_limit", value="8g"), "swapped to a disk"),
+        (plant("dask-worker", "memswap_limit", value="8g"), "it may swap"),
+        (plant("tester", "mem_limit", value=None), "its memory has no limit"),
+        (plant("tester", "environment", "TACIT_TESTER_URL", value="http://tester:8400"), "in the clear"),
+        (plant("tester", "environment", "TACIT_TESTER_INSECURE_PLAIN_HTTP", value="true"), "in the clear"),
     ],
 )
 def test_a_planted_fault_is_seen(compose: Compose, change: Callable[[Compose], None], fault: str) -> None:
@@ -272,7 +274,7 @@ def test_secrets_and_data_are_ignored_by_git_and_by_the_image_build() -> None:
         f"!{name}"
         for name in (
             "pyproject.toml",
-            "constraints.txt",
+            "requirements",
             "README.md",
             "LICENSE",
             "protocol",

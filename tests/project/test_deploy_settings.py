@@ -76,6 +76,7 @@ def test_a_unit_is_confined_and_gets_its_keys_from_systemd(path: Path) -> None:
     handed = {f"%d/{credential.partition(':')[0]}" for credential in service["LoadCredential"]}
     named = {value for line in service["Environment"] if (value := line.partition("=")[2]).startswith("%d/")}
     assert handed == named
+    assert re.fullmatch(r"[1-9]\d*G", *service["MemoryMax"])
 
 
 @pytest.mark.parametrize("path", OURS, ids=lambda path: path.name)

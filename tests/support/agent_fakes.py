@@ -13,16 +13,17 @@ from urllib.parse import parse_qs, urlsplit
 import httpx
 import numpy as np
 from pydantic import BaseModel
+from study_parties import study_bytes
 
 from tacit_protocol.domain.columns import Domain, NumericColumn
 from tacit_protocol.domain.table import Table
-from tacit_protocol.messages.encoding import encode
 from tacit_protocol.messages.problems import problem_document
 from tacit_protocol.messages.release import Release
 from tacit_protocol.messages.study import Owner, Party, Study
 from tacit_protocol.privacy.events import LaplaceEvent
 from tacit_protocol.privacy.guarantee import Budget, Guarantee
 from tacit_protocol.privacy.noise import NoiseSource
+from tacit_protocol.privacy.shares import Family
 from tacit_protocol.privacy.vector import NoisyVector
 from tacit_protocol.procedures.base import ReleaseError, StudyError
 from tacit_protocol.signing.envelope import STUDY_TYPE, digest, seal
@@ -42,6 +43,7 @@ class FakeSum:
 
     name: ClassVar[str] = "fake_sum"
     title: ClassVar[str] = "Sum of a column, for tests"
+    families: ClassVar[frozenset[Family]] = frozenset(("pure",))
     Parameters: ClassVar[type[BaseModel]] = FakeParameters
     Verdict: ClassVar[type[BaseModel]] = FakeParameters
 
@@ -218,7 +220,7 @@ class World:
 
     def sealed(self, study: Study) -> tuple[bytes, str]:
         """Return a study's envelope and digest."""
-        payload = encode(study)
+        payload = study_bytes(study)
         return seal(payload, STUDY_TYPE, self.analyst), digest(payload)
 
     def ask(self, tester: FakeTester, study: Study) -> str:

@@ -15,7 +15,7 @@ from tacit_services.agent.policy import Policy
 from tacit_services.agent.settings import AgentSettings
 from tacit_services.agent.studies import StudyRow, study_row
 from tacit_services.agent.tester_client import TesterClient
-from tacit_services.ledger.accounts import spent_micro
+from tacit_services.ledger.accounts import standing_of
 from tacit_services.ledger.verification import export, verify
 from tacit_services.shared.database import create_engine, run_transaction, upgrade
 
@@ -88,8 +88,9 @@ class AttackedAgent:
         return [entry for entry in entries if entry["kind"] == "debit"]
 
     def spent(self) -> int:
-        """Return the micro-epsilons that were spent."""
-        return run_transaction(self.agent.engine, lambda c: spent_micro(c, "patients"), read_only=True)
+        """Return the micro-epsilons that were spent, all of it pure."""
+        found = run_transaction(self.agent.engine, lambda c: standing_of(c, "patients"), read_only=True)
+        return found.pure_spent_micro
 
 
 MakeAgent = Callable[..., AttackedAgent]

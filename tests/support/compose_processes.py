@@ -50,6 +50,7 @@ class ComposeProcesses:
             drawn.add(loopback_address())
         self.addresses = dict(zip(self.compose["services"], sorted(drawn), strict=True))
         script = [sys.executable, str(ROOT / "deploy" / "make_federation.py"), str(self.federation)]
+        script += [f"--also={address}" for address in self.addresses.values()]
         subprocess.run(script, check=True, capture_output=True)
 
     @property
@@ -59,7 +60,12 @@ class ComposeProcesses:
 
     def url(self, service: str, port: int) -> str:
         """The URL of a service on this machine."""
-        return f"http://{self.addresses[service]}:{port}"
+        return f"https://{self.addresses[service]}:{port}"
+
+    @property
+    def ca_file(self) -> Path:
+        """The certificate that callers of the tester and the curator trust."""
+        return self.federation / "secrets" / "services_ca"
 
     def start_all(self, *names: str) -> None:
         """Start services, each once what it depends on is healthy, and wait until all are healthy."""
@@ -199,8 +205,9 @@ class ComposeProcesses:
         service = self.compose["services"][name]
         word, *check = service["healthcheck"]["test"]
         assert word == "CMD"
-        command = self._command(name, check, {})
-        environment = self._environment(name, service, self._mount(name, service))
+        mounts = self._mount(name, service)
+        command = self._command(name, check, mounts)
+        environment = self._environment(name, service, mounts)
         ends_at = time.monotonic() + HEALTHY_TIMEOUT_S
         while subprocess.run(command, env=environment, capture_output=True, check=False).returncode != 0:
             assert self.processes[name].poll() is None, f"{name} ended:\n{self.log(name)}"

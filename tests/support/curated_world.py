@@ -83,7 +83,7 @@ class CuratedDecision(CuratedSum):
 
     def privatise(self, study: Study, summary: Any, noise: NoiseSource) -> Release:
         units_by_owner, (units, total) = summary
-        (noisy,) = noise.laplace(np.array([total], dtype=np.int64), 1.0)
+        (noisy,) = noise.laplace(np.array([total], dtype=np.int64), 2.0**12)
         return Release(
             units=units,
             units_by_owner=units_by_owner,

@@ -24,7 +24,7 @@ from curated_world import (
     make_data_sets,
     register_owners,
 )
-from fault_world import SeededNoise, compose, remember_compositions
+from fault_world import SeededNoise
 from kill_sweep_process import AGENT_TABLES, IMPORTED_LATE, Sweep
 
 from tacit_protocol.messages.study import Study
@@ -97,8 +97,6 @@ def main(folder: str, curator_url: str, tester_url: str) -> None:
         importlib.import_module(name)
     procedure = CuratedSum()
     registry.PROCEDURES[procedure.name] = procedure
-    remember_compositions()
-    compose(procedure.cost(curated_study_of(OWNERS)).events, 10**7)  # warm, before the forks
     sweep = CuratorSweep(Path(folder), curator_url, tester_url)
     gc.freeze()
     for line in sys.stdin:

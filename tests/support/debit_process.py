@@ -3,13 +3,11 @@
 Prints how many debits were granted. Costs add up, so that the tests know what may be granted in all.
 """
 
-import math
 import sys
-from collections.abc import Iterable
 
 import sqlalchemy as sa
 
-from tacit_protocol.privacy.events import ApproximateEvent, MechanismEvent
+from tacit_protocol.privacy.events import ApproximateEvent
 from tacit_protocol.privacy.guarantee import EPSILON_UNITS, Budget, Guarantee
 from tacit_protocol.signing.envelope import digest
 from tacit_services.ledger.accounts import debit
@@ -22,14 +20,6 @@ COST = Guarantee(
     budget=Budget(epsilon_micro=DEBIT_MICRO, delta_pico=0),
     events=(ApproximateEvent(epsilon=DEBIT_MICRO / EPSILON_UNITS, delta=0.0),),
 )
-
-
-def add_up(events: Iterable[MechanismEvent], delta_pico: int) -> int:
-    """Basic composition, which makes the expected number of grants exact."""
-    return math.ceil(
-        math.fsum(event.epsilon for event in events if isinstance(event, ApproximateEvent)) * EPSILON_UNITS
-        - 1e-6
-    )
 
 
 def debit_often(engine: sa.Engine, name: str, debits: int) -> int:
@@ -45,7 +35,7 @@ def debit_once(engine: sa.Engine, study: str) -> bool:
     """Debit one study, however often conflicts get in the way; returns whether it was granted."""
     for _ in range(PATIENCE):
         try:
-            run_transaction(engine, lambda c: debit(c, "patients", study, COST, at=0, compose=add_up))
+            run_transaction(engine, lambda c: debit(c, "patients", study, COST, at=0))
         except BudgetExceededError:
             return False
         except DatabaseUnavailableError:

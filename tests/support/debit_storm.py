@@ -15,12 +15,13 @@ import sys
 from multiprocessing.synchronize import Barrier
 
 import sqlalchemy as sa
-from debit_process import add_up
 
 from tacit_protocol.privacy.events import ApproximateEvent
 from tacit_protocol.privacy.guarantee import EPSILON_UNITS, Budget, Guarantee
+from tacit_protocol.privacy.shares import charge
 from tacit_protocol.signing.envelope import digest
-from tacit_services.ledger.accounts import account_of, debit, left_micro
+from tacit_services.ledger import accounts
+from tacit_services.ledger.accounts import debit, standing_of
 from tacit_services.ledger.errors import BudgetExceededError
 from tacit_services.shared.database import DatabaseUnavailableError, create_engine, run_transaction
 
@@ -46,9 +47,7 @@ def debit_once(engine: sa.Engine, account: str, study: str, micro: int) -> bool:
     """Debit until the database has said yes or no."""
     for _ in range(PATIENCE):
         try:
-            run_transaction(
-                engine, lambda c: debit(c, account, study, guarantee(micro), at=0, compose=add_up)
-            )
+            run_transaction(engine, lambda c: debit(c, account, study, guarantee(micro), at=0))
         except BudgetExceededError:
             return False
         except DatabaseUnavailableError:
@@ -59,18 +58,14 @@ def debit_once(engine: sa.Engine, account: str, study: str, micro: int) -> bool:
 
 def debit_after_reading(engine: sa.Engine, account: str, study: str, micro: int, together: Barrier) -> bool:
     """Plant: what is left is read in one transaction, and the entry written in another."""
-    left = run_transaction(engine, lambda c: left_micro(c, account), read_only=True)
+    left = run_transaction(engine, lambda c: standing_of(c, account), read_only=True).pure_left_micro
     together.wait(300)
     if micro > left:
         return False
 
-    def write(connection: sa.Connection) -> None:
-        cap = account_of(connection, account).epsilon_cap_micro
-        debit(connection, account, study, guarantee(micro), at=0, compose=lambda events, _: min(1, cap))
-
     for _ in range(PATIENCE):
         try:
-            run_transaction(engine, write)
+            run_transaction(engine, lambda c: debit(c, account, study, guarantee(micro), at=0))
         except DatabaseUnavailableError:
             continue
         return True
@@ -79,6 +74,8 @@ def debit_after_reading(engine: sa.Engine, account: str, study: str, micro: int,
 
 def storm(url: str, name: int, debits: int, seed: int, together: Barrier, planted: bool, out: int) -> None:
     """One child: its debits one after the other, all children starting at once."""
+    if planted:
+        accounts._place = lambda account, cost: (account.share, charge(cost.events))
     engine, amounts = create_engine(url), random.Random(f"{seed} {name}")  # noqa: S311 (amounts)
     granted: dict[str, list[int]] = {}
     together.wait(300)

@@ -2,25 +2,24 @@
 
 import hashlib
 from collections.abc import Callable, Iterable, Mapping
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
+import sqlalchemy as sa
 from agent_fakes import FakeSum
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from fastapi import FastAPI
 from pydantic import BaseModel
 from sqlalchemy.engine import Connection, Engine
+from study_parties import study_bytes
 
 from tacit_protocol.domain.columns import Domain, NumericColumn
-from tacit_protocol.messages.encoding import encode
 from tacit_protocol.messages.release import Release
 from tacit_protocol.messages.study import Owner, Party, Study
-from tacit_protocol.privacy.accounting import compose_epsilon_micro
-from tacit_protocol.privacy.events import MechanismEvent
 from tacit_protocol.privacy.guarantee import Budget
+from tacit_protocol.privacy.shares import Amounts, charge
 from tacit_protocol.procedures.base import Progress, StudyError
 from tacit_protocol.signing.envelope import STUDY_TYPE, digest, seal
 from tacit_protocol.signing.keys import PrivateKey
@@ -29,7 +28,8 @@ from tacit_services.agent.agent import Agent
 from tacit_services.agent.policy import Policy
 from tacit_services.agent.settings import AgentSettings, DataSetSettings
 from tacit_services.agent.tester_client import TesterClient
-from tacit_services.ledger import accounts, verification
+from tacit_services.ledger.accounts import account_of, debits_of
+from tacit_services.ledger.entries import Entry
 from tacit_services.tester.app import create_tester
 from tacit_services.tester.settings import TesterSettings
 from tacit_services.tester.tables import PARTIES
@@ -113,7 +113,7 @@ def study_of(owners: Iterable[str], **changes: Any) -> Study:
 
 def sealed(study: Study) -> tuple[str, bytes]:
     """Return a study's digest and envelope."""
-    payload = encode(study)
+    payload = study_bytes(study)
     return digest(payload), seal(payload, STUDY_TYPE, key_of("ada"))
 
 
@@ -180,27 +180,11 @@ def enrol(connection: Connection, owners: Iterable[str]) -> None:
     connection.execute(PARTIES.insert(), rows)
 
 
-@lru_cache(10_000)
-def _remembered(events: tuple[MechanismEvent, ...], delta_pico: int) -> int:
-    return compose_epsilon_micro(events, delta_pico)
-
-
-def compose(events: Iterable[MechanismEvent], delta_pico: int) -> int:
-    """The accountant, which remembers what it has worked out: thousands of histories spend alike."""
-    return _remembered(tuple(sorted(events, key=repr)), delta_pico)
-
-
-def remember_compositions() -> Callable[[], None]:
-    """Let ledgers use :func:`compose`; returns what puts the accountant itself back."""
-    functions: list[Any] = [accounts.set_caps, accounts.debit]
-    before = accounts.composed.__defaults__, verification.verify.__defaults__
-    for function in functions:
-        function.__kwdefaults__["compose"] = compose
-    accounts.composed.__defaults__ = verification.verify.__defaults__ = (compose,)
-
-    def restore() -> None:
-        for function in functions:
-            function.__kwdefaults__["compose"] = compose_epsilon_micro
-        accounts.composed.__defaults__, verification.verify.__defaults__ = before
-
-    return restore
+def check_account(connection: sa.Connection, data_set: str) -> list[Entry]:
+    """Check that an account's sums are those of its debits and within its shares; returns the debits."""
+    account, debits = account_of(connection, data_set), debits_of(connection, data_set)
+    taken = sum((charge(entry.events) for entry in debits), Amounts())
+    assert account.spent == taken, "spent is not what the debits took"
+    assert account.spent.within(account.share), "spent more than a share"
+    assert account.cap.covers(account.promised), "promised more than the cap"
+    return debits

@@ -31,12 +31,10 @@ from fault_world import (
     NOW,
     PROCEDURE,
     SeededNoise,
-    compose,
     enrol,
     key_of,
     make_agent,
     make_tester,
-    remember_compositions,
     sealed,
     study_of,
 )
@@ -352,7 +350,7 @@ class Sweep:
 
     def _faults_of_agent(self, connection: sa.Connection) -> list[str]:
         found = []
-        verify(connection, compose)
+        verify(connection)
         entries = [entry for entry in export(connection) if entry["kind"] == "debit"]
         debits = [(entry["data_set"], entry["study"]) for entry in entries]
         if debits != self.debits():
@@ -407,8 +405,6 @@ def main(folder: str, agent_url: str, tester_url: str) -> None:
     for name in IMPORTED_LATE:
         importlib.import_module(name)
     registry.PROCEDURES[PROCEDURE.name] = PROCEDURE
-    remember_compositions()
-    compose(PROCEDURE.cost(study_of(["north", "south"])).events, 10**7)  # warm, before the forks
     sweep = Sweep(Path(folder), agent_url, tester_url)
     gc.freeze()  # so that a child's collector does not copy every page
     for line in sys.stdin:

@@ -16,9 +16,9 @@ from typing import Any
 
 import psycopg
 import sqlalchemy as sa
-from fault_world import compose, enrol, key_of, remember_compositions, sealed
+from fault_world import enrol, key_of, sealed
 from kill_sweep_process import IMPORTED_LATE, Sweep
-from peer_world import PROCEDURE, RECEIVER, SENDER, GaussianNoise, make_peer_agent, peer_study, write_source
+from peer_world import RECEIVER, SENDER, GaussianNoise, make_peer_agent, peer_study, write_source
 
 from tacit_protocol.messages.encoding import decode
 from tacit_protocol.messages.sealed import SealedPackage
@@ -177,7 +177,7 @@ def read_agent(engine: sa.Engine) -> dict[str, Any]:
     """Return what an agent's database holds, and check its ledger."""
 
     def read(connection: sa.Connection) -> dict[str, Any]:
-        verify(connection, compose)
+        verify(connection)
         rows = connection.execute(OUTBOX.select()).all()
         entries = [entry for entry in export(connection) if entry["kind"] == "debit"]
         packages = connection.execute(sa.select(RECEIVED.c.package)).scalars()
@@ -217,8 +217,6 @@ def main(folder: str, agent_url: str, tester_url: str) -> None:
     configure_logging("ERROR")
     for name in IMPORTED_LATE:
         importlib.import_module(name)
-    remember_compositions()
-    compose(PROCEDURE.cost(peer_study()).events, 10**8)  # warm, before the forks
     sweep = PeerSweep(Path(folder), agent_url, tester_url)
     gc.freeze()
     for line in sys.stdin:

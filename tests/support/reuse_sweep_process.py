@@ -17,10 +17,8 @@ from fault_world import (
     NOW,
     PROCEDURE,
     SeededNoise,
-    compose,
     enrol,
     key_of,
-    remember_compositions,
     sealed,
     study_of,
 )
@@ -153,8 +151,6 @@ def main(folder: str, party_url: str, tester_url: str) -> None:
         importlib.import_module(name)
     known: dict[str, Any] = registry.PROCEDURES
     known[PROCEDURE.name] = PROCEDURE
-    remember_compositions()
-    compose(PROCEDURE.cost(study_of(OWNERS)).events, 10**7)  # warm, before the forks
     sweep = ReuseSweep(Path(folder), party_url, tester_url)
     gc.freeze()  # so that a child's collector does not copy every page
     for line in sys.stdin:

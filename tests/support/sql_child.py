@@ -1,4 +1,4 @@
-"""Reads a PostgreSQL query apart, in every way after the other: ``sql_child.py URL QUERY READ_BYTES``.
+"""Reads a PostgreSQL query apart, in one way after the other: ``sql_child.py URL QUERY READ_BYTES``.
 
 Prints JSON: for each way the rows read, and the growth of the peak of memory since the start, in bytes. The
 last way plants a mistake: the driver fetches the whole result before the first row is handed out.
@@ -19,12 +19,10 @@ from tacit_services.agent.data.sql_source import SqlSource
 ROWS_MAX = 65_536
 
 
-def no_copy(*_: object) -> None:
-    """Stand in for COPY."""
-
-
-def all_at_once(result: sa.CursorResult[Any], _rows: int, _bytes: int, make: Any) -> Iterator[Any]:
-    yield make(result.all())
+def all_at_once(
+    connection: sa.Connection, query: sa.Select[Any], columns: Columns, _rows: int, _bytes: int
+) -> Iterator[Any]:
+    yield sql_rows.batch_of(columns, connection.execute(query).fetchall())
 
 
 if __name__ == "__main__":
@@ -34,11 +32,9 @@ if __name__ == "__main__":
     next(iter(source.batches(columns, 10)))  # loads the driver, and Arrow
     before = peak_bytes()
     report = {}
-    for way in ("copy", "cursor", "all at once"):
-        if way != "copy":
-            sql_rows.copied = no_copy  # type: ignore[assignment]
+    for way in ("copy", "all at once"):
         if way == "all at once":
-            sql_rows.fetched = all_at_once  # type: ignore[assignment]
+            sql_rows.read_by_copy = all_at_once  # type: ignore[assignment]
         rows = sum(batch.num_rows for batch in source.batches(columns, ROWS_MAX))
         report[way] = {"rows": rows, "growth_bytes": peak_bytes() - before}
     sys.stdout.write(json.dumps(report) + "\n")

@@ -15,8 +15,10 @@ from tacit_protocol.messages.study import Owner, Party, Study
 from tacit_protocol.privacy.events import GaussianEvent
 from tacit_protocol.privacy.guarantee import Budget, Guarantee
 from tacit_protocol.privacy.noise import NoiseSource
+from tacit_protocol.privacy.shares import Family
 from tacit_protocol.privacy.vector import NoisyVector
-from tacit_protocol.procedures.base import Progress, ReleaseError, StudyError
+from tacit_protocol.procedures.base import Progress, ReleaseError, StudyError, canonical
+from tacit_protocol.procedures.registry import procedure_named
 from tacit_protocol.signing.envelope import (
     CANCELLATION_TYPE,
     DECLINE_TYPE,
@@ -42,6 +44,7 @@ class MeanProcedure:
 
     name: ClassVar[str] = "mean"
     title: ClassVar[str] = "What is the mean?"
+    families: ClassVar[frozenset[Family]] = frozenset(("gaussian",))
     Parameters: ClassVar[type[BaseModel]] = StrictModel
     Verdict: ClassVar[type[BaseModel]] = MeanVerdict
 
@@ -92,6 +95,14 @@ class MeanProcedure:
         )
 
 
+def study_bytes(study: Study) -> bytes:
+    """Return a study's canonical bytes, as a client signs them; of what no procedure takes, its encoding."""
+    try:
+        return encode(canonical(procedure_named(study.procedure), study))
+    except StudyError:
+        return encode(study)
+
+
 class Parties:
     """Keys of an analyst, a tester and three owners, and the messages that they sign."""
 
@@ -126,7 +137,7 @@ class Parties:
 
     def sealed_study(self, **changes: Any) -> tuple[str, bytes]:
         """Return a study's digest and its envelope."""
-        payload = encode(self.study(**changes))
+        payload = study_bytes(self.study(**changes))
         return digest(payload), seal(payload, STUDY_TYPE, self.analyst)
 
     def release(self, study: str, owner: str, /, value: int = 7, **changes: Any) -> bytes:

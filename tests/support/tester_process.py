@@ -1,10 +1,11 @@
 """Runs a real tester with the stand-in procedure: ``python tester_process.py CONFIG [PLANTED]``.
 
 ``answer-first`` plants a tester that answers an upload at once and stores it later, ``slow-stop`` one that
-takes ten minutes to stop.
+takes ten minutes to stop, ``endless-check`` one whose forty-first study is checked for ten minutes.
 """
 
 import atexit
+import itertools
 import sys
 import threading
 import time
@@ -12,9 +13,12 @@ from typing import Any
 
 from study_parties import MeanProcedure
 
+from tacit_protocol.messages.study import Study
 from tacit_protocol.procedures import registry
 from tacit_services.tester import studies
 from tacit_services.tester.__main__ import main
+
+ENDLESS_AFTER = 40
 
 LATER_S = 600.0
 """When what was acknowledged is stored, and how long a slow stop takes: longer than any is waited for."""
@@ -34,8 +38,20 @@ def answer_first() -> None:
     studies.Studies.create = create  # type: ignore[method-assign]
 
 
+class EndlessCheck(MeanProcedure):
+    """Checks forty studies at once, and each that follows for longer than anybody waits."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._checked = itertools.count(1)
+
+    def check(self, study: Study) -> None:
+        if next(self._checked) > ENDLESS_AFTER:
+            time.sleep(LATER_S)
+
+
 if __name__ == "__main__":
-    registry.PROCEDURES["mean"] = MeanProcedure()
+    registry.PROCEDURES["mean"] = EndlessCheck() if sys.argv[2:] == ["endless-check"] else MeanProcedure()
     if sys.argv[2:] == ["answer-first"]:
         answer_first()
     elif sys.argv[2:] == ["slow-stop"]:

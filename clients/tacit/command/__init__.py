@@ -1,12 +1,17 @@
 """The `tacit` command: noun, then verb. Exit codes: 0 done, 1 refused or failed, 2 wrong use."""
 
 import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from types import TracebackType
 
 FAILED, INTERRUPTED = 1, 130
 
 
 def main() -> None:
     """Run the command on this process's arguments, and exit."""
+    sys.excepthook = _report_fault
     try:
         from tacit.command.app import run  # noqa: PLC0415 (so that importing the package stays free)
 
@@ -32,3 +37,13 @@ def _output_lost(error: OSError) -> int:
         message = json.dumps({"error": "OutputError", "message": message})
     sys.stderr.write(f"{message}\n")
     return FAILED
+
+
+def _report_fault(kind: type[BaseException], error: BaseException, trace: "TracebackType | None") -> None:
+    """Print the trace of a fault of our own; what its message quotes cannot steer the terminal."""
+    import traceback  # noqa: PLC0415 (seldom needed)
+
+    from tacit_protocol.terminal import printable_lines  # noqa: PLC0415
+
+    for part in traceback.format_exception(kind, error, trace):
+        sys.stderr.write(f"{printable_lines(part.rstrip(chr(10)))}\n")

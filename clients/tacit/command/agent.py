@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from tacit.command.connect import connecting
 from tacit.command.output import AGENT_FILE, AgentFile, Json
 
 app = typer.Typer(name="agent", help="Set up and run an owner's agent; decide.", no_args_is_help=True)
@@ -27,6 +28,10 @@ def init(
     ],
     epsilon: Annotated[float, typer.Option(help="Most epsilon ever spent on the data set.")],
     delta: Annotated[float, typer.Option(help="Most delta ever spent on the data set.")],
+    pure_share: Annotated[
+        float | None,
+        typer.Option(help="Part of epsilon for Laplace and other pure noise; else what may run decides."),
+    ] = None,
     query: Annotated[str | None, typer.Option(help="The query, where the source is a database.")] = None,
     unit_column: Annotated[str | None, typer.Option(help="Column that names the privacy unit.")] = None,
     approval: Annotated[str, typer.Option(help="by-hand or automatic.")] = "by-hand",
@@ -66,7 +71,7 @@ def init(
         folder,
         name,
         TesterAddress(tester_url.rstrip("/"), tester_key),
-        DataSetSetup(data_set, path, epsilon, delta, unit_column, query),
+        DataSetSetup(data_set, path, epsilon, delta, unit_column, query, pure_share),
         policy,
         host=host,
         port=port,
@@ -94,6 +99,7 @@ def serve(config: AgentFile = AGENT_FILE) -> None:
 
 
 @app.command("enrol")
+@connecting
 def enrol(
     invitation: Annotated[str, typer.Option(help="The invitation from the tester's operator.")],
     config: AgentFile = AGENT_FILE,
@@ -117,6 +123,7 @@ def login(config: AgentFile = AGENT_FILE, as_json: Json = False) -> None:
 @app.command("status")
 def status(config: AgentFile = AGENT_FILE, as_json: Json = False) -> None:
     """Show the data sets, what is left of their budgets, and the studies by state."""
+    from tacit.answers import Standing, parse_item
     from tacit.command.connect import agent_client
     from tacit.command.output import epsilon_text, lines, print_json, table
 
@@ -127,14 +134,17 @@ def status(config: AgentFile = AGENT_FILE, as_json: Json = False) -> None:
         return
     lines(f"{found['party']['name']}, tester {found['tester']['url']}")
     table(
-        ("Data set", "Units", "Epsilon cap", "Spent", "Left"),
+        ("Data set", "Units", "Epsilon cap", "Epsilon spent", "Epsilon left"),
         [
             (
                 data_set["name"],
                 data_set["units"] or "not read yet",
-                *(epsilon_text(data_set[f"epsilon_{part}_micro"]) for part in ("cap", "spent", "left")),
+                epsilon_text(data_set["epsilon_cap_micro"]),
+                standing.spent_words,
+                standing.left_words,
             )
             for data_set in found["data_sets"]
+            for standing in [parse_item(Standing, data_set)]
         ],
     )
     counts = ", ".join(f"{count} {state}" for state, count in found["studies"].items() if count)

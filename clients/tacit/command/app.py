@@ -1,6 +1,7 @@
 """The tree of commands, and what becomes of an error. Imports wait until a command runs."""
 
 import json
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,8 +23,10 @@ from tacit.command import (
     study_results,
     tester,
 )
-from tacit.command.output import Json
+from tacit.command.connect import connecting
+from tacit.command.output import Json, foreign
 from tacit.errors import InputError, TacitError
+from tacit_protocol.terminal import printable_lines
 
 DONE, FAILED, WRONG_USE, INTERRUPTED = 0, 1, 2, 130
 
@@ -39,20 +42,21 @@ app = typer.Typer(
 )
 for noun in (tester, agent, curator, party, study, data, ledger, plan, release):
     app.add_typer(noun.app)
-study.app.command("report")(study_results.report)
+study.app.command("report")(connecting(study_results.report))
 study.app.command("adjust")(study_results.adjust)
 app.command("demo")(demo.demo)
-app.command("doctor")(doctor.doctor)
+app.command("doctor")(connecting(doctor.doctor))
 
 
 @app.command("verify")
 def verify(
     file: Annotated[Path, typer.Argument(help="A transcript.")],
     tester_key: Annotated[str | None, typer.Option(help="The tester's public key, if you know it.")] = None,
+    cancellation: study.Cancellation = None,
     as_json: Json = False,
 ) -> None:
     """Recompute everything in a transcript, the verdict included (the same as `tacit study verify`)."""
-    study.verify(file, tester_key, as_json)
+    study.verify(file, tester_key, cancellation, as_json)
 
 
 @app.command("version")
@@ -74,19 +78,27 @@ def run(arguments: Sequence[str]) -> int:
         if len(arguments) > 1 and arguments[0] == "--show-completion":
             print(_completion(arguments[1]))
             return DONE
-        # Standing alone, typer reports wrong use itself, in words.
-        ended = app(args=list(arguments), prog_name="tacit", standalone_mode=not as_json)
-    except SystemExit as end:
-        return end.code if isinstance(end.code, int) else FAILED
+        # Not standing alone: typer would print what it was given as it is, escapes and all.
+        ended = app(args=list(arguments), prog_name="tacit", standalone_mode=False)
+    except (SystemExit, BrokenPipeError) as end:
+        return _ended(end)
     except (KeyboardInterrupt, typer.Abort):
         return INTERRUPTED
     except TacitError as error:
         _report(error, as_json)
         return WRONG_USE if isinstance(error, InputError) else FAILED
     except UsageError as error:
-        _report_wrong_use(error)
+        _report_wrong_use(error, as_json)
         return WRONG_USE
     return ended if isinstance(ended, int) else DONE
+
+
+def _ended(end: SystemExit | BrokenPipeError) -> int:
+    """Return the exit code of a command that ended by itself, or whose reader has read enough."""
+    if isinstance(end, BrokenPipeError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return FAILED
+    return end.code if isinstance(end.code, int) else FAILED
 
 
 def _completion(shell: str) -> str:
@@ -98,9 +110,15 @@ def _completion(shell: str) -> str:
     return get_completion_script(prog_name="tacit", complete_var="_TACIT_COMPLETE", shell=shell)
 
 
-def _report_wrong_use(error: BaseException) -> None:
-    """Report a command line that cannot be used to a program."""
+def _report_wrong_use(error: Exception, as_json: bool) -> None:
+    """Report a command line that cannot be used, as typer does, or to a program."""
     words = str(getattr(error, "format_message", lambda: str(error))())
+    if not as_json:
+        from typer.rich_utils import rich_format_error  # noqa: PLC0415 (seldom needed)
+
+        error.format_message = lambda: printable_lines(words)  # type: ignore[attr-defined]
+        rich_format_error(error)  # type: ignore[arg-type]
+        return
     context = getattr(error, "ctx", None)
     command = getattr(context, "command_path", "tacit")
     said = words.splitlines()[0].rstrip(".") if words else "this cannot be used"
@@ -118,4 +136,4 @@ def _report(error: TacitError, as_json: bool) -> None:
 
     console = Console(stderr=True)
     console.print("[red]tacit:[/red] ", end="")
-    console.print(str(error), markup=False, highlight=False, soft_wrap=True)
+    console.print(foreign(error), highlight=False, soft_wrap=True)

@@ -1,8 +1,13 @@
 """From the command's options to a connected client. Imports wait until a command runs."""
 # ruff: noqa: PLC0415
 
+import inspect
+from collections.abc import Callable
+from contextvars import ContextVar
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from tacit.errors import InputError
 
@@ -15,35 +20,82 @@ DIGEST_LENGTH = 64
 PREFIX_LENGTH_MIN = 4
 """Shortest beginning of a digest that is taken for one."""
 
+CaFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--ca-file",
+        envvar="TACIT_CA_FILE",
+        help="Certificates, in PEM, that the service's must chain to; comes before the configuration's.",
+    ),
+]
+
+_told_ca_file: ContextVar[Path | None] = ContextVar("told_ca_file", default=None)
+
+
+def connecting(command: Callable[..., None]) -> Callable[..., None]:
+    """Return a command that also takes ``--ca-file``, for the clients that are made below while it runs.
+
+    Every command that calls a tester or a curator is wrapped in this.
+    """
+    own = [
+        parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+        for parameter in inspect.signature(command).parameters.values()
+    ]
+    option = inspect.Parameter("ca_file", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=CaFile)
+
+    def run(**given: Any) -> None:
+        told = _told_ca_file.set(given.pop("ca_file", None))
+        try:
+            command(**given)
+        finally:
+            _told_ca_file.reset(told)
+
+    run.__doc__ = command.__doc__
+    run.__signature__ = inspect.Signature([*own, option])  # type: ignore[attr-defined]
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in (*own, option)}
+    return run
+
+
+def told_ca_file() -> Path | None:
+    """Return what the running command was told by ``--ca-file`` or TACIT_CA_FILE."""
+    return _told_ca_file.get()
+
 
 def party_client(party_file: Path) -> "Client":
     """Return a client for the party that a party.toml (or an agent.toml) describes."""
-    import ssl
-
     from tacit.client import Client
     from tacit.configuration import read_party
+    from tacit.transport import tls_of
 
     party = read_party(party_file)
-    tls = None if party.ca_file is None else ssl.create_default_context(cafile=str(party.ca_file))
     return Client(
         party.tester.url,
         party.key_file,
         audience=party.tester.audience,
         tester_key=party.tester.key,
-        tls=tls,
+        tls=tls_of(told_ca_file() or party.ca_file),
+        insecure_plain_http=party.insecure_plain_http,
     )
 
 
 def tester_client(tester_file: Path) -> "Client":
     """Return a client that uses the tester's own key, at the address that its tester.toml gives."""
     from tacit.client import Client
-    from tacit.configuration import TESTER_PORT, local_address, read_toml, text_field
+    from tacit.configuration import TESTER_PORT, beside, local_address, read_toml, text_field
     from tacit.keys import load_key
+    from tacit.transport import tls_of
 
     fields = read_toml(tester_file)
     key = load_key(tester_file.parent / text_field(fields, "key_file", tester_file))
     address = local_address(fields, tester_file, TESTER_PORT)
-    return Client(address.url, key, audience=address.audience, tester_key=key.public_hex)
+    return Client(
+        address.url,
+        key,
+        audience=address.audience,
+        tester_key=key.public_hex,
+        tls=tls_of(told_ca_file() or beside(tester_file, fields.get("tester_ca_file"))),
+        insecure_plain_http=fields.get("insecure_plain_http") is True,
+    )
 
 
 def agent_client(agent_file: Path) -> "AgentClient":
@@ -57,14 +109,14 @@ def owner_client(owner_file: Path) -> "CuratorClient":
     """Return a client of the curator that an owner.toml names, for that owner."""
     from tacit.curator_client import CuratorClient
 
-    return CuratorClient.of_owner(owner_file)
+    return CuratorClient.of_owner(owner_file, told_ca_file())
 
 
 def operator_client(curator_file: Path) -> "CuratorClient":
     """Return a client that uses the curator's own key, at the address that its curator.toml gives."""
     from tacit.curator_client import CuratorClient
 
-    return CuratorClient.of_operator(curator_file)
+    return CuratorClient.of_operator(curator_file, told_ca_file())
 
 
 def whole_digest(beginning: str, known: list[str]) -> str:

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from tacit.command import curator_decisions, curator_owner
+from tacit.command.connect import connecting
 from tacit.command.output import CURATOR_FILE, CuratorFile, Json
 
 app = typer.Typer(
@@ -59,6 +60,7 @@ def serve(config: CuratorFile = CURATOR_FILE) -> None:
 
 
 @app.command("join")
+@connecting
 def join(
     invitation: Annotated[str, typer.Option(help="The invitation from the tester's operator.")],
     config: CuratorFile = CURATOR_FILE,
@@ -71,6 +73,7 @@ def join(
 
 
 @app.command("invite")
+@connecting
 def invite(
     name: Annotated[str, typer.Option(help="The owner's name.")],
     config: CuratorFile = CURATOR_FILE,
@@ -92,7 +95,49 @@ def invite(
     )
 
 
+@app.command("invitations")
+@connecting
+def invitations(config: CuratorFile = CURATOR_FILE, as_json: Json = False) -> None:
+    """List all invitations ever made, and what became of each."""
+    from tacit.command.connect import operator_client
+    from tacit.command.party import print_invitations
+
+    with operator_client(config) as client:
+        print_invitations(client.invitations(), as_json)
+
+
+@app.command("revoke")
+@connecting
+def revoke(
+    name: Annotated[str, typer.Option(help="The owner's name.")],
+    invitation: Annotated[
+        bool, typer.Option("--invitation", help="Its invitations that nobody used yet, and no key.")
+    ] = False,
+    config: CuratorFile = CURATOR_FILE,
+    as_json: Json = False,
+) -> None:
+    """Revoke an owner's key for good, or its unused invitations, on the curator's machine."""
+    from tacit.command.connect import operator_client
+    from tacit.command.output import lines, print_json, time_text
+    from tacit.command.party import print_revoked_invitations
+
+    with operator_client(config) as client:
+        if invitation:
+            print_revoked_invitations(client.revoke_invitations(name), as_json)
+            return
+        owner = client.revoke(name)
+    if as_json:
+        print_json(owner.model_dump())
+        return
+    lines(
+        f"Revoked at {time_text(owner.revoked_at)}: {owner.name}, key",
+        f"  {owner.key}",
+        "No study is answered from its data sets any more. Its rows and its ledger stay.",
+    )
+
+
 @app.command("owners")
+@connecting
 def owners(config: CuratorFile = CURATOR_FILE, as_json: Json = False) -> None:
     """List the owners and their keys, which a study's draft names."""
     from tacit.command.connect import operator_client
@@ -103,10 +148,11 @@ def owners(config: CuratorFile = CURATOR_FILE, as_json: Json = False) -> None:
     if as_json:
         print_json([owner.model_dump() for owner in listed])
         return
-    keys((owner.name, owner.key) for owner in listed)
+    keys((f"{owner.name}{'' if owner.revoked_at is None else ' (revoked)'}", owner.key) for owner in listed)
 
 
 @app.command("status")
+@connecting
 def status(config: CuratorFile = CURATOR_FILE, as_json: Json = False) -> None:
     """Show the curator's owners, data sets and studies."""
     from collections import Counter
@@ -134,6 +180,7 @@ def status(config: CuratorFile = CURATOR_FILE, as_json: Json = False) -> None:
 
 
 @app.command("login")
+@connecting
 def login(
     owner: Annotated[Path | None, typer.Option(help="Your owner.toml, where you are an owner.")] = None,
     config: CuratorFile = CURATOR_FILE,

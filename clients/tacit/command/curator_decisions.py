@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tacit.command.connect import connecting
 from tacit.command.curator_owner import AsOperator, client_of
 from tacit.command.output import OWNER_FILE, Json, OwnerFile
 
@@ -24,7 +25,7 @@ def add_to(app: typer.Typer) -> None:
         ("ledger", ledger),
         ("verify-ledger", verify_ledger),
     ):
-        app.command(verb)(command)
+        app.command(verb)(connecting(command))
 
 
 def studies(

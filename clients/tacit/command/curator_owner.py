@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tacit.command.connect import connecting
 from tacit.command.output import OWNER_FILE, Json, OwnerFile
 
 if TYPE_CHECKING:
@@ -19,15 +20,15 @@ AsOperator = Annotated[
 
 def add_to(app: typer.Typer) -> None:
     """Add these commands to `tacit curator`."""
+    app.command("owner-init")(owner_init)
     for verb, command in (
-        ("owner-init", owner_init),
         ("enrol", enrol),
         ("register", register),
         ("upload", upload),
         ("data-sets", data_sets),
         ("delete", delete),
     ):
-        app.command(verb)(command)
+        app.command(verb)(connecting(command))
 
 
 def owner_init(
@@ -141,8 +142,10 @@ def delete(
     """Delete a data set's rows at the curator for good. What was spent on it stays in the ledger."""
     from tacit.command.output import lines, print_json
     from tacit.errors import InputError
+    from tacit_protocol.terminal import printable
 
-    if not yes and (as_json or not typer.confirm(f"Delete the rows of {data_set} at the curator?")):
+    asked = f"Delete the rows of {printable(data_set)} at the curator?"
+    if not yes and (as_json or not typer.confirm(asked)):
         raise InputError("nothing was deleted: say --yes")
     with client_of(owner, config) as client:
         client.delete(data_set)

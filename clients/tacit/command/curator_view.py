@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from tacit.answers import HeldDataSet
+from tacit.answers import HeldDataSet, Standing, parse_item
 from tacit.command.output import epsilon_text, lines, table, time_text
 
 
@@ -15,15 +15,15 @@ def data_set_fields(data_set: HeldDataSet) -> dict[str, Any]:
 def print_data_sets(data_sets: Iterable[HeldDataSet]) -> None:
     """Print data sets and what is left of their budgets."""
     table(
-        ("Data set", "Rows", "Units", "Epsilon cap", "Spent", "Left", "Approval"),
+        ("Data set", "Rows", "Units", "Epsilon cap", "Epsilon spent", "Epsilon left", "Approval"),
         [
             (
                 data_set.account,
                 "are there" if data_set.ready else "not uploaded",
                 data_set.units or "",
                 epsilon_text(data_set.epsilon_cap_micro),
-                epsilon_text(data_set.epsilon_spent_micro),
-                epsilon_text(data_set.epsilon_left_micro),
+                data_set.spent_words,
+                data_set.left_words,
                 data_set.policy.get("approval", ""),
             )
             for data_set in data_sets
@@ -56,8 +56,9 @@ def print_study(study: Mapping[str, Any]) -> None:
     lines(*([words] if isinstance(words, str) else [str(line) for line in words]))
     lines(*(f"Warning: {warning}" for warning in study.get("warnings") or ()))
     for account in study.get("accounts") or ():
-        spent, left = (epsilon_text(account[f"epsilon_{part}_micro"]) for part in ("spent", "left"))
-        lines(f"{account['account']}: epsilon {spent} spent, {left} left")
+        standing = parse_item(Standing, account)
+        payment = f"; this study {account['payment']}" if account.get("payment") else ""
+        lines(f"{account['account']}: epsilon {standing.left_words} left{payment}")
     for owner in study.get("owners") or ():
         lines(f"{owner['owner']}: {_decision_text(owner)}")
     lines(f"State: {study['state']}")

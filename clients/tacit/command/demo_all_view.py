@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tacit.command.demo_view import from_here, program
-from tacit.command.output import console, epsilon_text, lines, print_json, table
+from tacit.command.output import console, epsilon_text, foreign, lines, print_json, table
 from tacit.demo import ATTRIBUTION
 from tacit.demo_all import Account, AllAnswers, Answer
 
@@ -55,8 +55,8 @@ def _print_verdicts(answers: Sequence[Answer]) -> None:
         pvalue = "" if answer.pvalue is None else f"{answer.pvalue:.2g}"
         grid.add_row(
             str(number),
-            Text.assemble(study.title, "\n", (study.procedure, "italic")),
-            Text(answer.words),
+            Text.assemble(foreign(study.title), "\n", (study.procedure, "italic")),
+            foreign(answer.words),
             pvalue,
             epsilon_text(study.budget.epsilon_micro),
             f"{answer.seconds:.0f} s",
@@ -71,14 +71,11 @@ def _print_notes(answers: Sequence[Answer]) -> None:
 
 
 def _print_accounts(accounts: Sequence[Account]) -> None:
-    rows = [
-        (one.owner, one.place, epsilon_text(one.epsilon_spent_micro), epsilon_text(one.epsilon_left_micro))
-        for one in accounts
-    ]
+    rows = [(one.owner, one.place, one.standing.spent_words, one.standing.left_words) for one in accounts]
     table(("Owner", "Account kept by", "Epsilon spent", "Epsilon left"), rows)
     lines(
-        "An account composes its studies tightly, and may show less than their sum. For a patient of whom",
-        "agent and curator both hold a row, both accounts count together.",
+        "Gaussian studies add up by their noise: together they take less than the sum of their epsilons. For",
+        "a patient of whom agent and curator both hold a row, both accounts count together.",
     )
 
 
@@ -91,8 +88,8 @@ def _fields(found: AllAnswers) -> dict[str, Any]:
             {
                 "owner": one.owner,
                 "kept_by": one.place,
-                "epsilon_spent": epsilon_text(one.epsilon_spent_micro),
-                "epsilon_left": epsilon_text(one.epsilon_left_micro),
+                "epsilon_spent": one.standing.spent_words,
+                "epsilon_left": one.standing.left_words,
             }
             for one in found.accounts
         ],

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from tacit.command.output import console, epsilon_text, lines, print_json, table
+from tacit.command.output import console, foreign, lines, print_json, table
 from tacit.command.study_view import print_prepared, print_verdict, verdict_fields
 from tacit.demo import ATTRIBUTION, DemoOutcome
 from tacit.draft import PreparedStudy
@@ -40,14 +40,14 @@ class ScreenNarrator:
 
     def _print(self, text: str, style: str | None = None) -> None:
         if not self._quiet:
-            self._console.print(text, style=style, markup=False, soft_wrap=True)
+            self._console.print(foreign(text), style=style, soft_wrap=True)
             sys.stdout.flush()
 
 
 def show_outcome(outcome: DemoOutcome, folder: Path, as_json: bool) -> None:
     """Print the hospitals' verdict, what they have left, and where the transcript is."""
     remaining = [
-        (hospital.name, epsilon_text(hospital.epsilon_spent_micro), epsilon_text(hospital.epsilon_left_micro))
+        (hospital.name, hospital.standing.spent_words, hospital.standing.left_words)
         for hospital in outcome.remaining
     ]
     if as_json:

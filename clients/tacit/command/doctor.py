@@ -18,10 +18,11 @@ def doctor(
     as_json: Json = False,
 ) -> None:
     """Check clock, key file, tester, database and data. Exit code 1 where something is wrong."""
+    from tacit.command.connect import told_ca_file
     from tacit.command.output import print_json, table
     from tacit.doctor import examine
 
-    findings = list(examine(config or _found_here()))
+    findings = list(examine(config or _found_here(), ca_file=told_ca_file()))
     if as_json:
         print_json([{"name": f.name, "state": f.state, "text": f.text} for f in findings])
     else:

@@ -13,21 +13,38 @@ from tacit.command.output import AGENT_FILE, AgentFile, Json
 app = typer.Typer(name="ledger", help="Show, verify and export an owner's ledger.", no_args_is_help=True)
 
 DataSet = Annotated[str | None, typer.Option(help="Only this data set.")]
-FIELDS = ("sequence", "at", "data_set", "kind", "study", "epsilon_micro", "delta_pico", "spent_after_micro")
+FIELDS = (
+    "sequence",
+    "at",
+    "data_set",
+    "kind",
+    "study",
+    "epsilon_micro",
+    "delta_pico",
+    "paid_by",
+    "pure_pico",
+    "gaussian_femto",
+    "approximate_atto",
+)
 
 
 @app.command("show")
 def show(data_set: DataSet = None, config: AgentFile = AGENT_FILE, as_json: Json = False) -> None:
-    """Show what was spent, when, on which study."""
+    """Show what was spent, when, on which study, and what is left of each share."""
+    from tacit.answers import Standing, parse_item
     from tacit.command.connect import agent_client
-    from tacit.command.output import print_json
+    from tacit.command.output import lines, print_json
 
     with agent_client(config) as client:
         entries = client.ledger(data_set)
+        accounts = [] if as_json else client.status()["data_sets"]
     if as_json:
         print_json(entries)
         return
     print_entries(entries)
+    for account in accounts:
+        if data_set in {None, account["name"]}:
+            lines(f"{account['name']}: epsilon {parse_item(Standing, account).left_words} left")
 
 
 def print_entries(entries: Iterable[Mapping[str, Any]]) -> None:
@@ -35,7 +52,7 @@ def print_entries(entries: Iterable[Mapping[str, Any]]) -> None:
     from tacit.command.output import delta_text, epsilon_text, table
 
     table(
-        ("#", "At", "Data set", "What", "Epsilon", "Delta", "Epsilon spent so far"),
+        ("#", "At", "Data set", "What", "Epsilon", "Delta", "Paid by"),
         [
             (
                 entry["sequence"],
@@ -44,7 +61,7 @@ def print_entries(entries: Iterable[Mapping[str, Any]]) -> None:
                 "cap set" if entry["study"] is None else f"study {entry['study'][:12]}",
                 epsilon_text(entry["epsilon_micro"]),
                 delta_text(entry["delta_pico"]),
-                epsilon_text(entry["spent_after_micro"]),
+                _payer(entry),
             )
             for entry in entries
         ],
@@ -121,16 +138,17 @@ def checked_hashes(hashes: list[str]) -> list[str]:
 
 def print_verification(report: Mapping[str, Any]) -> None:
     """Print what checking a ledger has found."""
-    from tacit.command.output import epsilon_text, lines, table
+    from tacit.answers import Standing, parse_item
+    from tacit.command.output import lines, table
 
     table(
-        ("Head hash", "Data set", "Entries", "Epsilon spent"),
+        ("Head hash", "Data set", "Entries", "Epsilon left"),
         [
             (
                 account["head_hash"],
                 account["data_set"],
                 account["entries"],
-                epsilon_text(account["spent_micro"]),
+                parse_item(Standing, account["standing"]).left_words,
             )
             for account in report["accounts"]
         ],
@@ -138,6 +156,11 @@ def print_verification(report: Mapping[str, Any]) -> None:
     lines(*(f"Damaged: {fault}" for fault in report["faults"]))
     if report["ok"]:
         lines("The ledger is whole. Keep the head hashes in another place: --kept compares them later.")
+
+
+def _payer(entry: Mapping[str, Any]) -> str:
+    payer = entry.get("paid_by")
+    return "" if payer is None else "both shares" if payer == "both" else f"{str(payer).capitalize()} share"
 
 
 def _when(at: object) -> str:

@@ -11,10 +11,11 @@ if TYPE_CHECKING:
 
 def print_link(door: "Callable[[Path], Door]", configuration: Path, as_json: bool) -> None:
     """Ask the service for a link, and print it."""
+    from tacit.command.connect import told_ca_file
     from tacit.command.output import lines, print_json, time_text
     from tacit.sign_in import make_sign_in_link
 
-    link = make_sign_in_link(door(configuration))
+    link = make_sign_in_link(door(configuration), ca_file=told_ca_file())
     if as_json:
         print_json({"url": link.url, "expires_at": link.expires_at})
         return

@@ -10,8 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tacit_protocol.terminal import printable
+
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.text import Text
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 AgentFile = Annotated[
@@ -39,6 +42,16 @@ OWNER_FILE = Path("owner.toml")
 EPSILON_UNITS, DELTA_UNITS = 10**6, 10**12
 
 
+def foreign(text: object) -> "Text":
+    """Return text that anyone may have written as rich prints it: no markup, no emoji codes, no escapes.
+
+    Everything that a command prints for people goes through here, or is constant.
+    """
+    from rich.text import Text
+
+    return Text(printable(text))
+
+
 def console() -> "Console":
     """Return a console on standard output."""
     from rich.console import Console
@@ -52,38 +65,34 @@ def print_json(value: Any) -> None:
 
 
 def table(headings: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Print a table; cells are plain text, whoever wrote them. The first column is never cut or wrapped."""
+    """Print a table; headings and cells are plain text, whoever wrote them.
+
+    The first column is never cut or wrapped.
+    """
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
-    from rich.text import Text
-
-    from tacit.errors import printable
 
     grid = Table(box=SIMPLE_HEAD)
     for index, heading in enumerate(headings):
-        grid.add_column(heading, no_wrap=index == 0, overflow="fold")
+        grid.add_column(foreign(heading), no_wrap=index == 0, overflow="fold")
     for row in rows:
-        grid.add_row(*(Text(printable(str(cell))) for cell in row))
+        grid.add_row(*(foreign(cell) for cell in row))
     console().print(grid)
 
 
 def lines(*texts: str) -> None:
     """Print lines of plain text; whoever wrote them, they cannot steer the terminal."""
-    from tacit.errors import printable
-
     out = console()
     for text in texts:
-        out.print(printable(text), markup=False, soft_wrap=True)
+        out.print(foreign(text), soft_wrap=True)
 
 
 def lines_to_errors(*texts: str) -> None:
     """Print lines of plain text on standard error, beside what programs read."""
     from rich.console import Console
 
-    from tacit.errors import printable
-
     for text in texts:
-        Console(stderr=True, highlight=False).print(printable(text), markup=False, soft_wrap=True)
+        Console(stderr=True, highlight=False).print(foreign(text), soft_wrap=True)
 
 
 @contextmanager
@@ -93,14 +102,16 @@ def progress(description: str, quiet: bool = False) -> Iterator[Callable[[float,
     There is none where ``quiet``, or where standard error is no terminal.
     """
     from rich.console import Console
-    from rich.progress import Progress
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
     errors = Console(stderr=True)
-    with Progress(console=errors, transient=True, disable=quiet or not errors.is_terminal) as bar:
-        task = bar.add_task(description, total=1.0)
+    words = TextColumn("{task.description}", markup=False)
+    columns = (words, BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=errors, transient=True, disable=quiet or not errors.is_terminal) as bar:
+        task = bar.add_task(printable(description), total=1.0)
 
         def report(part: float, step: str) -> None:
-            bar.update(task, completed=part, description=step or description)
+            bar.update(task, completed=part, description=printable(step or description))
 
         yield report
 
@@ -117,9 +128,10 @@ def upload_progress(
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
     errors = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
+    words = TextColumn("{task.description}", markup=False)
+    columns = (words, BarColumn(), DownloadColumn(), TimeRemainingColumn())
     with Progress(*columns, console=errors, transient=True, disable=quiet or not errors.is_terminal) as bar:
-        task = bar.add_task(description, total=size_bytes)
+        task = bar.add_task(printable(description), total=size_bytes)
         yield lambda sent: bar.update(task, completed=sent)
 
 

@@ -12,6 +12,7 @@ from tacit.command.plan_question import Planning
 
 if TYPE_CHECKING:
     from tacit.planning.simulation import Plan
+    from tacit.planning.words import Interval
 
 Over = Annotated[Literal["epsilon", "n"], typer.Option(help="What is varied.")]
 Target = Annotated[
@@ -81,10 +82,15 @@ def curve(
         print_json(asdict(found) | {"words": found.words(aim)})
         return
     rows = [
-        (f"{point.at:g}", f"{point.value:.3g}", f"{point.standard_error:.2g}", f"{point.fitted:.3g}")
+        (
+            f"{point.at:g}",
+            f"{point.value:.3g}",
+            "refused" if point.refused else _between(point.interval),
+            f"{point.fitted:.3g}",
+        )
         for point in found.points
     ]
-    table([over, found.measure, "standard error", "monotone"], rows)
+    table([over, found.measure, "95 % interval", "monotone"], rows)
     lines(found.words(aim), f"  {found.procedure}: {found.effect}; {found.runs} simulated studies a point")
 
 
@@ -141,18 +147,25 @@ def choice(
         print_json(asdict(found) | {"words": found.words()})
         return
     rows = [
-        (parameters_words(tried.parameters), "refused" if tried.value is None else f"{tried.value:.3g}")
+        (
+            parameters_words(tried.parameters),
+            "" if tried.value is None else f"{tried.value:.3g}",
+            "refused" if tried.value is None else _between(tried.interval),
+        )
         for tried in found.tried
     ]
-    table(["parameters", planning.question.measure], rows)
+    table(["parameters", planning.question.measure, "95 % interval"], rows)
     lines(found.words(), *_details(found.plan))
 
 
+def _between(interval: "Interval | None") -> str:
+    from tacit.planning.words import interval_words
+
+    return "" if interval is None else interval_words(interval)
+
+
 def _details(plan: "Plan") -> Sequence[str]:
-    said = [
-        f"  {plan.procedure}: delta {plan.delta:g}, level {plan.alpha:g}; {plan.runs} simulated studies, "
-        f"standard error {plan.standard_error:.2g}"
-    ]
+    said = [f"  {plan.procedure}: delta {plan.delta:g}, level {plan.alpha:g}; {plan.runs} simulated studies"]
     return [*said, *(f"Warning: {warning}" for warning in plan.warnings)]
 
 

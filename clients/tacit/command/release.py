@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from tacit.command.connect import connecting
 from tacit.command.output import PARTY_FILE, Json, PartyFile
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ ROWS_SHOWN = 12
 
 
 @app.command("show")
+@connecting
 def show(
     source: Source,
     *,
@@ -75,6 +77,7 @@ def show(
 
 
 @app.command("expect")
+@connecting
 def expect(
     source: Source,
     *,
@@ -115,7 +118,7 @@ def expect(
         print_json({"of": what} | _fields(found) | {"warnings": list(database.limits)})
         return
     value, noise, points = _cells(found)
-    exactly = "exactly" if found.exact else "by refits under fresh noise"
+    exactly = "exactly" if found.exact else "estimated"
     lines(
         f"{what}: {value}",
         f"  standard error {found.error:.2g}: noise {noise} ({exactly}), points {points} (estimated)",
@@ -128,6 +131,7 @@ def expect(
 
 
 @app.command("sample")
+@connecting
 def sample(
     source: Source,
     *,
@@ -153,6 +157,7 @@ def sample(
 
 
 @app.command("export")
+@connecting
 def export(
     source: Source,
     *,
@@ -180,6 +185,7 @@ def export(
 
 
 @app.command("compare")
+@connecting
 def compare(
     source: Source,
     other: Annotated[str, typer.Argument(help="Another release, or a table of your own (.csv, .parquet).")],
@@ -215,6 +221,7 @@ def compare(
                 "method": found.method,
                 "n": list(found.n),
                 "estimate": found.estimate,
+                "estimate_unbiased": found.estimate_unbiased,
                 "interval": list(found.interval),
                 "mmd_of_points": distance,
             }

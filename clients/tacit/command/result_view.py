@@ -29,6 +29,7 @@ PLAIN_FIELDS: Mapping[type[Result], tuple[str, ...]] = {
         "statistic",
         "pvalue",
         "distance_covariance_sqr",
+        "distance_covariance_sqr_unbiased",
         "covariance_interval",
         "distance_correlation",
         "interval",
@@ -38,6 +39,7 @@ PLAIN_FIELDS: Mapping[type[Result], tuple[str, ...]] = {
     ),
     CuratedDistanceCorrelationResult: (
         "distance_covariance_sqr",
+        "distance_covariance_sqr_unbiased",
         "covariance_interval",
         "distance_variances",
         "distance_correlation",
@@ -67,6 +69,7 @@ def result_fields(result: Result) -> dict[str, Any]:
                 "statistic": result.statistic,
                 "pvalue": result.pvalue,
                 "estimate": result.estimate,
+                "estimate_unbiased": result.estimate_unbiased,
                 "interval": result.interval,
                 "pairs": [_comparison(pair) for pair in result.pairs],
                 "columns": [_comparison(column) for column in result.columns],

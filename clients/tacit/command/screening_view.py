@@ -19,6 +19,7 @@ def screening_fields(result: ScreeningResult) -> dict[str, Any]:
                 "outcome": pair.outcome,
                 "column": pair.column,
                 "distance_covariance_sqr": pair.distance_covariance_sqr,
+                "distance_covariance_sqr_unbiased": pair.distance_covariance_sqr_unbiased,
                 "covariance_interval": pair.covariance_interval,
                 "distance_correlation": pair.distance_correlation,
                 "interval": pair.interval,

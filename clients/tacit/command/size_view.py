@@ -12,15 +12,16 @@ if TYPE_CHECKING:
 
 def show_plans(plans: "Sequence[SampleSizePlan]", as_json: bool) -> None:
     """Print the best plan, which comes first, and what other methods would need."""
+    from tacit.planning.words import outcome_words  # noqa: PLC0415 (imports wait until a command runs)
+
     best, *others = plans
     if as_json:
         print_json(asdict(best) | ({"others": [asdict(plan) for plan in others]} if others else {}))
         return
     lines(
-        f"{best.units} units (power {best.power:.2f}, standard error {best.standard_error:.2f}, "
-        f"{best.runs} simulated studies)",
+        f"About {best.units} units: found {outcome_words(best.found, best.runs)}",
         f"  {best.method}, {best.cells} cells, distance {best.distance:.3g}; epsilon {best.epsilon:g}, "
         f"delta {best.delta:g}, level {best.alpha:g}",
     )
     if others:
-        lines("  " + "; ".join(f"{plan.method} would need {plan.units}" for plan in others))
+        lines("  " + "; ".join(f"{plan.method} would need about {plan.units}" for plan in others))

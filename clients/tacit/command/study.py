@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tacit.command.connect import connecting
 from tacit.command.output import PARTY_FILE, Json, PartyFile
 from tacit.command.study_create import create
 
@@ -16,9 +17,13 @@ if TYPE_CHECKING:
 app = typer.Typer(name="study", help="Create, follow and verify studies.", no_args_is_help=True)
 
 Digest = Annotated[str, typer.Argument(help="The study's digest, or its beginning.")]
+Cancellation = Annotated[
+    Path | None,
+    typer.Option(help="The analyst's signed cancellation, where an earlier version left it out."),
+]
 
 
-app.command("create")(create)
+app.command("create")(connecting(create))
 
 
 @app.command("schema")
@@ -30,6 +35,7 @@ def schema(as_json: Json = False) -> None:  # noqa: ARG001 (JSON already)
 
 
 @app.command("list")
+@connecting
 def list_studies(
     state: Annotated[str | None, typer.Option(help="Only studies in this state.")] = None,
     party: PartyFile = PARTY_FILE,
@@ -60,6 +66,7 @@ def list_studies(
 
 
 @app.command("show")
+@connecting
 def show(digest: Digest, party: PartyFile = PARTY_FILE, as_json: Json = False) -> None:
     """Show a study: its state, its content, and its verdict once there is one."""
     from tacit.command.connect import party_client
@@ -81,6 +88,7 @@ def show(digest: Digest, party: PartyFile = PARTY_FILE, as_json: Json = False) -
 
 
 @app.command("watch")
+@connecting
 def watch(
     digest: Digest,
     timeout_s: Annotated[float, typer.Option(help="Seconds to wait.", min=0)] = 3600.0,
@@ -107,6 +115,7 @@ def watch(
 def verify(
     file: Annotated[Path, typer.Argument(help="A transcript.")],
     tester_key: Annotated[str | None, typer.Option(help="The tester's public key, if you know it.")] = None,
+    cancellation: Cancellation = None,
     as_json: Json = False,
 ) -> None:
     """Recompute everything in a transcript, the verdict included. Needs no network and no key."""
@@ -115,8 +124,9 @@ def verify(
     from tacit.verify import verify_transcript_of
 
     data = _read(file)
+    withdrawn = None if cancellation is None else _read(cancellation).decode("utf-8", "replace").strip()
     with progress("recomputing the verdict", quiet=as_json) as report:
-        verified = verify_transcript_of(data, None, tester_key, report)
+        verified = verify_transcript_of(data, None, tester_key, report, withdrawn)
     if as_json:
         print_json(verified_fields(verified))
         return
@@ -124,6 +134,7 @@ def verify(
 
 
 @app.command("cancel")
+@connecting
 def cancel(digest: Digest, party: PartyFile = PARTY_FILE, as_json: Json = False) -> None:
     """Withdraw a study of yours. What owners have spent stays spent."""
     from tacit.command.connect import party_client
@@ -139,6 +150,7 @@ def cancel(digest: Digest, party: PartyFile = PARTY_FILE, as_json: Json = False)
 
 
 @app.command("transcript")
+@connecting
 def transcript(
     digest: Digest,
     output: Annotated[Path, typer.Option(help="The file to write.")] = Path("transcript.json"),
@@ -169,14 +181,12 @@ def _whole(client: "Client", beginning: str) -> str:
 def _follow(client: "Client", digest: str, timeout_s: float, quiet: bool) -> "StudyVerdict":
     if quiet:
         return client.wait_for_verdict(digest, timeout_s)
-    from rich.markup import escape
-
-    from tacit.command.output import console
+    from tacit.command.output import console, foreign
     from tacit.command.study_view import progress_text
 
     with console().status("waiting for the tester") as status:
         return client.wait_for_verdict(
-            digest, timeout_s, on_progress=lambda summary: status.update(escape(progress_text(summary)))
+            digest, timeout_s, on_progress=lambda summary: status.update(foreign(progress_text(summary)))
         )
 
 

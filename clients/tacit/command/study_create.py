@@ -162,6 +162,7 @@ def _outlook_fields(seen: "Outlook") -> dict[str, Any]:
         if seen.power is None and seen.error is None
         else {
             "power": seen.power,
+            "found": seen.found,
             "error": seen.error,
             "runs": seen.runs,
             "effect": seen.effect,

@@ -15,10 +15,11 @@ from tacit.command.output import (
 from tacit.command.result_view import print_result, result_fields
 from tacit.command.screening_view import screening_words
 from tacit.draft import PreparedStudy
-from tacit.errors import printable
 from tacit.results import StudyVerdict, decides_only, study_verdict
 from tacit_protocol.domain.columns import Column, NumericColumn
 from tacit_protocol.messages.study import Study
+from tacit_protocol.privacy.shares import families_of
+from tacit_protocol.terminal import printable
 
 if TYPE_CHECKING:
     from tacit_protocol.verification import VerifiedTranscript
@@ -48,6 +49,7 @@ def print_prepared(prepared: PreparedStudy) -> None:
     lines(
         f"{study.title}",
         f"  {_who_spends(study, spent)}{_who_sends(prepared)}",
+        f"  {_who_pays(prepared)}",
         *_reused_lines(study),
         f"  {len(study.owners)} owners, {len(study.domain.columns)} columns, level {study.level:g}, "
         f"open until {time_text(study.deadline)}",
@@ -57,6 +59,16 @@ def print_prepared(prepared: PreparedStudy) -> None:
         lines(f"Warning: {warning}")
     if not prepared.units_declared:
         lines("Note: declare every owner's units, and whether the study is hopeless is looked at as well.")
+
+
+def _who_pays(prepared: PreparedStudy) -> str:
+    """Say which share of an account pays: what must be left there for the study to be answered."""
+    families = families_of(prepared.guarantee.events)
+    if families == {"gaussian"}:
+        return "each account pays from its Gaussian share"
+    if "gaussian" in families:
+        return "each account pays from both its Gaussian and its pure share"
+    return "each account pays from its pure share, or, once that is spent, from its Gaussian share"
 
 
 def print_study(summary: StudySummary, study: Study) -> None:
@@ -126,6 +138,10 @@ def verified_fields(verified: "VerifiedTranscript") -> dict[str, Any]:
         "owners": {owner.name: owner.key for owner in verified.study.owners},
         "senders": {sender.name: sender.key for sender in verified.study.senders},
         "reuses": _reuses(verified.study),
+        "analyst": verified.study.analyst.name,
+        "declined": list(verified.declined),
+        "canonical": verified.canonical,
+        "notes": list(verified.notes),
         **verdict_fields(study_verdict(verified.study, verified.verdict, verified.releases)),
     }
 
@@ -153,6 +169,11 @@ def print_verified(verified: "VerifiedTranscript", tester_key: str | None) -> No
         ]
     )
     print_verdict(study_verdict(study, verdict))
+    if verdict.outcome == "cancelled":
+        lines("The analyst withdrew it: its signed cancellation holds.")
+    if verified.declined:
+        lines(f"Declined, by their own signatures: {', '.join(verified.declined)}")
+    lines(*(f"Note: {note}" for note in verified.notes))
     if tester_key is None:
         lines("Check that these are the keys you know; --tester-key checks the tester's.")
 

@@ -1,7 +1,8 @@
 """Questions to the person at the terminal."""
 
 from tacit.command.output import lines
-from tacit.errors import InputError, printable
+from tacit.errors import InputError
+from tacit_protocol.terminal import printable
 
 
 class Terminal:

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from tacit.command.connect import connecting
 from tacit.command.output import TESTER_FILE, Json, TesterFile
 
 app = typer.Typer(name="tester", help="Set up and run a tester.", no_args_is_help=True)
@@ -96,6 +97,7 @@ def verify_archive(
 
 
 @app.command("login")
+@connecting
 def login(config: TesterFile = TESTER_FILE, as_json: Json = False) -> None:
     """Print a link that signs a browser in to the tester's pages, as its operator: once."""
     from tacit.command.login import print_link

@@ -8,10 +8,13 @@ import numpy.typing as npt
 from tacit.array_table import ArrayTable
 from tacit.bounds import domain_of
 from tacit.errors import InputError, StudyRefusedError
+from tacit.frames import Sample
 from tacit.in_process import local_study, seed_text
 from tacit.local.samples import read_with_units
 from tacit.released_database import ReleasedDatabase, databases_of
 from tacit.released_database_weights import Weighting
+from tacit_protocol.domain.columns import Domain
+from tacit_protocol.features.column_histograms import is_of_whole_numbers
 from tacit_protocol.privacy.noise import OpenDPNoise
 from tacit_protocol.procedures.base import StudyError, check_release
 from tacit_protocol.procedures.embedding_release import EmbeddingRelease
@@ -31,6 +34,7 @@ def release_database(
     columns: Sequence[str] | None = None,
     units: str | npt.ArrayLike | None = None,
     bandwidth: float | None = None,
+    whole_numbers: Sequence[str] | None = None,
     move_points: bool | None = None,
     weights: Weighting = "simplex",
     l1_max: float = 1.0,
@@ -57,6 +61,10 @@ def release_database(
         units: the column that names a row's privacy unit, or an array (n,); by default every row is a unit.
         bandwidth: kernel bandwidth in units of the scaled columns; the median distance of the points by
             default.
+        whole_numbers: columns that are publicly known to hold whole numbers, with bounds that are whole:
+            histograms then have a bin for each number, and points stand on them, so that probabilities of
+            "at most 10" are right. By default the columns whose type is an integer one. Only where points
+            are drawn from histograms.
         move_points: whether points are moved to match the release
             (:meth:`tacit.released_database.ReleasedDatabase.reduced`); by default where they were drawn over
             the domain and do not match it otherwise.
@@ -89,7 +97,11 @@ def release_database(
         "n_points": n_points,
         "bandwidth": bandwidth,
         "points": None if public is None else [list(row) for row in public],
+        "whole_numbers": list(whole_numbers or ()) or None,
     }
+    from_histograms = method == "subspace" and public is None
+    if whole_numbers is None and from_histograms and parameters.get("placement") in {None, "histograms"}:
+        chosen["whole_numbers"] = _whole_columns(sample, domain) or None
     procedure = EmbeddingRelease()
     study = local_study(
         procedure.name,
@@ -116,3 +128,15 @@ def release_database(
     if move_points or (move_points is None and blind and database.limits != database.warnings):
         database = database.reduced(len(database), starts=1, seed=seed)
     return database if weights == "simplex" else database.with_weights(weights, l1_max=l1_max)
+
+
+def _whole_columns(sample: Sample, domain: Domain) -> list[str]:
+    """Name the columns whose type says that they hold whole numbers, where their bounds are whole too.
+
+    A column's type is public, as its name is: no value is looked at.
+    """
+    return [
+        column.name
+        for column in domain.numeric
+        if sample.columns[column.name].dtype.kind in "iu" and is_of_whole_numbers(column)
+    ]

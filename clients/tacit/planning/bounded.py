@@ -20,10 +20,10 @@ from tacit.bounds import domain_of
 from tacit.command.draft_flags import parse_column
 from tacit.errors import InputError, StudyRefusedError
 from tacit.planning.asking import Asked
-from tacit.planning.curve import SLOW, Over, PowerCurve, curve, monotone
+from tacit.planning.curve import SLOW, Over, at, curve_of, places_of
 from tacit.planning.effects import KINDS, Effect
 from tacit.planning.questions import COUNTING
-from tacit.planning.simulation import Setting, sizes_of
+from tacit.planning.simulation import Answers, Setting, or_nothing, sizes_of
 from tacit.planning.smallest import TARGET
 from tacit_protocol.domain.columns import LEVELS_MAX
 
@@ -79,18 +79,19 @@ def plan(fields: Mapping[str, str], is_late: Callable[[], bool]) -> dict[str, An
         if is_late():
             raise OutOfTimeError
 
-    rounds: list[PowerCurve] = []
+    places, answers = places_of(question, over, values), list[Answers]()
     try:
         for seed in range(RUNS // ROUND_RUNS):
-            rounds.append(
-                curve(question, over, setting, values=values, runs=ROUND_RUNS, seed=seed, progress=watch)
-            )
+            there = (at(question, setting, over, place) for place in places)
+            more = [or_nothing(question, each, runs=ROUND_RUNS, seed=seed, progress=watch) for each in there]
+            pairs = zip(answers, more, strict=True) if answers else ()
+            answers = [old.with_more(new) for old, new in pairs] or more
     except OutOfTimeError:
-        if not rounds:
+        if not answers:
             raise InputError(
                 "this takes too long here: ask for fewer units, or use tacit plan on your own machine"
             ) from None
-    found = _together(rounds)
+    found = curve_of(over, places, answers)
     aim = target if target is not None or found.measure == "error" else TARGET
     return {
         "curve": asdict(found),
@@ -99,24 +100,6 @@ def plan(fields: Mapping[str, str], is_late: Callable[[], bool]) -> dict[str, An
         "complete": found.runs == RUNS,
         "command": _command(fields),
     }
-
-
-def _together(rounds: list[PowerCurve]) -> PowerCurve:
-    """Return the curve of all rounds: means over rounds of studies, and their errors."""
-    first = rounds[0]
-    runs = len(rounds) * ROUND_RUNS
-    means = np.mean([[point.value for point in one.points] for one in rounds], axis=0)
-    if first.measure == "power":
-        errors = np.sqrt(means * (1 - means) / runs)
-    else:
-        spread = np.std([[point.value for point in one.points] for one in rounds], axis=0)
-        errors = spread / np.sqrt(max(1, len(rounds) - 1))
-    fitted = monotone(means.tolist(), [1.0] * len(means), falling=first.measure == "error")
-    points = tuple(
-        replace(point, value=float(mean), standard_error=float(error), fitted=float(fit))
-        for point, mean, error, fit in zip(first.points, means, errors, fitted, strict=True)
-    )
-    return replace(first, points=points, runs=runs)
 
 
 def _read(fields: Mapping[str, str]) -> tuple[Asked, Setting, Over, float | None]:

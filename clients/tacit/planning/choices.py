@@ -8,6 +8,7 @@ from typing import Any
 from tacit.errors import InputError, StudyRefusedError
 from tacit.planning.questions import Question
 from tacit.planning.simulation import Plan, Setting, fresh_seed, simulate
+from tacit.planning.words import Interval
 from tacit_protocol.procedures.base import Progress
 
 Parameters = Mapping[str, Any]
@@ -53,10 +54,14 @@ CANDIDATES: Mapping[str, tuple[Parameters, ...]] = {
 
 @dataclass(frozen=True)
 class TriedChoice:
-    """Parameters and the power (or error) that the first simulated studies gave; None: refused."""
+    """Parameters, and the power (or error) that the first simulated studies gave with its interval.
+
+    ``value`` is None where the procedure refuses them.
+    """
 
     parameters: Parameters
     value: float | None
+    interval: Interval | None = None
 
 
 @dataclass(frozen=True)
@@ -67,13 +72,11 @@ class ChoicePlan:
         best: the best candidate's parameters.
         plan: its plan, from fresh simulated studies: the number by which it won is flattered by the choice.
         tried: every candidate, the best first.
-        standard_error: largest standard error of a value of ``tried``.
     """
 
     best: Parameters
     plan: Plan
     tried: tuple[TriedChoice, ...]
-    standard_error: float
 
     def words(self) -> str:
         """Say the plan in plain sentences."""
@@ -110,8 +113,8 @@ def choose(
     listed = list(CANDIDATES[question.study.procedure] if candidates is None else candidates)
     if not 1 <= len(listed) <= CANDIDATES_MAX:
         raise InputError(f"give 1 to {CANDIDATES_MAX} candidates")
-    values: list[float | None] = []
-    errors, refused = [0.0], ""
+    choices: list[TriedChoice] = []
+    refused = ""
     seed = fresh_seed() if seed is None else seed
     for index, candidate in enumerate(listed):
 
@@ -122,21 +125,17 @@ def choose(
         try:
             tried = simulate(_with(question, candidate), setting, runs=runs, seed=seed, progress=report)
         except StudyRefusedError as error:
-            values.append(None)
+            choices.append(TriedChoice(candidate, None))
             refused = str(error)
             continue
-        values.append(tried.mean)
-        errors.append(tried.standard_error)
+        choices.append(TriedChoice(candidate, tried.mean, tried.interval))
     sign = 1.0 if question.measures_error else -1.0
-    order = sorted(
-        range(len(listed)), key=lambda i: math.inf if (value := values[i]) is None else sign * value
-    )
-    if values[order[0]] is None:
+    choices.sort(key=lambda choice: math.inf if choice.value is None else sign * choice.value)
+    best = choices[0]
+    if best.value is None:
         raise InputError(f"the procedure takes none of these candidates at this size and budget: {refused}")
-    best = listed[order[0]]
-    fresh = simulate(_with(question, best), setting, runs=runs, seed=seed + 1)
-    ranked = tuple(TriedChoice(listed[i], values[i]) for i in order)
-    return ChoicePlan(best, fresh.plan(), ranked, max(errors))
+    fresh = simulate(_with(question, best.parameters), setting, runs=runs, seed=seed + 1)
+    return ChoicePlan(best.parameters, fresh.plan(), tuple(choices))
 
 
 def _with(question: Question, parameters: Parameters) -> Question:

@@ -4,7 +4,17 @@ import numpy as np
 import numpy.typing as npt
 
 from tacit.errors import InputError
-from tacit.planning.sizes import RUNS, Floats, Goal, SampleSizePlan, distribution, distributions
+from tacit.planning.sizes import (
+    RUNS,
+    Floats,
+    Goal,
+    SampleSizePlan,
+    Scores,
+    distribution,
+    distributions,
+    in_batches,
+    seed_from,
+)
 from tacit_protocol.privacy.gaussian_sums import SensitivityError
 from tacit_protocol.privacy.guarantee import Budget
 from tacit_protocol.privacy.noisy_counts import (
@@ -14,8 +24,10 @@ from tacit_protocol.privacy.noisy_counts import (
 )
 from tacit_protocol.procedures.base import Progress
 from tacit_protocol.statistics.contingency import margins_of, product, residuals
+from tacit_protocol.statistics.contingency import simulated_null as independent_null
 from tacit_protocol.statistics.homogeneity import Weights
-from tacit_protocol.statistics.noisy_tables import CellNoise
+from tacit_protocol.statistics.homogeneity import simulated_null as pooled_null
+from tacit_protocol.statistics.noisy_tables import CellNoise, NoisyTable
 
 START = 1000
 """Units at which a search starts."""
@@ -49,7 +61,7 @@ def plan_homogeneity(
         gaussian: whether the noise is Gaussian.
         alpha: level of the test: the first error.
         miss: the second error.
-        runs: simulated studies for each number of units that is tried.
+        runs: simulated studies of each number of units that is tried; four times as many of the one found.
         seed: fixes the simulations.
         progress: called with the part done, in [0, 1], and the number of units that was tried.
 
@@ -59,15 +71,21 @@ def plan_homogeneity(
     one, two = distributions(q, distance, other)
     goal, noise = Goal(epsilon, delta, alpha, miss, runs, seed), _noise(epsilon, delta, rho, gaussian)
 
-    def simulate(first: Floats, second: Floats, units: int, rng: np.random.Generator) -> Floats:
-        weights = Weights.of(np.full(2, float(units)), np.full(2, noise.variance), len(first))
-        shares = np.stack([_shares(each, units, noise, runs, rng) for each in (first, second)], axis=1)
-        return np.asarray(weights.cells(shares)[1].sum(axis=-1))
+    def power(units: int, count: int, nulls: int, of_step: np.random.SeedSequence) -> int:
+        weights = Weights.of(np.full(2, float(units)), np.full(2, noise.variance), len(one))
 
-    def power(units: int, of_step: np.random.SeedSequence) -> float:
-        pooled, rng = (one + two) / 2, np.random.default_rng(of_step)
-        critical = np.quantile(simulate(pooled, pooled, units, rng), 1 - alpha)
-        return float(np.mean(simulate(one, two, units, rng) > critical))
+        def scores(first: Floats, second: Floats) -> Scores:
+            def some(size: int, rng: np.random.Generator) -> Floats:
+                held = [_shares(each, units, noise, size, rng) for each in (first, second)]
+                return np.asarray(weights.cells(np.stack(held, axis=1))[1].sum(axis=-1))
+
+            return in_batches(some, 2 * len(one))
+
+        def null(draws: int, rng: np.random.Generator) -> Floats:
+            held = [_table(each, units, noise, rng) for each in (one, two)]
+            return pooled_null(held, weights, draws, seed_from(rng)).statistics
+
+        return goal.rejections(null, scores(one, two), count, nulls, np.random.default_rng(of_step))
 
     words = f"homogeneity of two owners, {noise.kind} noise"
     return goal.plan(words, (one, two), power, START, progress)
@@ -97,7 +115,7 @@ def plan_independence(
         gaussian: whether the noise is Gaussian.
         alpha: level of the test: the first error.
         miss: the second error.
-        runs: simulated studies for each number of units that is tried.
+        runs: simulated studies of each number of units that is tried; four times as many of the one found.
         seed: fixes the simulations.
         progress: called with the part done, in [0, 1], and the number of units that was tried.
 
@@ -116,14 +134,19 @@ def plan_independence(
         raise InputError("the columns of the table are independent: there is nothing to be found")
     goal, noise = Goal(epsilon, delta, alpha, miss, runs, seed), _noise(epsilon, delta, rho, gaussian)
 
-    def simulate(probabilities: Floats, units: int, rng: np.random.Generator) -> Floats:
-        shares = _shares(probabilities, units, noise, runs, rng)
-        return residuals(shares, shape, units, noise.variance / units**2).statistics
+    def power(units: int, count: int, nulls: int, of_step: np.random.SeedSequence) -> int:
+        def scores(probabilities: Floats) -> Scores:
+            def some(size: int, rng: np.random.Generator) -> Floats:
+                shares = _shares(probabilities, units, noise, size, rng)
+                return residuals(shares, shape, units, noise.variance / units**2).statistics
 
-    def power(units: int, of_step: np.random.SeedSequence) -> float:
-        rng = np.random.default_rng(of_step)
-        critical = np.quantile(simulate(independent, units, rng), 1 - alpha)
-        return float(np.mean(simulate(joint, units, rng) > critical))
+            return in_batches(some, len(joint))
+
+        def null(draws: int, rng: np.random.Generator) -> Floats:
+            held = _table(joint, units, noise, rng)
+            return independent_null(held, shape, draws, seed_from(rng)).statistics
+
+        return goal.rejections(null, scores(joint), count, nulls, np.random.default_rng(of_step))
 
     words = f"independence_table, {noise.kind} noise"
     return goal.plan(words, (joint, independent), power, START, progress)
@@ -137,6 +160,12 @@ def _noise(epsilon: float, delta: float, rho: float | None, gaussian: bool) -> C
         return CellNoise("laplace", count_noise(laplace_count_guarantee(budget))[1])
     except (ValueError, ArithmeticError, SensitivityError) as error:
         raise InputError(f"epsilon and delta: {error}") from None
+
+
+def _table(probabilities: Floats, units: int, noise: CellNoise, rng: np.random.Generator) -> NoisyTable:
+    """Draw a study's noisy table: studies draw their null distribution from what it says of the margins."""
+    (shares,) = _shares(probabilities, units, noise, 1, rng)
+    return NoisyTable(shares * units, units, (noise,))
 
 
 def _shares(

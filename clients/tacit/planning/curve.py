@@ -9,9 +9,9 @@ import numpy as np
 from tacit.errors import InputError
 from tacit.planning.picture import curve_svg
 from tacit.planning.questions import Measure, Question
-from tacit.planning.simulation import Setting, or_nothing, sizes_of
+from tacit.planning.simulation import Answers, Setting, or_nothing, sizes_of
 from tacit.planning.sizes import Floats
-from tacit.planning.words import curve_words, target_words
+from tacit.planning.words import Interval, curve_words, target_words
 from tacit_protocol.procedures.base import Progress
 
 Over = Literal["epsilon", "n"]
@@ -33,14 +33,32 @@ class CurvePoint:
     Attributes:
         at: epsilon, or the number of units of each owner.
         value: the simulated power, or error.
-        standard_error: of ``value``.
+        interval: of confidence .95 for it; None of an error that was the same in all simulated studies.
         fitted: the monotone curve there.
+        refused: whether the procedure takes no such study, so that there is no power, and nothing was run.
     """
 
     at: float
     value: float
-    standard_error: float
+    interval: Interval | None
     fitted: float
+    refused: bool = False
+
+
+@dataclass(frozen=True)
+class Crossing:
+    """Where a curve reaches a target.
+
+    Attributes:
+        at: the place, or the least that was simulated.
+        above: the place before, where the target is not reached yet; None where there is none: the target may
+            be reached below ``at`` too.
+        until: the place after, where it is reached.
+    """
+
+    at: float
+    above: float | None
+    until: float
 
 
 @dataclass(frozen=True)
@@ -100,7 +118,7 @@ def curve(
         InputError: the inputs do not fit together.
     """
     places = places_of(question, over, values)
-    answers = []
+    answers: list[Answers] = []
     for index, place in enumerate(places):
 
         def report(part: float, step: str, index: int = index, place: float = place) -> None:
@@ -109,15 +127,21 @@ def curve(
 
         there = at(question, setting, over, place)
         answers.append(or_nothing(question, there, runs=runs, seed=seed, progress=report))
+    return curve_of(over, places, answers)
+
+
+def curve_of(over: Over, places: Sequence[float], answers: Sequence[Answers]) -> PowerCurve:
+    """Return the curve of what was simulated at each place, as often at all of them."""
+    question, setting = answers[0].question, answers[0].setting
     fitted = monotone([one.mean for one in answers], [1.0] * len(answers), falling=question.measures_error)
     return PowerCurve(
         over=over,
         measure=question.measure,
         points=tuple(
-            CurvePoint(place, one.mean, one.standard_error, float(fit))
+            CurvePoint(place, one.mean, one.interval, float(fit), bool(one.refused))
             for place, one, fit in zip(places, answers, fitted, strict=True)
         ),
-        runs=runs,
+        runs=len(answers[0].values),
         n=None if over == "n" else setting.n,
         epsilon=None if over == "epsilon" else setting.epsilon,
         delta=setting.delta,
@@ -172,15 +196,19 @@ def monotone(values: Sequence[float], weights: Sequence[float], *, falling: bool
 
 def crossing(
     places: Sequence[float], fitted: Sequence[float], target: float, measure: Measure
-) -> float | None:
-    """Return where a monotone curve reaches a target, between points on a logarithmic scale, or None."""
+) -> Crossing | None:
+    """Return where a monotone curve reaches a target, between points on a logarithmic scale, or None.
+
+    Nothing is extrapolated: at the first point the target may have been reached before.
+    """
     sign = -1.0 if measure == "error" else 1.0
     reached = [sign * value >= sign * target for value in fitted]
     if True not in reached:
         return None
     index = reached.index(True)
     if index == 0:
-        return places[0]
+        return Crossing(places[0], None, places[0])
     low, high = fitted[index - 1], fitted[index]
     part = (target - low) / (high - low)
-    return float(np.exp(np.log(places[index - 1]) * (1 - part) + np.log(places[index]) * part))
+    between = float(np.exp(np.log(places[index - 1]) * (1 - part) + np.log(places[index]) * part))
+    return Crossing(between, places[index - 1], places[index])

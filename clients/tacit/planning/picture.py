@@ -5,8 +5,8 @@ from collections.abc import Callable
 from html import escape
 from typing import TYPE_CHECKING
 
-from tacit.errors import printable
 from tacit.planning.words import number, units_words
+from tacit_protocol.terminal import printable
 
 if TYPE_CHECKING:
     from tacit.planning.curve import PowerCurve
@@ -17,14 +17,12 @@ LEFT, RIGHT, TOP, BOTTOM = 62, 20, 46, 52
 TICKS_MAX = 8
 """Most labels along the bottom; of more points some are left out."""
 
-Z = 1.96
-
 Scale = Callable[[float], float]
 
 
 def curve_svg(curve: "PowerCurve", target: float | None = None) -> str:
-    """Return a curve as SVG, with a text for screen readers; whiskers are two standard errors."""
-    heights = [min(1.0, p.value + Z * p.standard_error) for p in curve.points]
+    """Return a curve as SVG, with a text for screen readers; whiskers are intervals of confidence .95."""
+    heights = [p.value if p.interval is None else p.interval[1] for p in curve.points]
     high = 1.0 if curve.measure == "power" else 1.1 * max(*heights, target or 0.0, 1e-9)
     logs = [math.log(point.at) for point in curve.points]
     low_x, span = logs[0], (logs[-1] - logs[0]) or 1.0
@@ -63,7 +61,7 @@ def subtitle(curve: "PowerCurve") -> str:
     fixed = f"epsilon {curve.epsilon:g}" if curve.n is None else units_words(curve.n)
     return (
         f"{fixed}, delta {curve.delta:g}, level {curve.alpha:g}; {curve.runs} simulated studies a point, "
-        "whiskers: two standard errors"
+        "whiskers: 95 % intervals"
     )
 
 
@@ -103,9 +101,9 @@ def _marks(curve: "PowerCurve", across: Scale, down: Scale) -> list[str]:
     line = " ".join(f"{across(p.at):.1f},{down(p.fitted):.1f}" for p in curve.points)
     parts = [f'<polyline class="fit" points="{line}" fill="none" stroke="#4878a8" stroke-width="2"/>']
     for point in curve.points:
-        x, off = f"{across(point.at):.1f}", Z * point.standard_error
+        x, (low, high) = f"{across(point.at):.1f}", point.interval or (point.value, point.value)
         parts.append(
-            f'<line x1="{x}" x2="{x}" y1="{down(point.value - off):.1f}" y2="{down(point.value + off):.1f}" '
+            f'<line class="interval" x1="{x}" x2="{x}" y1="{down(low):.1f}" y2="{down(high):.1f}" '
             'stroke="#222"/>'
         )
         parts.append(

@@ -195,13 +195,13 @@ def plan_smallest(
         epsilon: what every owner would spend, where n is searched.
         delta: what every owner would spend.
         alpha: level of the test.
-        runs: simulated studies of each value that is tried, and of the plan at the one found.
+        runs: simulated studies of each value that is tried; four times as many of the plan at the one found.
         seed: fixes the simulations.
         progress: called with the part done, in [0, 1], and the step.
         question: what :func:`plan_power` takes beside: the procedure, columns, effect and parameters.
 
     Returns:
-        A frozen plan, good to about 5 % and what ``runs`` simulated studies leave open.
+        A frozen plan: by the fit its power is short of the target by .02 at most, with confidence .9.
 
     Raises:
         InputError: the inputs do not fit together, or nothing up to epsilon 100, or up to two million units

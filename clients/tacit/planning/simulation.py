@@ -6,33 +6,42 @@ is NumPy's by default, of the same law (:mod:`tacit.planning.simulated_noise`): 
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from pydantic import ValidationError
-from scipy.special import ndtri
+from scipy.special import stdtrit
 
 from tacit.errors import InputError, StudyRefusedError
 from tacit.in_process import run, seed_text
 from tacit.planning.questions import COUNTING, Question
 from tacit.planning.simulated_noise import SimulatedNoise
-from tacit.planning.words import ERRORS, outcome_words, percent, setting_words
+from tacit.planning.words import (
+    ERROR,
+    Interval,
+    error_words,
+    exact_interval,
+    outcome_words,
+    setting_words,
+)
 from tacit_protocol.messages.study import LEVEL_MIN, UNITS_MAX, Study
 from tacit_protocol.privacy.guarantee import Budget
 from tacit_protocol.privacy.noise import NoiseSource, OpenDPNoise
 from tacit_protocol.procedures.base import Progress
 
 RUNS = 100
-"""Simulated studies by default: a standard error of at most .05."""
+"""Simulated studies by default: an interval of .1 to either side at most."""
 
 ROWS_MAX = 5_000_000
 """Most units of an owner whose rows are drawn: more would not fit a common machine's memory."""
 
 RUNS_MAX = 100_000
 """Most simulated studies: more would take days and say nothing more."""
+
+Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -69,8 +78,10 @@ class Planned:
     """What every plan of one setting states.
 
     Attributes:
-        standard_error: Monte-Carlo standard error of the estimate.
         runs: number of simulated studies.
+        interval: of confidence .95 for the estimate, as far as so many simulated studies tell: of power that
+            of Clopper and Pearson, which covers it with that probability at least; of an error Student's, or
+            None where all studies had the same.
         n: privacy units of each owner.
         epsilon: what every owner would spend.
         delta: what every owner would spend.
@@ -81,8 +92,8 @@ class Planned:
         warnings: what the procedure says of a study of this size.
     """
 
-    standard_error: float
     runs: int
+    interval: Interval | None
     n: tuple[int, ...]
     epsilon: float
     delta: float
@@ -99,19 +110,15 @@ class PowerPlan(Planned):
 
     Attributes:
         power: share of rejections, in [0, 1]; of screening the share that found the dependent column.
+        found: how many of the simulated studies that are.
     """
 
     power: float
-
-    @property
-    def interval(self) -> tuple[float, float]:
-        """Wilson's interval of confidence .95 for the power: it is not empty where all studies found it."""
-        return wilson(self.power, self.runs)
+    found: int
 
     def words(self) -> str:
         """Say the plan in one plain sentence."""
-        low, high = self.interval
-        return f"{setting_words(self)} the test finds {outcome_words(self.effect, self.power, low, high)}."
+        return f"{setting_words(self)} the test finds {self.effect} {outcome_words(self.found, self.runs)}."
 
 
 @dataclass(frozen=True)
@@ -129,19 +136,21 @@ class ErrorPlan(Planned):
 
     def words(self) -> str:
         """Say the plan in one plain sentence."""
-        size = f"{percent(self.error)} (± {100 * self.standard_error:.1g})"
-        return f"{setting_words(self)} {ERRORS[self.procedure].format(size)}."
+        said = error_words(self.procedure, self.error, self.runs, self.interval)
+        return f"{setting_words(self)} {said}."
 
 
 Plan = PowerPlan | ErrorPlan
 
 
-def wilson(share: float, runs: int) -> tuple[float, float]:
-    """Return Wilson's interval of confidence .95 for a probability, from a share of runs."""
-    z = float(ndtri(0.975))
-    middle = (share + z * z / (2 * runs)) / (1 + z * z / runs)
-    half = z / (1 + z * z / runs) * math.sqrt(share * (1 - share) / runs + z * z / (4 * runs * runs))
-    return max(0.0, middle - half), min(1.0, middle + half)
+def mean_interval(values: Floats) -> Interval | None:
+    """Return Student's interval of confidence .95 for a mean that is not negative; None where none varies."""
+    runs = len(values)
+    spread = float(values.std(ddof=1)) / math.sqrt(runs) if runs > 1 else 0.0
+    if spread == 0:
+        return None
+    reach = float(stdtrit(runs - 1, 1 - ERROR / 2)) * spread
+    return max(0.0, float(values.mean()) - reach), float(values.mean()) + reach
 
 
 def sizes_of(n: int | Sequence[int], question: Question) -> tuple[int, ...]:
@@ -163,12 +172,13 @@ def sizes_of(n: int | Sequence[int], question: Question) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class Answers:
-    """What each simulated study answered, (runs,)."""
+    """What each simulated study answered, (runs,); ``refused`` says why none could be run, or is empty."""
 
     question: Question
     setting: Setting
-    values: npt.NDArray[np.float64]
+    values: Floats
     seed_of_warnings: str
+    refused: str = ""
 
     @property
     def mean(self) -> float:
@@ -176,12 +186,22 @@ class Answers:
         return float(self.values.mean())
 
     @property
-    def standard_error(self) -> float:
-        """Monte-Carlo standard error of the mean."""
-        runs = len(self.values)
+    def found(self) -> int:
+        """How many studies found the effect."""
+        return round(float(self.values.sum()))
+
+    @property
+    def interval(self) -> Interval | None:
+        """Interval of confidence .95 for the mean; a study that is refused has no power for sure."""
+        if self.refused:
+            return 0.0, 0.0
         if self.question.measures_error:
-            return float(self.values.std(ddof=1) / math.sqrt(runs)) if runs > 1 else math.inf
-        return math.sqrt(self.mean * (1 - self.mean) / runs)
+            return mean_interval(self.values)
+        return exact_interval(self.found, len(self.values))
+
+    def with_more(self, more: "Answers") -> "Answers":
+        """Return these and the answers of other simulated studies of the same setting."""
+        return replace(self, values=np.concatenate([self.values, more.values]))
 
     @cached_property
     def warnings(self) -> tuple[str, ...]:
@@ -194,8 +214,8 @@ class Answers:
         """Return the estimate as a plan."""
         setting, study = self.setting, self.question.study
         stated: dict[str, Any] = {
-            "standard_error": self.standard_error,
             "runs": len(self.values),
+            "interval": self.interval,
             "n": setting.n,
             "epsilon": setting.epsilon,
             "delta": setting.delta,
@@ -207,7 +227,7 @@ class Answers:
         }
         if self.question.measures_error:
             return ErrorPlan(error=self.mean, **stated)
-        return PowerPlan(power=self.mean, **stated)
+        return PowerPlan(power=self.mean, found=self.found, **stated)
 
 
 def simulate(
@@ -279,4 +299,4 @@ def or_nothing(
     except StudyRefusedError as error:
         if question.measures_error:
             raise InputError(str(error)) from error
-        return Answers(question, setting, np.zeros(runs), seed_text(seed))
+        return Answers(question, setting, np.zeros(runs), seed_text(seed), refused=str(error))

@@ -3,11 +3,13 @@
 import math
 from dataclasses import dataclass
 
+import numpy as np
+
 from tacit.errors import InputError
-from tacit.planning.curve import Over, at, crossing, monotone
+from tacit.planning.curve import Over, at
 from tacit.planning.questions import COUNTING, Measure, Question
 from tacit.planning.simulation import Answers, ErrorPlan, Plan, Setting, fresh_seed, or_nothing
-from tacit.planning.sizes import STEP, STEP_MAX, smallest_step
+from tacit.planning.sizes import CONFIRMED, STEP, STEP_MAX, Search, Trial
 from tacit.planning.words import number, percent
 from tacit_protocol.privacy.guarantee import EPSILON_MAX
 from tacit_protocol.procedures.base import Progress
@@ -35,13 +37,16 @@ class SmallestPlan:
     Attributes:
         over: "epsilon" or "n".
         smallest: the value; of n the units of each owner.
+        or_below: whether this is the least that is tried, so that less might do as well.
         target: the power that had to be reached, or the error.
         plan: the plan there, from fresh simulated studies that the search did not use.
-        tried: every value tried with its simulated power (or error), in order.
+        tried: every value tried with its simulated power (or error), in order; a study that is refused has
+            none.
     """
 
     over: Over
     smallest: float
+    or_below: bool
     target: float
     plan: Plan
     tried: tuple[tuple[float, float], ...]
@@ -52,7 +57,8 @@ class SmallestPlan:
         value = f"{what} {self.smallest:.3g}" if self.over == "epsilon" else f"{number(self.smallest)} {what}"
         is_error = isinstance(self.plan, ErrorPlan)
         aim = f"an error of {percent(self.target)}" if is_error else f"a power of {self.target:g}"
-        return f"About {value} for {aim}. {self.plan.words()}"
+        about = f"{value} or less" if self.or_below else f"about {value}"
+        return f"{about[0].upper()}{about[1:]} for {aim}. {self.plan.words()}"
 
 
 def require_target(target: float, measure: Measure) -> None:
@@ -71,14 +77,14 @@ def smallest(
     seed: int | None,
     progress: Progress | None = None,
 ) -> SmallestPlan:
-    """Gallop from a start, then halve, in steps of 5 %; a monotone fit of all that was tried decides.
+    """Gallop from a start, then halve, in steps of 5 %; then refine, and confirm by fresh studies.
 
     Args:
         question: the study and what it should find.
         over: what is searched.
         setting: all the rest; what it says of ``over`` is not used.
         target: power in (0, 1) to be reached, or error above 0 not to be exceeded.
-        runs: simulated studies of each setting that is tried, and of the confirmation.
+        runs: simulated studies of each setting that is tried; four times as many of the one found.
         seed: fixes the simulations.
         progress: called with the part done, in [0, 1], and the step.
 
@@ -88,37 +94,45 @@ def smallest(
     require_target(target, question.measure)
     if seed is None:
         seed = fresh_seed()
-    tried: dict[int, Answers] = {}
+    tried: dict[float, Answers] = {}
     start, largest = _range(question, over)
+    lowest = _lowest(over)
 
-    def reached(step: int) -> bool:
-        if step not in tried:
-            place = _place(step, over)
+    def simulate(step: float, times: int) -> Trial | None:
+        place = _place(step, over)
 
-            def report(part: float, words: str) -> None:
-                if progress is not None:
-                    progress(1 - 0.5 ** ((len(tried) + part) * 3 / TRIES), f"{over} = {place:g}: {words}")
+        def report(part: float, words: str) -> None:
+            if progress is not None:
+                progress(1 - 0.5 ** ((len(tried) + part) * 3 / TRIES), f"{over} = {place:g}: {words}")
 
-            there = at(question, setting, over, place)
-            tried[step] = or_nothing(question, there, runs=runs, seed=seed, progress=report)
-        value = tried[step].mean
-        return value <= target if question.measures_error else value >= target
+        there = at(question, setting, over, place)
+        # Every place has luck of its own: the fit takes their studies for independent.
+        luck = _seed(seed, len(tried), times)
+        found = or_nothing(question, there, runs=times * runs, seed=luck, progress=report)
+        tried[place] = tried[place].with_more(found) if place in tried else found
+        return None if found.refused else _trial(found)
 
     nowhere = f"not even {over} = {_place(largest, over):g} is enough: ask for a larger effect, or budget"
-    smallest_step(reached, start, largest, lowest=_lowest(over), nowhere=nowhere)
-    steps = sorted(tried)
-    values = [tried[step].mean for step in steps]
-    fitted = monotone(values, [1.0] * len(steps), falling=question.measures_error)
-    places = [_place(step, over) for step in steps]
-    found = crossing(places, fitted.tolist(), target, question.measure)
-    if found is None:
-        raise InputError(nowhere)
-    value = float(math.ceil(found)) if over == "n" else math.ceil(found * 1000) / 1000
-    fresh = or_nothing(question, at(question, setting, over, value), runs=runs, seed=seed + 1)
-    return SmallestPlan(over, value, target, fresh.plan(), tuple(zip(places, values, strict=True)))
+    search = Search(simulate, target, falling=question.measures_error)
+    step = search.least(start, largest, lowest, nowhere)
+    value = _place(step, over)
+    confirmed = at(question, setting, over, value)
+    fresh = or_nothing(question, confirmed, runs=CONFIRMED * runs, seed=_seed(seed, len(tried), CONFIRMED))
+    values = tuple((place, tried[place].mean) for place in sorted(tried))
+    return SmallestPlan(over, value, step == lowest, target, fresh.plan(), values)
 
 
-def _place(step: int, over: Over) -> float:
+def _seed(seed: int, place: int, times: int) -> int:
+    return int(np.random.SeedSequence([seed, place, times]).generate_state(1)[0])
+
+
+def _trial(found: Answers) -> Trial:
+    if not found.question.measures_error:
+        return Trial(found.mean, len(found.values))
+    return Trial(found.mean, len(found.values), float(found.values.var() / max(found.mean, 1e-12) ** 2))
+
+
+def _place(step: float, over: Over) -> float:
     value = math.exp(STEP * step)
     return float(math.ceil(value)) if over == "n" else float(f"{value:.4g}")
 

@@ -6,13 +6,14 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
-from tacit.errors import InputError, printable
+from tacit.errors import InputError
 from tacit.whole_files import written_whole
 from tacit_protocol.messages.release import Release
 from tacit_protocol.messages.study import Study
 from tacit_protocol.reporting.panels import Panel, panels_of
 from tacit_protocol.reporting.report import Reported, report_html
 from tacit_protocol.reporting.svg import stacked_svg
+from tacit_protocol.terminal import printable
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

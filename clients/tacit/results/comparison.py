@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from tacit.results.common import optional_number
+
 
 @dataclass(frozen=True)
 class Comparison:
@@ -11,7 +13,7 @@ class Comparison:
 
     ``names`` holds the two owners, or the columns: one, or two whose dependence is compared. ``pvalue`` is
     adjusted after Holm, so that it may be compared with the level as it is. For owners ``estimate`` is their
-    squared MMD and ``interval`` covers it.
+    squared MMD, 0 where ``estimate_unbiased`` is negative, and ``interval`` contains it.
     """
 
     names: tuple[str, ...]
@@ -19,6 +21,7 @@ class Comparison:
     reject: bool
     estimate: float | None = None
     interval: tuple[float, float] | None = None
+    estimate_unbiased: float | None = None
 
     def __str__(self) -> str:
         verb = "differ" if self.reject else "no difference shown"
@@ -54,6 +57,7 @@ def compared_owners(pair: Mapping[str, Any]) -> Comparison:
         reject=bool(pair["reject"]),
         estimate=float(pair["squared_mmd"]),
         interval=(float(pair["lower"]), float(pair["upper"])),
+        estimate_unbiased=optional_number(pair.get("squared_mmd_unbiased")),
     )
 
 

@@ -13,7 +13,8 @@ class CuratedDistanceCorrelationResult(StudyResult):
 
     Attributes:
         distance_covariance_sqr: squared distance covariance of the units, of distances over a public
-            diameter; may be negative.
+            diameter, cut to [0, 1/4].
+        distance_covariance_sqr_unbiased: the same before it is cut: what to average over studies.
         covariance_interval: covers the population's with probability 1 - alpha or more in large samples.
         distance_variances: squared distance variances of X and of Y.
         distance_correlation: in [0, 1], or None where a side hardly varies.
@@ -23,6 +24,7 @@ class CuratedDistanceCorrelationResult(StudyResult):
     """
 
     distance_covariance_sqr: float
+    distance_covariance_sqr_unbiased: float | None
     covariance_interval: tuple[float, float]
     distance_variances: tuple[float, float]
     distance_correlation: float | None
@@ -47,6 +49,7 @@ def curated_distance_result(source: Source, verdict: Mapping[str, Any]) -> Curat
     first, second = (float(value) for value in verdict["distance_variances"])
     return CuratedDistanceCorrelationResult(
         distance_covariance_sqr=float(verdict["distance_covariance_sqr"]),
+        distance_covariance_sqr_unbiased=optional_number(verdict.get("distance_covariance_sqr_unbiased")),
         covariance_interval=(float(verdict["covariance_lower"]), float(verdict["covariance_upper"])),
         distance_variances=(first, second),
         distance_correlation=optional_number(verdict["distance_correlation"]),

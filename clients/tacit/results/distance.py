@@ -14,12 +14,16 @@ class DistanceCorrelationResult(StudyResult):
     Attributes:
         statistic: the test statistic, from private releases alone.
         pvalue: probability under independence of a statistic at least as large; exact.
-        distance_covariance_sqr: squared distance covariance, of distances over a public diameter; may be
-            negative.
-        covariance_interval: covers it with probability 1 - alpha in large samples, or None for pnc.
+        distance_covariance_sqr: squared distance covariance, of distances over a public diameter, cut to
+            [0, 1/4].
+        distance_covariance_sqr_unbiased: the same before it is cut: what to average over studies.
+        covariance_interval: contains the one, and covers what both estimate with probability 1 - alpha in
+            large samples, as far as the kept frequencies and the public directions show it: ``truncation`` is
+            not in it. None for pnc.
         distance_correlation: its root over both distance deviations, in [0, 1], or None.
-        interval: covers the distance correlation with probability 1 - alpha in large samples, or None.
-        truncation: the most that ``distance_covariance_sqr`` leaves out on average, or None.
+        interval: covers the distance correlation of the kept frequencies and the public directions with
+            probability 1 - alpha in large samples, or None.
+        truncation: the most that ``distance_covariance_sqr``, and its interval, leave out; or None.
         attenuation: what part of a squared correlation the noise has left, for pnc alone.
         aligned: whether either owner checked, before it spent anything, that both hold the same units.
     """
@@ -27,6 +31,7 @@ class DistanceCorrelationResult(StudyResult):
     statistic: float
     pvalue: float
     distance_covariance_sqr: float
+    distance_covariance_sqr_unbiased: float | None
     covariance_interval: tuple[float, float] | None
     distance_correlation: float | None
     interval: tuple[float, float] | None
@@ -56,6 +61,7 @@ def distance_correlation_result(source: Source, verdict: Mapping[str, Any]) -> D
         statistic=float(verdict["statistic"]),
         pvalue=float(verdict["pvalue"]),
         distance_covariance_sqr=float(verdict["distance_covariance_sqr"]),
+        distance_covariance_sqr_unbiased=optional_number(verdict.get("distance_covariance_sqr_unbiased")),
         covariance_interval=optional_interval(verdict["covariance_lower"], verdict["covariance_upper"]),
         distance_correlation=optional_number(verdict["distance_correlation"]),
         interval=optional_interval(verdict["lower"], verdict["upper"]),

@@ -25,12 +25,16 @@ class ScreenedColumn:
     Attributes:
         outcome: the outcome's name.
         column: the column's name.
-        distance_covariance_sqr: squared distance covariance, over public diameters; may be negative.
-        covariance_interval: covers it, of this pair alone, with probability 1 - alpha in large samples.
+        distance_covariance_sqr: squared distance covariance, over public diameters, cut to [0, 1/4].
+        distance_covariance_sqr_unbiased: the same before it is cut: what to average over studies.
+        covariance_interval: contains the one, and covers what both estimate, of this pair alone, with
+            probability 1 - alpha in large samples, as far as the kept frequencies show it: ``truncation`` is
+            not in it.
         distance_correlation: in [0, 1]; None where either column hardly varies.
-        interval: covers the distance correlation, of this pair alone, with probability 1 - alpha in large
-            samples; None with it.
+        interval: covers the distance correlation of the kept frequencies, of this pair alone, with
+            probability 1 - alpha in large samples; None with it.
         sign: of the covariance of the leading monotone features, 0 where a column has no order.
+        truncation: the most that ``distance_covariance_sqr``, and its interval, leave out.
         pvalue: of the test of independence of this pair alone; exact.
         qvalue: smallest level of the false discovery rate at which the pair is found.
         reject: whether it is found at the study's level.
@@ -39,10 +43,12 @@ class ScreenedColumn:
     outcome: str
     column: str
     distance_covariance_sqr: float
+    distance_covariance_sqr_unbiased: float | None
     covariance_interval: tuple[float, float]
     distance_correlation: float | None
     interval: tuple[float, float] | None
     sign: int
+    truncation: float
     pvalue: float
     qvalue: float
     reject: bool
@@ -138,9 +144,11 @@ def _pair(pair: Mapping[str, Any]) -> ScreenedColumn:
         outcome=str(pair["outcome"]),
         column=str(pair["column"]),
         distance_covariance_sqr=float(pair["distance_covariance_sqr"]),
+        distance_covariance_sqr_unbiased=optional_number(pair.get("distance_covariance_sqr_unbiased")),
         covariance_interval=(float(pair["covariance_lower"]), float(pair["covariance_upper"])),
         distance_correlation=optional_number(pair["distance_correlation"]),
         interval=optional_interval(pair["lower"], pair["upper"]),
+        truncation=float(pair["truncation"]),
         sign=int(pair["sign"]),
         pvalue=float(pair["pvalue"]),
         qvalue=float(pair["qvalue"]),

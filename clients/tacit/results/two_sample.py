@@ -21,8 +21,11 @@ class TwoSampleResult(StudyResult):
     Attributes:
         statistic: the test statistic, from private releases alone.
         pvalue: probability under the null hypothesis (one population) of a statistic at least as large.
-        estimate: squared maximum mean discrepancy, averaged over pairs of owners, or None.
-        interval: covers what ``estimate`` estimates with probability 1 - alpha at least, or None.
+        estimate: squared maximum mean discrepancy, averaged over pairs of owners, 0 where the unbiased one
+            is negative, or None.
+        estimate_unbiased: the same before it is cut at 0: what to average over studies.
+        interval: contains ``estimate``, and covers what ``estimate`` estimates with probability 1 - alpha at
+            least, or None.
         pairs: which owners differ (Holm).
         columns: which columns, and which pairs of columns, differ (Holm), where the features tell.
         locations: the test locations where owners differ most (Holm), with mean embeddings.
@@ -31,6 +34,7 @@ class TwoSampleResult(StudyResult):
     statistic: float
     pvalue: float
     estimate: float | None
+    estimate_unbiased: float | None
     interval: tuple[float, float] | None
     pairs: tuple[Comparison, ...]
     columns: tuple[Comparison, ...]
@@ -57,6 +61,7 @@ def two_sample_result(source: Source, verdict: Mapping[str, Any]) -> TwoSampleRe
         statistic=float(verdict["statistic"]),
         pvalue=float(verdict["pvalue"]),
         estimate=optional_number(verdict.get("squared_mmd")),
+        estimate_unbiased=optional_number(verdict.get("squared_mmd_unbiased")),
         interval=optional_interval(verdict.get("lower"), verdict.get("upper")),
         pairs=tuple(compared_owners(pair) for pair in verdict.get("pairs", ())),
         columns=tuple(compared_columns(group) for group in verdict.get("columns", ())),

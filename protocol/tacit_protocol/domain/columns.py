@@ -1,16 +1,20 @@
 """Public column bounds and levels: functions of the study alone, never of data."""
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from tacit_protocol.strict import StrictModel
+from tacit_protocol.strict import Egress, StrictModel
 
 LEVELS_MAX = 1000
 """Most levels of one categorical column: each is a coordinate of every owner's release."""
 
 COLUMNS_MAX = 1000
 """Most columns of one study: bounds what a study can make an agent compute."""
+
+STATED = Egress(
+    "public", "tacit_protocol.domain.columns:Domain", "the analyst states it, never taken from data"
+)
 
 ColumnName = Annotated[str, Field(min_length=1, max_length=128)]
 Level = Annotated[str, Field(min_length=1, max_length=128)]
@@ -22,6 +26,8 @@ class NumericColumn(StrictModel):
     Values are clipped to [``lower``, ``upper``], then scaled to [0, 1]. A missing value (null, NaN or an
     infinity) becomes ``missing``, by default the middle of the bounds.
     """
+
+    egress: ClassVar = STATED
 
     kind: Literal["numeric"] = "numeric"
     name: ColumnName
@@ -46,6 +52,8 @@ class CategoricalColumn(StrictModel):
     It has ``len(levels) + 2`` categories: the levels, one for every value that is not listed, and one for
     missing values.
     """
+
+    egress: ClassVar = STATED
 
     kind: Literal["categorical"] = "categorical"
     name: ColumnName

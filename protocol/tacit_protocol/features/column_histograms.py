@@ -31,7 +31,17 @@ STRATUM_BITS = 32
 BIN_BITS = 24
 """Places within a bin are odd multiples of 2**-25 of it: never on an edge, and exact in float64."""
 
+WHOLE_BINS_MAX = 200
+"""Most bins of a column of whole numbers: up to so many of them have one each."""
+
+WHOLE_MAX = 2**31
+"""Largest whole number: float64 then tells scaled ones apart."""
+
 Integers = npt.NDArray[np.int64]
+
+
+class HistogramError(ValueError):
+    """A column has no such cells. The message says what to change."""
 
 
 @dataclass(frozen=True)
@@ -40,12 +50,42 @@ class ColumnCells:
 
     A categorical column has its categories. A numeric one has ``bins`` equal bins over its bounds, and a
     cell for each value where rows gather because they were moved there: the two bounds, to which values
-    beyond them are clipped, and what stands for a missing value.
+    beyond them are clipped, and what stands for a missing value. Of a column of ``whole`` numbers a bin holds
+    one whole number, or ``whole`` of them, and points stand on whole numbers; 0 says that it is none.
     """
 
     column: NumericColumn | CategoricalColumn
     place: int
     bins: int
+    whole: int = 0
+
+    @classmethod
+    def of_whole_numbers(cls, column: NumericColumn, place: int) -> "ColumnCells":
+        """Return the cells of a column of whole numbers: a bin each, or for several where they are many.
+
+        Raises:
+            HistogramError: its bounds are not whole numbers, or too large.
+        """
+        if not is_of_whole_numbers(column):
+            raise HistogramError(
+                f"a column of whole numbers needs bounds that are whole numbers, up to {WHOLE_MAX} in size"
+            )
+        numbers = int(column.upper) - int(column.lower) + 1
+        size = -(-numbers // WHOLE_BINS_MAX)
+        return cls(column, place, -(-numbers // size), size)
+
+    @cached_property
+    def edges(self) -> FloatMatrix:
+        """Where the bins begin and end, (bins + 1,), in the column's own units.
+
+        Of whole numbers half-way between them; the last bin may be less full.
+        """
+        if isinstance(self.column, CategoricalColumn):
+            raise TypeError("categories have no edges")
+        if not self.whole:
+            return np.linspace(self.column.lower, self.column.upper, self.bins + 1)
+        starts = self.column.lower + self.whole * np.arange(self.bins)
+        return np.append(starts, self.column.upper + 1) - 0.5
 
     @cached_property
     def gathered(self) -> tuple[float, ...]:
@@ -54,6 +94,13 @@ class ColumnCells:
             return ()
         missing = float(encode_numeric(self.column, [math.nan])[0])
         return (0.0, 1.0) if missing in (0.0, 1.0) else (0.0, 1.0, missing)
+
+    @property
+    def _steps(self) -> int:
+        """Whole numbers from bound to bound, less one."""
+        if isinstance(self.column, CategoricalColumn):
+            raise TypeError("categories are not counted in steps")
+        return int(self.column.upper) - int(self.column.lower)
 
     @property
     def size(self) -> int:
@@ -67,7 +114,10 @@ class ColumnCells:
         if isinstance(self.column, CategoricalColumn):
             return rows.categorical[:, self.place].astype(np.int64)
         values = rows.numeric[:, self.place]
-        codes = np.minimum((values * self.bins).astype(np.int64), self.bins - 1)
+        if self.whole:
+            codes = np.rint(values * self._steps).astype(np.int64) // self.whole
+        else:
+            codes = np.minimum((values * self.bins).astype(np.int64), self.bins - 1)
         for offset, value in enumerate(self.gathered):
             codes[values == value] = self.bins + offset
         return codes
@@ -77,7 +127,16 @@ class ColumnCells:
         if cell >= self.bins:
             return self.gathered[cell - self.bins]
         # Two integers below 2**53, so that the division is rounded once, and alike everywhere.
+        if self.whole:
+            first = cell * self.whole
+            return (first + (within * min(self.whole, self._steps + 1 - first) >> BIN_BITS)) / self._steps
         return ((cell << BIN_BITS + 1) + 2 * within + 1) / (self.bins << BIN_BITS + 1)
+
+
+def is_of_whole_numbers(column: NumericColumn) -> bool:
+    """Say whether a column's bounds allow cells of whole numbers."""
+    bounds = (column.lower, column.upper)
+    return all(bound.is_integer() and abs(bound) <= WHOLE_MAX for bound in bounds)
 
 
 @dataclass
@@ -111,17 +170,28 @@ class _SumsOfCells:
 
 @dataclass(frozen=True)
 class ColumnHistograms:
-    """The histograms of all of a domain's columns, one after the other, in the domain's order."""
+    """The histograms of all of a domain's columns, one after the other, in the domain's order.
+
+    ``whole`` names the numeric columns that are publicly known to hold whole numbers.
+    """
 
     domain: Domain
     bins: int
+    whole: tuple[str, ...] = ()
 
     @cached_property
     def columns(self) -> tuple[ColumnCells, ...]:
-        """Each column's cells."""
+        """Each column's cells; raises HistogramError where ``whole`` does not fit the columns."""
         kinds = {column.name: place for place, column in enumerate(self.domain.numeric)}
+        if len(set(self.whole)) != len(self.whole) or not set(self.whole) <= set(kinds):
+            raise HistogramError("columns of whole numbers must be distinct numeric columns of the study")
         kinds |= {column.name: place for place, column in enumerate(self.domain.categorical)}
-        return tuple(ColumnCells(column, kinds[column.name], self.bins) for column in self.domain.columns)
+        return tuple(
+            ColumnCells.of_whole_numbers(column, kinds[column.name])
+            if isinstance(column, NumericColumn) and column.name in self.whole
+            else ColumnCells(column, kinds[column.name], self.bins)
+            for column in self.domain.columns
+        )
 
     @property
     def size(self) -> int:

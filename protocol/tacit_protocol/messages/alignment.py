@@ -10,14 +10,28 @@ from pydantic import Field, model_validator
 
 from tacit_protocol.alignment import BUCKET_DIGEST_BYTES, BUCKETS_MAX
 from tacit_protocol.domain.columns import ColumnName
+from tacit_protocol.messages.release import UNITS
 from tacit_protocol.messages.study import UNITS_MAX, DataSetName, Digest, Party
-from tacit_protocol.strict import StrictModel
+from tacit_protocol.strict import Egress, StrictModel
 
 BUCKETS_TEXT_MAX = 4 * -(-BUCKETS_MAX * BUCKET_DIGEST_BYTES // 3)
 """Longest base64 of bucket digests."""
 
 NO_PROOF = "0" * 64
 """What stands in place of the proof while it is computed."""
+
+
+SETTING = Egress(
+    "public",
+    "tacit_protocol.messages.alignment:AlignmentMessage",
+    "names from the owner's own configuration, and its key",
+)
+
+KEYED = Egress(
+    "keyed",
+    "tacit_protocol.alignment:UnitKey",
+    "digests of ids, given by the owner itself to one other owner, who has the key",
+)
 
 
 class AlignmentMessage(StrictModel):
@@ -28,15 +42,15 @@ class AlignmentMessage(StrictModel):
     key, where the signature shows who that is.
     """
 
-    format: Literal["tacit/alignment/1"] = "tacit/alignment/1"
+    format: Annotated[Literal["tacit/alignment/1"], SETTING] = "tacit/alignment/1"
     owner: Party
-    data_set: DataSetName
-    unit_column: ColumnName
-    key_fingerprint: Digest
-    units: Annotated[int, Field(ge=1, le=UNITS_MAX)]
-    digest: Digest
-    buckets: Annotated[str, Field(max_length=BUCKETS_TEXT_MAX)]
-    proof: Digest
+    data_set: Annotated[DataSetName, SETTING]
+    unit_column: Annotated[ColumnName, SETTING]
+    key_fingerprint: Annotated[Digest, KEYED]
+    units: Annotated[int, Field(ge=1, le=UNITS_MAX), UNITS]
+    digest: Annotated[Digest, KEYED]
+    buckets: Annotated[str, Field(max_length=BUCKETS_TEXT_MAX), KEYED]
+    proof: Annotated[Digest, KEYED]
 
     @model_validator(mode="after")
     def _buckets_are_digests(self) -> Self:

@@ -84,13 +84,20 @@ class MessageTooLargeError(MessageError):
 
 
 def encode(model: BaseModel) -> bytes:
-    """Encode a message: UTF-8 JSON, keys sorted, no spaces, every field present.
+    """Encode a message: UTF-8 JSON, keys sorted, no spaces, every field present but those added later.
+
+    Of the latter (:attr:`~tacit_protocol.strict.StrictModel.added_fields`) those are left out that hold their
+    default.
 
     Raises:
         MessageError: a value cannot be written in JSON (NaN, infinity, an unpaired surrogate).
     """
     # Not mode="json", which writes NaN as null.
-    return encode_json(model.model_dump(mode="python"))
+    fields = model.model_dump(mode="python")
+    for name in getattr(model, "added_fields", ()):
+        if getattr(model, name) == type(model).model_fields[name].get_default(call_default_factory=True):
+            del fields[name]
+    return encode_json(fields)
 
 
 def encode_json(value: Any) -> bytes:

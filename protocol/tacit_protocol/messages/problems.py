@@ -63,6 +63,12 @@ _ALL = (
         "unknown-party", "The party is not known here", 403, "Enrol with an invitation from the tester first."
     ),
     ProblemType(
+        "key-revoked",
+        "This party's key was revoked",
+        403,
+        "Nothing that this key signs is taken any more. Enrol another key, under another name.",
+    ),
+    ProblemType(
         "sign-in-needed",
         "This browser is not signed in",
         401,
@@ -162,6 +168,12 @@ _ALL = (
         "A party of that name or key is enrolled already",
         409,
         "Choose another name, or use the key that is enrolled.",
+    ),
+    ProblemType(
+        "unknown-host",
+        "The service is not known by the name in this address",
+        421,
+        "Open the address that its operator gave you; the operator can allow this name (allowed_hosts).",
     ),
     ProblemType("not-ready", "The service is not ready", 503, "Try again shortly."),
     ProblemType(

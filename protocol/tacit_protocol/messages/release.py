@@ -7,10 +7,22 @@ from pydantic import Field, model_validator
 from tacit_protocol.messages.study import OWNERS_MAX, UNITS_MAX, Digest, PartyName
 from tacit_protocol.privacy.guarantee import Guarantee
 from tacit_protocol.privacy.vector import NoisyVector
-from tacit_protocol.strict import StrictModel
+from tacit_protocol.strict import Egress, StrictModel
 
 CHOICES_MAX = 10**6
 """Most candidates of any procedure that draws one of them."""
+
+UNITS = Egress(
+    "public",
+    "tacit_protocol.domain.table:Table.units",
+    "n is public: neighbours replace a unit and never change how many there are",
+)
+
+BOUND = Egress(
+    "public",
+    "tacit_protocol.messages.release:ReleaseMessage",
+    "names of the study and of the sender, which the study states",
+)
 
 UnitCount = Annotated[int, Field(ge=1, le=UNITS_MAX)]
 
@@ -18,17 +30,31 @@ UnitCount = Annotated[int, Field(ge=1, le=UNITS_MAX)]
 class Release(StrictModel):
     """What a procedure privatised, not yet bound to a study and a party: noisy vectors, or a decision."""
 
-    units: UnitCount
+    units: Annotated[UnitCount, UNITS]
     """Number of privacy units n. Public."""
-    units_by_owner: Annotated[dict[PartyName, UnitCount], Field(max_length=OWNERS_MAX)] = Field(
+    units_by_owner: Annotated[dict[PartyName, UnitCount], Field(max_length=OWNERS_MAX), UNITS] = Field(
         default_factory=dict
     )
     """Where a curator plays several owners' part: each one's units, which add up to ``units``. Public."""
     guarantee: Guarantee
     vectors: Annotated[dict[str, NoisyVector], Field(max_length=64)] = Field(default_factory=dict)
-    decision: bool | None = None
+    decision: Annotated[
+        bool | None,
+        Egress(
+            "noised",
+            "tacit_protocol.privacy.permutation_test:permutation_decision",
+            "one bit of a comparison of noisy statistics, or a private coin",
+        ),
+    ] = None
     """A private decision, where nothing finer is private."""
-    choice: Annotated[int, Field(ge=0, le=CHOICES_MAX)] | None = None
+    choice: Annotated[
+        Annotated[int, Field(ge=0, le=CHOICES_MAX)] | None,
+        Egress(
+            "noised",
+            "tacit_protocol.privacy.exponential_choice:ExponentialChoice.choose",
+            "drawn by the exponential mechanism from public candidates",
+        ),
+    ] = None
     """Which of the study's public candidates was drawn, counted from 0, where the procedure draws one."""
 
     @model_validator(mode="after")
@@ -43,7 +69,7 @@ class Release(StrictModel):
 class ReleaseMessage(StrictModel):
     """A release bound to its study and its owner: the payload that the owner signs."""
 
-    format: Literal["tacit/release/1"] = "tacit/release/1"
-    study: Digest
-    party: PartyName
+    format: Annotated[Literal["tacit/release/1"], BOUND] = "tacit/release/1"
+    study: Annotated[Digest, BOUND]
+    party: Annotated[PartyName, BOUND]
     release: Release

@@ -12,11 +12,11 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from tacit_protocol.messages.encoding import MessageError, decode, encode
-from tacit_protocol.messages.release import ReleaseMessage, UnitCount
+from tacit_protocol.messages.release import BOUND, UNITS, ReleaseMessage, UnitCount
 from tacit_protocol.messages.study import Digest, PartyName
 from tacit_protocol.messages.transcript import EnvelopeText
 from tacit_protocol.privacy.vector import COORDINATES_MAX
-from tacit_protocol.strict import StrictModel
+from tacit_protocol.strict import Egress, StrictModel
 
 HEADER_BYTES = 4096
 """Room for what a release message holds beside its numbers: one vector and a guarantee take 600 bytes."""
@@ -31,25 +31,40 @@ CIPHERTEXT_BYTES_MAX = HEADER_BYTES + NUMBER_BYTES * COORDINATES_MAX + SEAL_BYTE
 """Largest ciphertext: 760 kB, a megabyte in base64, so that it fits one request's body."""
 
 
+STATEMENT = Egress(
+    "public",
+    "tacit_protocol.messages.sealed:padded",
+    "says which ciphertext; its size follows from the study",
+)
+
+
 class SealedRelease(StrictModel):
     """The payload that a sender signs: to whom it released, and which ciphertext holds the release."""
 
-    format: Literal["tacit/sealed-release/1"] = "tacit/sealed-release/1"
-    study: Digest
-    party: PartyName
-    receiver: PartyName
-    units: UnitCount
+    format: Annotated[Literal["tacit/sealed-release/1"], BOUND] = "tacit/sealed-release/1"
+    study: Annotated[Digest, BOUND]
+    party: Annotated[PartyName, BOUND]
+    receiver: Annotated[PartyName, BOUND]
+    units: Annotated[UnitCount, UNITS]
     """Number of privacy units n. Public."""
-    ciphertext_digest: Digest
-    ciphertext_bytes: Annotated[int, Field(ge=SEAL_BYTES, le=CIPHERTEXT_BYTES_MAX)]
+    ciphertext_digest: Annotated[Digest, STATEMENT]
+    ciphertext_bytes: Annotated[int, Field(ge=SEAL_BYTES, le=CIPHERTEXT_BYTES_MAX), STATEMENT]
 
 
 class SealedPackage(StrictModel):
     """What is sent and fetched: the signed statement's envelope, and the ciphertext in base64."""
 
-    format: Literal["tacit/sealed-package/1"] = "tacit/sealed-package/1"
-    statement: EnvelopeText
-    ciphertext: Annotated[str, Field(max_length=(CIPHERTEXT_BYTES_MAX + 2) // 3 * 4)]
+    format: Annotated[Literal["tacit/sealed-package/1"], BOUND] = "tacit/sealed-package/1"
+    statement: Annotated[EnvelopeText, STATEMENT]
+    ciphertext: Annotated[
+        str,
+        Field(max_length=(CIPHERTEXT_BYTES_MAX + 2) // 3 * 4),
+        Egress(
+            "sealed",
+            "tacit_protocol.signing.sealing:seal_to",
+            "a release message, noised as any other, for the receiver that the study names alone",
+        ),
+    ]
 
     @classmethod
     def of(cls, statement: bytes, ciphertext: bytes) -> "SealedPackage":
@@ -72,12 +87,12 @@ class SealedPackage(StrictModel):
 class Receipt(StrictModel):
     """The payload that a receiver signs: it holds the sealed release. Nothing in it depends on its data."""
 
-    format: Literal["tacit/receipt/1"] = "tacit/receipt/1"
-    study: Digest
-    party: PartyName
-    units: UnitCount
+    format: Annotated[Literal["tacit/receipt/1"], BOUND] = "tacit/receipt/1"
+    study: Annotated[Digest, BOUND]
+    party: Annotated[PartyName, BOUND]
+    units: Annotated[UnitCount, UNITS]
     """Number of the receiver's own privacy units. Public."""
-    received: Digest
+    received: Annotated[Digest, STATEMENT]
     """Digest of the sender's statement."""
 
 

@@ -1,12 +1,12 @@
 """A study: one question, frozen. Identified by the SHA-256 digest of its exact bytes."""
 
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
 from tacit_protocol.domain.columns import COLUMNS_MAX, ColumnName, Domain
 from tacit_protocol.privacy.guarantee import Budget
-from tacit_protocol.strict import StrictModel
+from tacit_protocol.strict import Egress, StrictModel
 
 OWNERS_MAX = 1000
 """Most owners of one study."""
@@ -25,9 +25,16 @@ data set takes less, so that its time of arrival says nothing."""
 RESPOND_AFTER_S_MAX = 7 * 24 * 3600
 """Longest such time that a study may ask for."""
 
+ANALYSTS = Egress(
+    "public", "tacit_protocol.messages.study:Study", "the analyst writes it, before any data is read"
+)
+
 PartyName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$")]
 DataSetName = PartyName
 PublicKeyHex = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+NamedKey = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,62}:[0-9a-f]{64}$")]
+"""A public key with the name that its party must give in studies, ``ann:3f1c…``: an entry of a policy."""
+
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 UnixTime = Annotated[int, Field(ge=0, le=2**40)]
 RespondAfter = Annotated[int, Field(ge=0, le=RESPOND_AFTER_S_MAX)]
@@ -41,12 +48,18 @@ Level = Annotated[float, Field(ge=LEVEL_MIN, lt=0.5)]
 class Party(StrictModel):
     """A party and the Ed25519 public key it is known by."""
 
+    egress: ClassVar = ANALYSTS
+
     name: PartyName
     key: PublicKeyHex
 
 
 class SealingCertificate(StrictModel):
     """An owner's X25519 key, to which messages for it alone are sealed, signed with its identity key."""
+
+    egress: ClassVar = Egress(
+        "public", "tacit_protocol.signing.sealing:certify", "a public key and a signature: no data is read"
+    )
 
     key: PublicKeyHex
     signature: Annotated[str, Field(pattern=r"^[0-9a-f]{128}$")]
@@ -55,6 +68,8 @@ class SealingCertificate(StrictModel):
 
 class Owner(Party):
     """A data owner's part in a study; in a curated study its data set is one that the curator holds."""
+
+    egress: ClassVar = ANALYSTS
 
     data_set: DataSetName
     units: Annotated[int, Field(ge=1, le=UNITS_MAX)] | None = None
@@ -71,6 +86,8 @@ class Owner(Party):
 class Study(StrictModel):
     """One question, frozen: procedure, columns, parties, budget, level and deadline."""
 
+    egress: ClassVar = ANALYSTS
+
     format: Literal["tacit/study/1"] = "tacit/study/1"
     title: Annotated[str, Field(min_length=1, max_length=200)]
     procedure: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,62}$")]
@@ -79,7 +96,14 @@ class Study(StrictModel):
     domain: Domain
     unit_column: ColumnName | None = None
     """The column whose value names the privacy unit; None where every row is a unit."""
-    alignment: Digest | None = None
+    alignment: Annotated[
+        Digest | None,
+        Egress(
+            "keyed",
+            "tacit_protocol.alignment:UnitKey",
+            "digest of the ids that two owners share: says nothing without their key",
+        ),
+    ] = None
     """Keyed digest of the units that two owners of different columns both hold: says nothing without the key.
     See docs/how-to/align-two-owners.md."""
     owners: Annotated[tuple[Owner, ...], Field(min_length=1, max_length=OWNERS_MAX)]

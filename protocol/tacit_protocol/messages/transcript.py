@@ -1,12 +1,12 @@
 """A transcript: study, signed releases and verdict; enough for anyone to recompute and check the verdict."""
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
 from tacit_protocol.messages.encoding import MESSAGE_BYTES_MAX
 from tacit_protocol.messages.study import OWNERS_MAX, REUSES_MAX, Digest, PartyName
-from tacit_protocol.strict import StrictModel
+from tacit_protocol.strict import Egress, StrictModel
 
 TRANSCRIPT_BYTES_MAX = 2**28
 """Largest transcript: 256 MiB bounds what a verifier reads into memory."""
@@ -33,6 +33,13 @@ def numbers_max(releases: int) -> int:
 class Transcript(StrictModel):
     """The DSSE envelopes of one study, exactly as they were signed."""
 
+    added_fields: ClassVar[frozenset[str]] = frozenset({"declines", "cancellation"})
+    egress: ClassVar = Egress(
+        "post-processed",
+        "tacit_services.tester.transcripts:transcript_of",
+        "the envelopes as they came, whose payloads have rows of their own",
+    )
+
     format: Literal["tacit/transcript/1"] = "tacit/transcript/1"
     study: EnvelopeText
     releases: Annotated[dict[PartyName, EnvelopeText], Field(max_length=OWNERS_MAX)]
@@ -42,4 +49,10 @@ class Transcript(StrictModel):
     """The earlier release of each owner that reuses one."""
     sources: Annotated[dict[Digest, EnvelopeText], Field(max_length=REUSES_MAX)] = Field(default_factory=dict)
     """The studies for which those releases were made, by digest."""
+    declines: Annotated[dict[PartyName, EnvelopeText], Field(max_length=OWNERS_MAX)] = Field(
+        default_factory=dict
+    )
+    """Each decline that the verdict lists, as its owner signed it."""
+    cancellation: EnvelopeText | None = None
+    """The analyst's signed cancellation of a study that was cancelled."""
     verdict: EnvelopeText

@@ -1,4 +1,8 @@
-"""What a list of mechanism events costs together, in whole micro-epsilons at a stated delta.
+"""What mechanism events that were fixed in advance cost together, in whole micro-epsilons at a stated delta.
+
+The events of one study are such a list: its guarantee is checked with it, and reports state it. Events of
+studies that were chosen after earlier releases were seen are none, and no bound of this module holds for
+them: an account's cap is kept by shares (shares.py), never by this.
 
 Gaussian events compose exactly (mu squared adds up), and so do pure ones at delta = 0 (epsilon adds up).
 Anything else is charged the lesser of two upper bounds: those two sums, added; and the pessimistic privacy
@@ -58,8 +62,8 @@ class _Spending:
 def compose_epsilon_micro(events: Iterable[MechanismEvent], delta_pico: int) -> int:
     """Return the micro-epsilons that the events cost together, at a delta of ``delta_pico`` pico-units.
 
-    No order matters, and the events may have been chosen adaptively. Raises AccountingError where no finite
-    epsilon will do: Gaussian noise at delta = 0, or more delta in the events than there is.
+    All of them fixed before any was released. Raises AccountingError where no finite epsilon will do:
+    Gaussian noise at delta = 0, or more delta in the events than there is.
 
     >>> from tacit_protocol.privacy.events import ApproximateEvent
     >>> compose_epsilon_micro([ApproximateEvent(epsilon=0.5), ApproximateEvent(epsilon=0.25)], 0)
@@ -77,9 +81,10 @@ def compose_epsilon_micro(events: Iterable[MechanismEvent], delta_pico: int) -> 
 def epsilon_spent(events: Iterable[MechanismEvent], delta: float) -> float:
     """Return the epsilon that the events cost together at ``delta``, rounded up to a micro-unit.
 
-    Delta is rounded down to a pico-unit. Raises as compose_epsilon_micro does.
+    Delta is rounded down to a pico-unit; the float nearest to whole units stands for just those, 1e-12 for
+    one. Raises as compose_epsilon_micro does.
     """
-    return compose_epsilon_micro(events, math.floor(Fraction(delta) * DELTA_UNITS)) / EPSILON_UNITS
+    return compose_epsilon_micro(events, math.floor(_units(delta, DELTA_UNITS))) / EPSILON_UNITS
 
 
 def fits(events: Iterable[MechanismEvent], budget: Budget) -> bool:

@@ -9,7 +9,7 @@ import math
 from functools import lru_cache
 
 import numpy as np
-from scipy.special import erfcx, ndtr
+from scipy.special import erfcinv, erfcx, erfinv, ndtr
 
 CALIBRATION_SLACK = 1e-9
 """Relative part of mu that calibration gives away, so that a mu split over several queries and rounded a few
@@ -81,6 +81,33 @@ def laplace_multiplier(epsilon: float) -> float:
     if epsilon == 0:
         raise ValueError("epsilon must be positive: no noise is wide enough for zero")
     return (1 / epsilon) * (1 + CALIBRATION_SLACK)
+
+
+PURE_MU_SLACK = 1e-12
+"""Relative part added to a mu that an inverse error function gave: its rounding is below 1e-14."""
+
+PURE_EPSILON_EXACT_MAX = 500.0
+"""Beyond it mu = sqrt(8 epsilon) is taken, which is never less: exp(-epsilon) would lose its digits."""
+
+
+def pure_mu(epsilon: float) -> float:
+    """Return a mu for which every (epsilon, 0)-private mechanism is mu-Gaussian private, rounded up.
+
+    The least one is 2 Phi^-1(e^epsilon / (1 + e^epsilon)): there the Gaussian trade-off curve, which is
+    convex, passes through the kink of the pure one and lies below its two straight lines. About 1.2533
+    epsilon where epsilon is small; at most sqrt(8 epsilon), as Phi(-t) <= exp(-t^2/2)/2.
+
+    >>> round(pure_mu(0.01), 6), round(pure_mu(1.0), 6)
+    (0.012533, 1.232035)
+    """
+    _require_epsilon(epsilon)
+    if epsilon > PURE_EPSILON_EXACT_MAX:
+        return math.sqrt(8 * epsilon) * (1 + PURE_MU_SLACK)
+    if epsilon <= 1:
+        argument = float(erfinv(math.tanh(epsilon / 2)))
+    else:
+        argument = float(erfcinv(2 * math.exp(-epsilon) / (1 + math.exp(-epsilon))))
+    return 2 * math.sqrt(2) * argument * (1 + PURE_MU_SLACK)
 
 
 def _require_epsilon(epsilon: float) -> None:

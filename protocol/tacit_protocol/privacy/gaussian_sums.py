@@ -17,12 +17,8 @@ import numpy.typing as npt
 from tacit_protocol.privacy.calibration import gaussian_mu
 from tacit_protocol.privacy.events import ApproximateEvent, GaussianEvent
 from tacit_protocol.privacy.guarantee import Budget, Guarantee
-from tacit_protocol.privacy.noise import NoiseSource, discretisation_delta
+from tacit_protocol.privacy.noise import DISCRETISATION_SHARE, NoiseSource, discretisation_delta
 from tacit_protocol.privacy.vector import NoisyVector
-
-DISCRETISATION_SHARE = 1e-3
-"""Part of delta set aside for the discreteness of the noise; it costs less than 1e-4 of the noise."""
-
 
 SCALE_TOLERANCE = 1e-9
 """Relative difference allowed between a release's stated noise and the noise that the study fixes: processors

@@ -3,12 +3,12 @@
 import math
 from decimal import Decimal
 from fractions import Fraction
-from typing import Annotated, Self
+from typing import Annotated, ClassVar, Self
 
 from pydantic import Field
 
 from tacit_protocol.privacy.events import MechanismEvent
-from tacit_protocol.strict import StrictModel
+from tacit_protocol.strict import Egress, StrictModel
 
 EPSILON_UNITS = 10**6
 """Micro-epsilons in an epsilon."""
@@ -22,6 +22,10 @@ EPSILON_MAX = 100
 
 class Budget(StrictModel):
     """An (epsilon, delta) budget in integer units, so that amounts add up exactly."""
+
+    egress: ClassVar = Egress(
+        "public", "tacit_protocol.messages.study:Study", "the study's own budget, repeated"
+    )
 
     epsilon_micro: Annotated[int, Field(gt=0, le=EPSILON_MAX * EPSILON_UNITS)]
     delta_pico: Annotated[int, Field(ge=0, lt=DELTA_UNITS)]

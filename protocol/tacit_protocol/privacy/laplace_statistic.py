@@ -2,6 +2,7 @@
 
 A statistic that replacing one unit moves by at most Delta is rounded to steps of 2**-bits, in which it
 then moves by at most floor(Delta 2**bits) + 1; discrete Laplace noise of that many steps over epsilon makes
+it epsilon-differentially private, and a little more noise as private as its event in composition (noise.py).
 """
 
 import math
@@ -9,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tacit_protocol.privacy.noise import NoiseSource
+from tacit_protocol.privacy.noise import NoiseSource, laplace_grid_is_fine, laplace_scale
 from tacit_protocol.privacy.vector import NoisyVector
 
 SENSITIVITY_BITS = 24
@@ -45,7 +46,7 @@ class LaplaceStatistic:
         fine = SENSITIVITY_BITS + 1 - math.frexp(self.sensitivity)[1]
         room = STEPS_MAX_BITS - math.frexp(self.largest)[1]
         bits = min(max(fine, 0), room, BITS_MAX)
-        if bits < 0 or self.steps(bits) * self.multiplier < 1:
+        if bits < 0 or not laplace_grid_is_fine(self.steps(bits), self.steps(bits) * self.multiplier):
             raise StatisticError("the statistic can be far larger than one unit moves it: use fewer cells")
         return bits
 
@@ -56,7 +57,8 @@ class LaplaceStatistic:
     @property
     def scale(self) -> float:
         """Scale of the noise, in the statistic's own units."""
-        return math.nextafter(math.ldexp(self.steps(self.bits) * self.multiplier, -self.bits), math.inf)
+        bits = self.bits
+        return math.ldexp(laplace_scale(self.steps(bits), self.multiplier), -bits)
 
     def release(self, value: float, noise: NoiseSource) -> NoisyVector:
         """Add the noise. Raises StatisticError where the value is not within ``largest``."""

@@ -3,7 +3,8 @@
 A vector of J coordinates that moves by at most Delta in L2 moves by at most sqrt J Delta in L1 (Cauchy and
 Schwarz), the rounding to the grid included. Laplace noise of scale sqrt J Delta / epsilon on every coordinate
 is then epsilon-differentially private, and discrete Laplace noise on the integer sums has this guarantee
-itself, with no delta (docs/mathematics/database-release.md). P2's 2 / sqrt N needs J <= N.
+itself, with no delta (docs/mathematics/database-release.md); the scale is a little larger, so that it
+composes as the continuous noise of its event does (noise.py). P2's 2 / sqrt N needs J <= N.
 """
 
 import math
@@ -14,7 +15,8 @@ from tacit_protocol.privacy.calibration import laplace_multiplier
 from tacit_protocol.privacy.events import LaplaceEvent
 from tacit_protocol.privacy.gaussian_sums import SCALE_TOLERANCE, LayoutError, SensitivityError, SumPart
 from tacit_protocol.privacy.guarantee import Budget, Guarantee
-from tacit_protocol.privacy.noise import NoiseSource
+from tacit_protocol.privacy.noise import NoiseSource, laplace_grid_is_fine
+from tacit_protocol.privacy.noise import laplace_scale as scale_of_event
 from tacit_protocol.privacy.vector import NoisyVector
 
 
@@ -51,12 +53,19 @@ def laplace_scale(part: SumPart, guarantee: Guarantee) -> float:
     event = guarantee.events[0]
     if not isinstance(event, LaplaceEvent):
         raise SensitivityError("the guarantee is not that of a Laplace release")
-    return math.nextafter(event.noise_multiplier * l1_sensitivity(part) * (1 + 1e-12), math.inf)
+    return scale_of_event(l1_sensitivity(part), event.noise_multiplier)
 
 
 def release_laplace_sums(part: SumPart, guarantee: Guarantee, noise: NoiseSource) -> NoisyVector:
-    """Add the noise that the guarantee states."""
+    """Add the noise that the guarantee states.
+
+    Raises SensitivityError where the noise is so small, in grid steps, that its discreteness would count.
+    """
     scale = laplace_scale(part, guarantee)
+    if not laplace_grid_is_fine(
+        math.ldexp(l1_sensitivity(part), -part.exponent), math.ldexp(scale, -part.exponent)
+    ):
+        raise SensitivityError("the noise is too small for its grid; give the study a smaller epsilon")
     noisy = noise.laplace(np.asarray(part.sums), math.ldexp(scale, -part.exponent))
     return NoisyVector(
         values=tuple(int(v) for v in noisy), exponent=part.exponent, noise="laplace", scale=scale

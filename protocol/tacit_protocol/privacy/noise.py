@@ -2,7 +2,10 @@
 
 The samplers are exact (integer and rational arithmetic on the operating system's randomness), so no floating
 point enters between the exact sums and the released integers. Discrete noise is not the continuous noise that
-calibration speaks of: ``discretisation_delta`` bounds what the difference costs, and a procedure pays for it.
+calibration and the accountant speak of, and on a coarse grid it is less private than its event says. What
+the difference costs, ``discretisation_delta`` for Gaussian and ``laplace_excess`` for Laplace noise, is
+derived in docs/mathematics/privacy.md; a procedure pays for it, and ``OpenDPNoise`` refuses grids on which
+none could.
 """
 
 import math
@@ -24,10 +27,22 @@ VALUE_MAX = 2**62
 SCALES_MAX = 64
 """Noise beyond 64 scales has probability below 1e-27 (Laplace) or e**-2048 (Gaussian)."""
 
-GAUSSIAN_STEPS_MIN = 2**16
-"""Smallest standard deviation, in grid steps, at which discrete Gaussian noise may stand for the continuous
-one: the price, discretisation_delta, is then below 1e-8 for 500 coordinates, and it falls with the square of
-the scale."""
+DISCRETISATION_SHARE = 1e-3
+"""Part of delta set aside for the discreteness of Gaussian noise; it costs less than 1e-4 of the noise. As no
+delta is above 1, no release ever sets aside more than this: dearer noise is refused, whoever asks."""
+
+LAPLACE_SLACK = 2.0**-33
+"""Relative part of a Laplace scale that calibration adds for the discreteness of the noise: a ninth of the
+tolerance on stated scales, so that releases made without it still pass their checks."""
+
+LAPLACE_PRODUCT_MIN = 2.0**32
+"""Smallest product of the sensitivity and the scale, both in grid steps, for which half of LAPLACE_SLACK pays
+(laplace_excess); the other half is for the rounding of floats. At epsilon it is a scale of at least 2**16 /
+sqrt(epsilon) steps."""
+
+LAPLACE_STEPS_MIN = 2**12
+"""Smallest scale of Laplace noise, in grid steps: whoever forgets to pay for the discreteness then claims at
+most 1.5e-8 too little, less than the micro-epsilon in which amounts are counted."""
 
 TAIL_EXPONENT = 48.0
 """The discretisation bound sets aside noise vectors of probability e**-(48 + epsilon), and pays for them."""
@@ -54,7 +69,8 @@ class OpenDPNoise:
     """Noise from OpenDP's samplers, seeded by the operating system. It takes no seed, on purpose.
 
     Both methods take a one-dimensional int64 vector of at least one value and return a new one of the same
-    length. They raise NoiseError where the scale is not positive and finite, or where a value plus 64 scales
+    length. They raise NoiseError where the scale is not positive and finite, where it is so few grid steps
+    that discrete noise does not stand for the continuous noise of its event, or where a value plus 64 scales
     could reach 2**62: OpenDP saturates at the ends of int64, which would spoil the noise without a word.
     """
 
@@ -64,6 +80,8 @@ class OpenDPNoise:
     def gaussian(self, values: npt.NDArray[np.int64], scale: float) -> npt.NDArray[np.int64]:
         """Add discrete Gaussian noise of standard deviation ``scale`` (in integer steps) to each value."""
         _require_room(values, scale)
+        if discretisation_delta(values.size, scale, EPSILON_MAX) > DISCRETISATION_SHARE:
+            raise NoiseError("the noise is too few grid steps wide: use a finer grid, or more noise")
         domain = vector_domain(atom_domain(T="i64"))
         measurement = make_gaussian(domain, l2_distance(T=float), float(scale))
         return np.array(measurement(values.tolist()), dtype=np.int64)
@@ -71,6 +89,8 @@ class OpenDPNoise:
     def laplace(self, values: npt.NDArray[np.int64], scale: float) -> npt.NDArray[np.int64]:
         """Add discrete Laplace noise of that scale (in integer steps) to each value."""
         _require_room(values, scale)
+        if scale < LAPLACE_STEPS_MIN:
+            raise NoiseError("the noise is too few grid steps wide: use a finer grid, or more noise")
         domain = vector_domain(atom_domain(T="i64"))
         measurement = make_laplace(domain, l1_distance(T=float), float(scale))
         return np.array(measurement(values.tolist()), dtype=np.int64)
@@ -105,6 +125,31 @@ def discretisation_delta(coordinates: int, scale_steps: float, epsilon: float) -
     if scale_steps < SCALE_PROVED_MIN or coordinates + radius > 8 * scale_steps**2:
         return 1.0
     return min(1.0, _log_ratio(coordinates, scale_steps, radius) + 4 * math.exp(-TAIL_EXPONENT))
+
+
+def laplace_excess(scale_steps: float) -> float:
+    """Return the epsilon that discrete Laplace noise costs over continuous noise of the same scale.
+
+    Discrete noise of scale b on integers that one unit moves by Delta steps in L1 is exactly Delta/b-private,
+    on any grid. But its whole privacy curve, which is what composes, is within that of continuous noise with
+    Delta/b + 2 log cosh(1/(2b)), and of no less: 1/(4 b^2), rounded up here.
+    """
+    if not (math.isfinite(scale_steps) and scale_steps > 0):
+        raise ValueError("the scale must be positive and finite")
+    return 1 / (4 * scale_steps) / scale_steps * (1 + 1e-12)
+
+
+def laplace_scale(sensitivity: float, multiplier: float) -> float:
+    """Return the scale of noise for a Laplace event, (scale / sensitivity) ``multiplier``, and its slack.
+
+    In the units of the sensitivity, rounded up.
+    """
+    return math.nextafter(multiplier * sensitivity * (1 + LAPLACE_SLACK + 1e-12), math.inf)
+
+
+def laplace_grid_is_fine(sensitivity_steps: float, scale_steps: float) -> bool:
+    """Say whether noise of ``laplace_scale`` has its event's whole privacy curve; both are in grid steps."""
+    return sensitivity_steps * scale_steps >= LAPLACE_PRODUCT_MIN and scale_steps >= LAPLACE_STEPS_MIN
 
 
 def _norm_radius(coordinates: int, scale: float, exponent: float) -> float:

@@ -4,7 +4,8 @@ Counts are given as whole steps of 2**-bits. Replacing one unit moves them by at
 L2, exactly (statistics/cell_counts.py), so no allowance for rounding is added to either:
 
 - Laplace noise of scale 2/epsilon on each cell is epsilon-differentially private. Discrete Laplace noise on
-  the integer steps has this guarantee itself, with no delta.
+  the integer steps has this guarantee itself, with no delta; for the composition of Laplace events the
+  scale is a little larger (noise.py).
 - Gaussian noise of standard deviation sqrt 2/mu is mu-Gaussian differentially private, and rho-zCDP with rho
   = mu^2/2: a variance of 1/rho on each cell. For zCDP the discrete noise needs no allowance either
   (Canonne, Kamath and Steinke 2020, theorem 4); for the composition of Gaussian events it has the reserve of
@@ -20,7 +21,6 @@ from tacit_protocol.privacy.accounting import fits
 from tacit_protocol.privacy.calibration import gaussian_mu, laplace_multiplier
 from tacit_protocol.privacy.events import ApproximateEvent, GaussianEvent, LaplaceEvent
 from tacit_protocol.privacy.gaussian_sums import (
-    DISCRETISATION_SHARE,
     SCALE_TOLERANCE,
     LayoutError,
     SensitivityError,
@@ -30,7 +30,12 @@ from tacit_protocol.privacy.gaussian_sums import (
     release_sums,
 )
 from tacit_protocol.privacy.guarantee import Budget, Guarantee
-from tacit_protocol.privacy.noise import NoiseSource
+from tacit_protocol.privacy.noise import (
+    DISCRETISATION_SHARE,
+    NoiseSource,
+    laplace_grid_is_fine,
+    laplace_scale,
+)
 from tacit_protocol.privacy.vector import NoisyVector
 
 COUNTS = "counts"
@@ -78,7 +83,7 @@ def count_noise(guarantee: Guarantee) -> tuple[str, float]:
     """
     event = guarantee.events[0]
     if isinstance(event, LaplaceEvent):
-        return "laplace", math.nextafter(event.noise_multiplier * L1_SENSITIVITY, math.inf)
+        return "laplace", laplace_scale(L1_SENSITIVITY, event.noise_multiplier)
     if isinstance(event, GaussianEvent):
         return "gaussian", _part(0, np.zeros(1, dtype=np.int64)).scale(1 / event.noise_multiplier)
     raise SensitivityError("the guarantee is not that of noisy counts")
@@ -87,10 +92,15 @@ def count_noise(guarantee: Guarantee) -> tuple[str, float]:
 def laplace_counts(
     steps: npt.NDArray[np.int64], bits: int, guarantee: Guarantee, noise: NoiseSource
 ) -> NoisyVector:
-    """Add discrete Laplace noise to counts, (k,) in steps of 2**-bits: pure epsilon."""
+    """Add discrete Laplace noise to counts, (k,) in steps of 2**-bits: pure epsilon.
+
+    Raises SensitivityError where the noise is so small, in grid steps, that its discreteness would count.
+    """
     kind, scale = count_noise(guarantee)
     if kind != "laplace":
         raise SensitivityError("the guarantee is not that of Laplace counts")
+    if not laplace_grid_is_fine(math.ldexp(L1_SENSITIVITY, bits), math.ldexp(scale, bits)):
+        raise SensitivityError("the noise is too small for its grid; give the study a smaller epsilon")
     noisy = noise.laplace(steps, math.ldexp(scale, bits))
     return NoisyVector(values=tuple(int(v) for v in noisy), exponent=-bits, noise="laplace", scale=scale)
 

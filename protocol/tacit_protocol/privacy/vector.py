@@ -6,10 +6,17 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
-from tacit_protocol.strict import StrictModel
+from tacit_protocol.strict import Egress, StrictModel
 
 COORDINATES_MAX = 36_000
 """Most numbers of one release: at 20 bytes a number they fit the 1 MiB of a signed envelope, in base64."""
+
+
+LAYOUT = Egress(
+    "public",
+    "tacit_protocol.procedures.base:Procedure.check_release",
+    "fixed by the study and n; receivers refuse any other",
+)
 
 
 class NoisyVector(StrictModel):
@@ -22,10 +29,15 @@ class NoisyVector(StrictModel):
     values: Annotated[
         tuple[Annotated[int, Field(ge=-(2**63), le=2**63 - 1)], ...],
         Field(min_length=1, max_length=COORDINATES_MAX),
+        Egress(
+            "noised",
+            "tacit_protocol.privacy.noise:OpenDPNoise",
+            "exact integer sums plus the noise that the events state",
+        ),
     ]
-    exponent: Annotated[int, Field(ge=-62, le=0)]
-    noise: Literal["gaussian", "laplace"]
-    scale: Annotated[float, Field(gt=0)]
+    exponent: Annotated[int, Field(ge=-62, le=0), LAYOUT]
+    noise: Annotated[Literal["gaussian", "laplace"], LAYOUT]
+    scale: Annotated[float, Field(gt=0), LAYOUT]
 
     def mean(self, units: int) -> npt.NDArray[np.float64]:
         """Return the noisy mean over ``units`` units, (coordinates,) float64."""

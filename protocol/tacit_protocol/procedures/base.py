@@ -1,18 +1,28 @@
 """What a procedure is: the only place where messages, privacy and statistics meet."""
 
 import json
+import unicodedata
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Protocol, TypeVar, runtime_checkable
 
 from pydantic import BaseModel, ValidationError
 
 from tacit_protocol.domain.table import Table
+from tacit_protocol.messages.encoding import encode
 from tacit_protocol.messages.release import Release
 from tacit_protocol.messages.study import Owner, Study
 from tacit_protocol.messages.transcript import numbers_max
 from tacit_protocol.privacy.guarantee import Guarantee
 from tacit_protocol.privacy.noise import NoiseSource
+from tacit_protocol.privacy.shares import Family
 from tacit_protocol.privacy.vector import COORDINATES_MAX
+from tacit_protocol.signing.envelope import digest
+
+NOT_CANONICAL = (
+    "the study's bytes are not its canonical ones: every field and parameter spelled out, keys sorted, no "
+    "spaces, numbers in their shortest form, the title in Unicode's form NFC; a client of this version "
+    "writes them so"
+)
 
 Progress = Callable[[float, str], None]
 """Called with the part done in [0, 1] and what is being done."""
@@ -31,6 +41,9 @@ class Procedure(Protocol):
 
     name: ClassVar[str]
     title: ClassVar[str]
+    families: ClassVar[frozenset[Family]]
+    """The kinds of mechanism events that a study of it may cost: which shares of an account it may need."""
+
     Parameters: ClassVar[type[BaseModel]]
     Verdict: ClassVar[type[BaseModel]]
 
@@ -121,6 +134,49 @@ def check_study(procedure: Procedure, study: Study) -> None:
     if study.reusing and not isinstance(procedure, Rereads):
         raise StudyError("this procedure reads no release of an earlier study; leave reuses out")
     _check_transcript(procedure, study)
+
+
+def canonical(procedure: Procedure, study: Study) -> Study:
+    """Return a study in the one form whose encoding is signed, so that no two digests say the same study.
+
+    The procedure's parameters are all there, as its model reads them: defaults spelled out, ``1`` written
+    ``1.0`` where a number may be a fraction. No zero is negative. The title, which only people read, is in
+    Unicode's form NFC; names and levels are compared by their code points and stay as they are. The encoding
+    (:func:`~tacit_protocol.messages.encoding.encode`) settles the rest: order of keys, spaces, escapes, the
+    spelling of numbers, the study's own defaults.
+
+    Raises:
+        StudyError: a parameter is not one of the procedure's.
+    """
+    parameters = parse_parameters(procedure.Parameters, study).model_dump(mode="json")
+    fields = study.model_dump(mode="python") | {
+        "parameters": parameters,
+        "title": unicodedata.normalize("NFC", study.title),
+    }
+    try:
+        return Study.model_validate_json(json.dumps(_without_negative_zeros(fields), allow_nan=False))
+    except ValueError:  # NFC makes a few texts longer
+        raise StudyError("the title is too long in Unicode's form NFC") from None
+
+
+def _without_negative_zeros(value: Any) -> Any:
+    if isinstance(value, float):
+        return value + 0.0
+    if isinstance(value, dict):
+        return {key: _without_negative_zeros(part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_without_negative_zeros(part) for part in value]
+    return value
+
+
+def require_canonical(procedure: Procedure, study: Study, study_digest: str) -> None:
+    """Check that a study's digest is that of its canonical bytes, before anything is spent on it.
+
+    Raises:
+        StudyError: it is another spelling of the same study.
+    """
+    if digest(encode(canonical(procedure, study))) != study_digest:
+        raise StudyError(NOT_CANONICAL)
 
 
 def _check_transcript(procedure: Procedure, study: Study) -> None:

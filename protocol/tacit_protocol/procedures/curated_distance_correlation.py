@@ -23,6 +23,7 @@ from tacit_protocol.privacy.gaussian_sums import LayoutError, SensitivityError, 
 from tacit_protocol.privacy.guarantee import Guarantee
 from tacit_protocol.privacy.noise import NoiseError, NoiseSource
 from tacit_protocol.privacy.permutation_test import decision_xi, permutation_decision
+from tacit_protocol.privacy.shares import Family
 from tacit_protocol.procedures.base import Progress, ReleaseError, StudyError, require_shared_columns
 from tacit_protocol.procedures.curated_distance_plan import (
     PERMUTATIONS_STREAM,
@@ -41,11 +42,13 @@ from tacit_protocol.statistics.curated_distance import (
 )
 from tacit_protocol.statistics.curated_distance_estimate import (
     ROOT_MAX,
+    Interval,
     NoisyRoots,
     estimate,
     mean_distance_max,
     rejects,
 )
+from tacit_protocol.statistics.intervals import stated
 from tacit_protocol.statistics.joint_independence import permuted_feature_statistics
 from tacit_protocol.strict import StrictModel
 from tacit_protocol.workers import Workers, workers_of
@@ -59,8 +62,10 @@ HOPELESS = "Hopeless: "
 class CuratedDistanceCorrelationVerdict(StrictModel):
     """Whether X and Y depend on each other, and how strongly. Distances are over a public diameter.
 
-    ``statistic`` is the noisy dCov. ``distance_covariance_sqr`` is unbiased for the units' own V-statistic,
-    whose mean exceeds the population's by ``bias_max`` at most. ``covariance_lower`` to ``covariance_upper``
+    ``statistic`` is the noisy dCov. ``distance_covariance_sqr_unbiased`` is unbiased for the units' own
+    V-statistic, whose mean exceeds the population's by ``bias_max`` at most, and may be negative;
+    ``distance_covariance_sqr`` is the same cut to [0, 1/4]. Every interval contains its estimate.
+    ``covariance_lower`` to ``covariance_upper``
     and ``lower`` to ``upper`` (of the correlation, None where a side hardly varies) cover the population's
     values with probability 1 - level or more in large samples; ``held_lower`` to ``held_upper`` covers the
     correlation of the units that are held, and counts the noise alone.
@@ -75,6 +80,7 @@ class CuratedDistanceCorrelationVerdict(StrictModel):
     delta: float
     variables: tuple[tuple[str, ...], tuple[str, ...]]
     distance_covariance_sqr: float
+    distance_covariance_sqr_unbiased: float
     covariance_lower: float
     covariance_upper: float
     distance_variances: tuple[float, float]
@@ -101,6 +107,7 @@ class CuratedDistanceCorrelation:
 
     name: ClassVar[str] = "curated_distance_correlation"
     title: ClassVar[str] = "How strongly do columns that are in one place depend on each other?"
+    families: ClassVar[frozenset[Family]] = frozenset(("gaussian", "pure", "approximate"))
     Parameters: ClassVar[type[BaseModel]] = CuratedDistanceCorrelationParameters
     Verdict: ClassVar[type[BaseModel]] = CuratedDistanceCorrelationVerdict
 
@@ -224,7 +231,9 @@ class CuratedDistanceCorrelation:
         if progress is not None:
             progress(1.0, "estimating")
         units = dict(release.units_by_owner) or {sender: release.units}
-        correlation, held = found.correlation, found.held
+        covariance = stated(found.covariance_sqr, found.covariance, ROOT_MAX**2)
+        correlation = _containing(found.correlation_value, found.correlation)
+        held = _containing(found.correlation_value, found.held)
         lost = "no distance correlation is stated: a side's own variance is zero, or lost in its noise"
         return CuratedDistanceCorrelationVerdict(
             method=_method(plan),
@@ -235,9 +244,10 @@ class CuratedDistanceCorrelation:
             epsilon=study.budget.epsilon,
             delta=study.budget.delta,
             variables=(plan.sides[0].names, plan.sides[1].names),
-            distance_covariance_sqr=found.covariance_sqr,
-            covariance_lower=found.covariance[0],
-            covariance_upper=found.covariance[1],
+            distance_covariance_sqr=covariance.value,
+            distance_covariance_sqr_unbiased=covariance.unbiased,
+            covariance_lower=covariance.lower,
+            covariance_upper=covariance.upper,
             distance_variances=found.variances,
             distance_correlation=found.correlation_value,
             lower=None if correlation is None else correlation[0],
@@ -247,6 +257,14 @@ class CuratedDistanceCorrelation:
             bias_max=found.bias_max,
             warnings=self.warnings(study, units) + ((lost,) if correlation is None else ()),
         )
+
+
+def _containing(value: float | None, interval: Interval | None) -> Interval | None:
+    """Return an interval of a correlation that has the estimate in it."""
+    if value is None or interval is None:
+        return None
+    own = stated(value, interval, 1.0)
+    return own.lower, own.upper
 
 
 def _column_roots(plan: DistancePlan, rows: UnitRows) -> DistanceRoots:

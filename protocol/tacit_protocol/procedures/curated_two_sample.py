@@ -25,6 +25,7 @@ from tacit_protocol.privacy.gaussian_sums import LayoutError, SensitivityError, 
 from tacit_protocol.privacy.guarantee import Guarantee
 from tacit_protocol.privacy.noise import NoiseError, NoiseSource
 from tacit_protocol.privacy.permutation_test import permutation_decision
+from tacit_protocol.privacy.shares import Family
 from tacit_protocol.procedures.base import Progress, ReleaseError, StudyError, require_shared_columns
 from tacit_protocol.procedures.curated_two_sample_plan import (
     NULL_STREAM,
@@ -36,6 +37,7 @@ from tacit_protocol.procedures.curated_two_sample_plan import (
 from tacit_protocol.statistics.curated_choice import PAPER_REGULARISATION, Permuted, method_of
 from tacit_protocol.statistics.curated_means import CuratedMeans
 from tacit_protocol.statistics.curated_test import CuratedFinding, MomentTest, additive_finding
+from tacit_protocol.statistics.intervals import stated
 from tacit_protocol.statistics.named_groups import GroupComparison, named_groups
 from tacit_protocol.statistics.paired import paired_law
 from tacit_protocol.statistics.permuted_means import PermutationSizeError, draw_choices
@@ -66,6 +68,7 @@ class CuratedTwoSampleVerdict(StrictModel):
     statistic: float | None = None
     pvalue: float | None = None
     squared_mmd: float | None = None
+    squared_mmd_unbiased: float | None = None
     lower: float | None = None
     upper: float | None = None
     columns: tuple[GroupComparison, ...] | None = None
@@ -90,6 +93,7 @@ class CuratedTwoSample:
 
     name: ClassVar[str] = "curated_two_sample"
     title: ClassVar[str] = "Do two samples that a curator holds come from one population?"
+    families: ClassVar[frozenset[Family]] = frozenset(("gaussian", "pure", "approximate"))
     Parameters: ClassVar[type[BaseModel]] = CuratedTwoSampleParameters
     Verdict: ClassVar[type[BaseModel]] = CuratedTwoSampleVerdict
 
@@ -250,10 +254,12 @@ def _verdict_fields(plan: Plan, study: Study, release: Release, report: Progress
     if found.witness is not None and isinstance(embedding, MeanEmbedding):
         names = ["+".join(names) for names in plan.samples]
         named = location_differences(study.domain, embedding, names, {(0, 1): found.witness}, study.level)
+    mmd = stated(found.mmd.squared_mmd, (found.mmd.lower, found.mmd.upper))
     return _tested(study, found.statistic, found.pvalue) | {
-        "squared_mmd": found.mmd.squared_mmd,
-        "lower": found.mmd.lower,
-        "upper": found.mmd.upper,
+        "squared_mmd": mmd.value,
+        "squared_mmd_unbiased": mmd.unbiased,
+        "lower": mmd.lower,
+        "upper": mmd.upper,
         "columns": named_groups(study.domain, found.groups, study.level),
         "locations": named,
     }

@@ -24,9 +24,15 @@ from tacit_protocol.messages.study import Study
 from tacit_protocol.privacy.gaussian_sums import LayoutError, SensitivityError, check_layout, release_sums
 from tacit_protocol.privacy.guarantee import Guarantee
 from tacit_protocol.privacy.noise import NoiseSource
+from tacit_protocol.privacy.shares import Family
 from tacit_protocol.privacy.vector import COORDINATES_MAX
 from tacit_protocol.procedures.base import Progress, ReleaseError, StudyError
-from tacit_protocol.procedures.distance_correlation_findings import Found, projected, sketched
+from tacit_protocol.procedures.distance_correlation_findings import (
+    COVARIANCE_SQR_MAX,
+    Found,
+    projected,
+    sketched,
+)
 from tacit_protocol.procedures.distance_correlation_peer import (
     OwnCovariance,
     PeerVerdict,
@@ -47,6 +53,7 @@ from tacit_protocol.procedures.distance_correlation_plan import (
     side_of,
 )
 from tacit_protocol.procedures.relay import Combined, Relay
+from tacit_protocol.statistics.intervals import stated
 from tacit_protocol.strict import StrictModel
 
 MATCHED_BY_ORDER = "rows were matched by their order at either owner, which nothing has checked"
@@ -59,12 +66,14 @@ HOPELESS = "Hopeless: "
 class DistanceCorrelationVerdict(StrictModel):
     """Whether the owners' columns depend on each other, and how strongly.
 
-    Distances are over a public diameter. ``distance_covariance_sqr`` is unbiased for the sketch, up to
-    ``truncation`` at most; its interval and that of ``distance_correlation`` (the root of the squared one, in
-    [0, 1]; None where a column hardly varies) cover with probability 1 - level in large samples. For ``pnc``
-    both are of the noisy projections, there is no interval, and ``attenuation`` says what part of a squared
-    correlation is left. ``aligned`` says that either owner checked, before it spent anything, that both hold
-    the same units.
+    Distances are over a public diameter. ``distance_covariance_sqr_unbiased`` is unbiased for the sketch, up
+    to ``truncation`` at most, and may be negative; ``distance_covariance_sqr`` is the same cut to [0, 1/4],
+    where it lies in its interval. That and that of ``distance_correlation`` (the root of the squared one, in
+    [0, 1]; None where a column hardly varies) cover, with probability 1 - level in large samples, the values
+    of the frequencies kept and the directions drawn: neither what ``truncation`` bounds nor another draw.
+    For ``pnc`` both are of the noisy projections, there is no interval, and ``attenuation`` says what part of
+    a squared correlation is left. ``aligned`` says that either owner checked, before it spent anything, that
+    both hold the same units.
     """
 
     method: str
@@ -76,6 +85,7 @@ class DistanceCorrelationVerdict(StrictModel):
     epsilon: float
     delta: float
     distance_covariance_sqr: float
+    distance_covariance_sqr_unbiased: float
     covariance_lower: float | None
     covariance_upper: float | None
     distance_correlation: float | None
@@ -101,8 +111,10 @@ class DistanceCorrelation:
 
     name: ClassVar[str] = "distance_correlation"
     title: ClassVar[str] = "Do one owner's columns depend on another's?"
+    families: ClassVar[frozenset[Family]] = frozenset(("gaussian",))
     Parameters: ClassVar[type[BaseModel]] = DistanceCorrelationParameters
     Verdict: ClassVar[type[BaseModel]] = DistanceCorrelationVerdict
+    RelayedVerdict: ClassVar[type[BaseModel]] = PeerVerdict
 
     def check(self, study: Study) -> None:
         """Raise StudyError where the study cannot be run as written."""
@@ -229,6 +241,8 @@ class DistanceCorrelation:
         return peer_verdict(plan_of(study), study, units, releases)
 
     def _verdict(self, study: Study, found: Found, units: dict[str, int]) -> DistanceCorrelationVerdict:
+        # Noisy projections have no bounds, and so no largest covariance.
+        largest = math.inf if found.covariance_interval[0] is None else COVARIANCE_SQR_MAX
         return DistanceCorrelationVerdict(
             method=found.method if study.alignment is None else f"{found.method}, aligned units",
             statistic=found.test.statistic,
@@ -238,7 +252,8 @@ class DistanceCorrelation:
             units=units,
             epsilon=study.budget.epsilon,
             delta=study.budget.delta,
-            distance_covariance_sqr=found.covariance_sqr,
+            distance_covariance_sqr=stated(found.covariance_sqr, (0.0, math.inf), largest).value,
+            distance_covariance_sqr_unbiased=found.covariance_sqr,
             covariance_lower=found.covariance_interval[0],
             covariance_upper=found.covariance_interval[1],
             distance_correlation=None if found.correlation_sqr is None else _root(found.correlation_sqr),

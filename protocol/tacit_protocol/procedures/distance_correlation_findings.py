@@ -15,6 +15,7 @@ from tacit_protocol.features.sketch_release import BucketDesign, SketchRelease
 from tacit_protocol.messages.release import Release
 from tacit_protocol.messages.study import Study
 from tacit_protocol.procedures.distance_correlation_plan import NULL_STREAM, Plan, blocks_of, public_generator
+from tacit_protocol.statistics.intervals import stated
 from tacit_protocol.statistics.projected_correlation import NoisyProjections, projected_test, raw_correlation
 from tacit_protocol.statistics.sketched_covariance import (
     IndependenceTest,
@@ -38,6 +39,7 @@ class Found:
     method: str
     test: IndependenceTest
     covariance_sqr: float
+    """Unbiased, and so negative at times."""
     correlation_sqr: float | None
     covariance_interval: tuple[float | None, float | None] = (None, None)
     correlation_interval: tuple[float, float] | None = None
@@ -58,21 +60,36 @@ def sketched(plan: Plan, study: Study, own: list[Release], report: partial[None]
     design, count = plan.design(own[0].units), plan.parameters.permutations
     first, second = (read_side(sketch, design, each) for sketch, each in zip(plan.sketches, own, strict=True))
     covariance = covariance_estimate(first, second)
-    lower, upper = covariance.interval(1 - study.level)
+    shown = stated(covariance.value, covariance.interval(1 - study.level), COVARIANCE_SQR_MAX)
     variances = (variance_estimate(first), variance_estimate(second))
     correlation = correlation_estimate(covariance, variances, 1 - study.level)
-    caveat = "no distance correlation is stated: a side's own variance is zero, or lost in its noise"
+    truncation = truncation_bound(first, second)
+    drawn = any(count > 1 for count in plan.columns)
+    caveats = [resolution_caveat(truncation, drawn=drawn)]
+    if correlation is None:
+        caveats.append(
+            "no distance correlation is stated: a side's own variance is zero, or lost in its noise"
+        )
     return Found(
         method=f"sketched distance covariance, {design.buckets} buckets of {design.bucket_units} units, "
         f"{count} permutations",
         test=permutation_test(first, second, _permutations(plan, study, report)),
         covariance_sqr=covariance.value,
         correlation_sqr=None if correlation is None else correlation.value,
-        covariance_interval=(lower, min(upper, COVARIANCE_SQR_MAX)),
+        covariance_interval=(shown.lower, shown.upper),
         correlation_interval=None if correlation is None else (correlation.lower, correlation.upper),
-        truncation=truncation_bound(first, second),
+        truncation=truncation,
         buckets=design.buckets,
-        caveats=(caveat,) if correlation is None else (),
+        caveats=tuple(caveats),
+    )
+
+
+def resolution_caveat(truncation: float, *, drawn: bool) -> str:
+    """Say what the intervals of a sketch cover, and how much of the squared covariance may lie beyond it."""
+    directions = " and directions drawn" if drawn else ""
+    return (
+        f"estimates and intervals are of the frequencies kept{directions}: finer dependence may add up to "
+        f"{truncation:.2g} to the squared distance covariance, which no interval counts"
     )
 
 

@@ -36,7 +36,7 @@ from tacit_protocol.procedures.distance_correlation_findings import (
     read_projections,
 )
 from tacit_protocol.procedures.distance_correlation_plan import Plan, blocks_of
-from tacit_protocol.statistics.distance_covariance import UNITS_MIN, projection_constant
+from tacit_protocol.statistics.distance_covariance import projection_constant
 from tacit_protocol.statistics.exact_covariance import coarse, exact_covariance, influences
 from tacit_protocol.statistics.projected_correlation import NoisyProjections
 from tacit_protocol.strict import StrictModel
@@ -95,10 +95,11 @@ def found_by_receiver(
     The sender's rows are permuted.
 
     Raises:
-        StudyError: the owners count different numbers of units, or too few.
+        StudyError: the owners count different numbers of units.
     """
     sender, receiver = peer_sides(plan, study)
-    _require_units(plan, received.units, own.units)
+    if received.units != own.units:
+        raise StudyError("the owners counted different numbers of units: their rows are not aligned")
     values = np.ldexp(own.values.astype(np.float64), -GRID_BITS_MAX - 1).reshape(own.units, -1)
     raw = NoisyProjections(values, 0.0, len(study.domain_of(study.owners[receiver]).columns))
     noisy = read_projections(plan, study, sender, received)
@@ -229,11 +230,3 @@ def _published(study: Study, release: Release) -> tuple[float, float]:
     vector = release.vectors[COVARIANCE]
     reach = float(ndtri(1 - study.level / 2)) * vector.scale
     return constants * float(vector.mean(1)[0]), constants * reach
-
-
-def _require_units(plan: Plan, sent: int, own: int) -> None:
-    if sent != own:
-        raise StudyError("the owners counted different numbers of units: their rows are not aligned")
-    blocks = plan.directions if plan.parameters.method == "pnc-disjoint" else 1
-    if own // blocks < UNITS_MIN:
-        raise StudyError(f"peer mode needs {UNITS_MIN} units or more for every projection")

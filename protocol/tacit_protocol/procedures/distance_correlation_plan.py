@@ -22,6 +22,7 @@ from tacit_protocol.privacy.guarantee import Guarantee
 from tacit_protocol.privacy.vector import COORDINATES_MAX
 from tacit_protocol.procedures.base import StudyError, parse_parameters
 from tacit_protocol.signing.sealing import SealError, require_certified
+from tacit_protocol.statistics.distance_covariance import UNITS_MIN
 from tacit_protocol.strict import StrictModel
 
 FREQUENCIES = 4
@@ -105,9 +106,18 @@ class Plan:
         return design
 
     def layout(self, side: int, units: int) -> tuple[SumPart, ...]:
-        """Lay out one owner's release of so many units, without values."""
+        """Lay out one owner's release of so many units, without values.
+
+        Raises StudyError where so many units cannot be answered for: too few, or too many.
+        """
         if self.sketches:
             return self.sketches[side].parts(self.design(units))
+        blocks = self.directions if self.parameters.method == "pnc-disjoint" else 1
+        if units // blocks < UNITS_MIN:
+            raise StudyError(
+                f"{self.parameters.method} needs {UNITS_MIN} units or more for every projection, "
+                f"{UNITS_MIN * blocks} in all: ask for fewer projections, or more units"
+            )
         if self.projections[side].numbers(units) > COORDINATES_MAX:
             raise StudyError(f"pnc sends every unit's projections, {COORDINATES_MAX} at most; use the sketch")
         return self.projections[side].parts(units)

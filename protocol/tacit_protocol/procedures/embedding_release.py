@@ -28,6 +28,7 @@ from tacit_protocol.privacy.gaussian_sums import SensitivityError
 from tacit_protocol.privacy.guarantee import Guarantee
 from tacit_protocol.privacy.laplace_statistic import StatisticError
 from tacit_protocol.privacy.noise import NoiseError, NoiseSource
+from tacit_protocol.privacy.shares import Family
 from tacit_protocol.privacy.vector import COORDINATES_MAX
 from tacit_protocol.procedures.base import (
     Progress,
@@ -75,6 +76,7 @@ class EmbeddingRelease:
 
     name: ClassVar[str] = "embedding_release"
     title: ClassVar[str] = "What do the records look like?"
+    families: ClassVar[frozenset[Family]] = frozenset(("gaussian", "pure"))
     Parameters: ClassVar[type[BaseModel]] = EmbeddingReleaseParameters
     Verdict: ClassVar[type[BaseModel]] = EmbeddingReleaseVerdict
 

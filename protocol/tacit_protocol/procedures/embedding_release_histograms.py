@@ -18,7 +18,7 @@ import numpy as np
 from tacit_protocol.domain.columns import Domain
 from tacit_protocol.domain.table import Table
 from tacit_protocol.features.base import FeatureMap
-from tacit_protocol.features.column_histograms import ColumnHistograms, Integers
+from tacit_protocol.features.column_histograms import ColumnHistograms, HistogramError, Integers
 from tacit_protocol.features.kernels import ProductKernel
 from tacit_protocol.features.mean_embedding import WhitenedMeanEmbedding
 from tacit_protocol.features.moment_release import MEAN
@@ -108,7 +108,8 @@ class HistogramsThenMean:
     @property
     def histograms(self) -> ColumnHistograms:
         """The public cells."""
-        return ColumnHistograms(self.domain, self.parameters.n_bins or BINS_DEFAULT)
+        chosen = self.parameters
+        return ColumnHistograms(self.domain, chosen.n_bins or BINS_DEFAULT, chosen.whole_numbers or ())
 
     @property
     def kernel(self) -> ProductKernel:
@@ -250,7 +251,12 @@ def histograms_then_mean(study: Study) -> HistogramsThenMean | None:
         raise StudyError(
             f"all owners' points and columns make more than {CELLS_MAX} values; use fewer points"
         )
-    return HistogramsThenMean(study.domain, parameters, study.seed, noise, guarantee, count)
+    how = HistogramsThenMean(study.domain, parameters, study.seed, noise, guarantee, count)
+    try:
+        how.histograms.columns  # noqa: B018 (raises where whole numbers do not fit the columns)
+    except HistogramError as error:
+        raise StudyError(str(error)) from None
+    return how
 
 
 def _guarantee(noise: Literal["gaussian", "laplace"], budget: Budget, share: float) -> Guarantee:

@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 import numpy as np
 from pydantic import Field
 
-from tacit_protocol.domain.columns import Domain
+from tacit_protocol.domain.columns import COLUMNS_MAX, ColumnName, Domain
 from tacit_protocol.features.base import FeatureMap
 from tacit_protocol.features.choice import LocationRow, idle_parameter
 from tacit_protocol.features.kernels import ProductKernel
@@ -74,8 +74,9 @@ class EmbeddingReleaseParameters(StrictModel):
     ``exponential``, one of a list of candidate databases, drawn. ``noise`` is Gaussian by default where the
     study has a delta, and Laplace (pure epsilon) where it has none. ``placement`` says how points are drawn:
     from noisy ``histograms`` of every column (the default of ``subspace``), of ``n_bins`` bins a number, for
-    ``histogram_share`` of the budget; ``uniform`` over the domain; or around its ``middle`` as the two-sample
-    test draws its locations. ``points`` gives them instead: rows of the domain in its own units, from a
+    ``histogram_share`` of the budget (columns of ``whole_numbers`` have a bin for each of theirs);
+    ``uniform`` over the domain; or around its ``middle`` as the two-sample test draws its locations.
+    ``points`` gives them instead: rows of the domain in its own units, from a
     public sample. ``candidates`` are databases, lists of such rows; without them every multiset of
     ``candidate_rows`` of the points is one.
     ``bandwidth`` is in units of the scaled columns.
@@ -88,6 +89,9 @@ class EmbeddingReleaseParameters(StrictModel):
     placement: Literal["histograms", "uniform", "middle"] | None = None
     n_bins: Annotated[int, Field(ge=1, le=BINS_MAX)] | None = None
     histogram_share: Annotated[float, Field(ge=0.01, le=0.99)] | None = None
+    whole_numbers: Annotated[tuple[ColumnName, ...], Field(min_length=1, max_length=COLUMNS_MAX)] | None = (
+        None
+    )
     points: Annotated[tuple[LocationRow, ...], Field(min_length=1, max_length=POINTS_MAX)] | None = None
     n_frequencies: Annotated[int, Field(ge=1, le=FREQUENCIES_MAX)] | None = None
     candidates: Annotated[tuple[Candidate, ...], Field(min_length=2, max_length=CELLS_MAX)] | None = None
@@ -176,6 +180,7 @@ def refuse_idle_parameters(parameters: EmbeddingReleaseParameters) -> None:
     acting = {
         "n_bins": histograms,
         "histogram_share": histograms,
+        "whole_numbers": histograms,
         "noise": parameters.method != "exponential",
         "n_points": drawn,
         "placement": drawn,

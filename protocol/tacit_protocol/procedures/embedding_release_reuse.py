@@ -92,7 +92,7 @@ def _require_same_draws(
     study: Study, ours: EmbeddingReleaseParameters, source: Study, theirs: EmbeddingReleaseParameters
 ) -> None:
     """Raise StudyError unless the same points follow from the same histograms."""
-    for name in ("n_points", "n_bins", "histogram_share"):
+    for name in ("n_points", "n_bins", "histogram_share", "whole_numbers"):
         if getattr(ours, name) != getattr(theirs, name):
             raise StudyError(f"the reused release was made with another {name}; use the same")
     if study.seed != source.seed:

@@ -26,6 +26,9 @@ from tacit_protocol.procedures.embedding_release_mechanism import (
 from tacit_protocol.procedures.embedding_release_plan import EmbeddingPlan
 from tacit_protocol.strict import StrictModel
 
+NEAR = 1e-4
+"""Rounding of a scaled whole number is far below this; half-way between two lies far above."""
+
 Row = tuple[float | str | None, ...]
 """A point: one value per column, in its own units."""
 
@@ -37,8 +40,9 @@ class EmbeddingReleaseVerdict(StrictModel):
 
     Where points are drawn from histograms ``points`` are none, and every sender has ``drawn_points`` of its
     own, and ``histograms``: each column's noisy shares of the units by public cell, with noise of standard
-    deviation ``histogram_noise``. A number's cells are ``bins`` equal bins, its lower bound, its upper bound,
-    and what stands for a missing value, where that is neither; a category's are levels, unlisted, missing.
+    deviation ``histogram_noise``. A number's cells are ``bins`` equal bins, or its whole numbers where the
+    study's ``whole_numbers`` name it; its lower bound, its upper bound, and what stands for a missing value,
+    where that is neither; a category's are levels, unlisted, missing.
 
     ``embedding`` holds coordinates of the noisy mean: with ``subspace`` in the orthonormal basis
     (K + lambda I)^(-1/2) of the points' kernels, with ``random-features`` those of ``frequencies`` random
@@ -110,6 +114,23 @@ def _rows(domain: Domain, points: Locations) -> tuple[Row, ...]:
     return tuple(tuple(row.values()) for row in decode_locations(domain, points))
 
 
+def _rows_on_whole_numbers(how: HistogramsThenMean, points: Locations) -> tuple[Row, ...]:
+    """Return the points as rows; whole numbers lose what scaling has added to them."""
+    whole = set(how.histograms.whole)
+    return tuple(
+        tuple(
+            float(round(value)) if name in whole and isinstance(value, float) and is_near(value) else value
+            for name, value in row.items()
+        )
+        for row in decode_locations(how.domain, points)
+    )
+
+
+def is_near(value: float) -> bool:
+    """Say whether a number is a whole one but for rounding; a missing value's place may lie between."""
+    return abs(value - round(value)) < NEAR
+
+
 def _on_drawn_points(how: HistogramsThenMean, made: Mapping[str, Release]) -> dict[str, Any]:
     plans = {name: how.drawn(r.vectors[HISTOGRAMS], r.units) for name, r in made.items()}
     points = {name: plan.points for name, plan in plans.items() if plan.points is not None}
@@ -121,7 +142,7 @@ def _on_drawn_points(how: HistogramsThenMean, made: Mapping[str, Release]) -> di
         ),
         "noise_law": how.noise,
         "points": (),
-        "drawn_points": {name: _rows(how.domain, found) for name, found in points.items()},
+        "drawn_points": {name: _rows_on_whole_numbers(how, found) for name, found in points.items()},
         "kernel": how.parameters.kernel,
         "bandwidth": how.kernel.bandwidth,
         "category_similarity": how.parameters.category_similarity,

@@ -14,6 +14,7 @@ from pydantic import BaseModel
 
 from tacit_protocol.messages.release import Release
 from tacit_protocol.messages.study import Study
+from tacit_protocol.privacy.shares import Family
 from tacit_protocol.procedures.base import Progress, StudyError, reuse_warnings
 from tacit_protocol.procedures.count_tables import (
     CellFinding,
@@ -73,6 +74,7 @@ class Homogeneity(CountTest):
 
     name: ClassVar[str] = "homogeneity"
     title: ClassVar[str] = "Do the owners' categories have one distribution?"
+    families: ClassVar[frozenset[Family]] = frozenset(("gaussian", "pure"))
     Verdict: ClassVar[type[BaseModel]] = HomogeneityVerdict
 
     def check(self, study: Study) -> None:

@@ -24,6 +24,7 @@ from tacit_protocol.privacy.guarantee import Guarantee
 from tacit_protocol.privacy.laplace_statistic import StatisticError
 from tacit_protocol.privacy.noise import NoiseError, NoiseSource
 from tacit_protocol.privacy.noisy_counts import COUNTS, laplace_counts
+from tacit_protocol.privacy.shares import Family
 from tacit_protocol.privacy.vector import NoisyVector
 from tacit_protocol.procedures.base import (
     Progress,
@@ -85,6 +86,7 @@ class Identity:
 
     name: ClassVar[str] = "identity"
     title: ClassVar[str] = "Do one owner's categories follow a known distribution?"
+    families: ClassVar[frozenset[Family]] = frozenset(("gaussian", "pure"))
     Parameters: ClassVar[type[BaseModel]] = IdentityParameters
     Verdict: ClassVar[type[BaseModel]] = IdentityVerdict
 

@@ -26,10 +26,10 @@ from tacit_protocol.statistics.goodness_of_fit import GoodnessOfFit, Null
 from tacit_protocol.statistics.known_distribution import DistributionError, cell_probabilities
 from tacit_protocol.statistics.noisy_tables import CellNoise
 from tacit_protocol.statistics.privit import PrivitPlan, PrivitRefusedError, plan_privit
-from tacit_protocol.statistics.repetition import Repetition, RepetitionRefusedError
+from tacit_protocol.statistics.repetition import Repetition, RepetitionRefusedError, replicates_needed
 
-REPLICATES_DEFAULT = 999
-"""Simulations of the null distribution: p-values down to 1e-3."""
+REPLICATES_DEFAULT, REPLICATES_MAX = 999, 99_999
+"""Simulations of the null distribution: p-values down to 1e-3, and to 1e-5."""
 
 DISTANCE_DEFAULT = 0.1
 """P3's alpha, the total variation distance to be seen."""
@@ -65,7 +65,7 @@ class IdentityParameters(CellParameters):
     distance: Annotated[float, Field(gt=0, le=1)] = DISTANCE_DEFAULT
     samples: Annotated[float, Field(ge=1)] | None = None
     blocks: Annotated[int, Field(ge=1, le=99)] | None = None
-    replicates: Annotated[int, Field(ge=999, le=99_999)] = REPLICATES_DEFAULT
+    replicates: Annotated[int, Field(ge=999, le=REPLICATES_MAX)] = REPLICATES_DEFAULT
 
 
 @dataclass(frozen=True)
@@ -169,6 +169,8 @@ def plan_of(study: Study) -> IdentityPlan:
     simulated = parameters.method not in DECISIONS and not exact
     if simulated and study.level * (parameters.replicates + 1) < 1:
         raise StudyError("the level is below 1 / (replicates + 1): ask for more replicates")
+    if parameters.method == "repetition":
+        _require_rejections(study.level, parameters.replicates)
     if parameters.blocks is not None and parameters.blocks % 2 == 0:
         raise StudyError("parameter blocks: a majority needs an odd number")
     grid = grid_of(study, parameters)
@@ -177,6 +179,20 @@ def plan_of(study: Study) -> IdentityPlan:
         return IdentityPlan(study, parameters, grid, probabilities, _guarantee(study, parameters))
     except (DistributionError, SensitivityError) as error:
         raise StudyError(str(error)) from None
+
+
+def _require_rejections(level: float, replicates: int) -> None:
+    """Raise StudyError where no block's simulated p-value could be as small as its level."""
+    needed = replicates_needed(level)
+    if replicates >= needed:
+        return
+    if needed <= REPLICATES_MAX:
+        raise StudyError(
+            f"no block could ever reject at this level: ask for {needed} replicates, or a larger level"
+        )
+    raise StudyError(
+        "no block could ever reject at this level: ask for a larger level, or use another method"
+    )
 
 
 def _guarantee(study: Study, parameters: IdentityParameters) -> Guarantee:

@@ -14,6 +14,7 @@ from pydantic import BaseModel
 
 from tacit_protocol.messages.release import Release
 from tacit_protocol.messages.study import Study
+from tacit_protocol.privacy.shares import Family
 from tacit_protocol.procedures.base import Progress, StudyError, reuse_warnings
 from tacit_protocol.procedures.count_plan import CountPlan
 from tacit_protocol.procedures.count_tables import (
@@ -32,7 +33,7 @@ from tacit_protocol.statistics.contingency import (
     independence_test,
     margin_table,
 )
-from tacit_protocol.statistics.cramers_v import DRAWS, LINE, Association, cramers_v
+from tacit_protocol.statistics.cramers_v import DRAWS, TABLES_MAX, Association, cramers_v
 from tacit_protocol.statistics.noisy_tables import NoisyTable, add_tables
 from tacit_protocol.strict import StrictModel
 
@@ -59,7 +60,8 @@ class ColumnsCompared(StrictModel):
 class IndependenceTableVerdict(StrictModel):
     """Whether the columns are independent, among the units of all owners, and how strongly they depend.
 
-    ``cramers_v`` and its interval are of two columns, and None of more; ``pairs`` has them for each pair.
+    ``cramers_v`` and its interval are of two columns, among the units whose values in both are listed (all
+    units where a column lists one level alone), and None of more; ``pairs`` has them for each pair.
     Intervals are for one pair, not for all together. ``cells`` are those with the smallest p-values,
     adjusted for all cells; ``counts`` are the noisy tables themselves, None where they are large.
     """
@@ -88,6 +90,7 @@ class IndependenceTable(CountTest):
 
     name: ClassVar[str] = "independence_table"
     title: ClassVar[str] = "Are these categories independent of each other?"
+    families: ClassVar[frozenset[Family]] = frozenset(("gaussian", "pure"))
     Verdict: ClassVar[type[BaseModel]] = IndependenceTableVerdict
 
     def check(self, study: Study) -> None:
@@ -102,7 +105,7 @@ class IndependenceTable(CountTest):
         pairs = columns * (columns - 1) // 2
         simulated = len(study.owners) + (pairs if columns > 2 else 0)
         require_work(plan.grid.size * simulated, parameters.replicates)
-        require_work(plan.grid.size * pairs * len(LINE), DRAWS)
+        require_work(plan.grid.size * pairs * TABLES_MAX, DRAWS)
 
     def assemble(
         self, study: Study, releases: Mapping[str, Release], progress: Progress | None = None
@@ -187,5 +190,5 @@ def _association(
     study: Study, plan: CountPlan, table: NoisyTable, pair: tuple[int, int], seed: np.random.SeedSequence
 ) -> Association:
     margin, shape = margin_table(table, plan.grid.shape, pair)
-    levels = min(plan.grid.axes[axis].listed for axis in pair)
-    return cramers_v(margin, shape, max(2, levels), study.level, seed)
+    first, second = (plan.grid.axes[axis].listed for axis in pair)
+    return cramers_v(margin, (shape[0], shape[1]), (first, second), study.level, seed)

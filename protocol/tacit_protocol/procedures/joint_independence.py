@@ -31,6 +31,7 @@ from tacit_protocol.privacy.permutation_test import (
     permutation_decision,
     rank_max,
 )
+from tacit_protocol.privacy.shares import Family
 from tacit_protocol.procedures.base import (
     Progress,
     ReleaseError,
@@ -134,6 +135,7 @@ class JointIndependence:
 
     name: ClassVar[str] = "joint_independence"
     title: ClassVar[str] = "Are these columns, or groups of columns, independent of each other?"
+    families: ClassVar[frozenset[Family]] = frozenset(("pure", "approximate"))
     Parameters: ClassVar[type[BaseModel]] = JointIndependenceParameters
     Verdict: ClassVar[type[BaseModel]] = JointIndependenceVerdict
 

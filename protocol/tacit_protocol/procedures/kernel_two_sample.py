@@ -30,6 +30,7 @@ from tacit_protocol.privacy.gaussian_sums import (
 )
 from tacit_protocol.privacy.guarantee import Guarantee
 from tacit_protocol.privacy.noise import NoiseSource
+from tacit_protocol.privacy.shares import Family
 from tacit_protocol.procedures.base import (
     Progress,
     ReleaseError,
@@ -44,10 +45,11 @@ from tacit_protocol.procedures.kernel_two_sample_plan import (
     plan_of,
     require_same_release,
 )
+from tacit_protocol.statistics.intervals import Stated, stated
 from tacit_protocol.statistics.named_groups import GroupComparison, additive_families, named_groups
 from tacit_protocol.statistics.power import DETECTABLE_MAX, detectable_difference, detectable_squared_mmd
 from tacit_protocol.statistics.private_means import PrivateMeans
-from tacit_protocol.statistics.two_sample import Evidence, TwoSampleTest
+from tacit_protocol.statistics.two_sample import Evidence, PairFinding, TwoSampleTest
 from tacit_protocol.statistics.witness import LocationDifference, MeanEmbedding, locations_of_owners
 from tacit_protocol.strict import StrictModel
 
@@ -66,6 +68,7 @@ class PairComparison(StrictModel):
     pvalue: float
     reject: bool
     squared_mmd: float
+    squared_mmd_unbiased: float
     lower: float
     upper: float
 
@@ -74,8 +77,9 @@ class KernelTwoSampleVerdict(StrictModel):
     """Whether the owners' units come from one distribution, who and what differs, and by how much.
 
     ``squared_mmd`` is the average over pairs of owners of the estimated squared maximum mean discrepancy of
-    the features' kernel, in [0, 4] up to noise; the interval covers it with probability 1 - level at least,
-    in large samples. ``locations`` are the test locations where two owners differ most, with ME features.
+    the features' kernel, 0 where the unbiased one is negative; the interval contains it, and covers what it
+    estimates with probability 1 - level at least, in large samples. ``locations`` are the test locations
+    where two owners differ most, with ME features.
     """
 
     method: str
@@ -87,6 +91,7 @@ class KernelTwoSampleVerdict(StrictModel):
     epsilon: float
     delta: float
     squared_mmd: float | None
+    squared_mmd_unbiased: float | None
     lower: float | None
     upper: float | None
     pairs: tuple[PairComparison, ...]
@@ -100,6 +105,7 @@ class KernelTwoSample:
 
     name: ClassVar[str] = "kernel_two_sample"
     title: ClassVar[str] = "Do the owners' records come from one population?"
+    families: ClassVar[frozenset[Family]] = frozenset(("gaussian",))
     Parameters: ClassVar[type[BaseModel]] = KernelTwoSampleParameters
     Verdict: ClassVar[type[BaseModel]] = KernelTwoSampleVerdict
 
@@ -198,15 +204,7 @@ class KernelTwoSample:
         overall = test.run(evidence, progress=lambda part: report(0.05 + 0.45 * part, "simulating the null"))
         report(0.5, "comparing pairs of owners")
         pairs = tuple(
-            PairComparison(
-                first=names[found.first],
-                second=names[found.second],
-                pvalue=found.pvalue,
-                reject=found.pvalue <= study.level,
-                squared_mmd=found.mmd.squared_mmd,
-                lower=found.mmd.lower,
-                upper=found.mmd.upper,
-            )
+            _compared(names, found, study.level)
             for found in test.compare_pairs(
                 evidence,
                 overall,
@@ -216,6 +214,7 @@ class KernelTwoSample:
             )
         )
         units = {name: releases[name].units for name in names}
+        average = _average(pairs)
         return KernelTwoSampleVerdict(
             method=_method(plan),
             statistic=overall.statistic,
@@ -225,14 +224,37 @@ class KernelTwoSample:
             units=units,
             epsilon=study.budget.epsilon,
             delta=study.budget.delta,
-            squared_mmd=float(np.mean([p.squared_mmd for p in pairs])) if pairs else None,
-            lower=float(np.mean([p.lower for p in pairs])) if pairs else None,
-            upper=float(np.mean([p.upper for p in pairs])) if pairs else None,
+            squared_mmd=None if average is None else average.value,
+            squared_mmd_unbiased=None if average is None else average.unbiased,
+            lower=None if average is None else average.lower,
+            upper=None if average is None else average.upper,
             pairs=pairs,
             columns=named_groups(study.domain, overall.groups, study.level),
             locations=_named_locations(plan, study, evidence),
             warnings=self.warnings(study, units) + _caveats(plan) + reuse_warnings(study),
         )
+
+
+def _compared(names: list[str], found: PairFinding, level: float) -> PairComparison:
+    mmd = stated(found.mmd.squared_mmd, (found.mmd.lower, found.mmd.upper))
+    return PairComparison(
+        first=names[found.first],
+        second=names[found.second],
+        pvalue=found.pvalue,
+        reject=found.pvalue <= level,
+        squared_mmd=mmd.value,
+        squared_mmd_unbiased=mmd.unbiased,
+        lower=mmd.lower,
+        upper=mmd.upper,
+    )
+
+
+def _average(pairs: tuple[PairComparison, ...]) -> Stated | None:
+    """Average over pairs of owners: of unbiased estimates, whose mean is unbiased too."""
+    if not pairs:
+        return None
+    ends = float(np.mean([pair.lower for pair in pairs])), float(np.mean([pair.upper for pair in pairs]))
+    return stated(float(np.mean([pair.squared_mmd_unbiased for pair in pairs])), ends)
 
 
 def planned_test(plan: Plan, study: Study) -> TwoSampleTest:

@@ -13,6 +13,7 @@ from pydantic import BaseModel
 
 from tacit_protocol.messages.release import Release
 from tacit_protocol.messages.study import Study
+from tacit_protocol.privacy.shares import Family
 from tacit_protocol.privacy.vector import COORDINATES_MAX
 from tacit_protocol.procedures.base import Progress, StudyError, reuse_warnings
 from tacit_protocol.procedures.count_tables import CountProcedure, written_counts
@@ -23,7 +24,9 @@ class NoisyCountsVerdict(StrictModel):
     """Every owner's noisy table, cells in row-major order of ``shape``; labels follow from the study.
 
     A count in the data lies within ``half_width`` of the noisy one with probability 1 - level; all counts of
-    an owner together do within ``half_width_all``. ``reject`` is always false: a table tests nothing.
+    an owner together do within ``half_width_all``. Both are the largest of all owners', whose noises differ
+    where releases are reused; ``noise`` and ``scale`` are those of the owner with the largest
+    ``half_width_all``. ``reject`` is always false: a table tests nothing.
     """
 
     method: str
@@ -47,6 +50,7 @@ class NoisyCounts(CountProcedure):
 
     name: ClassVar[str] = "noisy_counts"
     title: ClassVar[str] = "How many units are in each cell?"
+    families: ClassVar[frozenset[Family]] = frozenset(("gaussian", "pure"))
     Verdict: ClassVar[type[BaseModel]] = NoisyCountsVerdict
 
     def check(self, study: Study) -> None:
@@ -64,8 +68,10 @@ class NoisyCounts(CountProcedure):
         plan = self.plan(study)
         tables = {owner.name: plan.read_owner(owner, releases) for owner in study.owners}
         units = {name: table.units for name, table in tables.items()}
-        widest = max((table.noises[0] for table in tables.values()), key=lambda noise: noise.variance)
         size = plan.grid.size
+        noises = [table.noises[0] for table in tables.values()]
+        # Reused releases may have noise of another law: the widest tail need not have the largest variance.
+        widest = max(noises, key=lambda noise: noise.half_width(study.level / size))
         return NoisyCountsVerdict(
             method=f"noisy counts of {size} cells, {plan.noise.kind} noise",
             reject=False,
@@ -78,7 +84,7 @@ class NoisyCounts(CountProcedure):
             counts={name: written_counts(table) for name, table in tables.items()},
             noise=widest.kind,
             scale=widest.scale,
-            half_width=widest.half_width(study.level),
+            half_width=max(noise.half_width(study.level) for noise in noises),
             half_width_all=widest.half_width(study.level / size),
             warnings=self.warnings(study, units) + reuse_warnings(study),
         )

@@ -7,7 +7,7 @@ Here: which answer each owner gives, and how everybody reads the answers of a st
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
 from pydantic import BaseModel
 
@@ -63,6 +63,9 @@ class Relay:
 @runtime_checkable
 class RelayedProcedure(Procedure, Protocol):
     """A procedure that can run between two owners, one of whom receives the other's release."""
+
+    RelayedVerdict: ClassVar[type[BaseModel]]
+    """Of such a study: what ``conclude`` returns."""
 
     def relay(self, study: Study) -> Relay | None:
         """Return who sends to whom; None where every owner releases to the tester."""

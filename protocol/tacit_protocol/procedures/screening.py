@@ -22,10 +22,11 @@ from tacit_protocol.messages.study import Study
 from tacit_protocol.privacy.gaussian_sums import LayoutError, SensitivityError, check_layout, release_sums
 from tacit_protocol.privacy.guarantee import Guarantee
 from tacit_protocol.privacy.noise import NoiseSource
+from tacit_protocol.privacy.shares import Family
 from tacit_protocol.privacy.vector import COORDINATES_MAX
 from tacit_protocol.procedures.base import Progress, ReleaseError, StudyError
 from tacit_protocol.procedures.distance_correlation import HOPELESS, MATCHED_BY_ORDER
-from tacit_protocol.procedures.distance_correlation_findings import COVARIANCE_SQR_MAX
+from tacit_protocol.procedures.distance_correlation_findings import COVARIANCE_SQR_MAX, resolution_caveat
 from tacit_protocol.procedures.distance_correlation_plan import (
     DESIGN_STREAM,
     NULL_STREAM,
@@ -33,6 +34,7 @@ from tacit_protocol.procedures.distance_correlation_plan import (
     side_of,
 )
 from tacit_protocol.procedures.screening_plan import ScreeningParameters, ScreeningPlan, screening_plan
+from tacit_protocol.statistics.intervals import stated
 from tacit_protocol.statistics.screening import (
     ScreenedColumn,
     ScreeningTests,
@@ -52,16 +54,18 @@ PILOT_STREAM = 4
 class ScreenedPair(StrictModel):
     """What is found of one outcome and one column.
 
-    ``distance_covariance_sqr`` is unbiased up to ``truncation`` at most. Intervals count noise and sampling
-    and cover, each by itself, with probability 1 - level in large samples. ``distance_correlation``, in
-    [0, 1], and its interval are None where a column hardly varies. ``sign`` is that of the leading monotone
-    feature's covariance, 0 where a column has no order. ``qvalue`` is the smallest level of the false
-    discovery rate at which the pair is found.
+    ``distance_covariance_sqr_unbiased`` is unbiased up to ``truncation`` at most, and may be negative;
+    ``distance_covariance_sqr`` is the same cut to [0, 1/4], where it lies in its interval. Intervals count
+    noise and sampling and cover, each by itself, with probability 1 - level in large samples.
+    ``distance_correlation``, in [0, 1], and its interval are None where a column hardly varies. ``sign`` is
+    that of the leading monotone feature's covariance, 0 where a column has no order. ``qvalue`` is the
+    smallest level of the false discovery rate at which the pair is found.
     """
 
     outcome: str
     column: str
     distance_covariance_sqr: float
+    distance_covariance_sqr_unbiased: float
     covariance_lower: float
     covariance_upper: float
     distance_correlation: float | None
@@ -118,6 +122,7 @@ class Screening:
 
     name: ClassVar[str] = "screening"
     title: ClassVar[str] = "Which of one owner's columns depend on another's outcome?"
+    families: ClassVar[frozenset[Family]] = frozenset(("gaussian",))
     Parameters: ClassVar[type[BaseModel]] = ScreeningParameters
     Verdict: ClassVar[type[BaseModel]] = ScreeningVerdict
 
@@ -224,6 +229,7 @@ class Screening:
             buckets=design.buckets,
             aligned=study.alignment is not None,
             warnings=self.warnings(study, units)
+            + (resolution_caveat(max(pair.truncation for pair in pairs), drawn=False),)
             + ((caveat,) if unknown else ())
             + ((MATCHED_BY_ORDER,) if study.alignment is None else ()),
         )
@@ -281,15 +287,17 @@ def _pairs(
     for i, outcome in enumerate(outcomes):
         for j, column in enumerate(others):
             estimate = estimate_pair(outcome, column, 1 - plan.level)
-            lower, upper = estimate.covariance.interval(1 - plan.level)
+            interval = estimate.covariance.interval(1 - plan.level)
+            covariance = stated(estimate.covariance.value, interval, COVARIANCE_SQR_MAX)
             correlation = estimate.correlation
             found.append(
                 ScreenedPair(
                     outcome=plan.names[plan.outcome][i],
                     column=plan.names[1 - plan.outcome][j],
-                    distance_covariance_sqr=estimate.covariance.value,
-                    covariance_lower=lower,
-                    covariance_upper=min(upper, COVARIANCE_SQR_MAX),
+                    distance_covariance_sqr=covariance.value,
+                    distance_covariance_sqr_unbiased=covariance.unbiased,
+                    covariance_lower=covariance.lower,
+                    covariance_upper=covariance.upper,
                     distance_correlation=None if correlation is None else correlation_of(correlation.value),
                     lower=None if correlation is None else correlation_of(correlation.lower),
                     upper=None if correlation is None else correlation_of(correlation.upper),
@@ -301,7 +309,7 @@ def _pairs(
                     reject=bool(qvalues[i, j] <= plan.level),
                 )
             )
-    return tuple(sorted(found, key=lambda pair: (pair.pvalue, -pair.distance_covariance_sqr)))
+    return tuple(sorted(found, key=lambda pair: (pair.pvalue, -pair.distance_covariance_sqr_unbiased)))
 
 
 def _matrix(plan: ScreeningPlan, columns: list[list[ScreenedColumn]]) -> CorrelationMatrix:

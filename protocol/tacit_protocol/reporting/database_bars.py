@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from tacit_protocol.domain.columns import CategoricalColumn, NumericColumn
+from tacit_protocol.domain.columns import CategoricalColumn
 from tacit_protocol.features.column_histograms import ColumnCells, ColumnHistograms
 from tacit_protocol.features.mean_embedding import Locations
 from tacit_protocol.features.public_choices import draw_locations
@@ -70,7 +70,8 @@ def _from_histograms(study: Study, verdict: Mapping[str, Any], name: str) -> lis
     unit = f"share of the units, with {100 * (1 - study.level):g} % noise intervals"
     note = f"{HISTOGRAM} {1 - study.level:g} at least."
     found = []
-    for cells in ColumnHistograms(study.domain, int(verdict["bins"])).columns[:PANELS_MAX]:
+    whole = tuple(study.parameters.get("whole_numbers") or ())
+    for cells in ColumnHistograms(study.domain, int(verdict["bins"]), whole).columns[:PANELS_MAX]:
         shares = np.array(verdict["histograms"][name][cells.column.name], dtype=np.float64)
         if len(shares) != cells.size:
             raise ValueError("the verdict has not one share for each cell")
@@ -78,24 +79,25 @@ def _from_histograms(study: Study, verdict: Mapping[str, Any], name: str) -> lis
         if isinstance(cells.column, CategoricalColumn):
             found.append(_levels(cells.column, shares, halves(1), unit, note))
             continue
-        edges, bars = _bins(cells.column, shares[: cells.bins], halves)
+        edges, bars = _bins(cells.edges, shares[: cells.bins], halves)
         single = [bar(each, float(v), halves(1)) for each, v in _gathered(cells, shares)]
         found.append(BarsPanel(cells.column.name, unit, (*bars, *single), note, edges))
     return found
 
 
 def _bins(
-    column: NumericColumn, shares: Floats, halves: Callable[[int], float | None]
+    places: Floats, shares: Floats, halves: Callable[[int], float | None]
 ) -> tuple[tuple[float, ...], list[Bar]]:
-    """Add neighbouring bins up to ``BINS_MAX`` at most; a sum's interval is that of so many noises."""
+    """Add neighbouring bins up to ``BINS_MAX`` at most; a sum's interval is that of so many noises.
+
+    ``places`` (bins + 1,) are the bins' edges.
+    """
     step = -(-len(shares) // BINS_MAX)
-    starts = range(0, len(shares), step)
-    places = [*starts, len(shares)]
-    width = (column.upper - column.lower) / len(shares)
-    edges = [column.lower + place * width for place in places[:-1]] + [column.upper]
+    starts = [*range(0, len(shares), step), len(shares)]
+    edges = [float(places[start]) for start in starts]
     bars = [
         bar(f"{low:g} to {high:g}", float(part.sum()), halves(len(part)))
-        for low, high, part in zip(edges[:-1], edges[1:], np.split(shares, places[1:-1]), strict=True)
+        for low, high, part in zip(edges[:-1], edges[1:], np.split(shares, starts[1:-1]), strict=True)
     ]
     return tuple(edges), bars
 
@@ -138,7 +140,7 @@ def _from_points(plan: EmbeddingPlan, study: Study, verdict: Mapping[str, Any], 
         in_bins = np.minimum((next(numeric) * count).astype(np.int64), count - 1)
         heights: Floats = np.zeros(count)
         np.add.at(heights, in_bins, weights)
-        edges, bars = _bins(column, heights, lambda _: None)
+        edges, bars = _bins(np.linspace(column.lower, column.upper, count + 1), heights, lambda _: None)
         found.append(BarsPanel(column.name, unit, tuple(bars), note, edges))
     return found
 

@@ -14,7 +14,7 @@ from pydantic import Field
 
 from tacit_protocol.messages.encoding import MessageError, decode, encode_json
 from tacit_protocol.signing.keys import PrivateKey, SignatureError, verify_signature
-from tacit_protocol.strict import StrictModel
+from tacit_protocol.strict import Egress, StrictModel
 
 STUDY_TYPE = "application/vnd.tacit.study.v1+json"
 RELEASE_TYPE = "application/vnd.tacit.release.v1+json"
@@ -33,22 +33,37 @@ class EnvelopeError(SignatureError):
     """The envelope is not what its receiver expects. The text is constant."""
 
 
+SIGNED = Egress(
+    "public",
+    "tacit_protocol.signing.envelope:seal",
+    "the key that the study names, and its signature of the payload",
+)
+
+
 class _Signature(StrictModel):
-    keyid: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
-    sig: Annotated[str, Field(min_length=88, max_length=88)]
+    keyid: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$"), SIGNED]
+    sig: Annotated[str, Field(min_length=88, max_length=88), SIGNED]
 
 
-class _Envelope(StrictModel):
-    payload: str
-    payloadType: Literal[  # noqa: N815 (the format's name)
-        "application/vnd.tacit.study.v1+json",
-        "application/vnd.tacit.release.v1+json",
-        "application/vnd.tacit.verdict.v1+json",
-        "application/vnd.tacit.decline.v1+json",
-        "application/vnd.tacit.cancellation.v1+json",
-        "application/vnd.tacit.sealed-release.v1+json",
-        "application/vnd.tacit.receipt.v1+json",
-        "application/vnd.tacit.alignment.v1+json",
+class Envelope(StrictModel):
+    """A DSSE envelope as it is written; :func:`seal` and :func:`open_envelope` make and read it."""
+
+    payload: Annotated[
+        str,
+        Egress("post-processed", "tacit_protocol.signing.envelope:seal", "a message with rows of its own"),
+    ]
+    payloadType: Annotated[  # noqa: N815 (the format's name)
+        Literal[
+            "application/vnd.tacit.study.v1+json",
+            "application/vnd.tacit.release.v1+json",
+            "application/vnd.tacit.verdict.v1+json",
+            "application/vnd.tacit.decline.v1+json",
+            "application/vnd.tacit.cancellation.v1+json",
+            "application/vnd.tacit.sealed-release.v1+json",
+            "application/vnd.tacit.receipt.v1+json",
+            "application/vnd.tacit.alignment.v1+json",
+        ],
+        SIGNED,
     ]
     signatures: Annotated[tuple[_Signature, ...], Field(min_length=1, max_length=1)]
 
@@ -102,6 +117,15 @@ def peek_key_id(envelope: bytes) -> str:
     return _read(envelope)[2]
 
 
+def payload_of(envelope: bytes) -> bytes:
+    """Return an envelope's payload, unverified: for one that was made or checked here before.
+
+    Raises:
+        EnvelopeError: malformed.
+    """
+    return _read(envelope)[0]
+
+
 def _encoding(payload: bytes, payload_type: str) -> bytes:
     """DSSE's pre-authentication encoding: what is signed."""
     kind = payload_type.encode("ascii")
@@ -120,7 +144,7 @@ def _write(payload: bytes, payload_type: str, key_id: str, signature: bytes) -> 
 
 def _read(envelope: bytes) -> tuple[bytes, str, str, bytes]:
     try:
-        parsed = decode(_Envelope, envelope, size_bytes_max=ENVELOPE_BYTES_MAX)
+        parsed = decode(Envelope, envelope, size_bytes_max=ENVELOPE_BYTES_MAX)
         payload = base64.b64decode(parsed.payload, validate=True)
         signature = base64.b64decode(parsed.signatures[0].sig, validate=True)
     except (MessageError, binascii.Error, ValueError):

@@ -55,10 +55,12 @@ class Residuals:
         return self.squared / self.scale
 
 
-def residuals(shares: Floats, shape: tuple[int, ...], units: int, noise_variance: float) -> Residuals:
+def residuals(
+    shares: Floats, shape: tuple[int, ...], units: int | Floats, noise_variance: float | Floats
+) -> Residuals:
     """Compare noisy shares (..., k) of tables of that shape with the products of their margins.
 
-    ``noise_variance`` is that of a share.
+    ``noise_variance`` is that of a share; it and ``units`` are numbers, or (..., 1) of each table.
     """
     margins = margins_of(shares, shape)
     fitted = product(margins)
@@ -132,7 +134,7 @@ def independence_test(
     """
     variance = table.noise_variance / table.units**2
     own = residuals(table.counts / table.units, shape, table.units, variance)
-    null = _null(table, shape, replicates, seed, progress)
+    null = simulated_null(table, shape, replicates, seed, progress)
     statistic = float(own.statistics)
     return IndependenceOutcome(
         statistic,
@@ -143,12 +145,12 @@ def independence_test(
     )
 
 
-def _null(
+def simulated_null(
     table: NoisyTable,
     shape: tuple[int, ...],
     replicates: int,
     seed: np.random.SeedSequence,
-    progress: Report | None,
+    progress: Report | None = None,
 ) -> NuisanceNull:
     """Simulate the null distribution at plausible margins; all have the same noise and seeds."""
     values, variance = plausible_margins(table, shape), table.noise_variance / table.units**2

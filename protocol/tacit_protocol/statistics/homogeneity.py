@@ -123,18 +123,18 @@ def homogeneity_test(
     shares = np.stack([table.counts / table.units for table in tables])
     ratio, excess = weights.cells(shares)
     statistic = float(excess.sum())
-    null = _null(tables, weights, replicates, seed, progress)
+    null = simulated_null(tables, weights, replicates, seed, progress)
     return HomogeneityTest(
         statistic, null.pvalue(statistic), null.cells(ratio), ratio, null.least_favourable(statistic)
     )
 
 
-def _null(
+def simulated_null(
     tables: Sequence[NoisyTable],
     weights: Weights,
     replicates: int,
     seed: np.random.SeedSequence,
-    progress: Report | None,
+    progress: Report | None = None,
 ) -> NuisanceNull:
     """Simulate the null distribution at plausible pools; all have the same noise and seeds."""
     pools = plausible_pools(tables, weights)

@@ -16,7 +16,7 @@ from tacit_protocol.statistics.clipped_identity import ClippedIdentity
 from tacit_protocol.statistics.goodness_of_fit import GoodnessOfFit, Weights
 from tacit_protocol.statistics.noisy_tables import CellNoise
 from tacit_protocol.statistics.privit import plan_privit
-from tacit_protocol.statistics.repetition import Repetition
+from tacit_protocol.statistics.repetition import Repetition, replicates_needed
 
 Floats = npt.NDArray[np.float64]
 
@@ -66,8 +66,7 @@ class PlannedIdentity:
         """
         rng = np.random.default_rng(seed)
         if self.method in ("privit", "repetition"):
-            answer = self._privit if self.method == "privit" else self._repetition
-            found = [answer(p, runs, rng) for p in (self.probabilities, other)]
+            found = [self.decisions(p, runs, rng) for p in (self.probabilities, other)]
             return Rates(float(np.mean(found[0])), float(np.mean(found[1])), runs)
         scores = self.scores()
         null = np.sort(scores(self.probabilities, draws, rng))
@@ -76,6 +75,13 @@ class PlannedIdentity:
             for p in (self.probabilities, other)
         ]
         return Rates(float(np.mean(rejected[0])), float(np.mean(rejected[1])), runs)
+
+    def decisions(self, p: Floats, runs: int, rng: np.random.Generator) -> npt.NDArray[np.bool_]:
+        """Simulate what a method that sends a decision sends, (runs,), where ``p`` (k,) is true.
+
+        Raises PrivitRefusedError or RepetitionRefusedError where the method does not take so few units.
+        """
+        return (self._privit if self.method == "privit" else self._repetition)(p, runs, rng)
 
     def scores(self) -> Scores:
         """Return what draws the scores of a method that has a statistic."""
@@ -138,7 +144,7 @@ class PlannedIdentity:
         null = np.sort(
             _in_batches(
                 lambda part: test.statistic(rng.multinomial(size, self.probabilities, size=part)),
-                999,
+                max(999, replicates_needed(self.level)),
                 len(p),
             )
         )

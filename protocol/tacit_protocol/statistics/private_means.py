@@ -96,9 +96,8 @@ def rare_guard(means: PrivateMeans, largest: float, trace: float, trace_max: flo
     """Return what is added to the features' largest variance at each owner, (k,), for units that are rare.
 
     The weight of RARE_UNITS units; or, where that is more, what gives the squared length of an owner's sum
-    the
-    variance that units of squared length 0 or ``trace_max`` give it, n T (trace_max - T) beyond the normal
-    law's. ``largest`` and ``trace`` are of the covariance of one unit's features.
+    the variance that units of squared length 0 or ``trace_max`` give it, n T (trace_max - T) beyond the
+    normal law's. ``largest`` and ``trace`` are of the covariance of one unit's features.
     """
     own = means.units * largest + (means.units * means.noise) ** 2
     excess = means.units * trace * max(0.0, trace_max - trace)

@@ -31,6 +31,20 @@ class RepetitionRefusedError(ValueError):
     """There are too few units for the blocks that the budget needs. The message says what to change."""
 
 
+def block_level(level: float) -> float:
+    """Return the level of each block's test: the coin rejects with the other half of ``level``."""
+    return level / 2 / (1 - level)
+
+
+def replicates_needed(level: float) -> int:
+    """Return the fewest simulations by which a block can reject: 1/(replicates + 1) is its least p-value.
+
+    >>> replicates_needed(0.05), replicates_needed(0.001)
+    (37, 1997)
+    """
+    return math.ceil(1 / block_level(level) * (1 - 1e-12)) - 1
+
+
 @dataclass(frozen=True)
 class Repetition:
     """The blocks of a chi-square test without noise, at ``level`` in all.
@@ -50,7 +64,7 @@ class Repetition:
     @property
     def block_level(self) -> float:
         """Level of each block's test."""
-        return self.level / 2 / (1 - self.level)
+        return block_level(self.level)
 
     def block_units(self, units: int) -> int:
         """Return how many units a block has. Raises RepetitionRefusedError where that is none."""

@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from tacit_protocol.procedures.registry import PROCEDURES
+from tacit_protocol.terminal import printable, printable_lines
 from tacit_services.agent.align_command import add_arguments, align, text_of_alignment
 from tacit_services.agent.check import check, text_of_report
 from tacit_services.agent.service import run
 from tacit_services.agent.settings import AgentSettings
 from tacit_services.agent.verify import text_of_verification, verify_offline
-from tacit_services.ledger.errors import LedgerDamagedError
+from tacit_services.ledger.errors import LedgerError
 from tacit_services.shared.copying import CopyError, add_copy_arguments, copy_database, text_of_copy
 from tacit_services.shared.database import DatabaseError
 from tacit_services.shared.logging import configure_logging
@@ -54,11 +55,11 @@ def main(arguments: list[str] | None = None) -> int:
             return _report(report, text_of_verification, chosen.json)
         if chosen.command == "copy":
             counts = copy_database(AgentSettings.load(chosen.config).database_url, chosen.to, "agent")
-            sys.stdout.write(text_of_copy(counts))
+            sys.stdout.write(printable_lines(text_of_copy(counts)))
             return 0
         run(chosen.config, PROCEDURES)
-    except (SettingsError, LedgerDamagedError, DatabaseError, CopyError) as error:
-        sys.stderr.write(f"{error}\n")
+    except (SettingsError, LedgerError, DatabaseError, CopyError) as error:
+        sys.stderr.write(f"{printable(error)}\n")
         return 1
     return 0
 
@@ -66,13 +67,13 @@ def main(arguments: list[str] | None = None) -> int:
 def _aligned(chosen: argparse.Namespace) -> int:
     report = align(chosen)
     if "error" in report:
-        sys.stderr.write(f"{report['error']}\n")
+        sys.stderr.write(f"{printable(report['error'])}\n")
         return 1
     return _report(report, text_of_alignment, chosen.json)
 
 
 def _report(report: dict[str, Any], text: Callable[[dict[str, Any]], str], as_json: bool) -> int:
-    sys.stdout.write((json.dumps(report) if as_json else text(report)) + "\n")
+    sys.stdout.write((json.dumps(report) if as_json else printable_lines(text(report))) + "\n")
     return 0 if report["ok"] else 1
 
 

@@ -1,6 +1,7 @@
 """One owner's agent: the owner's settings and policy, and the decisions of its steward."""
 
 from collections.abc import Callable
+from functools import partial
 
 import sqlalchemy as sa
 import structlog
@@ -16,7 +17,7 @@ from tacit_services.agent.intake import Intake, Procedures
 from tacit_services.agent.participant import AlreadyDecidedError, Identity, Participant
 from tacit_services.agent.policy import Policy
 from tacit_services.agent.schema import State
-from tacit_services.agent.settings import AgentSettings
+from tacit_services.agent.settings import AgentSettings, DataSetSettings
 from tacit_services.agent.studies import expire, move
 from tacit_services.agent.tester_client import TesterClient
 from tacit_services.ledger.accounts import set_caps
@@ -73,20 +74,24 @@ class Agent(Participant):
             computing=computing,
             stopping=stopping,
         )
-        self.settings, self.policy = settings, policy
+        self.settings, self.policy, self._procedures = settings, policy, procedures
 
     def _unit_key(self, study: Study, owner: Owner) -> UnitKey | None:
         return run_transaction(self.engine, lambda c: unit_key_of(c, study, owner), read_only=True)
 
     def open_accounts(self) -> None:
-        """Open an account for every data set, or change its caps to what the configuration says."""
+        """Open an account for every data set, or change its caps and shares to what the configuration says.
+
+        Raises:
+            DivisionRefusedError: a stated division moves shares that were promised; says what to write.
+        """
         for data_set in self.settings.data_sets:
-            caps = data_set.caps
+            run_transaction(self.engine, partial(self._open_account, data_set=data_set))
 
-            def apply(connection: sa.Connection, name: str = data_set.name) -> None:
-                set_caps(connection, name, caps.epsilon_micro, caps.delta_pico, at=self._now())  # noqa: B023
-
-            run_transaction(self.engine, apply)
+    def _open_account(self, connection: sa.Connection, data_set: DataSetSettings) -> None:
+        caps, division = data_set.caps, data_set.division(self.policy.families(self._procedures))
+        at = self._now()
+        set_caps(connection, data_set.name, caps.epsilon_micro, caps.delta_pico, at=at, division=division)
 
     def approve(self, digest: str) -> None:
         """Let a study run, as the steward decided.

@@ -283,7 +283,7 @@ def _difference(own: _Own, message: AlignmentMessage, list_ids: bool) -> dict[st
 def _ids(own: _Own, wanted: UnitHashes) -> Iterator[str]:
     """Yield the ids with these hashes, in the form in which they are compared; some of them repeatedly."""
     hasher = AlignedUnits(own.unit_key)
-    columns = Columns(text=(own.unit_column,))
+    columns = Columns(text=(own.unit_column,), unit=own.unit_column)
     for batch in own.data_set.open().batches(columns, CHUNK_ROWS_MAX):
         column = batch.column(own.unit_column)
         listed = np.isin(hasher.hashes(column), wanted)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 import sqlalchemy as sa
-from fastapi import Depends, FastAPI, Path, Query
+from fastapi import Depends, FastAPI, Path, Query, Request
 from fastapi.responses import Response
 from pydantic import Field
 
@@ -21,6 +21,7 @@ from tacit_services.agent.tester_client import TesterError
 from tacit_services.ledger.verification import export, inspect
 from tacit_services.shared.database import check_database, run_transaction
 from tacit_services.shared.http_app import BearerToken, body_schema, create_app, json_body, json_response
+from tacit_services.shared.http_server import recognise
 from tacit_services.shared.pages.site import Empty
 from tacit_services.shared.problem_responses import ProblemError
 
@@ -68,12 +69,14 @@ def create_agent_app(agent: Agent, surroundings: Surroundings) -> FastAPI:
         metrics_prefix="tacit_agent",
         check_ready=check_ready,
         gauges=gauges,
+        hosts=agent.settings.page_hosts,
     )
     token = BearerToken(f"agent:{agent.settings.name}", agent.clock)
 
-    async def require_owner(key: Annotated[str, Depends(token)]) -> str:
+    async def require_owner(request: Request, key: Annotated[str, Depends(token)]) -> str:
         if key != agent.key.public_hex:
             raise ProblemError("forbidden")
+        recognise(request.scope, key)
         return key
 
     owner = [Depends(require_owner)]

@@ -4,6 +4,7 @@ Whether values lie within the declared bounds is a fact of the data. It is for t
 machine: bounds that are changed after a look at the data tell what was seen.
 """
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,19 @@ from sqlalchemy.engine import make_url
 
 from tacit_protocol.domain.columns import CategoricalColumn, Column, NumericColumn
 from tacit_protocol.domain.encode import encode_categorical
-from tacit_protocol.privacy.guarantee import EPSILON_UNITS
+from tacit_protocol.privacy.shares import Cap, Family
 from tacit_services.agent.data.arrow_columns import numbers, text
 from tacit_services.agent.data.source import Columns, Source
-from tacit_services.agent.settings import AgentSettings
-from tacit_services.ledger.accounts import left_micro
-from tacit_services.ledger.errors import UnknownAccountError
+from tacit_services.agent.settings import AgentSettings, DataSetSettings
+from tacit_services.ledger.accounts import (
+    Account,
+    Standing,
+    account_of,
+    changed_account,
+    new_account,
+    standing,
+)
+from tacit_services.ledger.errors import DivisionRefusedError, UnknownAccountError
 from tacit_services.shared.database import DatabaseError, create_engine, run_transaction
 
 BATCH_ROWS = 65_536
@@ -75,38 +83,54 @@ def _words(beyond: int, present: int) -> str:
     return "a few values lie beyond" if beyond <= FEW * present else "many values lie beyond"
 
 
-def budget_report(settings: AgentSettings) -> dict[str, dict[str, Any]]:
-    """Return each data set's cap and what is left of it, in epsilons; nothing is opened that is not there.
+@dataclass(frozen=True)
+class BudgetReport:
+    """What a data set's account may spend once the agent starts with this configuration.
 
-    ``left`` is None where the ledger cannot be read.
+    ``standing`` is None where the ledger cannot be read; ``error`` says what is wrong with the configuration.
     """
-    caps = {data_set.name: data_set.caps.epsilon_micro for data_set in settings.data_sets}
+
+    standing: Standing | None
+    error: str | None = None
+
+
+def budget_report(settings: AgentSettings, families: frozenset[Family]) -> dict[str, BudgetReport]:
+    """Return what each data set's account may spend; nothing is opened that is not there, nothing written.
+
+    ``families`` are the kinds of mechanism events that the policy's studies may cost.
+    """
     if not _is_there(settings.database_url):
-        return {name: {"cap": cap / EPSILON_UNITS, "left": cap / EPSILON_UNITS} for name, cap in caps.items()}
+        return {item.name: _report_of(None, item, families) for item in settings.data_sets}
     engine = create_engine(settings.database_url)
     try:
-        left = run_transaction(engine, lambda connection: _left(connection, caps), read_only=True)
+        accounts = run_transaction(
+            engine,
+            lambda connection: {item.name: _account(connection, item.name) for item in settings.data_sets},
+            read_only=True,
+        )
     except (DatabaseError, sa.exc.SQLAlchemyError):
-        left = dict.fromkeys(caps)
+        return {item.name: BudgetReport(None) for item in settings.data_sets}
     finally:
         engine.dispose()
-    return {
-        name: {
-            "cap": cap / EPSILON_UNITS,
-            "left": None if (micro := left[name]) is None else micro / EPSILON_UNITS,
-        }
-        for name, cap in caps.items()
-    }
+    return {item.name: _report_of(accounts[item.name], item, families) for item in settings.data_sets}
 
 
-def _left(connection: sa.Connection, caps: dict[str, int]) -> dict[str, int | None]:
-    found: dict[str, int | None] = {}
-    for name, cap in caps.items():
-        try:
-            found[name] = left_micro(connection, name)
-        except UnknownAccountError:
-            found[name] = cap  # it is opened when the agent starts
-    return found
+def _account(connection: sa.Connection, name: str) -> Account | None:
+    try:
+        return account_of(connection, name)
+    except UnknownAccountError:
+        return None  # it is opened when the agent starts
+
+
+def _report_of(account: Account | None, item: DataSetSettings, families: frozenset[Family]) -> BudgetReport:
+    cap, division = Cap.of(item.caps), item.division(families)
+    if account is None:
+        account = new_account(item.name, cap, division)
+    try:
+        after = changed_account(account, cap, division)
+    except DivisionRefusedError as error:
+        return BudgetReport(standing(account), str(error))
+    return BudgetReport(standing(after))
 
 
 def _is_there(url: str) -> bool:

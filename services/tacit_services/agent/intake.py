@@ -1,7 +1,8 @@
 """Decide what to do with a study: everything is checked here, and nothing is taken from the tester.
 
 No data is touched. The order is: signature, digest, form, roster, deadline, data set, policy, procedure,
-cost. A study that fails is refused with a registered problem and a text for the owner's own log.
+cost, canonical bytes. A study that fails is refused with a registered problem and a text for the owner's
+own log.
 """
 
 from abc import ABC, abstractmethod
@@ -16,7 +17,7 @@ from tacit_protocol.domain.table import PooledTable
 from tacit_protocol.messages.encoding import MessageError, decode
 from tacit_protocol.messages.study import Owner, Study
 from tacit_protocol.privacy.guarantee import Guarantee
-from tacit_protocol.procedures.base import Procedure, StudyError, check_study
+from tacit_protocol.procedures.base import Procedure, StudyError, check_study, require_canonical
 from tacit_protocol.procedures.relay import Relay, relay_of
 from tacit_protocol.signing.envelope import STUDY_TYPE, EnvelopeError, digest, open_envelope, peek_key_id
 from tacit_services.agent.data.aligned_units import AlignedUnits
@@ -233,6 +234,13 @@ class StudyIntake(ABC):
             refuse("study-refused", "the procedure would spend more than the study states")
         return procedure, cost
 
+    def require_canonical(self, study_digest: str, study: Study, procedure: Procedure) -> None:
+        """Refuse bytes that say what other bytes say: nothing is spent twice on one study."""
+        try:
+            require_canonical(procedure, study, study_digest)
+        except StudyError as error:
+            refuse("study-refused", str(error))
+
 
 class Intake(StudyIntake):
     """Checks studies against one owner's settings and policy.
@@ -272,7 +280,7 @@ class Intake(StudyIntake):
         return self.read(study_digest, envelope)
 
     def accept(self, study_digest: str, study: Study, now: int) -> Job:
-        """Check roster, deadline, data set, policy, procedure, cost, alignment and sealing key."""
+        """Check roster, deadline, data set, policy, procedure, cost, bytes, alignment and sealing key."""
         owner = self._roster(study)
         if now >= study.deadline:
             refuse("study-expired", "the study's deadline has passed")
@@ -280,6 +288,7 @@ class Intake(StudyIntake):
         if data_set is None:
             refuse("policy-refused", "the study asks for a data set that does not exist here")
         procedure, cost = require_allowed(self._policy, self, study, owner, data_set)
+        self.require_canonical(study_digest, study, procedure)
         unit_key = None if study.alignment is None else self._unit_keys(study, owner)
         if study.alignment is not None and unit_key is None:
             refuse("not-aligned", NEVER_ALIGNED)
@@ -324,6 +333,7 @@ def require_allowed(
         StudyRefusedError: the policy does not, or the study cannot be run.
     """
     try:
+        rules.require_analysts_name(study.analyst.key, study.analyst.name)
         rules.require_study(study, owner, data_set)
         procedure, cost = intake.price(study)
         relay = relay_of(procedure, study)

@@ -28,8 +28,9 @@ SEND_PAUSE_S = 0.5
 END_S = 2.0
 """How long the loops together may take to end."""
 
-FAILURE_PAUSE_S = (1.0, 60.0)
-"""First and longest pause after a failure; doubled each time, with a random part so that agents spread."""
+FAILURE_PAUSE_S = (1.0, 10.0)
+"""First and longest pause after a failure; doubled each time, with a random part so that agents spread. Once
+a database or a tester is back after an outage, however long, nobody waits longer than the second."""
 
 
 class Loops:

@@ -5,6 +5,7 @@ reach.
 """
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Literal, Protocol
 
@@ -15,12 +16,15 @@ from tacit_protocol.messages.encoding import message_error
 from tacit_protocol.messages.study import (
     RESPOND_AFTER_S,
     DataSetName,
+    NamedKey,
     Owner,
     PublicKeyHex,
     RespondAfter,
     Study,
 )
 from tacit_protocol.privacy.guarantee import EPSILON_MAX, Budget
+from tacit_protocol.privacy.shares import FAMILIES, Family
+from tacit_protocol.procedures.base import Procedure
 from tacit_protocol.strict import StrictModel
 from tacit_services.shared.settings import SettingsError, read_toml
 
@@ -60,11 +64,22 @@ class Rules(StrictModel):
     units_min: Annotated[int, Field(ge=1)] = UNITS_MIN
     respond_after_s_min: RespondAfter = RESPOND_AFTER_S
     procedures: tuple[str, ...] = (ANY,)
-    analysts: tuple[PublicKeyHex | Literal["*"], ...]
+    analysts: tuple[PublicKeyHex | Literal["*"] | NamedKey, ...]
 
     def columns_of(self, data_set: str) -> tuple[str, ...] | None:
         """Return the columns of a data set that may be used; None where the policy does not name it."""
         raise NotImplementedError
+
+    def families(self, procedures: Mapping[str, Procedure]) -> frozenset[Family]:
+        """Return the kinds of mechanism events that allowed studies may cost; all where none is known.
+
+        Where no study may spend delta, all that can run is pure.
+        """
+        allowed = procedures if ANY in self.procedures else set(self.procedures) & set(procedures)
+        found = frozenset(family for name in allowed for family in procedures[name].families)
+        if self.maximum.delta_pico == 0:
+            return frozenset(("pure",))
+        return found or FAMILIES
 
     @property
     def maximum(self) -> Budget:
@@ -73,8 +88,17 @@ class Rules(StrictModel):
 
     def require_analyst(self, key: str) -> None:
         """Raise PolicyRefusedError where studies by this key are not answered."""
-        if ANY not in self.analysts and key not in self.analysts:
+        if ANY not in self.analysts and not self._entries_of(key):
             raise PolicyRefusedError("the policy does not list this analyst's key")
+
+    def require_analysts_name(self, key: str, name: str) -> None:
+        """Raise PolicyRefusedError where the policy knows this key's analyst by another name."""
+        names = {entry.rpartition(":")[0] for entry in self._entries_of(key) if ":" in entry}
+        if names and name not in names:
+            raise PolicyRefusedError("the study gives its analyst another name than the policy does")
+
+    def _entries_of(self, key: str) -> list[str]:
+        return [entry for entry in self.analysts if entry.rpartition(":")[2] == key]
 
     def require_budget(self, budget: Budget) -> None:
         """Raise PolicyRefusedError where a study would spend more than one study may."""

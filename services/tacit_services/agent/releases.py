@@ -110,7 +110,6 @@ class Releaser:
                 ledger_sequence=entry.sequence,
                 ledger_head=entry.entry_hash,
                 epsilon_micro=entry.epsilon_micro,
-                spent_after_micro=entry.spent_after_micro,
             )
         return units
 

@@ -24,6 +24,9 @@ from tacit_services.shared.logging import configure_logging
 from tacit_services.shared.settings import read_private_key
 from tacit_services.shared.threads import prepare_to_compute
 
+CONNECTIONS_MAX = 200
+"""Most connections at once, on the owner's own machine: the steward's browser and commands."""
+
 log = structlog.get_logger()
 
 
@@ -35,11 +38,12 @@ def build(
     Raises:
         SettingsError: the key, the policy or the cluster's certificates cannot be read.
         LedgerDamagedError: the ledger does not add up; nothing may be spent from it.
+        DivisionRefusedError: the configuration moves shares that were promised; says what to write.
     """
     key, policy = read_private_key(settings.key_file), Policy.load(settings.policy_file)
     engine = create_engine(settings.database_url)
     upgrade(engine, "agent")
-    entries = run_transaction(engine, lambda c: verify(c, every_amount=False), read_only=True)
+    entries = run_transaction(engine, verify, read_only=True)
     log.info("ledger_verified", entries=entries)
     client = TesterClient(
         settings.tester_url,
@@ -48,6 +52,7 @@ def build(
         system_clock,
         stop.wait,
         ca_file=settings.tester_ca_file,
+        insecure_plain_http=settings.insecure_plain_http,
     )
     agent = Agent(
         settings,
@@ -77,6 +82,6 @@ def run(config: Path | None, procedures: Procedures) -> None:
     loops.start()
     log.info("serving", party=settings.name, host=settings.host, port=settings.port)
     try:
-        serve(app, settings.host, settings.port, Stopping())
+        serve(app, settings.host, settings.port, Stopping(), CONNECTIONS_MAX)
     finally:
         loops.end()

@@ -1,6 +1,7 @@
 """The agent's settings. docs/reference/agent-configuration.md."""
 
 import json
+from collections.abc import Collection
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -10,15 +11,19 @@ from pydantic_settings import SettingsConfigDict
 from tacit_protocol.domain.columns import Column, ColumnName
 from tacit_protocol.messages.study import DataSetName, PartyName, PublicKeyHex
 from tacit_protocol.privacy.guarantee import EPSILON_MAX, Budget
+from tacit_protocol.privacy.shares import Division, Family
 from tacit_services.agent.data.source_settings import SourceSettings
 from tacit_services.shared.compute import ComputeSettings
-from tacit_services.shared.settings import ServiceSettings
+from tacit_services.shared.settings import ListeningSettings
 
 PORT = 8710
 """Where the agent's own interface listens unless told otherwise."""
 
 POLL_WAIT_S_MAX = 60.0
 """Longest long poll: proxies between an institution and the tester cut idle connections after about that."""
+
+Part = Annotated[float, Field(ge=0, le=1)]
+"""A part of a cap."""
 
 _COLUMNS: TypeAdapter[tuple[Column, ...]] = TypeAdapter(tuple[Column, ...])
 
@@ -30,6 +35,11 @@ class DataSetSettings(SourceSettings):
     unit_column: ColumnName | None = None
     epsilon: Annotated[float, Field(gt=0, le=EPSILON_MAX)]
     delta: Annotated[float, Field(ge=0, lt=1)]
+    pure_share: Part | None = None
+    """Part of epsilon for Laplace and other pure noise, the rest being for Gaussian noise. None: what may run
+    decides."""
+    approximate_share: Part | None = None
+    """Part of delta for events with a delta of their own, the rest being for Gaussian noise."""
     columns: tuple[Column, ...] = ()
     """The declared domain: a study's bounds and levels must lie within it."""
 
@@ -48,6 +58,10 @@ class DataSetSettings(SourceSettings):
         """What the account may spend."""
         return Budget.of(self.epsilon, self.delta)
 
+    def division(self, families: Collection[Family]) -> Division:
+        """Return how the caps are divided: as stated here, or as suits what may run."""
+        return Division.of(families, self.pure_share, self.approximate_share)
+
 
 def _column_fault(error: ValidationError) -> str:
     """Say which column, counted from 1, lacks what: a blank that nobody filled in, for one."""
@@ -59,7 +73,7 @@ def _column_fault(error: ValidationError) -> str:
     return f"{where}: {words}; fill in every bound and level"
 
 
-class AgentSettings(ServiceSettings):
+class AgentSettings(ListeningSettings):
     """Everything an agent needs to know; environment variables begin with ``TACIT_AGENT_``."""
 
     model_config = SettingsConfigDict(env_prefix="TACIT_AGENT_")
@@ -75,7 +89,6 @@ class AgentSettings(ServiceSettings):
     tester_ca_file: Path | None = None
     """Certificates that the tester's must chain to, where the public ones do not do."""
 
-    host: str = "127.0.0.1"
     port: Annotated[int, Field(ge=0, le=65535)] = PORT
     policy_file: Path
     poll_wait_s: Annotated[float, Field(ge=0, le=POLL_WAIT_S_MAX)] = 20.0

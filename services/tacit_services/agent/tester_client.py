@@ -24,7 +24,8 @@ from tacit_protocol.signing.keys import PrivateKey
 from tacit_protocol.signing.tokens import issue_token
 from tacit_protocol.strict import StrictModel
 from tacit_services.shared.clock import Clock
-from tacit_services.shared.exchange_deadline import DeadlineTransport, exchange_deadline
+from tacit_services.shared.exchange_deadline import DeadlineTransport, exchange_deadline, require_private
+from tacit_services.shared.settings import SettingsError
 
 TIMEOUT_S = 30.0
 """How long a whole exchange with the tester may take, beyond what a long poll waits."""
@@ -109,7 +110,11 @@ class TesterClient:
         sleep: waits that many seconds between two tries; may return early when the service stops.
         transport: what carries requests; the network unless a test hands in its own.
         ca_file: certificates that the tester's must chain to; the public ones by default.
+        insecure_plain_http: let everything travel in the clear, in tests without real data.
         timeout_s: how long one exchange may take, beyond what a long poll waits.
+
+    Raises:
+        SettingsError: others could read what is sent to the URL, or the certificates cannot be read.
     """
 
     def __init__(
@@ -122,15 +127,21 @@ class TesterClient:
         *,
         transport: httpx.BaseTransport | None = None,
         ca_file: Path | None = None,
+        insecure_plain_http: bool = False,
         timeout_s: float = TIMEOUT_S,
     ):
         self._audience, self._key, self._clock, self._sleep = audience, key, clock, sleep
         self._timeout_s = timeout_s
+        if transport is None:
+            try:
+                require_private(url, insecure_plain_http)
+            except ValueError as error:
+                raise SettingsError(f"tester_url: {error}") from None
         self._http = httpx.Client(
             base_url=url.rstrip("/"),
             trust_env=False,
             timeout=timeout_s,
-            transport=transport or DeadlineTransport(_certificates(ca_file)),
+            transport=transport or DeadlineTransport(_certificates(ca_file), insecure_plain_http),
             headers={"Accept-Encoding": "identity"},
         )
 
@@ -240,7 +251,10 @@ class _PendingError(TesterUnavailableError):
 def _certificates(ca_file: Path | None) -> ssl.SSLContext:
     if ca_file is None:
         return httpx.create_ssl_context(trust_env=False)
-    return ssl.create_default_context(cafile=ca_file)
+    try:
+        return ssl.create_default_context(cafile=ca_file)
+    except OSError:  # ssl.SSLError is one
+        raise SettingsError(f"tester_ca_file: cannot read certificates, in PEM, from {ca_file}") from None
 
 
 def _read_capped(response: httpx.Response) -> bytes:

@@ -4,10 +4,12 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import sqlalchemy as sa
 from sqlalchemy.engine import make_url
 
 from tacit_services.agent.settings import AgentSettings
 from tacit_services.agent.views import ledger_verification
+from tacit_services.ledger.schema import ENTRIES
 from tacit_services.ledger.verification import inspect
 from tacit_services.shared.database import create_engine, run_transaction
 from tacit_services.shared.settings import SettingsError
@@ -27,7 +29,7 @@ def verify_ledger(database_url: str, kept_hashes: Iterable[str] = ()) -> dict[st
     """Check the ledger in an agent's or a curator's database.
 
     Raises:
-        SettingsError: there is no database yet.
+        SettingsError: there is no database yet, or it is of an older release.
         DatabaseError: the database cannot be read.
     """
     url = make_url(database_url)
@@ -36,10 +38,20 @@ def verify_ledger(database_url: str, kept_hashes: Iterable[str] = ()) -> dict[st
     engine = create_engine(database_url)
     kept = list(kept_hashes)
     try:
+        if not run_transaction(engine, _has_shares, read_only=True):
+            raise SettingsError(
+                "the ledger is of an older release: start the service on it once, then verify"
+            )
         found = run_transaction(engine, lambda c: inspect(c, kept_hashes=kept), read_only=True)
     finally:
         engine.dispose()
     return ledger_verification(found)
+
+
+def _has_shares(connection: sa.Connection) -> bool:
+    looked_at = sa.inspect(connection)
+    columns = looked_at.get_columns(ENTRIES.name) if looked_at.has_table(ENTRIES.name) else []
+    return not columns or any(column["name"] == ENTRIES.c.form.name for column in columns)
 
 
 def text_of_verification(report: dict[str, Any]) -> str:

@@ -17,7 +17,7 @@ from tacit_services.agent.agent import Agent
 from tacit_services.agent.intake import StudyRefusedError
 from tacit_services.agent.participant import Participant
 from tacit_services.agent.studies import StudyRow, count_by_state
-from tacit_services.ledger.accounts import account_of, left_micro, spent_micro
+from tacit_services.ledger.accounts import account_of, payment_words, standing_of
 from tacit_services.ledger.verification import Inspection
 from tacit_services.shared.database import run_transaction
 
@@ -39,15 +39,7 @@ def status(agent: Agent) -> dict[str, Any]:
 
 
 def _data_set(connection: sa.Connection, agent: Agent, name: str) -> dict[str, Any]:
-    account = account_of(connection, name)
-    return {
-        "name": name,
-        "units": agent.units.get(name),
-        "epsilon_cap_micro": account.epsilon_cap_micro,
-        "delta_cap_pico": account.delta_cap_pico,
-        "epsilon_spent_micro": spent_micro(connection, name),
-        "epsilon_left_micro": left_micro(connection, name),
-    }
+    return {"name": name, "units": agent.units.get(name), **asdict(standing_of(connection, name))}
 
 
 def ledger_verification(inspection: Inspection) -> dict[str, Any]:
@@ -57,6 +49,15 @@ def ledger_verification(inspection: Inspection) -> dict[str, Any]:
         "accounts": [asdict(account) for account in inspection.accounts],
         "faults": list(inspection.faults),
     }
+
+
+def payment(connection: sa.Connection, agent: Participant, row: StudyRow, account: str | None) -> str | None:
+    """Say which share of an account a study would be paid of; None where nothing would be spent of it."""
+    study = _study(agent, row)
+    priced = None if study is None or account is None else _asked(agent, study)
+    if priced is None or account is None or not priced[1].spends:
+        return None
+    return payment_words(account_of(connection, account), priced[1].cost)
 
 
 def summary(agent: Participant, row: StudyRow) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """The curator's app: the boundary that all services have, and the owners' routes."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from importlib.metadata import version
 
 from fastapi import FastAPI
@@ -31,6 +31,7 @@ def create_curator_app(
     check_ready: Callable[[], None] = lambda: None,
     gauges: Gauges = dict,
     lifespan: Lifespan | None = None,
+    hosts: Collection[str] | None = None,
 ) -> FastAPI:
     """Create the app with everything but the routes of studies.
 
@@ -40,6 +41,7 @@ def create_curator_app(
         check_ready: more that has to hold for the service to be ready, beside its database.
         gauges: more figures for ``/metrics``, beside those of data sets and uploads.
         lifespan: what runs beside the app.
+        hosts: the names by which browsers may reach the pages; None for any.
     """
 
     def ready() -> None:
@@ -61,6 +63,7 @@ def create_curator_app(
         check_ready=ready,
         gauges=figures,
         lifespan=lifespan,
+        hosts=hosts,
         streamed=StreamedBodies("PUT", ROWS_PATH, limit),
     )
     app.include_router(OwnerRoutes(curator).router())

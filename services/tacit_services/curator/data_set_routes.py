@@ -8,21 +8,34 @@ from functools import partial
 from typing import Annotated, Any
 
 import anyio.to_thread
+import structlog
 from fastapi import APIRouter, Depends, Path, Query
 from sqlalchemy.engine import Connection
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
-from tacit_protocol.messages.study import DataSetName, PartyName
+from tacit_protocol.messages.study import DataSetName, Digest, PartyName
 from tacit_services.curator.data_sets import Registration, view
 from tacit_services.curator.incoming_body import NextPiece
-from tacit_services.curator.owners import Caller, Enrolment, InvitationRequest, enrol, invite, list_owners
+from tacit_services.curator.owners import (
+    Caller,
+    Enrolment,
+    InvitationRequest,
+    enrol,
+    invite,
+    list_invitations,
+    list_owners,
+    revoke,
+    revoke_invitations,
+)
 from tacit_services.curator.surroundings import CuratorSurroundings
 from tacit_services.curator.uploads import MEDIA_TYPES
 from tacit_services.shared.database import Result, run_transaction
 from tacit_services.shared.http_app import body_schema, json_body, json_response
 from tacit_services.shared.limits import DRAINED_BYTES_MAX
 from tacit_services.shared.problem_responses import ProblemError
+
+log = structlog.get_logger()
 
 DRAIN_S = 5.0
 """How long the rest of a refused upload is read and dropped, so that its sender gets to read the refusal."""
@@ -78,6 +91,27 @@ class OwnerRoutes:
                 raise ProblemError("party-exists")
             now = curator.now()
             return json_response(run_transaction(curator.engine, lambda c: invite(c, request, now)), 201)
+
+        @router.get("/invitations", dependencies=[Depends(access.operator)])
+        def invitations(cursor: Annotated[Digest | None, Query()] = None) -> Response:
+            """List all invitations ever made, and what became of each (the operator)."""
+            return json_response(self._read(lambda c: list_invitations(c, cursor, curator.now())))
+
+        @router.delete("/invitations/{name}", dependencies=[Depends(access.operator)])
+        def revoke_invitation(name: OwnerPath) -> Response:
+            """Revoke the invitations of that name that were not used yet (the operator)."""
+            now = curator.now()
+            found = run_transaction(curator.engine, lambda c: revoke_invitations(c, name, now))
+            log.info("invitations_revoked", party=name, revoked=found["revoked"])
+            return json_response(found)
+
+        @router.put("/owners/{name}/revocation", status_code=201, dependencies=[Depends(access.operator)])
+        def revoke_key(name: OwnerPath) -> Response:
+            """Revoke an owner's key (the operator): no study is answered from its data sets any more."""
+            now = curator.now()
+            owner, is_new = run_transaction(curator.engine, lambda c: revoke(c, name, now))
+            log.info("key_revoked", party=name, revoked_at=owner["revoked_at"])
+            return json_response(owner, 201 if is_new else 200)
 
         @router.post("/enrolments", status_code=201, openapi_extra=body_schema(Enrolment))
         def create_enrolment(

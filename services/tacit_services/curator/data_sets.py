@@ -11,7 +11,7 @@ everything that was spent, because the people may be the same.
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Annotated, Any, Self
 
 import sqlalchemy as sa
@@ -21,13 +21,19 @@ from sqlalchemy.engine import Connection
 from tacit_protocol.domain.columns import Column, ColumnName, Domain
 from tacit_protocol.messages.study import DataSetName, PartyName
 from tacit_protocol.privacy.guarantee import EPSILON_MAX, Budget
+from tacit_protocol.privacy.shares import Division
+from tacit_protocol.procedures.registry import PROCEDURES
 from tacit_protocol.strict import StrictModel
 from tacit_services.agent.data.source import DataError, Source
 from tacit_services.agent.data.source_settings import SourceSettings
+from tacit_services.agent.intake import Procedures
 from tacit_services.agent.policy import ANY, Rules
+from tacit_services.agent.settings import Part
 from tacit_services.curator.store import RowStore, StoredRows
 from tacit_services.curator.tables import DATA_SETS, OWNERS
-from tacit_services.ledger.accounts import account_of, debits_of, left_micro, set_caps, spent_micro
+from tacit_services.ledger.accounts import account_of, set_caps, standing_of
+from tacit_services.ledger.errors import DivisionRefusedError
+from tacit_services.ledger.schema import UNDIVIDED
 from tacit_services.shared.problem_responses import ProblemError
 
 DATA_SETS_MAX = 100
@@ -53,12 +59,17 @@ class HeldPolicy(Rules):
 
 
 class Registration(StrictModel):
-    """What an owner says of a data set: its declared domain, its privacy unit, its caps and its policy."""
+    """What an owner says of a data set: its declared domain, its privacy unit, its caps and its policy.
+
+    ``pure_share`` and ``approximate_share`` divide the caps, as in an agent's settings.
+    """
 
     columns: Annotated[tuple[Column, ...], Field(min_length=1)]
     unit_column: ColumnName | None = None
     epsilon: Annotated[float, Field(gt=0, le=EPSILON_MAX)]
     delta: Annotated[float, Field(ge=0, lt=1)]
+    pure_share: Part | None = None
+    approximate_share: Part | None = None
     policy: HeldPolicy
 
     @model_validator(mode="after")
@@ -98,12 +109,14 @@ class HeldDataSet:
     """A registered data set as studies use it.
 
     ``version`` grows with every change (registration, rows, deletion): compare it in the transaction that
-    spends with the one that was read. ``rows`` and ``units`` are None until rows were uploaded, and where a
+    spends with the one that was read. ``owner_revoked_at`` is when its owner's key was revoked here: no study
+    is answered from it since. ``rows`` and ``units`` are None until rows were uploaded, and where a
     database holds them.
     """
 
     owner: str
     owner_key: str
+    owner_revoked_at: int | None
     name: str
     version: int
     columns: tuple[Column, ...]
@@ -141,10 +154,16 @@ class DataSets:
     Args:
         store: where uploaded rows are.
         configured: the data sets whose rows the operator reads from elsewhere.
+        procedures: what may run where a policy allows it: how an account is divided depends on it.
     """
 
-    def __init__(self, store: RowStore, configured: Sequence[ConfiguredDataSet] = ()) -> None:
-        self._store = store
+    def __init__(
+        self,
+        store: RowStore,
+        configured: Sequence[ConfiguredDataSet] = (),
+        procedures: Procedures = PROCEDURES,
+    ) -> None:
+        self._store, self._procedures = store, procedures
         self._configured: Mapping[tuple[str, str], ConfiguredDataSet] = {
             (item.owner, item.name): item for item in configured
         }
@@ -169,7 +188,7 @@ class DataSets:
         """Register a data set and open its account, or change what may change; returns whether it is new.
 
         Raises:
-            ProblemError: ``data-set-fixed``.
+            ProblemError: ``data-set-fixed``, where columns or promised shares would change.
         """
         row = _row(connection, owner, name)
         if row is None:
@@ -177,7 +196,15 @@ class DataSets:
         else:
             _require_changeable(connection, row, registration)
         account, caps = account_name(owner, name), registration.caps
-        set_caps(connection, account, caps.epsilon_micro, caps.delta_pico, at=now)
+        division = Division.of(
+            registration.policy.families(self._procedures),
+            registration.pure_share,
+            registration.approximate_share,
+        )
+        try:
+            set_caps(connection, account, caps.epsilon_micro, caps.delta_pico, at=now, division=division)
+        except DivisionRefusedError as error:
+            raise ProblemError("data-set-fixed", detail=str(error)) from None
         values = {
             "columns": _COLUMNS.dump_json(registration.columns).decode(),
             "unit_column": registration.unit_column,
@@ -190,6 +217,20 @@ class DataSets:
         else:
             connection.execute(_update(owner, name, row.version, **values))
         return row is None or row.deleted_at is not None
+
+    def divide_accounts(self, connection: Connection, now: int) -> None:
+        """Divide the caps of registered data sets whose accounts an older release has left undivided."""
+        for held in self.held_data_sets(connection):
+            if account_of(connection, held.account).division == UNDIVIDED:
+                division, caps = Division.of(held.policy.families(self._procedures)), held.caps
+                set_caps(
+                    connection,
+                    held.account,
+                    caps.epsilon_micro,
+                    caps.delta_pico,
+                    at=now,
+                    division=division,
+                )
 
     def require_takes_rows(self, connection: Connection, owner: str, name: str) -> HeldDataSet:
         """Return the data set if rows may be uploaded to it.
@@ -274,11 +315,12 @@ class DataSets:
         return HeldDataSet(
             owner=row.owner,
             owner_key=row.owner_key,
+            owner_revoked_at=row.owner_revoked_at,
             name=row.name,
             version=row.version,
             columns=columns,
             unit_column=row.unit_column,
-            caps=Budget(epsilon_micro=account.epsilon_cap_micro, delta_pico=account.delta_cap_pico),
+            caps=Budget(epsilon_micro=account.cap.epsilon_micro, delta_pico=account.cap.delta_pico),
             policy=policy,
             ready=configured is not None or row.file is not None,
             rows=None if configured else row.rows,
@@ -309,10 +351,7 @@ def view(connection: Connection, held: HeldDataSet, *, to_owner: bool) -> dict[s
         "account": account,
         "columns": [column.model_dump() for column in held.columns],
         "unit_column": held.unit_column,
-        "epsilon_cap_micro": held.caps.epsilon_micro,
-        "delta_cap_pico": held.caps.delta_pico,
-        "epsilon_spent_micro": spent_micro(connection, account),
-        "epsilon_left_micro": left_micro(connection, account),
+        **asdict(standing_of(connection, account)),
         "policy": held.policy.model_dump(),
         "ready": held.ready,
         "units": held.units,
@@ -323,7 +362,7 @@ def view(connection: Connection, held: HeldDataSet, *, to_owner: bool) -> dict[s
 
 def _registered() -> sa.Select[Any]:
     return (
-        sa.select(DATA_SETS, OWNERS.c.key.label("owner_key"))
+        sa.select(DATA_SETS, OWNERS.c.key.label("owner_key"), OWNERS.c.revoked_at.label("owner_revoked_at"))
         .join_from(DATA_SETS, OWNERS, DATA_SETS.c.owner == OWNERS.c.name)
         .where(DATA_SETS.c.deleted_at.is_(None))
     )
@@ -360,7 +399,7 @@ def _require_changeable(connection: Connection, row: Any, registration: Registra
     )
     if same:
         return
-    if debits_of(connection, account_name(row.owner, row.name)):
+    if account_of(connection, account_name(row.owner, row.name)).debits:
         raise ProblemError("data-set-fixed", detail=FIXED)
     if row.file is not None:
         raise ProblemError("data-set-fixed", detail=FIXED_BY_ROWS)

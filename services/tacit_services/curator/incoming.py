@@ -8,6 +8,7 @@ dropped.
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +22,15 @@ from tacit_services.agent.data.units import UnitHasher, UnitHashes
 
 OTHER = ""
 """Stands in the store for every value that is no declared level; no level is empty."""
+
+_WRONG_TYPES = {
+    "numeric": "a column declared numeric has a type that cannot be read as numbers",
+    "categorical": "a column declared categorical has a type that cannot be read as categories",
+}
+WRONG_UNITS = "the unit column has a type that cannot be read as ids"
+
+Encoded = list[npt.NDArray[Any]]
+"""Rows as columns of numbers (float64), of codes (int32) and of units' hashes (uint64)."""
 
 LACKING = "the file lacks a declared column"
 TWICE = "the file has two columns of a declared name"
@@ -42,75 +52,103 @@ class RowShape:
     """
 
     def __init__(self, columns: Sequence[Column], unit_column: str | None) -> None:
-        self._columns = tuple(columns)
-        self._unit_column = unit_column
+        self.columns = tuple(columns)
+        self.unit_column = unit_column
         self._hasher = UnitHasher()
         self._numbers_seen: set[str] = set()
 
     @property
     def wanted(self) -> Columns:
         """The columns to read."""
-        unit = () if self._unit_column is None else (self._unit_column,)
+        unit = () if self.unit_column is None else (self.unit_column,)
         return Columns(
-            tuple(column.name for column in self._columns if isinstance(column, NumericColumn)),
-            tuple(column.name for column in self._columns if isinstance(column, CategoricalColumn)) + unit,
+            tuple(column.name for column in self.columns if isinstance(column, NumericColumn)),
+            tuple(column.name for column in self.columns if isinstance(column, CategoricalColumn)) + unit,
         )
 
     @property
     def schema(self) -> pa.Schema:
         """The stored columns."""
-        fields = [(column.name, _type_of(column)) for column in self._columns]
-        if self._unit_column is not None:
-            fields.append((self._unit_column, pa.int64()))
+        fields = [(column.name, _type_of(column)) for column in self.columns]
+        if self.unit_column is not None:
+            fields.append((self.unit_column, pa.int64()))
         return pa.schema(fields)
 
     def require_present(self, names: Sequence[str]) -> None:
         """Raise UploadRefusedError where a declared column or the unit column is missing or there twice."""
-        declared = [(f"$.columns[{index}]", column.name) for index, column in enumerate(self._columns)]
-        if self._unit_column is not None:
-            declared.append(("$.unit_column", self._unit_column))
+        declared = [(f"$.columns[{index}]", column.name) for index, column in enumerate(self.columns)]
+        if self.unit_column is not None:
+            declared.append(("$.unit_column", self.unit_column))
         for path, name in declared:
             if names.count(name) != 1:
                 raise UploadRefusedError(TWICE if name in names else LACKING, path)
 
-    def stored(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return what is stored of these rows.
+    @property
+    def kinds(self) -> list[np.dtype[Any]]:
+        """The kinds of encoded columns: numbers, codes, and hashes where there is a unit column."""
+        kinds: list[np.dtype[Any]] = [
+            np.dtype(np.float64 if isinstance(column, NumericColumn) else np.int32) for column in self.columns
+        ]
+        return kinds if self.unit_column is None else [*kinds, np.dtype(np.uint64)]
+
+    def encoded(self, batch: pa.RecordBatch) -> Encoded:
+        """Return rows as numbers, codes of levels, and hashes of units, in columns of :attr:`kinds`.
 
         Raises:
             UploadRefusedError: a column's type cannot be read.
         """
-        arrays = []
-        for index, column in enumerate(self._columns):
+        encoded: Encoded = []
+        for index, column in enumerate(self.columns):
             try:
-                arrays.append(self._array(column, batch.column(column.name)))
+                encoded.append(_encoded(column, batch.column(column.name)))
             except DataError:
-                raise UploadRefusedError(
-                    "a column declared numeric has a type that cannot be read as numbers",
-                    f"$.columns[{index}]",
-                ) from None
-        if self._unit_column is not None:
-            hashes = self._hasher.hashes(batch.column(self._unit_column))
-            arrays.append(pa.array(hashes.view(np.int64)))
+                raise UploadRefusedError(_WRONG_TYPES[column.kind], f"$.columns[{index}]") from None
+        if self.unit_column is not None:
+            try:
+                encoded.append(self._hasher.hashes(batch.column(self.unit_column)))
+            except DataError:
+                raise UploadRefusedError(WRONG_UNITS, "$.unit_column") from None
+        return encoded
+
+    def checked(self, encoded: Encoded) -> Encoded:
+        """Return encoded rows that come from elsewhere; raises UploadRefusedError for codes of no level."""
+        for column, values in zip(self.columns, encoded, strict=False):
+            if not isinstance(column, CategoricalColumn) or not len(values):
+                continue
+            if not 0 <= values.min() <= values.max() < column.categories:
+                raise UploadRefusedError("the file is damaged")
+        return encoded
+
+    def stored(self, encoded: Encoded) -> pa.RecordBatch:
+        """Return what is stored of these rows."""
+        arrays = []
+        for column, values in zip(self.columns, encoded, strict=False):
+            if isinstance(column, NumericColumn):
+                if column.name not in self._numbers_seen and np.isfinite(values).any():
+                    self._numbers_seen.add(column.name)
+                arrays.append(pa.array(values))
+            else:
+                arrays.append(_levels(column, values))
+        if self.unit_column is not None:
+            arrays.append(pa.array(encoded[-1].view(np.int64)))
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
     def unit_hashes(self, batch: pa.RecordBatch) -> UnitHashes:
         """Return the units of rows as they are stored, (rows,) uint64; there must be a unit column."""
-        column = batch.column(self._unit_column)
+        column = batch.column(self.unit_column)
         return np.asarray(column.to_numpy(zero_copy_only=False).view(np.uint64))
-
-    def _array(self, column: Column, values: pa.Array) -> pa.Array:
-        if isinstance(column, NumericColumn):
-            read = numbers(column.name, values)
-            if column.name not in self._numbers_seen and np.isfinite(read).any():
-                self._numbers_seen.add(column.name)
-            return pa.array(read)
-        return _levels(column, encode_categorical(column, text(values)))
 
     def require_numbers(self) -> None:
         """Raise UploadRefusedError where a column declared numeric held no number in any row."""
-        for index, column in enumerate(self._columns):
+        for index, column in enumerate(self.columns):
             if isinstance(column, NumericColumn) and column.name not in self._numbers_seen:
                 raise UploadRefusedError("a column declared numeric holds no number", f"$.columns[{index}]")
+
+
+def _encoded(column: Column, values: pa.Array) -> npt.NDArray[Any]:
+    if isinstance(column, NumericColumn):
+        return numbers(column.name, values)
+    return encode_categorical(column, text(values))
 
 
 def _type_of(column: Column) -> pa.DataType:

@@ -1,7 +1,8 @@
 """Decide what to do with a curated study: everything is checked here, and nothing is taken from the tester.
 
 No data is touched. The order is: signature, digest, form, the tester and the curator that the roster names,
-deadline; then for each owner its enrolment here, its data set and its own policy; then procedure and cost.
+deadline; then for each owner its enrolment here, its data set and its own policy; then procedure, cost and
+canonical bytes.
 """
 
 import sqlalchemy as sa
@@ -59,6 +60,7 @@ class CuratorIntake(StudyIntake):
         held = run_transaction(self._engine, lambda connection: self._held(connection, study), read_only=True)
         parts = tuple(self._part(study, data_set) for data_set in held)
         procedure, cost = self.price(study)
+        self.require_canonical(study_digest, study, procedure)
         return Job(study_digest, study, self._identity.name, parts, procedure, cost)
 
     def _require_roster(self, study: Study) -> None:
@@ -70,7 +72,7 @@ class CuratorIntake(StudyIntake):
 
     def _held(self, connection: sa.Connection, study: Study) -> list[HeldDataSet]:
         found = [self._data_sets.held_data_set(connection, o.name, o.data_set) for o in study.owners]
-        held = [data_set for data_set in found if data_set is not None]
+        held = [data_set for data_set in found if data_set is not None and data_set.owner_revoked_at is None]
         if [(data_set.owner, data_set.owner_key) for data_set in held] != [
             (owner.name, owner.key) for owner in study.owners
         ]:

@@ -3,14 +3,16 @@
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from fastapi import Depends
+from fastapi import Depends, Request
 from sqlalchemy.engine import Connection, Engine
+from starlette.concurrency import run_in_threadpool
 
 from tacit_protocol.messages.study import PartyName, PublicKeyHex
 from tacit_protocol.strict import StrictModel
-from tacit_services.curator.tables import ROSTER
+from tacit_services.curator.tables import ROSTER, SIGN_IN
 from tacit_services.shared.database import run_transaction
 from tacit_services.shared.http_app import BearerToken
+from tacit_services.shared.http_server import recognise
 from tacit_services.shared.problem_responses import ProblemError
 from tacit_services.shared.roster import Member
 
@@ -47,10 +49,36 @@ def enrol(connection: Connection, enrolment: Enrolment, now: int) -> tuple[dict[
     return {"name": owner.name, "key": owner.key}, is_new
 
 
+def revoke(connection: Connection, name: str, now: int) -> tuple[dict[str, Any], bool]:
+    """Revoke an owner's key; returns the owner, and whether its key held until now.
+
+    Its browsers are signed out, and no study is answered from its data sets any more; its ledger stays.
+
+    Raises:
+        ProblemError: ``unknown-party``.
+    """
+    owner, is_new = ROSTER.revoke(connection, name, now)
+    if is_new:
+        for table in (SIGN_IN.links, SIGN_IN.sessions):
+            connection.execute(table.delete().where(table.c.key == owner.key))
+    return {"name": owner.name, "key": owner.key, "revoked_at": owner.revoked_at}, is_new
+
+
+def revoke_invitations(connection: Connection, name: str, now: int) -> dict[str, Any]:
+    """Revoke the invitations of that name that could still be used."""
+    return {"name": name, "revoked": ROSTER.revoke_invitations(connection, name, now)}
+
+
+def list_invitations(connection: Connection, cursor: str | None, now: int) -> dict[str, Any]:
+    """Return one page of all invitations ever made, and what became of each."""
+    return ROSTER.invited(connection, cursor, PAGE_SIZE, now)
+
+
 def list_owners(connection: Connection, cursor: str | None) -> dict[str, Any]:
     """Return one page of the owners, by name."""
     page = ROSTER.page(connection, cursor, PAGE_SIZE)
-    items = [{"name": item["name"], "key": item["key"]} for item in page["items"]]
+    names = ("name", "key", "revoked_at")
+    items = [{name: item[name] for name in names} for item in page["items"]]
     return {"items": items, "next": page["next"]}
 
 
@@ -76,8 +104,10 @@ class Access:
         self.signer = bearer
         """A dependency: the key of anyone whose token holds, enrolled or not."""
 
-        def caller(key: Annotated[str, Depends(bearer)]) -> Caller:
-            return self.caller_of(key)
+        async def caller(request: Request, key: Annotated[str, Depends(bearer)]) -> Caller:
+            found = await run_in_threadpool(self.caller_of, key)
+            recognise(request.scope, key)
+            return found
 
         def owner(caller: Annotated[Caller, Depends(caller)]) -> str:
             if caller.owner is None:
@@ -96,10 +126,8 @@ class Access:
         """A dependency that lets the operator alone pass."""
 
     def caller_of(self, key: str) -> Caller:
-        """Return whose key it is; raises ``unknown-party``. Blocking."""
+        """Return whose key it is; raises ``unknown-party`` or ``key-revoked``. Blocking."""
         if key == self._operator_key:
             return Caller(key, None)
-        member = run_transaction(self._engine, lambda c: ROSTER.member(c, key), read_only=True)
-        if member is None:
-            raise ProblemError("unknown-party")
+        member = run_transaction(self._engine, lambda c: ROSTER.require_member(c, key), read_only=True)
         return Caller(key, member.name)

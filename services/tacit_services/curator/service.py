@@ -34,12 +34,15 @@ from tacit_services.curator.uploads import Uploads
 from tacit_services.ledger.verification import verify
 from tacit_services.shared.clock import Clock, system_clock
 from tacit_services.shared.compute import make_workers
-from tacit_services.shared.database import create_engine, run_transaction, upgrade
+from tacit_services.shared.database import check_room, create_engine, run_transaction, upgrade
 from tacit_services.shared.http_app import BearerToken
-from tacit_services.shared.http_server import Stopping, serve
+from tacit_services.shared.http_server import Stopping, serve, tls_context
 from tacit_services.shared.logging import configure_logging
 from tacit_services.shared.settings import SettingsError, read_private_key, read_secret
 from tacit_services.shared.threads import prepare_to_compute
+
+CONNECTIONS_MAX = 500
+"""Most connections at once: owners ask now and then, and only the operator and they do."""
 
 log = structlog.get_logger()
 
@@ -70,10 +73,11 @@ def open_foundation(settings: CuratorSettings, clock: Clock = system_clock) -> F
         raise SettingsError(f"storage_keys_file: {error}") from None
     engine = create_engine(settings.database_url)
     upgrade(engine, "curator")
-    entries = run_transaction(engine, lambda c: verify(c, every_amount=False), read_only=True)
+    entries = run_transaction(engine, verify, read_only=True)
     log.info("ledger_verified", entries=entries)
     store = RowStore(settings.storage_folder, keys)
     data_sets = DataSets(store, settings.data_sets)
+    run_transaction(engine, lambda c: data_sets.divide_accounts(c, int(clock())))
     open_storage(engine, store, data_sets)
     return Foundation(settings, key, engine, store, data_sets, clock)
 
@@ -91,6 +95,7 @@ def make_curator(
         base.clock,
         stop.wait,
         ca_file=settings.tester_ca_file,
+        insecure_plain_http=settings.insecure_plain_http,
     )
     return Curator(
         identity,
@@ -125,6 +130,7 @@ def make_app(base: Foundation, curator: Curator, loops: Loops, stopping: Stoppin
     )
 
     def check_ready() -> None:
+        check_room(base.store.folder)
         if not loops.alive():
             raise RuntimeError("a loop of the curator has stopped")
 
@@ -133,7 +139,11 @@ def make_app(base: Foundation, curator: Curator, loops: Loops, stopping: Stoppin
         return {f'studies{{state="{state}"}}': float(count) for state, count in counts.items()}
 
     app = create_curator_app(
-        surroundings, upload_bytes_max=settings.upload_bytes_max, check_ready=check_ready, gauges=gauges
+        surroundings,
+        upload_bytes_max=settings.upload_bytes_max,
+        check_ready=check_ready,
+        gauges=gauges,
+        hosts=settings.page_hosts,
     )
     add_study_routes(app, curator, access, loops.ring)
     add_curator_pages(app, curator, surroundings, settings.url, loops.ring)
@@ -145,6 +155,7 @@ def run(config: Path | None, procedures: Procedures) -> None:
     settings = CuratorSettings.load(config)
     configure_logging(settings.log_level)
     prepare_to_compute()
+    tls = tls_context(settings.tls_certificate_file, settings.tls_key_file)
     stop, stopping = threading.Event(), Stopping()
     base = open_foundation(settings)
     curator = make_curator(base, procedures, stop)
@@ -152,9 +163,8 @@ def run(config: Path | None, procedures: Procedures) -> None:
     app = make_app(base, curator, loops, stopping)
     loops.start()
     log.info("serving", party=settings.name, host=settings.host, port=settings.port)
-    tls = {"ssl_certfile": settings.tls_certificate_file, "ssl_keyfile": settings.tls_key_file}
     try:
-        serve(app, settings.host, settings.port, stopping, **tls)
+        serve(app, settings.host, settings.port, stopping, CONNECTIONS_MAX, tls=tls)
     finally:
         loops.end()
         base.store.release()

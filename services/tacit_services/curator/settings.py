@@ -1,9 +1,9 @@
 """The curator's settings. docs/reference/curator-configuration.md."""
 
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, field_validator
 from pydantic_settings import SettingsConfigDict
 
 from tacit_protocol.messages.study import RESPOND_AFTER_S, PartyName, PublicKeyHex, RespondAfter
@@ -11,21 +11,19 @@ from tacit_services.agent.settings import POLL_WAIT_S_MAX
 from tacit_services.curator.data_sets import ConfiguredDataSet
 from tacit_services.curator.uploads import UPLOAD_BYTES_MAX, UPLOADS_MAX
 from tacit_services.shared.compute import ComputeSettings
-from tacit_services.shared.settings import ServiceSettings
+from tacit_services.shared.settings import PublicSettings
 
 PORT = 8720
 """Where the curator listens unless told otherwise."""
 
 
-class CuratorSettings(ServiceSettings):
+class CuratorSettings(PublicSettings):
     """Everything a curator needs to know; environment variables begin with ``TACIT_CURATOR_``."""
 
     model_config = SettingsConfigDict(env_prefix="TACIT_CURATOR_")
 
     name: PartyName
     """The curator's party name, at the tester and in studies."""
-    url: Annotated[str, Field(pattern=r"^https?://[^\s?#]+$", max_length=500)]
-    """The URL that the owners call."""
     audience: Annotated[str, Field(min_length=1, max_length=500)] | None = None
     """What the owners' tokens must be addressed to; the URL unless set."""
     key_file: Path
@@ -48,11 +46,9 @@ class CuratorSettings(ServiceSettings):
     """Certificates that the tester's must chain to, where the public ones do not do."""
     respond_after_s_min: RespondAfter = RESPOND_AFTER_S
     """When a study is declined that says nothing that could be believed."""
-    host: str = "127.0.0.1"
+    curator_ca_file: Path | None = None
+    """Certificates that this service's own must chain to, for the operator's commands alone."""
     port: Annotated[int, Field(ge=0, le=65535)] = PORT
-    tls_certificate_file: Path | None = None
-    """Certificate chain, PEM; set it with ``tls_key_file`` to serve TLS without a proxy."""
-    tls_key_file: Path | None = None
     poll_wait_s: Annotated[float, Field(ge=0, le=POLL_WAIT_S_MAX)] = 20.0
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
     compute: ComputeSettings = Field(default_factory=ComputeSettings)
@@ -67,12 +63,6 @@ class CuratorSettings(ServiceSettings):
         if len({(data_set.owner, data_set.name) for data_set in value}) != len(value):
             raise ValueError("an owner's data sets must have distinct names")
         return value
-
-    @model_validator(mode="after")
-    def _certificate_and_key_go_together(self) -> Self:
-        if (self.tls_certificate_file is None) != (self.tls_key_file is None):
-            raise ValueError("tls_certificate_file and tls_key_file need each other")
-        return self
 
     @classmethod
     def _resolved(cls, values: dict[str, Any], directory: Path) -> dict[str, Any]:

@@ -9,7 +9,9 @@ import io
 import os
 import secrets
 import tempfile
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Self
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -25,18 +27,44 @@ PREFIX = "spool-"
 """Begins the name that a spool has for a moment, on file systems that know no nameless files."""
 
 
+@dataclass(frozen=True)
+class SpoolHandle:
+    """What opens a sealed spool in another process, to which its descriptor is passed."""
+
+    descriptor: int
+    key: bytes = field(repr=False)
+    size_bytes: int
+
+
 class Spool(io.RawIOBase):
     """Written once from its start, then sealed, then read from anywhere."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__()
-        self._file = tempfile.TemporaryFile(dir=folder, prefix=PREFIX, buffering=0)  # noqa: SIM115 (closed with the spool)
-        self._cipher = AESGCM(secrets.token_bytes(KEY_BYTES))
+        file = tempfile.TemporaryFile(dir=folder, prefix=PREFIX, buffering=0)  # noqa: SIM115 (closed with the spool)
+        self._open(file, secrets.token_bytes(KEY_BYTES))
+
+    def _open(self, file: io.FileIO, key: bytes) -> None:
+        self._file, self._key = file, key
+        self._cipher = AESGCM(key)
         self._pending = bytearray()
         self._blocks = 0
         self._size_bytes = 0
         self._position = 0
         self._held: tuple[int, bytes] = (-1, b"")
+
+    @classmethod
+    def reopened(cls, handle: SpoolHandle) -> Self:
+        """Open a sealed spool by its handle; the descriptor is closed with it."""
+        spool = cls.__new__(cls)
+        spool._open(io.FileIO(handle.descriptor, "rb"), handle.key)
+        spool._size_bytes = handle.size_bytes
+        return spool
+
+    @property
+    def handle(self) -> SpoolHandle:
+        """What opens it in another process."""
+        return SpoolHandle(self._file.fileno(), self._key, self._size_bytes)
 
     @property
     def size_bytes(self) -> int:

@@ -74,7 +74,8 @@ class RowStore:
         """
         try:
             self._folder.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
-            self._lock = (self._folder / LOCK_FILE).open("ab")
+            self._folder.chmod(FOLDER_MODE)
+            self._lock = open(self._folder / LOCK_FILE, "ab", opener=_private)  # noqa: SIM115 (held while it lives)
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             self.release()
@@ -101,7 +102,8 @@ class RowStore:
             return
         if any(self._files()):
             raise SettingsError("storage_folder: this folder holds rows, but does not say of which database")
-        marker.write_text(storage_id + "\n", "ascii")
+        with open(marker, "w", encoding="ascii", opener=_private) as file:
+            file.write(storage_id + "\n")
         self._sync_folder()
 
     def sweep(self, kept: Iterable[str]) -> int:
@@ -270,6 +272,10 @@ class StoredRowsSource(ParquetSource):
     def fingerprint(self) -> Hashable:
         """Return the file's random name and state: other rows have another name."""
         return (self._context, super().fingerprint())
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, FILE_MODE)
 
 
 def _context(account: str, file: str) -> bytes:

@@ -5,24 +5,23 @@ before. A file that was begun is removed at once, or, after a crash, when the cu
 """
 
 import errno
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import anyio
 import anyio.to_thread
-import pyarrow as pa
 import structlog
 from sqlalchemy.engine import Connection, Engine
 from starlette.requests import ClientDisconnect
 
-from tacit_services.agent.data.csv_source import HEADER_BYTES_MAX, csv_batches, header_names
+from tacit_services.agent.data.csv_source import HEADER_BYTES_MAX, header_names, sound_csv_batches
 from tacit_services.agent.data.source import DataError
 from tacit_services.curator.data_sets import DataSets, HeldDataSet, view
-from tacit_services.curator.incoming import RowShape, UploadRefusedError
+from tacit_services.curator.incoming import Encoded, RowShape, UploadRefusedError
 from tacit_services.curator.incoming_body import PIECE_BYTES, IncomingBody, NextPiece, StoppedError
-from tacit_services.curator.parquet_upload import parquet_batches, require_modest
+from tacit_services.curator.parquet_upload import decoded, require_modest
 from tacit_services.curator.storage_steps import StorageStep, reached
 from tacit_services.curator.store import RowStore, RowWriter
 from tacit_services.curator.unit_count import UnitCounter
@@ -50,7 +49,7 @@ MEDIA_TYPES = (CSV, PARQUET)
 
 CUT_SHORT = "the connection ended before the rows did"
 
-Batches = Generator[pa.RecordBatch, None, None]
+Batches = Generator[Encoded, None, None]
 
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
@@ -139,13 +138,13 @@ class Uploads:
         shape = RowShape(seen.columns, seen.unit_column)
         batch_rows = max(1, min(BATCH_ROWS_MAX, BATCH_BYTES // (8 * len(shape.schema))))
         writer = self._store.writer(seen.account, shape.schema)
-        read = _csv_rows if media_type == CSV else partial(_parquet_rows, self._store)
+        read = _csv_rows if media_type == CSV else partial(_parquet_rows, self._store, self._go_on)
         batches = read(body, shape, batch_rows)
         try:
             with UnitCounter(self._store.spool) as counter:
-                for batch in batches:
+                for encoded in batches:
                     self._go_on()
-                    rows = shape.stored(batch)
+                    rows = shape.stored(encoded)
                     writer.write(rows)
                     reached(StorageStep.FILE_BEGUN)
                     if seen.unit_column is not None:
@@ -200,19 +199,23 @@ class Uploads:
 
 
 def _csv_rows(body: IncomingBody, shape: RowShape, batch_rows: int) -> Batches:
-    shape.require_present(header_names(body.read_line(HEADER_BYTES_MAX)))
-    with pa.PythonFile(body, mode="r") as file:
-        # However the rows end, the parser's own thread must not go on waiting for more of them.
-        yield from csv_batches(file, shape.wanted.names, batch_rows, on_end=body.abandon)
+    line = body.read_line(HEADER_BYTES_MAX)
+    header = header_names(line)
+    shape.require_present(header)
+    body.read(len(line))
+    for batch in sound_csv_batches(body.read, header, shape.wanted.names, batch_rows):
+        yield shape.encoded(batch)
 
 
-def _parquet_rows(store: RowStore, body: IncomingBody, shape: RowShape, batch_rows: int) -> Batches:
+def _parquet_rows(
+    store: RowStore, go_on: Callable[[], None], body: IncomingBody, shape: RowShape, batch_rows: int
+) -> Batches:
     with store.spool() as spool:
         while piece := body.read(PIECE_BYTES):
             spool.append(piece)
         spool.seal()
         require_modest(spool)
-        yield from parquet_batches(spool, shape, batch_rows)
+        yield from decoded(spool, shape, batch_rows, go_on)
 
 
 def _as_problem(error: BaseException) -> BaseException:

@@ -3,6 +3,7 @@
 An owner sees who has approved a study that uses its data, and no other owner's budget, note or reason.
 """
 
+from dataclasses import asdict
 from typing import Any
 
 import sqlalchemy as sa
@@ -11,7 +12,7 @@ from tacit_services.agent import views as agent_views
 from tacit_services.agent.studies import StudyRow
 from tacit_services.curator.curator import Curator
 from tacit_services.curator.decisions import Decision, OwnerDecision
-from tacit_services.ledger.accounts import left_micro, spent_micro
+from tacit_services.ledger.accounts import standing_of
 from tacit_services.ledger.schema import ACCOUNTS
 from tacit_services.ledger.verification import Inspection, export
 
@@ -36,8 +37,8 @@ def detail(
     accounts = [
         {
             "account": item.account,
-            "epsilon_spent_micro": spent_micro(connection, item.account),
-            "epsilon_left_micro": left_micro(connection, item.account),
+            **asdict(standing_of(connection, item.account)),
+            "payment": agent_views.payment(connection, curator, row, item.account),
         }
         for item in own
     ]

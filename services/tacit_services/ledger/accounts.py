@@ -1,40 +1,126 @@
-"""Accounts and debits.
+"""Accounts and debits: a privacy filter, whose cap holds for studies chosen after earlier releases were seen.
 
-A debit reads the account, composes its events with the new ones, and writes only if the account's version is
-still the one it read (``UPDATE ... WHERE version = :seen``). Reading the sum and then inserting an entry
-would overspend on every engine below serializable isolation: two transactions read the same sum.
+An account's cap is divided in advance into shares (tacit_protocol/privacy/shares.py), and what was spent of
+each is a sum of integers. A debit adds the study's charges, compares, and writes only if the account's
+version is still the one it read (``UPDATE ... WHERE version = :seen``): it reads one row and looks up one
+key, however many entries there are. Reading a sum and then inserting an entry would overspend on every engine
+below serializable isolation.
+
+The shares are fixed by the first debit. Until then any division may be set, and the first study itself, which
+was chosen before anything was released, may be given room beyond the division that stands. Afterwards shares
+may shrink; they grow only where the cap covers the high-water marks of all of them, which is what the account
+has promised. The theorem is in docs/mathematics/privacy.md.
 """
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
+from typing import Literal
 
 import sqlalchemy as sa
 
-from tacit_protocol.privacy.accounting import EPSILON_MICRO_MAX, AccountingError, compose_epsilon_micro
-from tacit_protocol.privacy.events import MechanismEvent
-from tacit_protocol.privacy.guarantee import Guarantee
+from tacit_protocol.privacy.guarantee import DELTA_UNITS, EPSILON_MAX, EPSILON_UNITS, Guarantee
+from tacit_protocol.privacy.shares import (
+    APPROXIMATE_UNITS,
+    EVERYTHING_MAY_RUN,
+    PURE_UNITS,
+    Amounts,
+    Cap,
+    Division,
+    charge,
+    gaussian_epsilon_micro,
+)
 from tacit_services.ledger.entries import FIRST_HASH, Entry, entry_of
 from tacit_services.ledger.errors import (
     AlreadyDebitedError,
     BudgetExceededError,
+    DivisionRefusedError,
     LedgerConflictError,
     UnknownAccountError,
 )
-from tacit_services.ledger.schema import ACCOUNTS, ENTRIES
+from tacit_services.ledger.schema import ACCOUNTS, AMOUNTS, ENTRIES, KINDS
 
-Compose = Callable[[Iterable[MechanismEvent], int], int]
-"""Micro-epsilons that events spend together at a delta in picos: the accountant."""
+MICRO = PURE_UNITS // EPSILON_UNITS
+"""Units of the pure share in a micro-epsilon."""
+
+PICO = APPROXIMATE_UNITS // DELTA_UNITS
+"""Units of the approximate share in a pico-delta."""
+
+
+WHOLE_GAUSSIAN = "all that is left of the Gaussian share"
 
 
 @dataclass(frozen=True)
 class Account:
-    """What an account may spend and how many entries it has."""
+    """What an account may spend, has spent and has promised of each share, and how many entries it has.
+
+    ``promised`` holds the high-water marks of the shares since the first debit; all are 0 before it.
+    """
 
     data_set: str
-    epsilon_cap_micro: int
-    delta_cap_pico: int
+    cap: Cap
+    division: str
+    share: Amounts
+    spent: Amounts
+    promised: Amounts
+    debits: int
     version: int
     head_hash: str
+
+    def row(self) -> dict[str, object]:
+        """Return the account as a row of the table."""
+        amounts = {
+            name.format(kind): value
+            for kind in KINDS
+            for name, value in zip(AMOUNTS, getattr(self, kind).all, strict=True)
+        }
+        return {
+            "data_set": self.data_set,
+            "epsilon_cap_micro": self.cap.epsilon_micro,
+            "delta_cap_pico": self.cap.delta_pico,
+            "division": self.division,
+            "debits": self.debits,
+            "version": self.version,
+            "head_hash": self.head_hash,
+            **amounts,
+        }
+
+
+@dataclass(frozen=True)
+class Standing:
+    """What an account may spend, has spent and has left of each share, in the units that people read.
+
+    The Gaussian share is an epsilon at ``gaussian_delta_pico``. What is left of it is the largest epsilon of
+    one Gaussian study at that delta: small studies take less than their epsilons suggest, as mu squared adds
+    up and not epsilon. ``promised_micro`` is the epsilon that everything ever released is private at, with
+    the cap's delta. None: no finite epsilon describes it, as a cap's delta was lowered afterwards.
+    """
+
+    epsilon_cap_micro: int
+    delta_cap_pico: int
+    pure_share_micro: int
+    pure_spent_micro: int
+    pure_left_micro: int
+    gaussian_delta_pico: int
+    gaussian_share_micro: int | None
+    gaussian_spent_micro: int | None
+    gaussian_left_micro: int
+    approximate_share_pico: int
+    approximate_spent_pico: int
+    approximate_left_pico: int
+    promised_micro: int | None
+
+
+Payer = Literal["pure", "gaussian", "both"]
+"""The shares that pay for a study's epsilon."""
+
+
+@dataclass(frozen=True)
+class Quote:
+    """What a study would take of an account's shares, and whether it may."""
+
+    fits: bool
+    pays: Payer
+    charged: Amounts
 
 
 def set_caps(
@@ -44,56 +130,106 @@ def set_caps(
     delta_cap_pico: int,
     *,
     at: int,
-    compose: Compose = compose_epsilon_micro,
+    division: Division = EVERYTHING_MAY_RUN,
 ) -> Account:
-    """Open the account, or change its caps to these; a change is an entry like any other.
+    """Open the account, or change its caps and their division to these; a change is an entry like any other.
 
     A cap may be set below what is spent: then nothing is left until it is raised.
+
+    Raises:
+        DivisionRefusedError: an owner's stated division would give more to a share than the cap covers beside
+            what was promised since the first debit.
+        LedgerConflictError: another transaction wrote the account meanwhile; run the transaction again.
     """
-    account = _account_row(connection, data_set)
+    account, cap = _account_row(connection, data_set), Cap(epsilon_cap_micro, delta_cap_pico)
     if account is None:
-        account = Account(data_set, epsilon_cap_micro, delta_cap_pico, 0, FIRST_HASH)
-        connection.execute(ACCOUNTS.insert().values(**account.__dict__))
-    elif (account.epsilon_cap_micro, account.delta_cap_pico) == (epsilon_cap_micro, delta_cap_pico):
-        return account
-    debits = debits_of(connection, data_set)
-    change = Entry(
-        data_set=data_set,
-        sequence=account.version + 1,
-        kind="cap",
-        study=None,
-        events=(),
-        epsilon_micro=epsilon_cap_micro,
-        delta_pico=delta_cap_pico,
-        at=at,
-        spent_after_micro=composed(debits, delta_cap_pico, compose),
-        previous_hash=account.head_hash,
+        changed = new_account(data_set, cap, division)
+        connection.execute(ACCOUNTS.insert().values(**changed.row()))
+    else:
+        changed = changed_account(account, cap, division)
+    return account if account == changed else _change(connection, changed, at)
+
+
+def new_account(data_set: str, cap: Cap, division: Division) -> Account:
+    """Return an account to which nothing was debited, before its first entry."""
+    nothing = Amounts()
+    return Account(
+        data_set, cap, division.stated, division.shares_of(cap), nothing, nothing, 0, 0, FIRST_HASH
     )
-    _append(connection, account, change, epsilon_cap_micro, delta_cap_pico)
-    return account_of(connection, data_set)
 
 
-def debit(
-    connection: sa.Connection,
-    data_set: str,
-    study: str,
-    guarantee: Guarantee,
-    *,
-    at: int,
-    compose: Compose = compose_epsilon_micro,
-) -> Entry:
+def changed_account(account: Account, cap: Cap, division: Division) -> Account:
+    """Return what an account becomes by a change of caps or division, the same where nothing changes.
+
+    Raises:
+        DivisionRefusedError: as set_caps does.
+    """
+    if account.debits and (account.cap, account.division) == (cap, division.stated):
+        return account
+    share = _new_share(account, cap, division)
+    return replace(account, cap=cap, division=division.stated, share=share)
+
+
+def _new_share(account: Account, cap: Cap, division: Division) -> Amounts:
+    """Return the shares of a changed cap, beside what was promised."""
+    wanted = division.shares_of(cap)
+    if not account.debits:
+        return wanted
+    if division.stated:
+        if cap.covers(wanted.joined(account.promised)):
+            return wanted
+        if not wanted.within(account.promised):
+            raise DivisionRefusedError(_refusal(account, division))
+    else:
+        held = cap.shares_holding(wanted, account.promised)
+        if held is not None:
+            return held
+    # Less than was promised: what was spent, whatever its share, counts against the new cap.
+    lowered = cap.shares_holding(wanted, account.spent) or account.spent
+    return lowered.met(account.promised)
+
+
+def _refusal(account: Account, division: Division) -> str:
+    """Say what to write instead of a division that is refused."""
+    words = (
+        f"data set {account.data_set}: after a debit, shares move only where epsilon and delta cover what "
+        "was promised to every share before; leave pure_share and approximate_share out to keep what stands"
+    )
+
+    def covers(hundredths: int) -> bool:
+        cap = Cap(hundredths * (EPSILON_UNITS // 100), account.cap.delta_pico)
+        return cap.covers(division.shares_of(cap).joined(account.promised))
+
+    low, high = 0, EPSILON_MAX * 100
+    if not covers(high):
+        return words
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if covers(middle) else (middle, high)
+    return f"{words}, or write epsilon = {high / 100:g} or more with this delta"
+
+
+def debit(connection: sa.Connection, data_set: str, study: str, guarantee: Guarantee, *, at: int) -> Entry:
     """Debit a study's guarantee to a data set's account; ``study`` is the digest, ``at`` Unix seconds.
 
     Raises:
         UnknownAccountError: there is no such account.
         AlreadyDebitedError: the study has been debited to it before.
-        BudgetExceededError: the account's events and these would together pass its cap.
+        BudgetExceededError: the study would take more of a share than is left.
         LedgerConflictError: another transaction wrote the account meanwhile; run the transaction again.
     """
     account = account_of(connection, data_set)
-    debits = debits_of(connection, data_set)
-    if any(entry.study == study for entry in debits):
+    debited = sa.select(ENTRIES.c.sequence).where(ENTRIES.c.data_set == data_set, ENTRIES.c.study == study)
+    if connection.execute(debited).first() is not None:
         raise AlreadyDebitedError("this study has been debited to this data set already")
+    placed = _place(account, guarantee)
+    if placed is None:
+        raise BudgetExceededError(
+            "the study would pass what is left of the data set's cap; nothing was spent"
+        )
+    share, charged = placed
+    if share != account.share:
+        account = _change(connection, replace(account, share=share), at)
     entry = Entry(
         data_set=data_set,
         sequence=account.version + 1,
@@ -103,34 +239,72 @@ def debit(
         epsilon_micro=guarantee.budget.epsilon_micro,
         delta_pico=guarantee.budget.delta_pico,
         at=at,
-        spent_after_micro=0,
         previous_hash=account.head_hash,
+        amounts=charged,
     )
-    spent = composed([*debits, entry], account.delta_cap_pico, compose)
-    if spent > account.epsilon_cap_micro:
-        raise BudgetExceededError("the study would pass the data set's cap; nothing was spent")
-    entry = Entry(**{**entry.__dict__, "spent_after_micro": spent})
-    _append(connection, account, entry, account.epsilon_cap_micro, account.delta_cap_pico)
+    promised = account.promised if account.debits else account.share
+    spent = account.spent + charged
+    _append(connection, replace(account, spent=spent, promised=promised, debits=account.debits + 1), entry)
     return entry
 
 
-def composed(debits: Iterable[Entry], delta_pico: int, compose: Compose = compose_epsilon_micro) -> int:
-    """Return the micro-epsilons that debits spend together at a delta.
+def _place(account: Account, guarantee: Guarantee) -> tuple[Amounts, Amounts] | None:
+    """Return the shares with which a study fits the account, and what it takes; None where it does not fit.
 
-    Two bounds hold at once and the smaller is taken: the accountant's, over the mechanism events, and the sum
-    of the budgets where their deltas fit. The second matters for a single study: the accountant's rounding
-    would otherwise put a study of epsilon 1 a little above a cap of 1.
+    Pure events are paid by the pure share, else by the Gaussian one. For the first study the shares make
+    room, as far as the owner has not stated them.
     """
-    entries = list(debits)
-    if not entries:
-        return 0
-    try:
-        by_events = compose([event for entry in entries for event in entry.events], delta_pico)
-    except AccountingError:
-        by_events = EPSILON_MICRO_MAX  # no finite epsilon describes them: more than any cap
-    if sum(entry.delta_pico for entry in entries) <= delta_pico:
-        return min(by_events, sum(entry.epsilon_micro for entry in entries))
-    return by_events
+    charged = charge(guarantee.events)
+    if (account.spent + charged).within(account.share):
+        return account.share, charged
+    if charged.pure_pico:
+        converted = charge(guarantee.events, pure_as_gaussian=True)
+        if (account.spent + converted).within(account.share):
+            return account.share, converted
+    room = None if account.debits else account.cap.shares_holding(account.share, charged)
+    if room is None or _moves_stated(account, room):
+        return None
+    return room, charged
+
+
+def _moves_stated(account: Account, share: Amounts) -> bool:
+    """Say whether shares differ from the account's in what its owner has stated."""
+    pure_moves = share.pure_pico != account.share.pure_pico
+    approximate_moves = share.approximate_atto != account.share.approximate_atto
+    return (pure_moves and "pure" in account.division) or (
+        approximate_moves and "approximate" in account.division
+    )
+
+
+def quote(account: Account, guarantee: Guarantee) -> Quote:
+    """Return what a study would take of the account, if it were debited now."""
+    placed = _place(account, guarantee)
+    charged = charge(guarantee.events) if placed is None else placed[1]
+    return Quote(placed is not None, payer(charged), charged)
+
+
+def payer(charged: Amounts) -> Payer:
+    """Return which shares pay for what a study takes."""
+    if not charged.pure_pico:
+        return "gaussian"
+    return "both" if charged.gaussian_femto else "pure"
+
+
+def payment_words(account: Account, guarantee: Guarantee) -> str:
+    """Say what a study would take of which share, and what is left of it."""
+    quoted = quote(account, guarantee)
+    if not quoted.fits:
+        return "costs more than is left of the share that would pay for it, and would be refused"
+    takes = []
+    if quoted.charged.pure_pico:
+        epsilon = -(-quoted.charged.pure_pico // MICRO) / EPSILON_UNITS
+        left = standing(account).pure_left_micro / EPSILON_UNITS
+        takes.append(f"epsilon {epsilon:g} of the {left:g} left of the pure share")
+    if quoted.charged.gaussian_femto:
+        rest = account.share.gaussian_femto - account.spent.gaussian_femto
+        part = 100 * quoted.charged.gaussian_femto / rest if rest > 0 else math.inf
+        takes.append(f"{part:.3g} % of what is left of the Gaussian share" if part < 100 else WHOLE_GAUSSIAN)
+    return "takes " + (" and ".join(takes) or "delta alone")
 
 
 def account_of(connection: sa.Connection, data_set: str) -> Account:
@@ -145,27 +319,40 @@ def account_of(connection: sa.Connection, data_set: str) -> Account:
     return account
 
 
-def spent_micro(connection: sa.Connection, data_set: str) -> int:
-    """Return what the account has spent, in micro-epsilons at its delta."""
-    newest = (
-        sa.select(ENTRIES.c.spent_after_micro)
-        .where(ENTRIES.c.data_set == data_set)
-        .order_by(ENTRIES.c.sequence.desc())
-        .limit(1)
+def standing_of(connection: sa.Connection, data_set: str) -> Standing:
+    """Return what an account has spent and has left; raises UnknownAccountError as account_of does."""
+    return standing(account_of(connection, data_set))
+
+
+def standing(account: Account) -> Standing:
+    """Return what an account has spent and what it has left, rounded toward more spent and less left."""
+    cap, share, spent = account.cap, account.share, account.spent
+    gaussian_delta = cap.delta_atto - share.approximate_atto
+    return Standing(
+        epsilon_cap_micro=cap.epsilon_micro,
+        delta_cap_pico=cap.delta_pico,
+        pure_share_micro=share.pure_pico // MICRO,
+        pure_spent_micro=-(-spent.pure_pico // MICRO),
+        pure_left_micro=max(0, share.pure_pico - spent.pure_pico) // MICRO,
+        gaussian_delta_pico=max(0, gaussian_delta) // PICO,
+        gaussian_share_micro=gaussian_epsilon_micro(share.gaussian_femto, gaussian_delta),
+        gaussian_spent_micro=gaussian_epsilon_micro(spent.gaussian_femto, gaussian_delta),
+        gaussian_left_micro=_gaussian_left_micro(account, gaussian_delta),
+        approximate_share_pico=share.approximate_atto // PICO,
+        approximate_spent_pico=-(-spent.approximate_atto // PICO),
+        approximate_left_pico=max(0, share.approximate_atto - spent.approximate_atto) // PICO,
+        promised_micro=cap.epsilon_of(account.promised if account.debits else share),
     )
-    spent = connection.execute(newest).scalar_one_or_none()
-    if spent is None:
-        raise UnknownAccountError("there is no account of that data set; add it to the configuration")
-    return int(spent)
 
 
-def left_micro(connection: sa.Connection, data_set: str) -> int:
-    """Return what the account may still spend, never below zero.
-
-    Composition is not additive: a study may cost the account less than its own budget.
-    """
-    cap = account_of(connection, data_set).epsilon_cap_micro
-    return max(0, cap - spent_micro(connection, data_set))
+def _gaussian_left_micro(account: Account, delta_atto: int) -> int:
+    left = account.share.gaussian_femto - account.spent.gaussian_femto
+    least = gaussian_epsilon_micro(left, delta_atto) if left > 0 else 0
+    if not least:
+        return 0
+    # The study that is calibrated to this epsilon may take a little more than is left: then one less.
+    whole = account.cap.gaussian(account.cap.pure_pico - least * MICRO, account.share.approximate_atto)
+    return least if whole <= left else least - 1
 
 
 def debits_of(connection: sa.Connection, data_set: str) -> list[Entry]:
@@ -178,24 +365,59 @@ def debits_of(connection: sa.Connection, data_set: str) -> list[Entry]:
     return [entry_of(row) for row in rows]
 
 
+def account_in(row: sa.Row[tuple[object, ...]]) -> Account:
+    """Return the account that a row of the table holds."""
+    found = row._mapping
+
+    def amounts(kind: str) -> Amounts:
+        return Amounts(*(int(found[name.format(kind)]) for name in AMOUNTS))
+
+    return Account(
+        data_set=row.data_set,
+        cap=Cap(row.epsilon_cap_micro, row.delta_cap_pico),
+        division=row.division,
+        share=amounts("share"),
+        spent=amounts("spent"),
+        promised=amounts("promised"),
+        debits=row.debits,
+        version=row.version,
+        head_hash=row.head_hash,
+    )
+
+
 def _account_row(connection: sa.Connection, data_set: str) -> Account | None:
     row = connection.execute(ACCOUNTS.select().where(ACCOUNTS.c.data_set == data_set)).one_or_none()
-    return None if row is None else Account(**row._mapping)
+    return None if row is None else account_in(row)
 
 
-def _append(
-    connection: sa.Connection, account: Account, entry: Entry, epsilon_cap_micro: int, delta_cap_pico: int
-) -> None:
+def _change(connection: sa.Connection, account: Account, at: int) -> Account:
+    """Append the entry of an account's new caps and shares; returns the account after it."""
+    change = Entry(
+        data_set=account.data_set,
+        sequence=account.version + 1,
+        kind="cap",
+        study=None,
+        events=(),
+        epsilon_micro=account.cap.epsilon_micro,
+        delta_pico=account.cap.delta_pico,
+        at=at,
+        previous_hash=account.head_hash,
+        amounts=account.share,
+    )
+    if account.debits:
+        account = replace(account, promised=account.promised.joined(account.share))
+    return _append(connection, account, change)
+
+
+def _append(connection: sa.Connection, account: Account, entry: Entry) -> Account:
+    """Store the entry and what the account becomes by it, if nobody else has written the account."""
+    after = replace(account, version=entry.sequence, head_hash=entry.entry_hash)
     swapped = connection.execute(
         ACCOUNTS.update()
         .where(ACCOUNTS.c.data_set == account.data_set, ACCOUNTS.c.version == account.version)
-        .values(
-            version=entry.sequence,
-            head_hash=entry.entry_hash,
-            epsilon_cap_micro=epsilon_cap_micro,
-            delta_cap_pico=delta_cap_pico,
-        )
+        .values(**after.row())
     )
     if swapped.rowcount != 1:
         raise LedgerConflictError("another transaction wrote this account; run the transaction again")
     connection.execute(ENTRIES.insert().values(**entry.row()))
+    return after

@@ -8,6 +8,7 @@ from pydantic import TypeAdapter
 
 from tacit_protocol.messages.encoding import encode_json
 from tacit_protocol.privacy.events import MechanismEvent
+from tacit_protocol.privacy.shares import Amounts
 
 FIRST_HASH = "0" * 64
 """What the first entry of an account has in place of a previous hash."""
@@ -17,11 +18,15 @@ _EVENTS: TypeAdapter[tuple[MechanismEvent, ...]] = TypeAdapter(tuple[MechanismEv
 
 @dataclass(frozen=True)
 class Entry:
-    """A debit, or a change of the account's caps.
+    """A debit, or a change of the account's caps or of their division.
 
-    For a debit ``epsilon_micro`` and ``delta_pico`` are the study's budget and ``study`` its digest; for a
-    change of cap they are the new caps, ``study`` is None and ``events`` is empty. ``spent_after_micro`` is
-    what the account has spent after the entry, at the account's delta. ``at`` is in Unix seconds.
+    For a debit ``epsilon_micro`` and ``delta_pico`` are the study's budget, ``study`` its digest, and
+    ``amounts`` what it took of each share: where its pure events took nothing of the pure share, the Gaussian
+    share has paid for them. For a change of cap they are the new caps, ``amounts`` the new shares, ``study``
+    is None and ``events`` is empty. ``at`` is in Unix seconds.
+
+    An entry of form 1 was written by an older release. It has no amounts but ``spent_after_micro``, what its
+    accountant composed; its hash is what that release computed.
     """
 
     data_set: str
@@ -32,8 +37,14 @@ class Entry:
     epsilon_micro: int
     delta_pico: int
     at: int
-    spent_after_micro: int
     previous_hash: str
+    amounts: Amounts | None
+    spent_after_micro: int | None = None
+
+    @property
+    def form(self) -> int:
+        """Which fields the entry has, and its hash is over."""
+        return 1 if self.amounts is None else 2
 
     @property
     def events_json(self) -> str:
@@ -43,14 +54,36 @@ class Entry:
     @property
     def entry_hash(self) -> str:
         """SHA-256 of everything in the entry, with the previous entry's hash among it."""
-        return hashlib.sha256(encode_json(self._row())).hexdigest()
+        hashed = self._fields()
+        if self.amounts is None:
+            hashed["spent_after_micro"] = self.spent_after_micro
+        else:
+            hashed |= {"form": self.form, **asdict(self.amounts)}
+        return hashlib.sha256(encode_json(hashed)).hexdigest()
 
-    def _row(self) -> dict[str, Any]:
-        return {**asdict(self), "events": self.events_json}
+    def _fields(self) -> dict[str, Any]:
+        return {
+            "data_set": self.data_set,
+            "sequence": self.sequence,
+            "kind": self.kind,
+            "study": self.study,
+            "events": self.events_json,
+            "epsilon_micro": self.epsilon_micro,
+            "delta_pico": self.delta_pico,
+            "at": self.at,
+            "previous_hash": self.previous_hash,
+        }
 
     def row(self) -> dict[str, Any]:
         """Return the entry as a row of the table, with its hash."""
-        return {**self._row(), "entry_hash": self.entry_hash}
+        amounts = dict.fromkeys(asdict(Amounts())) if self.amounts is None else asdict(self.amounts)
+        return {
+            **self._fields(),
+            **amounts,
+            "spent_after_micro": self.spent_after_micro,
+            "form": self.form,
+            "entry_hash": self.entry_hash,
+        }
 
 
 def entry_of(row: Any) -> Entry:
@@ -64,6 +97,7 @@ def entry_of(row: Any) -> Entry:
         epsilon_micro=row.epsilon_micro,
         delta_pico=row.delta_pico,
         at=row.at,
-        spent_after_micro=row.spent_after_micro,
         previous_hash=row.previous_hash,
+        amounts=None if row.form == 1 else Amounts(row.pure_pico, row.gaussian_femto, row.approximate_atto),
+        spent_after_micro=row.spent_after_micro if row.form == 1 else None,
     )

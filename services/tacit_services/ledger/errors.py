@@ -4,7 +4,8 @@ Tree::
 
     LedgerError
     ├── UnknownAccountError    no account of that data set: open it first
-    ├── BudgetExceededError    the debit would pass the account's cap: ask for less, or raise the cap
+    ├── BudgetExceededError    the debit would pass the account's shares: ask for less, or raise the cap
+    ├── DivisionRefusedError   shares promised before and new ones would pass the cap: write what it says
     ├── AlreadyDebitedError    this study has been debited already: use the stored release
     ├── LedgerConflictError    someone else wrote the account meanwhile: run the transaction again
     └── LedgerDamagedError     the entries do not add up: stop, and restore or investigate
@@ -20,7 +21,11 @@ class UnknownAccountError(LedgerError):
 
 
 class BudgetExceededError(LedgerError):
-    """The debit would pass the account's cap."""
+    """The debit would pass the shares of the account's cap."""
+
+
+class DivisionRefusedError(LedgerError):
+    """Shares that were promised before and those asked for would together pass the account's cap."""
 
 
 class AlreadyDebitedError(LedgerError):

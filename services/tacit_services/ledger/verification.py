@@ -1,30 +1,24 @@
 """Check that a ledger's entries chain, add up, and agree with their accounts; write them out.
 
-Amounts are composed anew by the accountant of today, which need not be the one that wrote them: a newer one
-may know a smaller upper bound for the same events, or round otherwise. So an amount may be more than today's,
-and less by no more than the accountant's rounding. Nothing is spent on the strength of a written amount:
-every debit composes all events again.
+What a debit took of each share follows from its mechanism events alone, by sums of integers, whatever release
+wrote it: entries of older releases are charged as the migration charged them. The amounts that those wrote
+themselves (``spent_after_micro``, of an accountant that composed events as if they had been fixed in advance)
+are kept under their hashes, and nothing rests on them.
 """
 
-import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import sqlalchemy as sa
 from pydantic import ValidationError
 
 from tacit_protocol.messages.encoding import MessageError
-from tacit_protocol.privacy.accounting import LOSS_INTERVAL, compose_epsilon_micro
-from tacit_protocol.privacy.events import ApproximateEvent, LaplaceEvent
-from tacit_protocol.privacy.guarantee import EPSILON_UNITS
-from tacit_services.ledger.accounts import Account, Compose, composed
+from tacit_protocol.privacy.shares import Amounts, Cap, charge
+from tacit_services.ledger.accounts import Account, Standing, account_in, payer, standing
 from tacit_services.ledger.entries import FIRST_HASH, Entry, entry_of
 from tacit_services.ledger.errors import LedgerDamagedError
-from tacit_services.ledger.schema import ACCOUNTS, ENTRIES
-
-EXACT_ROUNDING_MICRO = 2
-"""Micro-epsilons by which two exact compositions of Gaussian events may differ: each is rounded up to one."""
+from tacit_services.ledger.schema import ACCOUNTS, ENTRIES, UNDIVIDED
 
 
 @dataclass(frozen=True)
@@ -38,7 +32,7 @@ class InspectedAccount:
     data_set: str
     entries: int
     head_hash: str
-    spent_micro: int
+    standing: Standing
     fault: str | None
 
 
@@ -56,25 +50,16 @@ class Inspection:
         return (*found, *self.other_faults)
 
 
-def inspect(
-    connection: sa.Connection,
-    compose: Compose = compose_epsilon_micro,
-    *,
-    every_amount: bool = True,
-    kept_hashes: Iterable[str] = (),
-) -> Inspection:
+def inspect(connection: sa.Connection, *, kept_hashes: Iterable[str] = ()) -> Inspection:
     """Check every account: entries that were changed, removed, added or reordered, and wrong amounts.
-
-    Without ``every_amount`` only each account's newest amount is composed again, which is what the next debit
-    builds on; the hashes are always checked.
 
     What the entries alone cannot show is a ledger replaced by an older copy of itself, one whose newest
     entries were removed together with what the account says of them, or one whose hashes were all computed
     anew. ``kept_hashes``, heads of any account that were kept in another place, show these: each must still
     be the hash of an entry.
     """
-    accounts = [Account(**row._mapping) for row in connection.execute(ACCOUNTS.select())]
-    inspected = tuple(_inspect_account(connection, account, compose, every_amount) for account in accounts)
+    accounts = [account_in(row) for row in connection.execute(ACCOUNTS.select())]
+    inspected = tuple(_inspect_account(connection, account) for account in accounts)
     faults = []
     if _count(connection, ENTRIES.c.data_set.not_in([account.data_set for account in accounts])):
         faults.append("there are entries of an account that does not exist")
@@ -86,15 +71,13 @@ def inspect(
     return Inspection(inspected, tuple(faults))
 
 
-def verify(
-    connection: sa.Connection, compose: Compose = compose_epsilon_micro, *, every_amount: bool = True
-) -> int:
+def verify(connection: sa.Connection) -> int:
     """Check every account, as :func:`inspect` does; returns the number of entries.
 
     Raises:
         LedgerDamagedError: an entry was changed, removed, added or reordered, or an amount is wrong.
     """
-    inspection = inspect(connection, compose, every_amount=every_amount)
+    inspection = inspect(connection)
     if inspection.faults:
         raise LedgerDamagedError(f"the ledger is damaged: {inspection.faults[0]}")
     return sum(account.entries for account in inspection.accounts)
@@ -105,58 +88,52 @@ def _count(connection: sa.Connection, condition: sa.ColumnElement[bool]) -> int:
     return int(connection.execute(query).scalar_one())
 
 
-def _inspect_account(
-    connection: sa.Connection, account: Account, compose: Compose, every_amount: bool
-) -> InspectedAccount:
+def _inspect_account(connection: sa.Connection, account: Account) -> InspectedAccount:
     rows = connection.execute(
         ENTRIES.select().where(ENTRIES.c.data_set == account.data_set).order_by(ENTRIES.c.sequence)
     ).all()
     fault = None
     try:
-        _verify_account(rows, account, compose, every_amount)
+        _verify_account(rows, account)
     except LedgerDamagedError as error:
         fault = str(error)
-    spent = rows[-1].spent_after_micro if rows else 0
-    return InspectedAccount(account.data_set, len(rows), account.head_hash, spent, fault)
+    return InspectedAccount(account.data_set, len(rows), account.head_hash, standing(account), fault)
 
 
-def _verify_account(
-    rows: Sequence[sa.Row[Any]], account: Account, compose: Compose, every_amount: bool
-) -> None:
-    previous, caps = FIRST_HASH, (0, 0)
-    debits: list[Entry] = []
+def _verify_account(rows: Sequence[sa.Row[Any]], account: Account) -> None:
+    previous, cap, share, spent, promised, debits = FIRST_HASH, Cap(0, 0), None, Amounts(), Amounts(), 0
     for sequence, row in enumerate(rows, start=1):
         entry = _readable(row)
         _require(entry.sequence == sequence, "an entry is missing", sequence)
         _require(entry.previous_hash == previous, "an entry does not follow the one before it", sequence)
-        if entry.kind == "cap":
-            caps = (entry.epsilon_micro, entry.delta_pico)
+        if entry.kind == "debit":
+            spent += _charged(entry)
+            debits += 1
         else:
-            debits.append(entry)
-        if every_amount or sequence == len(rows):
-            spent = composed(debits, caps[1], compose)
-            enough = entry.spent_after_micro + rounding_micro(debits) >= spent
-            _require(enough, "an amount spent is less than its events cost", sequence)
+            cap, share = Cap(entry.epsilon_micro, entry.delta_pico), entry.amounts
+        # Shares of form 1 were never stated: what was debited then is all that was promised.
+        standing_share = spent if share is None else share
+        promised = promised.joined(standing_share) if debits else promised
         previous = entry.entry_hash
     _require(account.version == len(rows), "the account's newest entries are missing")
     _require(account.head_hash == previous, "the account and its newest entry disagree")
-    _require((account.epsilon_cap_micro, account.delta_cap_pico) == caps, "the account's caps were changed")
-
-
-def rounding_micro(debits: Iterable[Entry]) -> int:
-    """Return the micro-epsilons by which two accountants may differ on the same events.
-
-    Where all noise is Gaussian the composition is exact to ``EXACT_ROUNDING_MICRO``. Else each event is
-    rounded up to the grid of the privacy loss distributions.
-    """
-    events = [event for entry in debits for event in entry.events]
-    on_the_grid = sum(
-        isinstance(event, LaplaceEvent) or (isinstance(event, ApproximateEvent) and event.epsilon > 0)
-        for event in events
+    _require(account.cap == cap, "the account's caps were changed")
+    _require(account.share == (spent if share is None else share), "the account's shares were changed")
+    _require(share is not None or account.division == UNDIVIDED, "the account's shares were changed")
+    _require(
+        (account.spent, account.debits) == (spent, debits), "the account's sums are not those of its debits"
     )
-    # One more for the Gaussian events of a mixture, which are put on the grid together.
-    grids = on_the_grid + 1 if on_the_grid else 0
-    return EXACT_ROUNDING_MICRO + math.ceil(LOSS_INTERVAL * EPSILON_UNITS) * grids
+    _require(account.promised == promised, "the account's high-water marks were changed")
+
+
+def _charged(entry: Entry) -> Amounts:
+    """Return what a debit took of each share, by its events."""
+    charged = charge(entry.events)
+    if entry.amounts in {None, charged}:
+        return charged
+    converted = charge(entry.events, pure_as_gaussian=True)
+    _require(entry.amounts == converted, "an amount spent is not what its events cost", entry.sequence)
+    return converted
 
 
 def _readable(row: sa.Row[Any]) -> Entry:
@@ -164,8 +141,8 @@ def _readable(row: sa.Row[Any]) -> Entry:
     fault = "an entry was changed after it was written"
     try:
         entry = entry_of(row)
-        same = (entry.events_json, entry.entry_hash) == (row.events, row.entry_hash)
-    except (ValidationError, MessageError):  # SQLite keeps any type in any column
+        same = entry.row() == dict(row._mapping)
+    except (ValidationError, MessageError, TypeError):  # SQLite keeps any type in any column
         raise LedgerDamagedError(f"{fault} (entry {row.sequence})") from None
     _require(same, fault, row.sequence)
     return entry
@@ -177,12 +154,19 @@ def _require(holds: bool, fault: str, sequence: int | None = None) -> None:
 
 
 def export(connection: sa.Connection, data_set: str | None = None) -> list[dict[str, Any]]:
-    """Return the entries, oldest first within each data set, as plain data for JSON."""
+    """Return the entries, oldest first within each data set, as plain data for JSON.
+
+    Added to what is stored: ``taken``, what a debit took of each share, which of those of older releases
+    follows from their events, and ``paid_by``, the shares that paid its epsilon.
+    """
     query = ENTRIES.select().order_by(ENTRIES.c.data_set, ENTRIES.c.sequence)
     if data_set is not None:
         query = query.where(ENTRIES.c.data_set == data_set)
     exported = []
     for row in connection.execute(query):
         entry = entry_of(row)
-        exported.append({**row._mapping, "events": [event.model_dump() for event in entry.events]})
+        events = [event.model_dump() for event in entry.events]
+        taken = Amounts() if entry.kind == "cap" else entry.amounts or charge(entry.events)
+        paid_by = payer(taken) if entry.kind == "debit" else None
+        exported.append({**row._mapping, "events": events, "taken": asdict(taken), "paid_by": paid_by})
     return exported

@@ -196,6 +196,6 @@ async def _close(client: Client) -> None:
 def not_alike(worker: str, differs: str) -> str:
     """Say what to do about a worker that might compute other bits."""
     return (
-        f"the Dask worker {worker} has {differs}: all workers need this service's packages (constraints.txt) "
-        "and processors that compute alike (docs/how-to/dask.md)"
+        f"the Dask worker {worker} has {differs}: all workers need this service's packages "
+        "(requirements/dask.txt) and processors that compute alike (docs/how-to/dask.md)"
     )

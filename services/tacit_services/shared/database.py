@@ -7,10 +7,14 @@ Errors::
     └── StorageFullError            there is no room; the operator must act
 """
 
+import errno
+import os
 import sqlite3
+import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.resources import as_file, files
+from pathlib import Path
 from typing import Any, TypeVar
 
 import psycopg
@@ -35,6 +39,12 @@ ATTEMPTS_MAX = 12
 RETRY_PAUSE_MAX_S = 0.5
 """Longest pause between two attempts."""
 
+ROOM_BYTES = 2**22
+"""Room that a service wants on its disk to count as ready: a few of the largest messages, and their log."""
+
+ROOM_ROWS = 4000
+"""Rows of the table for which PostgreSQL is asked to find room: 18 pages, which it takes from its disk."""
+
 MIGRATION_LOCK = 7_216_348_201
 """PostgreSQL advisory lock that lets one process migrate at a time; an arbitrary number."""
 
@@ -45,7 +55,9 @@ _SQLITE_BUSY, _SQLITE_FULL, _SQLITE_PRIMARY_MASK = 5, 13, 0xFF
 _SQLITE_CORRUPT, _SQLITE_NOT_A_DATABASE = 11, 26
 _RETRIED_STATES = {"40001", "40P01", "23505"}
 """Serialization failure, deadlock, and the unique violation that PostgreSQL may report in their stead."""
-_FULL_STATE = "53100"
+_FULL_STATE, _FORBIDDEN_STATE = "53100", "42501"
+_NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+_OTHERS = 0o077
 
 
 class DatabaseError(Exception):
@@ -87,6 +99,11 @@ def create_engine(url: str) -> Engine:
 def _sqlite_engine(url: sa.URL) -> Engine:
     engine = sa.create_engine(url, hide_parameters=True, connect_args={"timeout": BUSY_TIMEOUT_S})
 
+    @sa.event.listens_for(engine, "do_connect")
+    def keep_private(*_: Any) -> None:
+        if url.database and url.database != ":memory:" and not url.query:
+            keep_file_private(Path(url.database))
+
     @sa.event.listens_for(engine, "connect")
     def configure(connection: Any, _: Any) -> None:
         connection.isolation_level = None  # transactions are begun below, not by the driver
@@ -113,6 +130,26 @@ def _sqlite_engine(url: sa.URL) -> Engine:
         connection.exec_driver_sql("BEGIN" if read_only else "BEGIN IMMEDIATE")
 
     return engine
+
+
+def keep_file_private(path: Path) -> None:
+    """Make a database's file, its log and its index readable by their owner alone, whatever the umask.
+
+    SQLite gives the log and the index the rights of the file. Neither is opened here: to close any handle of
+    a database's file would drop the locks that this process holds on it.
+    """
+    if not path.exists():
+        with suppress(OSError):  # SQLite itself says what is wrong with the folder
+            handle, made = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
+            os.close(handle)
+            try:
+                os.link(made, path)  # which never replaces a file that another process has made meanwhile
+            finally:
+                os.unlink(made)
+    for file in (path, Path(f"{path}-wal"), Path(f"{path}-shm")):
+        with suppress(OSError):  # not there, or another user's: the doctor says so
+            if file.stat().st_mode & _OTHERS:
+                file.chmod(0o600)
 
 
 def run_transaction(
@@ -150,10 +187,47 @@ def run_transaction(
 
 
 def check_database(engine: Engine) -> None:
-    """Return if the database answers; raises DatabaseUnavailableError if not."""
+    """Return if the database answers and has room to write.
+
+    Raises:
+        DatabaseUnavailableError: it does not answer, or cannot be written.
+        StorageFullError: there is no room.
+    """
+    if engine.dialect.name == "postgresql":
+        run_transaction(engine, _take_room)
+        return
     run_transaction(
         engine, lambda connection: connection.execute(sa.text("SELECT 1")).scalar(), read_only=True
     )
+    if engine.url.database and engine.url.database != ":memory:":
+        check_room(Path(engine.url.database).parent)
+
+
+def check_room(folder: Path) -> None:
+    """Return if a folder's disk takes :data:`ROOM_BYTES` more; what is taken is given back at once.
+
+    Raises:
+        DatabaseUnavailableError: the folder cannot be written.
+        StorageFullError: there is no room.
+    """
+    try:
+        with tempfile.TemporaryFile(dir=folder, buffering=0) as file:
+            os.posix_fallocate(file.fileno(), 0, ROOM_BYTES)
+    except OSError as error:
+        if error.errno in _NO_ROOM:
+            raise StorageFullError("the disk has no room left") from error
+        raise DatabaseUnavailableError("the folder cannot be written") from error
+
+
+def _take_room(connection: Connection) -> None:
+    """Have PostgreSQL take room from its disk, for a table that ends with the transaction."""
+    statement = f"CREATE TEMPORARY TABLE tacit_room ON COMMIT DROP AS SELECT generate_series(1, {ROOM_ROWS})"
+    try:
+        connection.exec_driver_sql(statement)
+    except sa.exc.ProgrammingError as error:
+        # Where the operator forbids temporary tables, an answer is all that there is to be had.
+        if getattr(error.orig, "sqlstate", None) != _FORBIDDEN_STATE:
+            raise
 
 
 def forget_deleted(engine: Engine) -> None:

@@ -6,6 +6,8 @@ the network is cut to what is left of the deadline that the calling thread has s
 
     with httpx.Client(transport=DeadlineTransport(context)) as http, exchange_deadline(30.0):
         http.get(url)
+
+Nor does anything go where others could read it on the way: see :func:`require_private`.
 """
 
 import ssl
@@ -16,6 +18,8 @@ from contextvars import ContextVar
 
 import httpcore
 import httpx
+
+from tacit_protocol.addresses import PLAIN_HTTP, is_private_channel
 
 WRITE_BYTES_MAX = 2**14
 """Bytes handed to the network at once, so that a slow reader is noticed between two pieces."""
@@ -36,18 +40,41 @@ def exchange_deadline(timeout_s: float) -> Iterator[None]:
         _deadline_s.reset(token)
 
 
+def require_private(url: httpx.URL | str, insecure_plain_http: bool) -> None:
+    """Return if a URL is a service's and nobody else can read what is sent there.
+
+    Raises:
+        ValueError: it is not; or it names a user, whose password would take the place of the token.
+    """
+    try:
+        parsed = httpx.URL(url)
+    except httpx.InvalidURL:
+        raise ValueError("it is no URL, such as https://tester.example") from None
+    host = parsed.raw_host.decode("ascii")
+    if parsed.scheme not in {"http", "https"} or not host or parsed.userinfo:
+        raise ValueError("it is no URL of a service, such as https://tester.example")
+    if not insecure_plain_http and not is_private_channel(parsed.scheme, host):
+        raise ValueError(PLAIN_HTTP)
+
+
 class DeadlineTransport(httpx.HTTPTransport):
-    """The library's own transport, on connections that keep the deadline.
+    """The library's own transport, on connections that keep the deadline, to private addresses alone.
 
     Waits end with the library's timeouts. Resolving a host's name is the resolver's, and not counted; each of
     the addresses that it gives may take what is left.
     """
 
-    def __init__(self, context: ssl.SSLContext):
+    def __init__(self, context: ssl.SSLContext, insecure_plain_http: bool = False):
         super().__init__(verify=context, trust_env=False)
+        self._insecure_plain_http = insecure_plain_http
         self._pool = httpcore.ConnectionPool(
             ssl_context=context, keepalive_expiry=KEEP_ALIVE_S, network_backend=_Backend()
         )
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        """Send, once the address has been looked at; raises ValueError as :func:`require_private` does."""
+        require_private(request.url, self._insecure_plain_http)
+        return super().handle_request(request)
 
 
 class _Backend(httpcore.NetworkBackend):

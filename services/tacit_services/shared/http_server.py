@@ -4,18 +4,22 @@ import asyncio
 import resource
 import secrets
 import signal
+import socket
+import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from types import FrameType
 from typing import Any, cast
 
 import h11
-import structlog
 import uvicorn
 from fastapi import FastAPI
 from starlette.types import Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from tacit_services.shared.connections import Place, Places, Standing, Tls
+from tacit_services.shared.limits import CRUMBLED, PIECE_BYTES_MIN, PIECES_FREE
 from tacit_services.shared.problem_responses import ProblemError, problem_response
 from tacit_services.shared.settings import SettingsError
 
@@ -26,16 +30,18 @@ KEEP_ALIVE_S = 65
 """How long an idle connection is kept: above the 60 s after which proxies usually drop theirs."""
 
 HEADER_BYTES_MAX = 2**14
-"""Largest request line and headers: a token takes 400 bytes, a proxy's own headers a few hundred."""
+"""Largest request line and headers: a token takes 400 bytes, a proxy's own headers a few hundred. Nobody may
+send more than that ahead of an answer either."""
 
 CONNECTIONS_MAX = 2000
 """Most connections at once, unless set otherwise: a thousand owners' long polls, as many short requests."""
 
-REFUSED_MAX = 128
-"""Most connections beyond those that are told to come again later; further ones are closed unheard."""
+ACCEPTED_AT_ONCE, QUEUED_MAX = 64, 2048
+"""Connections that are accepted before those that are there get their turn, and those that the system holds
+until then: ten thousand agents may come back at one moment."""
 
-FILES_SPARE = 256
-"""File descriptors kept for the database, the logs and connections that are refused."""
+FILES_SPARE = 320
+"""File descriptors kept for the database, the logs and connections that are refused or just accepted."""
 
 CAPACITY_RETRY_S, CAPACITY_SPREAD_S = 5, 10
 """When a refused caller may come again: after the first, and as much of the second as chance says, so that
@@ -45,9 +51,6 @@ STOP_S = 3
 """How long requests under way may take to end once the service is asked to stop."""
 
 
-log = structlog.get_logger()
-
-
 @dataclass
 class Stopping:
     """Whether the service has been asked to stop. A signal handler sets it, so it takes no lock."""
@@ -55,42 +58,106 @@ class Stopping:
     requested: bool = False
 
 
-class TimedProtocol(H11Protocol):
+class _CountedConnection(h11.Connection):
+    """h11's connection, which takes no more of a body in crumbs: each costs as much as a large piece."""
+
+    def __init__(self) -> None:
+        # A request is refused once so many bytes are there and its headers have not ended.
+        super().__init__(h11.SERVER, HEADER_BYTES_MAX - 1)
+        self.is_crumbled = False
+        self._pieces = self._body_bytes = 0
+
+    def next_event(self) -> Any:
+        """Return the next event; NEED_DATA for ever, once a body has too many pieces for its size."""
+        if self.is_crumbled:
+            return h11.NEED_DATA
+        event = super().next_event()
+        if isinstance(event, h11.Data):
+            self._pieces += 1
+            self._body_bytes += len(event.data)
+            self.is_crumbled = self._pieces > PIECES_FREE + self._body_bytes // PIECE_BYTES_MIN
+            return h11.NEED_DATA if self.is_crumbled else event
+        if isinstance(event, h11.Request):
+            self._pieces = self._body_bytes = 0
+        return event
+
+
+class TimedProtocol(H11Protocol, asyncio.BufferedProtocol):
     """uvicorn's protocol, which itself waits for headers and for an unread body for ever.
 
-    A connection above ``limit_concurrency`` is answered with the problem ``at-capacity``, whatever it asks.
+    A connection for which there is no place is answered with the problem ``at-capacity``, whatever it asks.
     """
 
     _header_timer: asyncio.TimerHandle | None = None
+    place: Place | None = None
+    """The connection's, from its acceptance on."""
+    is_connected = False
 
-    def __init__(self, config: uvicorn.Config, *arguments: Any, **named: Any) -> None:
+    def __init__(self, config: uvicorn.Config, *arguments: Any, places: Places, **named: Any) -> None:
         super().__init__(config, *arguments, **named)
-        self._connections_max = config.limit_concurrency or CONNECTIONS_MAX
-        self.limit_concurrency = None  # uvicorn's own refusal says neither why nor when to come again
+        self.conn = self._counted = _CountedConnection()
+        self._places = places
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Start waiting for the first request's headers."""
+        self.is_connected = True
+        if self.place is None:  # with TLS it was taken before the handshake
+            self.place = self._places.take(transport)
         super().connection_made(transport)
-        surplus = len(self.connections) - self._connections_max
-        # A request may outlive its connection for as long as it waits, so requests are counted as well.
-        if surplus > 0 or len(self.tasks) >= 2 * self._connections_max:
-            self.app = refuse
-        if surplus > REFUSED_MAX:
-            transport.close()
+        if self.place is None:
             return
+        self.app_state = {**self.app_state, _PLACE: self.place}
+        # A request may outlive its connection for as long as it waits, so requests are counted as well.
+        if self.place.standing is Standing.SURPLUS or len(self.tasks) >= 2 * self._places.most:
+            self._places.tell("connection_refused")
+            self.app = refuse
         self._start_header_timer()
+
+    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002
+        """Return where the next bytes go."""
+        return self._places.decrypted
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Take what arrived."""
+        self.data_received(bytes(self._places.decrypted[:nbytes]))
 
     def data_received(self, data: bytes) -> None:
         """Take what arrived; once a request's headers are whole, its time limit ends."""
+        while data and not (self.transport.is_closing() or self._counted.is_crumbled):
+            room = len(data)
+            if self.conn.their_state in (h11.IDLE, h11.DONE):
+                room = HEADER_BYTES_MAX - len(self.conn.trailing_data[0])
+                if room <= 0:  # sent ahead of an answer, and more than headers may be
+                    self.transport.abort()
+                    return
+            piece, data = data[:room], data[room:]
+            self._take(piece)
+        if self.conn.their_state is h11.DONE and len(self.conn.trailing_data[0]) > HEADER_BYTES_MAX:
+            self.transport.abort()  # likewise, behind a body
+
+    def _take(self, data: bytes) -> None:
+        was_idle = self.conn.their_state is h11.IDLE
         super().data_received(data)
-        if self.conn.their_state is not h11.IDLE:
-            self._stop_header_timer()
-        elif self._header_timer is None:
-            self._start_header_timer()  # part of a later request's headers on a connection kept alive
+        if self.conn.their_state is h11.IDLE:
+            if self._header_timer is None:
+                self._start_header_timer()  # part of a later request's headers on a connection kept alive
+            return
+        self._stop_header_timer()
+        if was_idle and self.place is not None:
+            self.place.use()
+
+    def handle_events(self) -> None:
+        """Handle what was parsed; whoever reads a body that is refused for its crumbs is told so."""
+        super().handle_events()
+        if self._counted.is_crumbled:
+            cast(Scope, self.scope)[CRUMBLED] = True
+            self.cycle.message_event.set()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget the connection, and tell a request that waits on it (see :func:`when_gone`)."""
         self._stop_header_timer()
+        if self.place is not None:
+            self.place.leave()
         super().connection_lost(exc)
         if self.scope is not None:
             _tell_gone(cast(Scope, self.scope))
@@ -100,6 +167,8 @@ class TimedProtocol(H11Protocol):
         if self.conn.their_state is h11.SEND_BODY:
             self.transport.close()
         super().on_response_complete()
+        if self.place is not None:
+            self.place.use()
         # The next request's headers may have begun to arrive while this answer was being written.
         if self.conn.their_state is h11.IDLE and self.conn.trailing_data[0] and self._header_timer is None:
             self._start_header_timer()
@@ -114,11 +183,27 @@ class TimedProtocol(H11Protocol):
 
 
 class Server(uvicorn.Server):
-    """uvicorn's server, which tells long polls that it has been asked to stop."""
+    """uvicorn's server, which tells long polls that it has been asked to stop.
 
-    def __init__(self, config: uvicorn.Config, stopping: Stopping) -> None:
+    ``places`` is who has a connection.
+    """
+
+    def __init__(self, config: uvicorn.Config, stopping: Stopping, places: Places) -> None:
         super().__init__(config)
-        self._stopping = stopping
+        self._stopping, self.places = stopping, places
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listen. The system's queue of connections is longer than what is accepted at once."""
+        await super().startup(sockets)
+        for server in self.servers:
+            for listening in server.sockets:
+                with socket.fromfd(listening.fileno(), listening.family, listening.type) as same:
+                    same.listen(QUEUED_MAX)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Stop; nobody waits for callers who have not said who they are."""
+        self.places.drop_silent()
+        await super().shutdown(sockets)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Take SIGTERM or SIGINT."""
@@ -131,12 +216,21 @@ async def refuse(scope: Scope, receive: Receive, send: Send) -> None:
     if scope["type"] != "http":
         return
     wait_s = CAPACITY_RETRY_S + secrets.randbelow(CAPACITY_SPREAD_S + 1)
-    log.warning("connection_refused", retry_after_s=wait_s)
     error = ProblemError("at-capacity", retry_after_s=wait_s, headers={"Connection": "close"})
     await problem_response(error, None)(scope, receive, send)
 
 
-_WHEN_GONE, _IS_GONE = "tacit_when_gone", "tacit_is_gone"
+_PLACE, _WHEN_GONE, _IS_GONE = "tacit_place", "tacit_when_gone", "tacit_is_gone"
+
+
+def recognise(scope: Scope, key: str) -> None:
+    """Note that the service knows this request's caller by this key: the connection need not give way.
+
+    Call it in the event loop.
+    """
+    place: Place | None = scope.get("state", {}).get(_PLACE)
+    if place is not None:
+        place.recognise(key)
 
 
 def when_gone(scope: Scope, call: Callable[[], None] | None) -> None:
@@ -175,34 +269,58 @@ def make_room(connections_max: int) -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
 
 
+def tls_context(certificate_file: Path | None, key_file: Path | None) -> ssl.SSLContext | None:
+    """Return what serves TLS with this certificate chain and key, PEM; None where there is none.
+
+    Raises:
+        SettingsError: one is missing, or they cannot be used.
+    """
+    if certificate_file is None and key_file is None:
+        return None
+    if certificate_file is None or key_file is None:
+        raise SettingsError("tls_certificate_file and tls_key_file need each other")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    try:
+        context.load_cert_chain(certificate_file, key_file)
+    except OSError as error:  # ssl.SSLError is one
+        raise SettingsError(
+            f"the TLS certificate {certificate_file} and key {key_file} cannot be used: {error.strerror}"
+        ) from None
+    return context
+
+
 def make_server(
     app: FastAPI,
     host: str,
     port: int,
     stopping: Stopping,
     connections_max: int = CONNECTIONS_MAX,
-    /,
-    **tls: Any,
+    *,
+    tls: ssl.SSLContext | None = None,
 ) -> Server:
-    """Make a server with every limit of this module; ``tls`` is as in :func:`serve`."""
+    """Make a server with every limit of this module."""
+    places = Places(connections_max)
+
+    def protocol(_loop: asyncio.AbstractEventLoop | None = None, **named: Any) -> asyncio.BaseProtocol:
+        inner = TimedProtocol(_loop=_loop, places=places, **named)
+        return inner if tls is None else Tls(inner.loop, inner, tls, places)
+
     config = uvicorn.Config(
         app,
         host=host,
         port=port,
-        http=TimedProtocol,
+        http=cast(Any, protocol),
         ws="none",
         loop="asyncio",
         log_config=None,
         access_log=False,
         server_header=False,
         proxy_headers=False,
-        limit_concurrency=connections_max,
-        h11_max_incomplete_event_size=HEADER_BYTES_MAX,
+        backlog=ACCEPTED_AT_ONCE,
         timeout_keep_alive=KEEP_ALIVE_S,
         timeout_graceful_shutdown=STOP_S,
-        **tls,
     )
-    return Server(config, stopping)
+    return Server(config, stopping, places)
 
 
 def serve(
@@ -211,15 +329,18 @@ def serve(
     port: int,
     stopping: Stopping,
     connections_max: int = CONNECTIONS_MAX,
-    /,
-    **tls: Any,
+    *,
+    tls: ssl.SSLContext | None = None,
 ) -> None:
     """Serve until SIGTERM or SIGINT; returns when the service has stopped.
 
-    ``connections_max`` is how many connections there may be at once. ``tls`` takes uvicorn's
-    ``ssl_certfile``, ``ssl_keyfile`` and ``ssl_ca_certs``.
+    ``connections_max`` is how many connections there may be at once, ``tls`` as in :func:`tls_context`.
+
+    Raises:
+        SettingsError: the system does not allow so many connections.
     """
+    make_room(connections_max)
     # uvicorn raises the signal again once it has stopped; a service that was asked to stop exits with 0.
     for sig in (signal.SIGTERM, signal.SIGINT):
         signal.signal(sig, lambda *_: None)
-    make_server(app, host, port, stopping, connections_max, **tls).run()
+    make_server(app, host, port, stopping, connections_max, tls=tls).run()

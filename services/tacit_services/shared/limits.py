@@ -12,8 +12,18 @@ from tacit_services.shared.problem_responses import ProblemError, problem_respon
 BODY_TIMEOUT_S = 10.0
 """How long a body is waited for in all: one mebibyte at 840 kbit/s."""
 
+PIECES_FREE, PIECE_BYTES_MIN = 1024, 64
+"""A body may come in as many pieces as the first, and one more for each so many bytes: a chunk of one byte
+costs as much as one of sixteen thousand. Packets on the worst of links have 536."""
+
+CRUMBLED = "tacit_crumbled"
+"""In a request's scope once its body has come in too many pieces: no more of it will."""
+
 DRAINED_BYTES_MAX = 2**24
 """How much of an oversized body is read and dropped, so that its sender gets to read the refusal."""
+
+
+IN_CRUMBS = "the body came in too many small pieces: send it whole, with its Content-Length"
 
 
 @dataclass(frozen=True)
@@ -74,7 +84,7 @@ class BodyLimits:
         if refusal is not None:
             await problem_response(refusal, scope.get("tacit_request_id"))(scope, receive, send)
             return
-        await self._app(scope, _Body(receive, limit).receive, send)
+        await self._app(scope, _Body(scope, receive, limit).receive, send)
 
 
 def _refusal(scope: Scope, limit: BodyLimit) -> ProblemError | None:
@@ -93,7 +103,8 @@ def _refusal(scope: Scope, limit: BodyLimit) -> ProblemError | None:
 class _Body:
     """One request's body, counted and timed as it arrives."""
 
-    def __init__(self, receive: Receive, limit: BodyLimit) -> None:
+    def __init__(self, scope: Scope, receive: Receive, limit: BodyLimit) -> None:
+        self._scope = scope
         self._receive = receive
         self._limit = limit
         self._waited_s = 0.0
@@ -101,7 +112,7 @@ class _Body:
         self._complete = False
 
     async def receive(self) -> Message:
-        """Pass one piece on; raises ProblemError once the body is too large or too late."""
+        """Pass one piece on; raises ProblemError once the body is too large, too late, or in crumbs."""
         if self._complete:
             return await self._receive()  # waits for the caller to go away: no time limit
         message = await self._next()
@@ -120,6 +131,8 @@ class _Body:
                 message = await self._receive()
         except TimeoutError:
             raise ProblemError("request-timeout") from None
+        if CRUMBLED in self._scope:
+            raise ProblemError("malformed-message", detail=IN_CRUMBS)
         self._waited_s += clock() - started_s
         self._size_bytes += len(message.get("body", b""))
         self._complete = message["type"] != "http.request" or not message.get("more_body", False)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 import structlog
+from starlette.requests import ClientDisconnect
 
 from tacit_services.shared.problem_responses import as_problem, problem_response
 
@@ -19,6 +20,10 @@ log = structlog.get_logger()
 
 Gauges = Callable[[], Mapping[str, float]]
 """Returns a service's own figures, each a Prometheus sample: ``name`` or ``name{label="value"}``."""
+
+CALLER_GONE = 499
+"""The status that logs and metrics show where the caller went away before there was an answer. Nobody is sent
+it; the number is the one that web servers use."""
 
 _SAMPLE = re.compile(r'[a-z_]+(\{[a-z_]+="[a-z_-]+"\})?')
 
@@ -85,6 +90,8 @@ class Observation:
         with structlog.contextvars.bound_contextvars(request_id=request_id):
             try:
                 await self._app(scope, receive, watched_send)
+            except ClientDisconnect:
+                status = status or CALLER_GONE  # nothing here failed, and nobody is left to answer
             except Exception as error:
                 response = problem_response(as_problem(error), request_id)
                 if status != 0:

@@ -7,14 +7,16 @@ TOML file; the default. Relative paths are relative to the file that names them.
 import os
 import tomllib
 from pathlib import Path
-from typing import Any, Self, TypeGuard
+from typing import Annotated, Any, Self, TypeGuard
+from urllib.parse import urlsplit
 
-from pydantic import ValidationError
+from pydantic import Field, ValidationError, model_validator
 from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError
 
+from tacit_protocol.addresses import is_loopback
 from tacit_protocol.signing.keys import PrivateKey, SignatureError
 
 CONFIG_VARIABLE = "TACIT_CONFIG"
@@ -95,6 +97,69 @@ class ServiceSettings(BaseSettings):
             elif name == "database_url":
                 resolved[name] = resolve_database_url(value, directory)
         return resolved
+
+
+class ListeningSettings(ServiceSettings):
+    """The base of the settings of what listens: where, and how what passes stays private."""
+
+    host: str = "127.0.0.1"
+    """Address to listen on."""
+    behind_tls_proxy: bool = False
+    """Whether a proxy that serves TLS is all that can reach ``host``, where that is beyond this machine."""
+    allowed_hosts: tuple[Annotated[str, Field(pattern=r"^[a-z0-9._-]+$", max_length=253)], ...] = ()
+    """Names besides loopback's and the public URL's by which browsers may reach the pages."""
+    insecure_plain_http: bool = False
+    """Lets everything travel in the clear between machines: for tests without real data alone."""
+
+    @property
+    def serves_tls(self) -> bool:
+        """Whether the service serves TLS itself."""
+        return False
+
+    @property
+    def page_hosts(self) -> frozenset[str]:
+        """The names by which browsers may reach the pages."""
+        return frozenset({"localhost", self.host.lower(), *self.allowed_hosts})
+
+    @model_validator(mode="after")
+    def _nobody_can_listen_in(self) -> Self:
+        private = self.serves_tls or self.behind_tls_proxy or is_loopback(self.host)
+        if not private and not self.insecure_plain_http:
+            raise ValueError(
+                f"host is {self.host}, which other machines reach, and without TLS everyone on the way could "
+                "read what passes: listen on 127.0.0.1, or serve TLS where the service can "
+                "(tls_certificate_file, tls_key_file), or set behind_tls_proxy = true where nothing but a "
+                "proxy that serves TLS can reach this address"
+            )
+        return self
+
+
+class PublicSettings(ListeningSettings):
+    """The base of the settings of what other institutions call, which can serve TLS itself."""
+
+    url: Annotated[str, Field(pattern=r"^https?://[^\s?#]+$", max_length=500)]
+    """The public URL that the parties call."""
+    tls_certificate_file: Path | None = None
+    """Certificate chain, PEM; set it with ``tls_key_file`` to serve TLS without a proxy."""
+    tls_key_file: Path | None = None
+    """The certificate's private key, PEM."""
+
+    @property
+    def serves_tls(self) -> bool:
+        """Whether the service serves TLS itself."""
+        return self.tls_certificate_file is not None and self.tls_key_file is not None
+
+    @property
+    def page_hosts(self) -> frozenset[str]:
+        """The names by which browsers may reach the pages."""
+        public = urlsplit(self.url).hostname
+        return super().page_hosts | ({public} if public else set())
+
+    @model_validator(mode="after")
+    def _certificate_and_key_go_together(self) -> Self:
+        if (self.tls_certificate_file is None) != (self.tls_key_file is None):
+            raise ValueError("tls_certificate_file and tls_key_file need each other")
+        return self
 
 
 def _is_settings(annotation: object) -> TypeGuard[type[ServiceSettings]]:

@@ -4,12 +4,14 @@ import argparse
 import sys
 from pathlib import Path
 
+from tacit_protocol.terminal import printable, printable_lines
 from tacit_services.shared.clock import system_clock
 from tacit_services.shared.copying import CopyError, add_copy_arguments, copy_database, text_of_copy
 from tacit_services.shared.database import DatabaseError, create_engine, upgrade
-from tacit_services.shared.http_server import make_room, serve
+from tacit_services.shared.http_server import serve, tls_context
 from tacit_services.shared.logging import configure_logging
 from tacit_services.shared.settings import SettingsError
+from tacit_services.shared.threads import prepare_to_compute
 from tacit_services.tester.app import create_tester, open_key
 from tacit_services.tester.archive.command import (
     add_archive_arguments,
@@ -44,7 +46,8 @@ def main(arguments: list[str] | None = None) -> int:
             return 0 if verify_archive(options, sys.stdout.write) else 1
         settings = TesterSettings.load(options.config)
         if options.command == "copy":
-            sys.stdout.write(text_of_copy(copy_database(settings.database_url, options.to, "tester")))
+            copied = copy_database(settings.database_url, options.to, "tester")
+            sys.stdout.write(printable_lines(text_of_copy(copied)))
         elif options.command == "archive":
             return _archive(settings, options)
         elif options.command == "work":
@@ -52,27 +55,25 @@ def main(arguments: list[str] | None = None) -> int:
         else:
             _serve(settings)
     except (SettingsError, DatabaseError, CopyError, ArchiveError, ValueError) as error:
-        sys.stderr.write(f"tester: {error}\n")
+        sys.stderr.write(f"tester: {printable(error)}\n")
         return 2
     return 0
 
 
 def _serve(settings: TesterSettings) -> None:
     configure_logging(settings.log_level)
-    make_room(settings.connections_max)
+    prepare_to_compute()
+    tls = tls_context(settings.tls_certificate_file, settings.tls_key_file)
     engine = create_engine(settings.database_url)
     upgrade(engine, "tester")
     app = create_tester(settings, engine)
-    tls = {
-        "ssl_certfile": settings.tls_certificate_file,
-        "ssl_keyfile": settings.tls_key_file,
-    }
-    serve(app, settings.host, settings.port, app.state.stopping, settings.connections_max, **tls)
+    serve(app, settings.host, settings.port, app.state.stopping, settings.connections_max, tls=tls)
     engine.dispose()
 
 
 def _work(settings: TesterSettings) -> None:
     configure_logging(settings.log_level)
+    prepare_to_compute()
     identity, signer = open_key(settings)
     engine = create_engine(settings.database_url)
     upgrade(engine, "tester")
@@ -88,7 +89,7 @@ def _archive(settings: TesterSettings, options: argparse.Namespace) -> int:
         done = archive(engine, options, system_clock)
     finally:
         engine.dispose()
-    sys.stdout.write(text_of_archive(done))
+    sys.stdout.write(printable_lines(text_of_archive(done)))
     return 1 if done.refused else 0
 
 

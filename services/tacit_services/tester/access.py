@@ -7,9 +7,10 @@ from sqlalchemy.engine import Engine
 
 from tacit_services.shared.database import run_transaction
 from tacit_services.shared.http_app import BearerToken
+from tacit_services.shared.http_server import recognise
 from tacit_services.shared.problem_responses import ProblemError
 from tacit_services.tester.gathered import Gathered
-from tacit_services.tester.parties import roles_of
+from tacit_services.tester.parties import REVOKED, roles_of
 
 EVERYONE = ("tester", "owner", "curator", "analyst")
 """Every role there is: who may read."""
@@ -22,9 +23,11 @@ class Access:
         self._engine = engine
         self.signer = bearer
         """A dependency: the key of anyone whose token holds, enrolled or not."""
-        # Nobody is ever dropped and no role ever changes, so what was once read holds; who is not found is
+        # A role never changes, but for a key that is revoked: then all are read again. Who is not found is
         # looked for again. There are no more entries than enrolled parties.
-        self._roles = {tester_key: "tester"}
+        self._own = {tester_key: "tester"}
+        self._roles = dict(self._own)
+        self._revoked = 0
         # Thousands of agents may come at once, after a restart.
         self._gathered = Gathered(self._read)
 
@@ -33,9 +36,12 @@ class Access:
 
         async def check(request: Request) -> str:
             key = await self.signer(request)
-            if key not in self._roles:
-                self._know(key, await self._gathered.find(key))
-            if self._roles[key] not in roles:
+            known, role = self._roles, self._roles.get(key)
+            if role is None:
+                role = _require_role(await self._gathered.find(key))
+                known[key] = role
+            recognise(request.scope, key)
+            if role not in roles:
                 raise ProblemError("forbidden")
             return key
 
@@ -45,16 +51,28 @@ class Access:
         """Return the role of a key, for whom a browser was signed in; blocking.
 
         Raises:
-            ProblemError: ``unknown-party``.
+            ProblemError: ``unknown-party`` or ``key-revoked``.
         """
-        if key not in self._roles:
-            self._know(key, self._read([key]).get(key))
-        return self._roles[key]
+        known, role = self._roles, self._roles.get(key)
+        if role is None:
+            role = known[key] = _require_role(self._read([key]).get(key))
+        return role
+
+    def note_revoked(self, count: int) -> None:
+        """Take note of how many keys are revoked by now: with one more, no role that was read before holds.
+
+        A request that reads a role while this happens remembers it where nobody looks any more.
+        """
+        if count != self._revoked:
+            self._revoked, self._roles = count, dict(self._own)
 
     def _read(self, keys: Collection[str]) -> Mapping[str, str]:
         return run_transaction(self._engine, lambda connection: roles_of(connection, keys), read_only=True)
 
-    def _know(self, key: str, role: str | None) -> None:
-        if role is None:
-            raise ProblemError("unknown-party")
-        self._roles[key] = role
+
+def _require_role(role: str | None) -> str:
+    if role is None:
+        raise ProblemError("unknown-party")
+    if role == REVOKED:
+        raise ProblemError("key-revoked")
+    return role

@@ -16,6 +16,7 @@ from tacit_services.shared.settings import read_private_key
 from tacit_services.tester.access import Access
 from tacit_services.tester.answers import Answers
 from tacit_services.tester.archive.retention import idle_of
+from tacit_services.tester.checks import Checks
 from tacit_services.tester.endings import Signer
 from tacit_services.tester.inboxes import Inboxes, InboxQuery
 from tacit_services.tester.jobs import Worker
@@ -58,7 +59,14 @@ def create_tester(settings: TesterSettings, engine: Engine, clock: Clock | None 
     clock = clock or system_clock
     studies = Studies(engine, identity)
     worker, bell, stopping = Worker(engine, studies, signer, clock, present), Bell(), Stopping()
-    watch = Watch(studies.fingerprint, bell)
+    access = Access(engine, identity.key, BearerToken(settings.token_audience, clock))
+
+    def look() -> tuple[int, ...]:
+        found = studies.fingerprint()
+        access.note_revoked(found[-1])
+        return found
+
+    watch = Watch(look, bell)
     inboxes = Inboxes(InboxQuery(engine, clock), bell, stopping)
     tester = Tester(
         engine=engine,
@@ -66,8 +74,10 @@ def create_tester(settings: TesterSettings, engine: Engine, clock: Clock | None 
         audience=settings.token_audience,
         software=signer.software,
         studies=studies,
+        signer=signer,
         answers=Answers(engine, studies, signer, clock),
-        access=Access(engine, identity.key, BearerToken(settings.token_audience, clock)),
+        access=access,
+        checks=Checks(stopping),
         inboxes=inboxes,
         bell=bell,
         watch=watch,
@@ -95,6 +105,7 @@ def create_tester(settings: TesterSettings, engine: Engine, clock: Clock | None 
         check_ready=lambda: check_database(engine),
         gauges=lambda: studies.counts() | {"polls_waiting": inboxes.waiting + bell.waiting},
         lifespan=lifespan,
+        hosts=settings.page_hosts,
     )
     app.include_router(make_router(tester))
     add_tester_pages(app, tester, settings.url)

@@ -9,7 +9,7 @@ from sqlalchemy.engine import Connection, Engine
 
 from tacit_protocol.messages.encoding import encode
 from tacit_protocol.messages.verdict import VerdictMessage
-from tacit_protocol.signing.envelope import VERDICT_TYPE, seal
+from tacit_protocol.signing.envelope import VERDICT_TYPE, digest, payload_of, seal
 from tacit_protocol.signing.keys import PrivateKey
 from tacit_services.shared.database import run_transaction
 from tacit_services.tester.reuse import reused_digests
@@ -42,6 +42,9 @@ class Signer:
         releases: Mapping[str, str],
         missing: tuple[str, ...] = (),
         result: dict[str, Any] | None = None,
+        *,
+        declines: Mapping[str, str] | None = None,
+        revoked: tuple[str, ...] = (),
     ) -> bytes:
         """Write and sign a verdict; returns its envelope."""
         message = VerdictMessage(
@@ -49,6 +52,8 @@ class Signer:
             outcome=outcome,
             releases=dict(releases),
             missing=missing,
+            declines=None if declines is None else dict(declines),
+            revoked=revoked,
             result=result,
             software=self.software,
         )
@@ -105,12 +110,39 @@ def queue_verdict(connection: Connection, study: str) -> None:
 
 
 def end(
-    connection: Connection, study: str, outcome: Literal["incomplete", "cancelled"], signer: Signer, now: int
+    connection: Connection,
+    study: str,
+    outcome: Literal["incomplete", "cancelled"],
+    signer: Signer,
+    now: int,
+    *,
+    revoked: tuple[str, ...] = (),
 ) -> None:
-    """End a collecting study without a result, with a verdict that names whose release is missing."""
+    """End a collecting study without a result; the verdict names whose release is missing, and who declined.
+
+    ``revoked`` names the party because of whose revoked key it ends.
+    """
     digests = release_digests(connection, study)
     missing = tuple(name for name in owner_names(connection, study) if name not in digests)
-    store_verdict(connection, study, outcome, signer.sign(study, outcome, digests, missing), now)
+    rows = connection.execute(
+        sa.select(DECLINES.c.owner, DECLINES.c.envelope).where(DECLINES.c.study == study)
+    )
+    declines = {row.owner: digest(payload_of(bytes(row.envelope))) for row in rows}
+    verdict = signer.sign(study, outcome, digests, missing, declines=declines, revoked=revoked)
+    store_verdict(connection, study, outcome, verdict, now)
+
+
+def end_all_of(connection: Connection, key: str, name: str, signer: Signer, now: int) -> None:
+    """End the collecting studies that a revoked key created, and those that miss its release."""
+    sent = sa.select(RELEASES.c.owner).where(
+        RELEASES.c.study == STUDY_OWNERS.c.study, RELEASES.c.owner == STUDY_OWNERS.c.owner
+    )
+    asked = sa.select(STUDY_OWNERS.c.study).where(STUDY_OWNERS.c.key == key, ~sa.exists(sent))
+    query = sa.select(STUDIES.c.digest).where(
+        STUDIES.c.state == "collecting", sa.or_(STUDIES.c.analyst_key == key, STUDIES.c.digest.in_(asked))
+    )
+    for study in connection.execute(query).scalars().all():
+        end(connection, study, "incomplete", signer, now, revoked=(name,))
 
 
 def store_verdict(connection: Connection, study: str, outcome: str, envelope: bytes, now: int) -> None:

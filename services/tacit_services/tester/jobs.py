@@ -18,7 +18,14 @@ from tacit_services.shared.clock import Clock
 from tacit_services.shared.database import DatabaseError, run_transaction
 from tacit_services.shared.logging import describe_exception
 from tacit_services.tester.endings import Signer, end_overdue, release_digests, store_verdict
-from tacit_services.tester.leases import RENEWAL_S, LeaseLostError, Leases, Present, database_time
+from tacit_services.tester.leases import (
+    RENEWAL_S,
+    RETRY_PAUSE_S,
+    LeaseLostError,
+    Leases,
+    Present,
+    database_time,
+)
 from tacit_services.tester.received import received
 from tacit_services.tester.steps import Step, reached
 from tacit_services.tester.studies import Studies
@@ -53,11 +60,15 @@ class Worker:
         self._studies = studies
         self._signer = signer
         self._clock = clock
-        self._leaves = False
+        self._leaves = self._was_interrupted = False
         self.leases = Leases(secrets.token_hex(16), present)
 
     def run_once(self) -> bool:
         """Do what is due; returns whether there was anything."""
+        if self._was_interrupted:
+            # The database was away: what this worker held is free again soon, not when its lease ends.
+            run_transaction(self._engine, lambda c: self.leases.give_back(c, RETRY_PAUSE_S), locks_rows=True)
+            self._was_interrupted = False
         ended = end_overdue(self._engine, self._signer, int(self._clock()))
         study = run_transaction(self._engine, self.leases.take, locks_rows=True)
         if study is None:
@@ -80,7 +91,10 @@ class Worker:
     def _attempt(self, study: str) -> None:
         try:
             self._compute(study)
-        except (DatabaseError, LeaseLostError):
+        except LeaseLostError:
+            raise
+        except DatabaseError:
+            self._was_interrupted = True
             raise
         except Exception as error:
             log.error("verdict_failed", study=study, fault=describe_exception(error))

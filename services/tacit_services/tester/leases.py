@@ -111,10 +111,11 @@ class Leases:
         free = JOBS.update().where(self._mine(study)).values(holder=None, lease_until=until)
         self._change(connection, free)
 
-    def give_back(self, connection: Connection) -> None:
-        """Give back what this worker holds, as if never taken: another can take it at once."""
+    def give_back(self, connection: Connection, pause_s: float = 0.0) -> None:
+        """Give back what this worker holds, as if never taken: it is free at once, or after a pause."""
         held = JOBS.update().where(JOBS.c.holder == self.holder)
-        connection.execute(held.values(holder=None, lease_until=0.0, attempts=JOBS.c.attempts - 1))
+        until = self._present(connection) + pause_s if pause_s else sa.literal(0.0)
+        connection.execute(held.values(holder=None, lease_until=until, attempts=JOBS.c.attempts - 1))
 
     def _mine(self, study: str) -> sa.ColumnElement[bool]:
         return sa.and_(JOBS.c.study == study, JOBS.c.holder == self.holder)

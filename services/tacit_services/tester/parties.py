@@ -1,6 +1,7 @@
 """Parties and invitations: who is known to the tester, and how one becomes known."""
 
 from collections.abc import Collection, Mapping
+from dataclasses import asdict
 from typing import Any, Literal
 
 import sqlalchemy as sa
@@ -8,8 +9,10 @@ from sqlalchemy.engine import Connection
 
 from tacit_protocol.messages.study import PartyName, PublicKeyHex
 from tacit_protocol.strict import StrictModel
+from tacit_services.shared.problem_responses import ProblemError
 from tacit_services.shared.roster import Member, Roster
-from tacit_services.tester.tables import INVITATIONS, PARTIES
+from tacit_services.tester.endings import Signer, end_all_of
+from tacit_services.tester.tables import INVITATIONS, PARTIES, SIGN_IN
 
 PAGE_SIZE = 100
 """Items of one page."""
@@ -43,18 +46,63 @@ def invite(connection: Connection, request: InvitationRequest, now: int) -> dict
 def enrol(connection: Connection, enrolment: Enrolment, now: int) -> tuple[dict[str, Any], bool]:
     """Enrol a party; returns it, and whether it is new. The same enrolment again changes nothing."""
     party = Member(enrolment.name, enrolment.key, enrolment.role)
-    return dict(party.__dict__), _ROSTER.enrol(connection, enrolment.invitation, party, now)
+    is_new = _ROSTER.enrol(connection, enrolment.invitation, party, now)
+    return {"name": party.name, "key": party.key, "role": party.role}, is_new
 
 
-_ROLES = sa.select(PARTIES.c.key, PARTIES.c.role).where(
+REVOKED = "revoked"
+"""Stands for the role of a key that was revoked; no route lets it pass."""
+
+_ROLES = sa.select(PARTIES.c.key, PARTIES.c.role, PARTIES.c.revoked_at).where(
     PARTIES.c.key.in_(sa.bindparam("keys", expanding=True))
 )
 
 
 def roles_of(connection: Connection, keys: Collection[str]) -> dict[str, str]:
-    """Return the roles of those of the keys that parties are known by."""
+    """Return the roles of those of the keys that parties are known by; :data:`REVOKED` of a revoked one."""
     rows = connection.execute(_ROLES, {"keys": list(keys)})
-    return {row.key: row.role for row in rows}
+    return {row.key: row.role if row.revoked_at is None else REVOKED for row in rows}
+
+
+def require_party(connection: Connection, key: str, name: str, role: Role) -> None:
+    """Require that a key is enrolled by that name in that role, and was not revoked.
+
+    Raises:
+        ProblemError: ``unknown-party``, ``key-revoked``, or ``study-refused``: the key is another party's.
+    """
+    member = _ROSTER.require_member(connection, key)
+    if (member.name, member.role) != (name, role):
+        raise ProblemError(
+            "study-refused", detail=f"the study gives its {role} another name than its key is enrolled by"
+        )
+
+
+def revoke(connection: Connection, name: str, signer: Signer, now: int) -> tuple[dict[str, Any], bool]:
+    """Revoke a party's key; returns the party, and whether its key held until now.
+
+    In the same transaction its browsers are signed out, and every collecting study ends, without a result,
+    that the key created or from which its release is missing: nothing that the key signs is taken from then
+    on, and no other owner need spend on what cannot be completed. Releases that are here stay.
+
+    Raises:
+        ProblemError: ``unknown-party``.
+    """
+    party, is_new = _ROSTER.revoke(connection, name, now)
+    if is_new:
+        end_all_of(connection, party.key, party.name, signer, now)
+        for table in (SIGN_IN.links, SIGN_IN.sessions):
+            connection.execute(table.delete().where(table.c.key == party.key))
+    return asdict(party), is_new
+
+
+def revoke_invitations(connection: Connection, name: str, now: int) -> dict[str, Any]:
+    """Revoke the invitations of that name that could still be used."""
+    return {"name": name, "revoked": _ROSTER.revoke_invitations(connection, name, now)}
+
+
+def list_invitations(connection: Connection, cursor: str | None, now: int) -> dict[str, Any]:
+    """Return one page of all invitations ever made, and what became of each."""
+    return _ROSTER.invited(connection, cursor, PAGE_SIZE, now)
 
 
 def keys_by_name(connection: Connection, names: list[str], role: Role) -> Mapping[str, str]:

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Annotated
 
+import structlog
 from fastapi import APIRouter, Depends, Path, Query, Request
 from sqlalchemy.engine import Engine
 from starlette.responses import Response
@@ -16,8 +17,19 @@ from tacit_services.shared.http_server import Stopping, when_gone
 from tacit_services.shared.problem_responses import ProblemError
 from tacit_services.tester.access import EVERYONE, Access
 from tacit_services.tester.answers import Answers
+from tacit_services.tester.checks import Checks
+from tacit_services.tester.endings import Signer
 from tacit_services.tester.inboxes import Inboxes
-from tacit_services.tester.parties import Enrolment, InvitationRequest, enrol, invite, list_parties
+from tacit_services.tester.parties import (
+    Enrolment,
+    InvitationRequest,
+    enrol,
+    invite,
+    list_invitations,
+    list_parties,
+    revoke,
+    revoke_invitations,
+)
 from tacit_services.tester.relaying import sealed_package
 from tacit_services.tester.steps import Step, reached
 from tacit_services.tester.storing import Taken
@@ -37,6 +49,9 @@ Wait = Annotated[float, Query(ge=0, le=WAIT_S_MAX, allow_inf_nan=False)]
 Body = Annotated[bytes, Depends(json_bytes)]
 
 
+log = structlog.get_logger()
+
+
 @dataclass(frozen=True)
 class Tester:
     """What the routes work with."""
@@ -46,8 +61,10 @@ class Tester:
     audience: str
     software: str
     studies: Studies
+    signer: Signer
     answers: Answers
     access: Access
+    checks: Checks
     inboxes: Inboxes
     bell: Bell
     watch: Watch
@@ -102,6 +119,32 @@ def _add_parties(router: APIRouter, tester: Tester) -> None:
         now = tester.now()
         return json_response(run_transaction(tester.engine, lambda c: invite(c, request, now)), 201)
 
+    @router.get("/invitations", dependencies=[Depends(tester.access.require("tester"))])
+    def invitations(cursor: Annotated[Digest | None, Query()] = None) -> Response:
+        now = tester.now()
+        return json_response(
+            run_transaction(tester.engine, lambda c: list_invitations(c, cursor, now), read_only=True)
+        )
+
+    @router.delete("/invitations/{name}", dependencies=[Depends(tester.access.require("tester"))])
+    def revoke_invitation(name: Owner) -> Response:
+        now = tester.now()
+        found = run_transaction(tester.engine, lambda c: revoke_invitations(c, name, now))
+        log.info("invitations_revoked", party=name, revoked=found["revoked"])
+        return json_response(found)
+
+    @router.put(
+        "/parties/{name}/revocation",
+        status_code=201,
+        dependencies=[Depends(tester.access.require("tester"))],
+    )
+    def revoke_key(name: Owner) -> Response:
+        now = tester.now()
+        party, is_new = run_transaction(tester.engine, lambda c: revoke(c, name, tester.signer, now))
+        tester.watch.check()
+        log.info("key_revoked", party=name, revoked_at=party["revoked_at"])
+        return json_response(party, 201 if is_new else 200)
+
     @router.post("/enrolments", status_code=201, openapi_extra=body_schema(Enrolment))
     def create_enrolment(
         key: Annotated[str, Depends(tester.access.signer)],
@@ -129,11 +172,17 @@ def _add_studies(router: APIRouter, tester: Tester) -> None:
     reader = tester.access.require(*EVERYONE)
 
     @router.put("/studies/{digest}", status_code=201, openapi_extra=body_schema())
-    def create_study(
-        digest: StudyDigest, key: Annotated[str, Depends(tester.access.require("analyst"))], envelope: Body
+    async def create_study(
+        request: Request,
+        digest: StudyDigest,
+        key: Annotated[str, Depends(tester.access.require("analyst"))],
+        envelope: Body,
     ) -> Response:
-        is_new = tester.studies.create(digest, envelope, key, tester.now())
-        return tester.stored(digest, is_new=is_new, is_news=is_new)
+        def create() -> Response:
+            is_new = tester.studies.create(digest, envelope, key, tester.now())
+            return tester.stored(digest, is_new=is_new, is_news=is_new)
+
+        return await tester.checks.run(key, len(envelope), create, partial(when_gone, request.scope))
 
     @router.get("/studies")
     def studies(

@@ -7,24 +7,20 @@ from pydantic import Field
 from pydantic_settings import SettingsConfigDict
 
 from tacit_services.shared.http_server import CONNECTIONS_MAX
-from tacit_services.shared.settings import ServiceSettings
+from tacit_services.shared.settings import PublicSettings
 
 
-class TesterSettings(ServiceSettings):
+class TesterSettings(PublicSettings):
     """What a tester needs to run."""
 
     model_config = SettingsConfigDict(env_prefix="TACIT_TESTER_")
 
     name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$")]
     """The tester's party name."""
-    url: Annotated[str, Field(pattern=r"^https?://[^\s?#]+$", max_length=500)]
-    """The public URL that the parties call."""
     key_file: Path
     """The tester's private key, PEM."""
     audience: Annotated[str, Field(min_length=1, max_length=500)] | None = None
     """What the parties' tokens must be addressed to; the public URL unless set."""
-    host: str = "127.0.0.1"
-    """Address to listen on."""
     port: Annotated[int, Field(ge=1, le=65535)] = 8400
     """Port to listen on."""
     database_url: str = "sqlite:///tester.sqlite3"
@@ -43,10 +39,8 @@ class TesterSettings(ServiceSettings):
     """The same of studies that their analyst withdrew."""
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
     """Least severe log line that is written."""
-    tls_certificate_file: Path | None = None
-    """Certificate chain, PEM; set it with ``tls_key_file`` to serve TLS without a proxy."""
-    tls_key_file: Path | None = None
-    """The certificate's private key, PEM."""
+    tester_ca_file: Path | None = None
+    """Certificates that this service's own must chain to, for the operator's commands alone."""
 
     @property
     def token_audience(self) -> str:

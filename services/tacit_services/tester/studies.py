@@ -1,5 +1,6 @@
 """Studies: taking them, reading them back, and listing them."""
 
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -10,17 +11,25 @@ from sqlalchemy.engine import Connection, Engine
 
 from tacit_protocol.messages.encoding import decode
 from tacit_protocol.messages.study import Study
-from tacit_protocol.procedures.base import StudyError, check_study
+from tacit_protocol.procedures.base import StudyError, check_study, require_canonical
 from tacit_protocol.procedures.registry import procedure_named
 from tacit_protocol.signing.envelope import STUDY_TYPE, digest, open_envelope
 from tacit_services.shared.database import run_transaction
 from tacit_services.shared.problem_responses import ProblemError
 from tacit_services.tester.archived import is_archived, not_here
 from tacit_services.tester.endings import queue_verdict
-from tacit_services.tester.parties import PAGE_SIZE, Role, keys_by_name
+from tacit_services.tester.parties import PAGE_SIZE, Role, keys_by_name, require_party
 from tacit_services.tester.reuse import record, require_reusable, reuse_fields
 from tacit_services.tester.steps import Step, reached
-from tacit_services.tester.tables import DECLINES, PROGRESS, RELEASES, STUDIES, STUDY_OWNERS, VERDICTS
+from tacit_services.tester.tables import (
+    DECLINES,
+    PARTIES,
+    PROGRESS,
+    RELEASES,
+    STUDIES,
+    STUDY_OWNERS,
+    VERDICTS,
+)
 
 DEADLINE_MAX_S = 90 * 24 * 3600
 """Longest a study may collect: a study that nobody answers should not wait for ever."""
@@ -33,6 +42,12 @@ OPEN_RETRY_S = 3600
 
 STUDIES_CACHED = 128
 """Parsed studies kept in memory, as they never change: 40 kB each with 40 owners, 1.8 MB at the very most."""
+
+WARNED_MAX, WARNED_AT_ONCE_MAX = 6, 2
+"""Requests that have the warnings of a study computed, of the tens of threads that all requests share, and
+how many of these compute at once: it may take a second. What was computed is remembered."""
+
+WARNED_RETRY_S = 2
 
 State = Literal["collecting", "computing", "completed", "incomplete", "cancelled", "failed"]
 
@@ -57,6 +72,8 @@ class Studies:
         One that was archived a moment ago may still be remembered.
         """
         self._warnings_for = lru_cache(STUDIES_CACHED)(self._compute_warnings)
+        self._warned = threading.BoundedSemaphore(WARNED_MAX)
+        self._warned_at_once = threading.BoundedSemaphore(WARNED_AT_ONCE_MAX)
 
     def create(self, study_digest: str, envelope: bytes, analyst_key: str, now: int) -> bool:
         """Take a study signed by its analyst; returns False where these very bytes were taken before."""
@@ -68,7 +85,7 @@ class Studies:
         ):
             return False
         study = decode(Study, payload)
-        self._check(study, analyst_key, now)
+        self._check(study_digest, study, analyst_key, now)
         reached(Step.STUDY_CHECKED)
         is_new = run_transaction(
             self._engine, lambda connection: _insert(connection, study_digest, envelope, study, now)
@@ -81,7 +98,12 @@ class Studies:
         return self._signed(study_digest)[0]
 
     def summary(self, study_digest: str) -> dict[str, Any]:
-        """Return a study's summary with its warnings."""
+        """Return a study's summary with its warnings.
+
+        Raises:
+            ProblemError: ``rate-limited``: warnings of too many other studies are being computed; and those
+                of :attr:`parsed`.
+        """
 
         def read(connection: Connection) -> tuple[dict[str, Any], dict[str, int]]:
             rows = connection.execute(_SUMMARY.where(STUDIES.c.digest == study_digest)).all()
@@ -117,7 +139,10 @@ class Studies:
         return run_transaction(self._engine, read, read_only=True)
 
     def fingerprint(self) -> tuple[int, ...]:
-        """Return numbers that differ from before whenever a study has come or has changed its state."""
+        """Return numbers that differ from before whenever a study has come or has changed its state.
+
+        The last is the number of revoked keys.
+        """
 
         def read(connection: Connection) -> tuple[int, ...]:
             return tuple(connection.execute(_FINGERPRINT).one())
@@ -133,7 +158,7 @@ class Studies:
 
         return run_transaction(self._engine, read, read_only=True)
 
-    def _check(self, study: Study, analyst_key: str, now: int) -> None:
+    def _check(self, study_digest: str, study: Study, analyst_key: str, now: int) -> None:
         if study.analyst.key != analyst_key:
             raise ProblemError("study-refused", detail="the study names another analyst")
         if (study.tester.name, study.tester.key) != (self._identity.name, self._identity.key):
@@ -143,7 +168,9 @@ class Studies:
         if study.deadline > now + DEADLINE_MAX_S:
             raise ProblemError("study-refused", detail="the deadline lies more than 90 days ahead")
         try:
-            check_study(procedure_named(study.procedure), study)
+            procedure = procedure_named(study.procedure)
+            check_study(procedure, study)
+            require_canonical(procedure, study, study_digest)
         except StudyError as error:
             raise ProblemError("study-refused", detail=str(error)) from None
         require_reusable(self._engine, study, self.parsed)
@@ -157,7 +184,13 @@ class Studies:
 
     def _compute_warnings(self, study_digest: str, units: tuple[tuple[str, int], ...]) -> tuple[str, ...]:
         study = self.parsed(study_digest)
-        return procedure_named(study.procedure).warnings(study, dict(units))
+        if not self._warned.acquire(blocking=False):
+            raise ProblemError("rate-limited", retry_after_s=WARNED_RETRY_S)
+        try:
+            with self._warned_at_once:
+                return procedure_named(study.procedure).warnings(study, dict(units))
+        finally:
+            self._warned.release()
 
     def _parse(self, study_digest: str) -> Study:
         envelope, analyst_key = self._signed(study_digest)
@@ -182,7 +215,10 @@ def _number(state: str) -> sa.ScalarSelect[int]:
 
 
 _NEWEST = sa.select(sa.func.coalesce(sa.func.max(STUDIES.c.sequence), 0)).scalar_subquery()
-_FINGERPRINT = sa.select(_NEWEST, _number("collecting"), _number("computing"))
+_REVOKED = (
+    sa.select(sa.func.count()).select_from(PARTIES).where(PARTIES.c.revoked_at.is_not(None)).scalar_subquery()
+)
+_FINGERPRINT = sa.select(_NEWEST, _number("collecting"), _number("computing"), _REVOKED)
 
 _SUMMARY = sa.select(
     STUDIES.c.sequence,
@@ -211,6 +247,7 @@ def _is_stored(connection: Connection, study_digest: str, envelope: bytes) -> bo
 def _insert(connection: Connection, study_digest: str, envelope: bytes, study: Study, now: int) -> bool:
     if _is_stored(connection, study_digest, envelope):
         return False
+    require_party(connection, study.analyst.key, study.analyst.name, "analyst")
     # Owners whose data a curator holds are enrolled there, and need not be known here.
     role: Role = "owner" if study.curator is None else "curator"
     named = [*study.senders, *study.reusing]

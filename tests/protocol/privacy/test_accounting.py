@@ -191,3 +191,13 @@ def test_large_losses_stay_finite_and_bounded() -> None:
 def test_deltas_out_of_range_are_refused(pico: int) -> None:
     with pytest.raises(ValueError, match="delta"):
         compose_epsilon_micro([approximate(0.1)], pico)
+
+
+def test_one_pico_delta_is_spent_as_such() -> None:
+    """1e-12 as a float is a little less than one pico-unit."""
+    event = GaussianEvent(noise_multiplier=4.0)
+    assert epsilon_spent([event], 1e-12) == compose_epsilon_micro([event], 1) / 10**6
+    assert epsilon_spent([event], 3e-12) == compose_epsilon_micro([event], 3) / 10**6
+    assert epsilon_spent([event], 1.9e-12) == epsilon_spent([event], 1e-12)
+    with pytest.raises(AccountingError):
+        epsilon_spent([event], 0.9e-12)

@@ -10,14 +10,24 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tacit_protocol.privacy.calibration import gaussian_delta
+from tacit_protocol.privacy import laplace_statistic, laplace_sums, noise, noisy_counts
+from tacit_protocol.privacy.accounting import compose_epsilon_micro
+from tacit_protocol.privacy.calibration import gaussian_delta, laplace_multiplier
+from tacit_protocol.privacy.events import LaplaceEvent
+from tacit_protocol.privacy.gaussian_sums import SensitivityError, SumPart
+from tacit_protocol.privacy.guarantee import EPSILON_MAX, Budget, Guarantee
+from tacit_protocol.privacy.laplace_statistic import LaplaceStatistic, StatisticError
 from tacit_protocol.privacy.noise import (
-    GAUSSIAN_STEPS_MIN,
+    DISCRETISATION_SHARE,
+    LAPLACE_PRODUCT_MIN,
+    LAPLACE_STEPS_MIN,
     VALUE_MAX,
     NoiseError,
     NoiseSource,
     OpenDPNoise,
     discretisation_delta,
+    laplace_excess,
+    laplace_scale,
 )
 
 Floats = npt.NDArray[np.float64]
@@ -47,7 +57,7 @@ def shift(law: Floats, steps: int, axis: int = 0) -> Floats:
 @pytest.mark.parametrize("draw", ["gaussian", "laplace"])
 def test_noise_has_the_spread_it_states(draw: str) -> None:
     """Sum of 20000 squares within 12 standard errors: false alarm far below 1e-6 for either law."""
-    scale, count = 1000.0, 20_000
+    scale, count = 5000.0, 20_000
     source: NoiseSource = OpenDPNoise()
     centre = np.full(count, 123_456, dtype=np.int64)
     noise = (getattr(source, draw)(centre, scale) - centre).astype(np.float64) / scale
@@ -73,14 +83,14 @@ def test_noise_is_fresh_and_leaves_its_input_alone(draw: str) -> None:
 @pytest.mark.parametrize("value", [VALUE_MAX - 64, -VALUE_MAX + 64, 2**63 - 1, -(2**63)])
 def test_values_that_could_saturate_are_refused(draw: str, value: int) -> None:
     with pytest.raises(NoiseError, match="62 bits") as failure:
-        getattr(OpenDPNoise(), draw)(np.array([0, value], dtype=np.int64), 1.0)
+        getattr(OpenDPNoise(), draw)(np.array([0, value], dtype=np.int64), 2.0**12)
     assert str(abs(value)) not in str(failure.value)
 
 
 def test_a_value_just_inside_the_room_is_served() -> None:
-    value = VALUE_MAX - 65
-    noisy = OpenDPNoise().gaussian(np.array([value], dtype=np.int64), 1.0)
-    assert abs(int(noisy[0]) - value) <= 64
+    value = VALUE_MAX - 64 * 4096 - 1
+    noisy = OpenDPNoise().gaussian(np.array([value], dtype=np.int64), 4096.0)
+    assert abs(int(noisy[0]) - value) <= 64 * 4096
 
 
 @pytest.mark.parametrize("scale", [0.0, -1.0, math.nan, math.inf, 2.0**57])
@@ -158,8 +168,8 @@ def test_the_price_falls_with_the_scale_and_rises_with_the_coordinates(
     assert discretisation_delta(coordinates + 1, scale, epsilon) >= price
 
 
-def test_the_price_at_the_smallest_scale_is_what_its_comment_says() -> None:
-    assert discretisation_delta(500, GAUSSIAN_STEPS_MIN, 1.0) < 1e-8
+def test_the_price_of_scales_in_use_is_what_the_page_says() -> None:
+    assert discretisation_delta(500, 2.0**16, 1.0) < 1e-8
     assert discretisation_delta(860, 2.0**22, 1.0) < 1e-11
     assert discretisation_delta(1, 1.0, 1.0) == 1.0
 
@@ -168,3 +178,213 @@ def test_the_price_at_the_smallest_scale_is_what_its_comment_says() -> None:
 def test_the_price_refuses_nonsense(arguments: tuple[int, float, float]) -> None:
     with pytest.raises(ValueError, match="must be"):
         discretisation_delta(*arguments)
+
+
+def smallest_gaussian(coordinates: int) -> float:
+    """The standard deviation, in grid steps, below which the noise source refuses."""
+    low, high = 1.0, 2.0**16
+    while high - low > 1e-6 * high:
+        middle = (low + high) / 2
+        price = discretisation_delta(coordinates, middle, EPSILON_MAX)
+        low, high = (low, middle) if price <= DISCRETISATION_SHARE else (middle, high)
+    return high
+
+
+@pytest.mark.parametrize("coordinates", [1, 40, 36_000])
+def test_gaussian_noise_that_no_delta_could_pay_for_is_refused(coordinates: int) -> None:
+    values, scale = np.zeros(coordinates, dtype=np.int64), smallest_gaussian(coordinates)
+    assert OpenDPNoise().gaussian(values, scale).shape == values.shape
+    with pytest.raises(NoiseError, match="finer grid"):
+        OpenDPNoise().gaussian(values, scale * (1 - 1e-5))
+
+
+def test_the_smallest_gaussian_noise_keeps_its_claim_and_without_the_bound_there_is_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    scale = smallest_gaussian(1)
+    law = discrete_gaussian(scale)
+    for steps, epsilon in itertools.product((1, 17, round(scale / 4), round(scale)), (0.0, 0.3, 1.0, 4.0)):
+        continuous = gaussian_delta(epsilon, steps / scale)
+        delta = hockey_stick(law, shift(law, steps), epsilon)
+        assert delta <= continuous + DISCRETISATION_SHARE * (1 - continuous) + 1e-14
+    coarse = 0.25
+    with pytest.raises(NoiseError):
+        OpenDPNoise().gaussian(np.zeros(1, dtype=np.int64), coarse)
+    monkeypatch.setattr(noise, "DISCRETISATION_SHARE", 1.0)
+    OpenDPNoise().gaussian(np.zeros(1, dtype=np.int64), coarse)
+    law = discrete_gaussian(coarse)
+    excess = hockey_stick(law, shift(law, 1), 6.0) - gaussian_delta(6.0, 1 / coarse)
+    assert excess > 100 * DISCRETISATION_SHARE, "the planted removal of the bound must be seen"
+
+
+def discrete_laplace_delta(scale: float, steps: int, epsilon: mpmath.mpf) -> mpmath.mpf:
+    """The exact delta of discrete Laplace noise on integers ``steps`` apart, for |epsilon| <= steps/scale."""
+    q = mpmath.exp(-1 / mpmath.mpf(scale))
+
+    def below(k: int) -> mpmath.mpf:
+        return 1 - q**k / (1 + q) if k > 0 else q ** (1 - k) / (1 + q)
+
+    # Losses (steps - 2 j)/scale above epsilon are those of the integers j below:
+    count = int(mpmath.ceil((steps - scale * epsilon) / 2))
+    return below(count) - mpmath.exp(epsilon) * below(count - steps)
+
+
+def laplace_curve(claimed: mpmath.mpf, epsilon: mpmath.mpf) -> mpmath.mpf:
+    """The exact delta of continuous Laplace noise that is ``claimed``-private."""
+    return max(mpmath.mpf(0), 1 - mpmath.exp((epsilon - claimed) / 2))
+
+
+def discrete_laplace(scale: float) -> Floats:
+    reach = math.ceil(45 * scale)
+    weights = np.exp(-np.abs(np.arange(-reach, reach + 1)) / scale)
+    return np.asarray(weights / math.fsum(weights))
+
+
+@pytest.mark.parametrize(("scale", "steps"), [(0.7, 1), (1.0, 4), (3.3, 5), (20.0, 31), (64.0, 64)])
+def test_the_closed_form_of_the_laplace_loss_is_that_of_enumeration(scale: float, steps: int) -> None:
+    law = discrete_laplace(scale)
+    for epsilon in np.linspace(-steps / scale, steps / scale, 23):
+        found = float(discrete_laplace_delta(scale, steps, mpmath.mpf(float(epsilon))))
+        assert found == pytest.approx(hockey_stick(law, shift(law, steps), float(epsilon)), abs=1e-13)
+
+
+@pytest.mark.parametrize(("scale", "steps"), [(0.7, 1), (1.0, 2), (3.3, 5), (20.0, 31), (4096.0, 4096)])
+def test_discrete_laplace_noise_is_dominated_from_the_proved_excess_on_and_not_before(
+    scale: float, steps: int
+) -> None:
+    """Steps/scale + 2 log cosh(1/(2 scale)): met at the middle of every two losses, and nowhere passed."""
+    with mpmath.workdps(60):
+        b = mpmath.mpf(scale)
+        excess = 2 * mpmath.log(mpmath.cosh(1 / (2 * b)))
+        assert excess <= laplace_excess(scale)
+        if scale >= 1:
+            assert laplace_excess(scale) <= excess * (1 + 1 / (20 * scale**2))
+        exact, short = steps / b + excess, steps / b + excess * mpmath.mpf("0.999")
+        for j in {1, 2, steps // 2 + 1, steps}:
+            middle = (steps - 2 * j + 1) / b
+            met = discrete_laplace_delta(scale, steps, middle)
+            assert abs(met - laplace_curve(exact, middle)) < mpmath.mpf(10) ** -50
+            assert met > laplace_curve(short, middle)
+            for away in np.linspace(-1, 1, 9):
+                epsilon = middle + mpmath.mpf(float(away)) / b
+                assert discrete_laplace_delta(scale, steps, epsilon) <= laplace_curve(exact, epsilon) + 1e-50
+
+
+@pytest.mark.parametrize(("one", "other"), [(1, 1), (3, 2), (7, 1), (4, 4)])
+def test_a_move_in_two_coordinates_is_told_apart_no_better_than_the_same_move_in_one(
+    one: int, other: int
+) -> None:
+    scale = 3.0
+    law = discrete_laplace(scale)
+    pair = np.outer(law, law)
+    moved = np.outer(shift(law, one), shift(law, other))
+    steps = one + other
+    for epsilon in np.linspace(-steps / scale, steps / scale, 4 * steps + 1):
+        single = hockey_stick(law, shift(law, steps), float(epsilon))
+        assert hockey_stick(pair, moved, float(epsilon)) <= single + 1e-13
+
+
+def test_what_the_accountant_composes_is_less_than_coarse_noise_loses() -> None:
+    """Thirty whole counts, each moved by one, noise of scale 1: pure epsilons hold, the curve does not."""
+    count, event = 30, LaplaceEvent(noise_multiplier=1.0)
+    claimed = compose_epsilon_micro([event] * count, 10**7) / 1e6
+    chosen = np.arange(count + 1)
+    weights = np.array([math.comb(count, int(k)) for k in chosen])
+    likely = np.exp(chosen) / (1 + math.e) ** count * weights
+    unlikely = np.exp(count - chosen) / (1 + math.e) ** count * weights
+    assert hockey_stick(likely, unlikely, claimed) > 5e-5, "delta is 1e-5"
+    assert hockey_stick(likely, unlikely, float(count)) == 0
+
+
+@pytest.mark.parametrize("scale", [1.0, 511.0, LAPLACE_STEPS_MIN * (1 - 1e-9)])
+def test_laplace_noise_of_few_steps_is_refused_by_the_noise_source(scale: float) -> None:
+    values = np.zeros(3, dtype=np.int64)
+    with pytest.raises(NoiseError, match="finer grid"):
+        OpenDPNoise().laplace(values, scale)
+    assert OpenDPNoise().laplace(values, LAPLACE_STEPS_MIN).shape == (3,)
+    assert laplace_excess(LAPLACE_STEPS_MIN) < 1.5e-8
+
+
+class Drawn:
+    """A noise source that adds nothing and keeps the scale that it was asked for."""
+
+    def laplace(self, values: npt.NDArray[np.int64], scale: float) -> npt.NDArray[np.int64]:
+        self.scale = scale
+        return values
+
+    def gaussian(self, values: npt.NDArray[np.int64], scale: float) -> npt.NDArray[np.int64]:
+        raise AssertionError("Laplace noise alone")
+
+
+def laplace_release(kind: str, bits: int, multiplier: float, source: NoiseSource) -> int:
+    """Release on a grid of 2**-bits; returns the steps that one unit moves it by."""
+    guarantee = Guarantee(budget=Budget.of(1, 0), events=(LaplaceEvent(noise_multiplier=multiplier),))
+    values = np.zeros(1, dtype=np.int64)
+    if kind == "counts":
+        noisy_counts.laplace_counts(values, bits, guarantee, source)
+        return 2 << bits
+    if kind == "sums":
+        part = SumPart("mean", values, -bits, math.sqrt(2), 1.0, l1=2.0)
+        laplace_sums.release_laplace_sums(part, guarantee, source)
+        return 2 << bits
+    # The grid of a statistic is as coarse as its largest value asks for.
+    statistic = LaplaceStatistic(
+        1.0, math.ldexp(1.0, laplace_statistic.STEPS_MAX_BITS - 1 - bits), multiplier
+    )
+    statistic.release(0.0, source)
+    assert statistic.bits == min(bits, laplace_statistic.SENSITIVITY_BITS)
+    return statistic.steps(statistic.bits)
+
+
+def broken_claims(kind: str) -> list[tuple[int, float]]:
+    """Grids and epsilons whose release loses more than its event's curve; what is refused loses nothing."""
+    found = []
+    for bits, epsilon in itertools.product(range(8, 21), (1e-6, 1e-3, 0.1, 1.0, 7.0, 100.0)):
+        source, multiplier = Drawn(), laplace_multiplier(epsilon)
+        try:
+            steps = laplace_release(kind, bits, multiplier, source)
+        except (SensitivityError, StatisticError):
+            continue
+        with mpmath.workdps(60):
+            claimed = 1 / mpmath.mpf(multiplier)
+            middles = [(steps - 2 * j + 1) / mpmath.mpf(source.scale) for j in (1, steps // 2, steps)]
+            pairs = [
+                (discrete_laplace_delta(source.scale, steps, at), laplace_curve(claimed, at))
+                for at in middles
+            ]
+        if any(lost > curve for lost, curve in pairs):
+            found.append((bits, epsilon))
+    return found
+
+
+@pytest.mark.parametrize("kind", ["counts", "sums", "statistic"])
+def test_every_laplace_release_has_the_whole_curve_of_its_event_or_is_refused(kind: str) -> None:
+    assert broken_claims(kind) == []
+
+
+@pytest.mark.parametrize("kind", ["counts", "sums", "statistic"])
+def test_releases_without_the_bound_on_the_grid_are_caught(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (noisy_counts, laplace_sums, laplace_statistic):
+        monkeypatch.setattr(module, "laplace_grid_is_fine", lambda *_: True)
+    assert (8, 100.0) in broken_claims(kind)
+
+
+@pytest.mark.parametrize("kind", ["counts", "statistic"])
+def test_noise_without_the_slack_is_caught(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(noise, "LAPLACE_SLACK", -1e-12)
+    assert (20, 1.0) in broken_claims(kind)
+
+
+@pytest.mark.parametrize("multiplier", [0.01, 1.0, 1e4])
+def test_at_the_bound_half_of_the_slack_is_left(multiplier: float) -> None:
+    sensitivity = math.sqrt(LAPLACE_PRODUCT_MIN / multiplier)
+    scale = laplace_scale(sensitivity, multiplier)
+    assert noise.laplace_grid_is_fine(sensitivity, scale)
+    assert not noise.laplace_grid_is_fine(sensitivity * (1 - 1e-9), scale * (1 - 1e-9))
+    with mpmath.workdps(60):
+        b = mpmath.mpf(scale)
+        spent = mpmath.mpf(sensitivity) / b
+        assert spent + 2 * mpmath.log(mpmath.cosh(1 / (2 * b))) <= 1 / mpmath.mpf(multiplier)
+        assert laplace_excess(scale) == pytest.approx(float(spent) * noise.LAPLACE_SLACK / 2, rel=1e-6)

@@ -7,12 +7,19 @@ from two_sample_cases import domain_of, study_of
 
 from tacit_protocol.messages.encoding import MESSAGE_BYTES_MAX, encode, encode_json
 from tacit_protocol.messages.release import Release, ReleaseMessage
+from tacit_protocol.messages.study import Study
 from tacit_protocol.messages.transcript import TRANSCRIPT_BYTES_MAX, numbers_max
 from tacit_protocol.privacy.vector import NoisyVector
-from tacit_protocol.procedures.base import StudyError, check_study, parse_parameters
+from tacit_protocol.procedures.base import (
+    StudyError,
+    canonical,
+    check_study,
+    parse_parameters,
+    require_canonical,
+)
 from tacit_protocol.procedures.kernel_two_sample_plan import KernelTwoSampleParameters
 from tacit_protocol.procedures.registry import PROCEDURES, procedure_named
-from tacit_protocol.signing.envelope import RELEASE_TYPE, seal
+from tacit_protocol.signing.envelope import RELEASE_TYPE, digest, seal
 from tacit_protocol.signing.keys import PrivateKey
 
 
@@ -66,6 +73,41 @@ def test_a_refusal_names_the_parameter_and_an_unknown_one_is_answered_with_those
         parse({"n_features": "x"})
     with pytest.raises(StudyError, match=r"unknown parameter; known: .*n_features"):
         parse({"n_featurs": 5})
+
+
+@pytest.mark.parametrize("name", sorted(PROCEDURES))
+def test_every_procedures_studies_have_one_canonical_form(name: str) -> None:
+    """Defaults spelled out or left out, whole numbers or fractions: one form, which stays as it is."""
+    procedure = PROCEDURES[name]
+    fields = procedure.Parameters.model_fields
+    needed: dict[str, Any] = {"probabilities": [0.25, 0.75]} if name == "identity" else {}
+    study = study_of(domain_of(2), needed).model_copy(update={"procedure": name})
+    try:
+        form = canonical(procedure, study)
+    except StudyError:
+        pytest.skip("it has parameters without a default")
+    assert set(form.parameters) == set(fields)
+    assert canonical(procedure, form) == form
+    assert encode(canonical(procedure, Study.model_validate_json(encode(form)))) == encode(form)
+    for left_out in (field for field, shape in fields.items() if not shape.is_required()):
+        parameters = {key: value for key, value in form.parameters.items() if key != left_out}
+        assert canonical(procedure, form.model_copy(update={"parameters": parameters})) == form
+    whole = {
+        key: int(value) if isinstance(value, float) and value.is_integer() else value
+        for key, value in form.parameters.items()
+    }
+    other = form.model_copy(update={"parameters": whole})
+    assert encode(canonical(procedure, other)) == encode(form)
+    require_canonical(procedure, form, digest(encode(form)))
+    if encode(other) != encode(form):
+        with pytest.raises(StudyError, match="canonical"):
+            require_canonical(procedure, other, digest(encode(other)))
+
+
+def test_a_title_that_nfc_makes_too_long_is_refused() -> None:
+    study = study_of(domain_of(2), {}).model_copy(update={"title": "\ufb2c" * 200})
+    with pytest.raises(StudyError, match="too long"):
+        canonical(procedure_named("kernel_two_sample"), study)
 
 
 def test_every_procedure_is_registered_under_its_own_name() -> None:

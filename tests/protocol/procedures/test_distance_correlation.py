@@ -416,3 +416,14 @@ def test_blocks_of_axes_grow_to_all_of_them() -> None:
     assert nested_sizes(1) == [1]
     assert nested_sizes(4) == [1, 2, 3, 4]
     assert nested_sizes(20) == [1, 2, 3, 4, 6, 8, 12, 16, 20]
+
+
+@pytest.mark.parametrize(("x", "words"), [(1, "of the frequencies kept:"), (2, "kept and directions drawn:")])
+def test_a_verdict_says_what_its_intervals_do_not_cover(x: int, words: str) -> None:
+    """At much budget the intervals are narrower than what the frequencies left out may hide."""
+    study = study_of(x=x, epsilon=20.0)
+    rows = np.random.default_rng(1).random((5000, x))
+    verdict = verdict_of(study, rows, (2 * rows[:, 0] - 1) ** 2, OpenDPNoise())
+    said = next(warning for warning in verdict.warnings if "no interval counts" in warning)
+    assert words in said
+    assert f"{verdict.truncation:.2g}" in said

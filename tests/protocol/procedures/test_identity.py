@@ -401,3 +401,16 @@ def test_hopeless_studies_are_told_before_anything_is_spent() -> None:
         tiny = of(name, budget=Budget.of(0.01, 1e-9))
         assert "Hopeless" in IDENTITY.warnings(tiny, {"owner": 20})[0]
         assert IDENTITY.warnings(of(name), {"owner": 10_000}) == ()
+
+
+def test_a_repetition_that_could_never_reject_is_refused() -> None:
+    """Half of the level is the coin's, so that it takes twice as many simulations as of other methods."""
+    level = 0.001
+    IDENTITY.check(study("mcgof", level=level))
+    with pytest.raises(StudyError, match="ask for 1997 replicates"):
+        IDENTITY.check(study("repetition", level=level))
+    with pytest.raises(StudyError, match="ask for 1997 replicates"):
+        IDENTITY.check(study("repetition", level=level, parameters={"replicates": 1996}))
+    IDENTITY.check(study("repetition", level=level, parameters={"replicates": 1997}))
+    with pytest.raises(StudyError, match="a larger level, or use another method"):
+        IDENTITY.check(study("repetition", level=1e-6, parameters={"replicates": 99_999}))

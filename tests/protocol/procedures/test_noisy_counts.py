@@ -19,6 +19,7 @@ from tacit_protocol.privacy.noise import OpenDPNoise
 from tacit_protocol.procedures.base import Procedure, ReleaseError, StudyError, check_release, reread
 from tacit_protocol.procedures.registry import procedure_named
 from tacit_protocol.statistics.cell_counts import CellCounts
+from tacit_protocol.statistics.noisy_tables import CellNoise
 
 SEX = CategoricalColumn(name="sex", levels=("f", "m"))
 RACE = CategoricalColumn(name="race", levels=("a", "b", "c"))
@@ -277,6 +278,31 @@ def test_a_finer_table_is_read_again_and_its_noise_is_counted(procedure: str) ->
             [rows(study("noisy_counts", (SEX, RACE)), 2000, seed) for seed in (1, 2)],
         )
         assert verdict.half_width > 1.3 * alone.half_width
+
+
+def test_half_widths_cover_every_owner_where_noises_differ() -> None:
+    """A reused Laplace release has the smaller variance here, and the wider tail over many cells."""
+    many = CategoricalColumn(name="race", levels=tuple(f"level {i}" for i in range(300)))
+    source = study("noisy_counts", (many,), epsilon=2.0, owners=2)
+    gaussian = {"noise": "gaussian", "rho": 0.4}
+    asked = reusing(
+        study("noisy_counts", (many,), owners=2, epsilon=6.0, delta=1e-5, parameters=gaussian), source, 0
+    )
+    values = {"race": np.full(500, "level 0", dtype=object)}
+    tables = [Rows(source.domain, values), Rows(source.domain, values)]
+    procedure, (_, releases) = procedure_named("noisy_counts"), play(source, tables)
+    releases = {
+        "owner-0": reread(procedure, asked, asked.owners[0], source, releases["owner-0"]),
+        "owner-1": _release(procedure, asked, tables[1]),
+    }
+    verdict: Any = procedure.assemble(asked, releases)
+    laplace, normal = CellNoise("laplace", 1.0), CellNoise("gaussian", (1 / 0.4) ** 0.5)
+    assert laplace.variance < normal.variance
+    size = len(verdict.counts["owner-0"])
+    for stated, outside in ((verdict.half_width, 0.05), (verdict.half_width_all, 0.05 / size)):
+        widths = [noise.half_width(outside) for noise in (laplace, normal)]
+        assert stated == pytest.approx(max(widths), rel=1e-6)
+    assert verdict.noise == "laplace"
 
 
 def test_one_owner_may_reuse_while_another_answers() -> None:

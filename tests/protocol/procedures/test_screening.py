@@ -286,7 +286,7 @@ def test_estimates_are_unbiased_and_intervals_cover() -> None:
         pairs = [
             next(pair for pair in verdict.pairs if pair.column == f"n{index}") for verdict, *_ in many_runs()
         ]
-        values = [pair.distance_covariance_sqr for pair in pairs]
+        values = [pair.distance_covariance_sqr_unbiased for pair in pairs]
         error = float(np.std(values)) / math.sqrt(len(values))
         assert error < 0.002
         assert abs(np.mean(values) - truth[index]) < 6 * error

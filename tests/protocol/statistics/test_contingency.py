@@ -123,16 +123,44 @@ def test_intervals_of_cramers_v_hold_it(strength: float) -> None:
     runs, missed = 25, 0
     for run in range(runs):
         table = draw(dependent(strength), 3000, CellNoise("laplace", 4.0), np.random.default_rng([2, run]))
-        found = cramers_v(table, (4, 4), 4, 0.05, np.random.SeedSequence([3, run]))
+        found = cramers_v(table, (4, 4), (4, 4), 0.05, np.random.SeedSequence([3, run]))
         assert 0 <= found.lower <= found.value <= found.upper <= 1
         missed += not found.lower <= strength <= found.upper
     assert bdtrc(missed - 1, runs, 0.05) > 1e-7 if missed else True
+
+
+def test_cells_that_nobody_lists_do_not_blur_cramers_v() -> None:
+    """Two by two levels at V = .5, and cells for unlisted and missing values with a twentieth of the units.
+
+    At misses of .05 a run, 10 of 25 have probability 3e-7. When nearly empty cells counted, widths were up to
+    .5, and the lower end was the estimate itself in two of three runs.
+    """
+    joint = np.zeros((4, 4))
+    joint[:2, :2] = 0.95 * np.array([[0.375, 0.125], [0.125, 0.375]])
+    joint[2, :2] = joint[:2, 3] = 0.0125
+    missed, widths = 0, []
+    for run in range(25):
+        table = draw(joint.ravel(), 2000, CellNoise("laplace", 2.0), np.random.default_rng([7, run]))
+        found = cramers_v(table, (4, 4), (2, 2), 0.05, np.random.SeedSequence([8, run]))
+        missed += not found.lower <= 0.5 <= found.upper
+        widths.append(found.upper - found.lower)
+        assert found.lower < found.value < found.upper
+    assert missed < 10
+    assert max(widths) < 0.15
+
+
+def test_without_two_listed_levels_all_cells_count() -> None:
+    joint = np.array([[0.4, 0.1, 0.0], [0.1, 0.4, 0.0], [0.0, 0.0, 0.0]])
+    table = draw(joint.ravel(), 3000, CellNoise("laplace", 0.1), np.random.default_rng(9))
+    found = cramers_v(table, (3, 3), (1, 1), 0.05, np.random.SeedSequence(9))
+    # All three levels of either column: V^2 is phi^2 = .36 over two.
+    assert found.lower <= 0.36**0.5 / 2**0.5 <= found.upper
 
 
 def test_more_noise_makes_a_wider_interval() -> None:
     widths = []
     for scale in (0.1, 30.0):
         table = draw(dependent(0.3), 3000, CellNoise("laplace", scale), np.random.default_rng(5))
-        found = cramers_v(table, (4, 4), 4, 0.05, np.random.SeedSequence(6))
+        found = cramers_v(table, (4, 4), (4, 4), 0.05, np.random.SeedSequence(6))
         widths.append(found.upper - found.lower)
     assert widths[1] > 1.5 * widths[0]

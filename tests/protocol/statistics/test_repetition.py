@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from tacit_protocol.statistics.repetition import Repetition, RepetitionRefusedError
+from tacit_protocol.statistics.repetition import Repetition, RepetitionRefusedError, replicates_needed
 
 UNIFORM = np.full(4, 0.25)
 
@@ -55,3 +55,12 @@ def test_too_few_units_are_refused() -> None:
         Repetition(UNIFORM, 0.001, 0.05).block_units(10**6)
     drawn = found.draw(np.array([500, 400, 300, 200]), np.random.default_rng(1))
     assert set(drawn.sum(axis=1)) == {1400 // found.blocks}
+
+
+@pytest.mark.parametrize("level", [0.3, 0.05, 0.01, 0.001])
+def test_so_many_simulations_are_the_fewest_by_which_a_block_can_reject(level: float) -> None:
+    found, needed = Repetition(UNIFORM, 1.0, level), replicates_needed(level)
+    all_in_one_cell = np.array([[1000, 0, 0, 0]])
+    seed = np.random.SeedSequence(1)
+    assert found.rejections(all_in_one_cell, needed, seed) == 1
+    assert found.rejections(all_in_one_cell, needed - 1, seed) == 0

@@ -10,6 +10,7 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
+import respelled
 import sqlalchemy as sa
 from agent_fakes import FAKES, FakeTester, World
 
@@ -40,7 +41,7 @@ from tacit_services.agent.schema import State
 from tacit_services.agent.settings import AgentSettings, DataSetSettings
 from tacit_services.agent.studies import StudyRow, study_row
 from tacit_services.agent.tester_client import TesterClient, TesterUnavailableError
-from tacit_services.ledger.accounts import spent_micro
+from tacit_services.ledger.accounts import standing_of
 from tacit_services.ledger.errors import LedgerConflictError
 from tacit_services.ledger.verification import export, verify
 from tacit_services.shared.database import create_engine, run_transaction, upgrade
@@ -226,8 +227,8 @@ def test_the_account_is_never_overdrawn(make: Make) -> None:
     assert states == ["refused", "refused", "sent", "sent"]
     assert [setup.row(d).problem for d in asked].count("budget-exceeded") == 2
     assert len(setup.debits()) == 2
-    spent = run_transaction(setup.agent.engine, lambda c: spent_micro(c, "patients"), read_only=True)
-    assert spent <= 1_200_000
+    found = run_transaction(setup.agent.engine, lambda c: standing_of(c, "patients"), read_only=True)
+    assert found.pure_spent_micro <= 1_200_000
 
 
 def study_with_infinite_bounds(world: World) -> bytes:
@@ -363,6 +364,53 @@ def test_an_analyst_that_the_policy_does_not_list_is_refused(make: Make, tmp_pat
     setup.turn()
     assert (setup.row(asked).state, setup.row(asked).problem) == (State.REFUSED, "policy-refused")
     assert setup.opened == []
+
+
+def test_an_automatic_agent_pays_once_however_a_study_is_spelled(make: Make) -> None:
+    """The canonical bytes are paid for; other bytes, which say the same, are other studies, and are not."""
+    setup = make()
+    payload = encode(setup.world.study(title=respelled.TITLE))
+    asked = {"the canonical bytes": payload} | respelled.respellings(payload)
+    for other in asked.values():
+        setup.tester.add(seal(other, STUDY_TYPE, setup.world.analyst), digest(other), NOW + 1000)
+        setup.turn()
+    states = {name: setup.row(digest(other)).state for name, other in asked.items()}
+    assert states.pop("the canonical bytes") is State.SENT
+    assert set(states.values()) == {State.REFUSED}, states
+    assert len(setup.debits()) == 1
+    assert set(setup.tester.releases) == {digest(payload)}
+
+
+def test_a_study_that_was_approved_before_its_bytes_were_looked_at_is_not_paid_for(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An agent of an earlier version took it in; this one looks again before it spends."""
+    setup = make()
+    payload = encode(setup.world.study()) + b" "
+    setup.tester.add(seal(payload, STUDY_TYPE, setup.world.analyst), digest(payload), NOW + 1000)
+    with monkeypatch.context() as earlier:
+        earlier.setattr(setup.agent.intake, "require_canonical", lambda *_: None)
+        setup.agent.poll(0)
+    assert setup.row(digest(payload)).state is State.APPROVED
+    setup.agent.work()
+    assert setup.row(digest(payload)).state is State.REFUSED
+    assert setup.debits() == []
+
+
+def test_a_policy_that_names_an_analyst_takes_its_key_by_no_other_name(make: Make, tmp_path: Path) -> None:
+    world = World(tmp_path)
+    setup = make(world)
+    path, key = tmp_path / "policy.toml", world.analyst.public_hex
+    written = path.read_text()
+    outcomes = []
+    for entries in ([f"ada:{key}"], [f"bob:{key}"], ["*", f"bob:{key}"], ["*"], [key, f"bob:{'9' * 64}"]):
+        listed = ", ".join(f'"{entry}"' for entry in entries)
+        path.write_text(written.replace('analysts = ["*"]', f"analysts = [{listed}]"))
+        setup.agent.intake._policy = Policy.load(path)
+        asked = world.ask(setup.tester, world.study(title=str(entries)[:90]))
+        setup.agent.poll(0)
+        outcomes.append(setup.row(asked).problem)
+    assert outcomes == [None, "policy-refused", "policy-refused", None, None]
 
 
 @pytest.mark.parametrize(

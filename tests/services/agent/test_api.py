@@ -38,7 +38,7 @@ class Http:
     def request(self, method: str, path: str, **sent: Any) -> httpx.Response:
         async def call() -> httpx.Response:
             transport = httpx.ASGITransport(app=self.app, raise_app_exceptions=False)
-            async with httpx.AsyncClient(transport=transport, base_url="http://agent") as client:
+            async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
                 return await client.request(method, path, **sent)
 
         return asyncio.run(call())
@@ -151,7 +151,7 @@ def test_a_steward_sees_what_is_asked_approves_it_and_sees_it_in_the_ledger(setu
     assert status["studies"]["sent"] == 1
     (data_set,) = status["data_sets"]
     assert data_set["units"] == 60
-    assert data_set["epsilon_spent_micro"] + data_set["epsilon_left_micro"] == data_set["epsilon_cap_micro"]
+    assert data_set["pure_spent_micro"] + data_set["pure_left_micro"] == data_set["epsilon_cap_micro"]
     entries = setup.call("GET", "/v1/ledger?data_set=patients").json()["entries"]
     assert [entry["study"] for entry in entries] == [None, asked]
     assert setup.call("GET", "/v1/ledger?data_set=staff").json()["entries"] == []

@@ -194,10 +194,9 @@ def odd_folder(tmp_path: Path, table: pa.Table) -> Source:
     [
         (visits(0, 3).drop_columns(["age"]), "no column 'age'"),
         (pa.table({"age": ["1"], "sex": ["f"]}), "column 'age' has different types"),
-        (pa.table({"age": [1.5], "sex": ["f"]}), "column 'age' has different types"),
         (pa.Table.from_arrays([[1], [2]], names=["age", "age"]), "more than one column 'age'"),
     ],
-    ids=["lacking", "text", "floating", "twice"],
+    ids=["lacking", "text", "twice"],
 )
 @pytest.mark.parametrize("in_parts", [False, True])
 def test_files_that_differ_in_a_used_column_are_refused_before_a_row_is_read(
@@ -262,7 +261,7 @@ def add(where: str, content: str = "") -> Callable[[Path], object]:
         (add(f"year=1/site=A/{CANARY}.csv"), "no .parquet file: remove it"),
         (add(f"{CANARY}/0.parquet"), "not named key=value"),
         (add("=1/0.parquet"), "not named key=value"),
-        (add("year=%FF/site=A/0.parquet"), "not named key=value"),
+        (add("%FF=1/site=A/0.parquet"), "not named key=value"),
         (add("year=1/0.parquet"), "the same keys"),
         (add("site=A/year=1/0.parquet"), "the same keys"),
         (add("year=1/year=1/0.parquet"), "the same keys"),

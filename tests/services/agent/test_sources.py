@@ -170,17 +170,15 @@ def test_dates_are_not_numbers() -> None:
 @pytest.mark.parametrize(
     "content",
     [
-        b"age,sex,cp,id\n1,m,1,secret\n2,secret\n",
-        b"age,sex,cp,id\n1,m,1,secret\n2,\xff\xfe,1,secret\n",
         b"age,sex,cp,id\n",
+        b"age,sex,cp,id,secret\xff\n1,m,1,1,1\n",
     ],
-    ids=["ragged", "not UTF-8", "no rows"],
+    ids=["no rows", "a header that is not UTF-8"],
 )
 def test_a_broken_file_is_an_error_that_quotes_nothing(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "t.csv").write_bytes(content)
-    table = SourceTable(open_source("t.csv", None, tmp_path), DOMAIN, "id")
     with pytest.raises(DataError) as caught:
-        list(table.chunks())
+        list(SourceTable(open_source("t.csv", None, tmp_path), DOMAIN, "id").chunks())
     assert "secret" not in str(caught.value)
     assert caught.value.__cause__ is None
 
@@ -212,9 +210,16 @@ def test_a_missing_file_is_a_clear_error(tmp_path: Path, name: str) -> None:
 
 def test_a_quoted_line_break_is_part_of_its_value(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text('age,sex,cp,id\n1,"m\nm",1,"a,b"\n2,f,1,c\n')
-    table = SourceTable(open_source("t.csv", None, tmp_path), DOMAIN)
-    (chunk,) = table.chunks()
+    lines, records = (
+        SourceTable(open_source("t.csv", None, tmp_path, quoted_line_breaks=said), DOMAIN)
+        for said in (False, True)
+    )
+    (chunk,) = records.chunks()
     assert chunk.categorical[:, 0].tolist() == [2, 0]
+    (chunk,) = lines.chunks()
+    assert chunk.categorical[:, 0].tolist() == [3, 3, 0], (
+        "a line is a row, unless it is said that quotes count"
+    )
 
 
 def test_only_the_columns_asked_for_are_read(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import httpx
 import pytest
+import respelled
 import sqlalchemy as sa
 from curated_world import (
     CURATOR,
@@ -23,15 +24,17 @@ from curated_world import (
 )
 from fault_world import NOW, URL, SeededNoise, key_of, make_tester, sealed, study_of
 from simulation import Network
+from study_parties import study_bytes
 
 from tacit_protocol.messages.encoding import decode, encode
 from tacit_protocol.messages.release import Release, ReleaseMessage
 from tacit_protocol.messages.study import Owner, Party, Study
 from tacit_protocol.privacy.guarantee import Budget
 from tacit_protocol.procedures import registry
-from tacit_protocol.signing.envelope import RELEASE_TYPE, open_envelope, seal
+from tacit_protocol.signing.envelope import RELEASE_TYPE, STUDY_TYPE, digest, open_envelope, seal
 from tacit_protocol.signing.tokens import issue_token
 from tacit_protocol.verification import VerificationError, VerifiedTranscript, verify_transcript
+from tacit_services.agent.intake import StudyRefusedError
 from tacit_services.agent.participant import AlreadyDecidedError
 from tacit_services.agent.schema import OUTBOX, State
 from tacit_services.agent.studies import StudyRow, study_row
@@ -39,7 +42,8 @@ from tacit_services.agent.tester_client import TesterClient
 from tacit_services.curator.curator import Curator
 from tacit_services.curator.data_sets import DataSets
 from tacit_services.curator.decisions import Decision, decisions_on
-from tacit_services.ledger.accounts import set_caps, spent_micro
+from tacit_services.curator.tables import ROSTER
+from tacit_services.ledger.accounts import account_of, set_caps
 from tacit_services.ledger.verification import export, verify
 from tacit_services.shared.database import create_engine, run_transaction, upgrade
 from tacit_services.tester.tables import PARTIES
@@ -174,7 +178,7 @@ def test_only_the_data_sets_of_the_study_pay(make: Make) -> None:
     study = setup.ask(curated_study_of(("west", "east")))
     setup.turn()
     assert sorted(setup.debits()) == [("east/patients", study), ("west/patients", study)]
-    assert setup.read(lambda c: spent_micro(c, "north/patients")) == 0
+    assert setup.read(lambda c: account_of(c, "north/patients")).debits == 0
 
 
 def test_a_study_runs_once_every_owner_has_approved(make: Make) -> None:
@@ -251,6 +255,38 @@ def test_too_few_units_at_one_owner_refuse_for_all(make: Make, tmp_path: Path) -
     setup = make()
     (tmp_path / "west.csv").write_text("x\n1\n2\n")
     refused_for(setup, curated_study_of(OWNERS), "policy-refused")
+
+
+def test_a_revoked_owners_data_are_not_used_and_nobody_pays(make: Make) -> None:
+    setup = make()
+    setup.write(lambda c: ROSTER.revoke(c, "west", NOW))
+    refused_for(setup, curated_study_of(OWNERS), "policy-refused")
+
+
+def test_a_key_revoked_while_its_study_is_run_is_not_paid_for(make: Make) -> None:
+    """The revocation is looked at in the transaction that spends."""
+    setup = make()
+    job = setup.curator.intake.accept(*_accepted(setup), NOW)
+    setup.write(lambda c: setup.curator.intake.require_current(c, job))
+    setup.write(lambda c: ROSTER.revoke(c, "west", NOW))
+    with pytest.raises(StudyRefusedError, match="not enrolled"):
+        setup.write(lambda c: setup.curator.intake.require_current(c, job))
+
+
+def _accepted(setup: Setup) -> tuple[str, Study]:
+    name, envelope = sealed(curated_study_of(OWNERS))
+    return name, setup.curator.intake.authenticate(name, envelope)
+
+
+def test_a_curator_refuses_other_bytes_of_the_same_study(make: Make) -> None:
+    setup, now = make(), NOW
+    study = curated_study_of(OWNERS, title=respelled.TITLE)
+    payload, intake = study_bytes(study), setup.curator.intake
+    intake.accept(digest(payload), study, now)
+    for other in respelled.respellings(payload).values():
+        envelope = seal(other, STUDY_TYPE, key_of("ada"))
+        with pytest.raises(StudyRefusedError):
+            intake.accept(digest(other), intake.authenticate(digest(other), envelope), now)
 
 
 @pytest.mark.parametrize("change", ["key", "data set", "owner"])

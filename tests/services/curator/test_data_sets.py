@@ -59,6 +59,34 @@ def test_an_invitation_expires_and_is_for_one_name(lone_curator: CuratorWorld) -
     assert problem(world.call("POST", "/v1/enrolments", key, json=late)) == "invitation-invalid"
 
 
+def test_the_operator_revokes_keys_and_invitations(curator: CuratorWorld) -> None:
+    world, key = curator, PrivateKey.generate()
+    invited = world.call("POST", "/v1/invitations", world.operator, json={"name": "west"}).json()
+    north = world.owners["north"]
+    for method, path in (
+        ("GET", "/v1/invitations"),
+        ("DELETE", "/v1/invitations/west"),
+        ("PUT", "/v1/owners/south/revocation"),
+    ):
+        assert problem(world.call(method, path, north)) == "forbidden"
+    assert world.call("DELETE", "/v1/invitations/west", world.operator).json()["revoked"] == 1
+    body = {"invitation": invited["invitation"], "name": "west", "key": key.public_hex}
+    assert problem(world.call("POST", "/v1/enrolments", key, json=body)) == "invitation-invalid"
+    states = [
+        item["state"]
+        for item in world.call("GET", "/v1/invitations", world.operator).json()["items"]
+        if item["name"] == "west"
+    ]
+    assert states == ["revoked"]
+    assert world.call("GET", "/v1/data-sets", north).status_code == 200
+    answers = [world.call("PUT", "/v1/owners/north/revocation", world.operator) for _ in range(2)]
+    assert [answer.status_code for answer in answers] == [201, 200]
+    assert problem(world.call("GET", "/v1/data-sets", north)) == "key-revoked"
+    listed = world.call("GET", "/v1/owners", world.operator).json()["items"]
+    assert {item["name"]: item["revoked_at"] for item in listed} == {"north": int(world.now), "south": None}
+    assert problem(world.call("PUT", "/v1/owners/nobody/revocation", world.operator)) == "unknown-party"
+
+
 def test_the_operators_key_and_name_enrol_nobody(lone_curator: CuratorWorld) -> None:
     world = lone_curator
     named = world.call("POST", "/v1/invitations", world.operator, json={"name": "curator"})
@@ -120,7 +148,7 @@ def test_caps_and_policy_may_change_and_a_changed_cap_is_an_entry(curator: Curat
     policy = POLICY | {"approval": "automatic", "columns": ["age"]}
     answer = curator.register(epsilon=0.25, policy=policy)
     assert answer.status_code == 200
-    assert (answer.json()["epsilon_cap_micro"], answer.json()["epsilon_left_micro"]) == (250_000, 0)
+    assert (answer.json()["epsilon_cap_micro"], answer.json()["pure_left_micro"]) == (250_000, 0)
     assert curator.register(epsilon=0.25, policy=policy).status_code == 200
     entries = run_transaction(curator.engine, export, read_only=True)
     assert [entry["kind"] for entry in entries] == ["cap", "debit", "cap", "cap"]
@@ -248,7 +276,7 @@ def test_deleting_leaves_the_account_and_nothing_of_the_rows(curator: CuratorWor
     assert account.version == 2
     assert problem(curator.upload()) == "unknown-data-set"
     assert curator.register().status_code == 201
-    assert 499_000 < curator.show().json()["epsilon_spent_micro"] <= 500_000
+    assert 499_000 < curator.show().json()["pure_spent_micro"] <= 500_000
     assert curator.show().json()["ready"] is False
 
 

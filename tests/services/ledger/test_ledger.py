@@ -1,36 +1,43 @@
-"""The ledger composes, refuses, chains and never overspends, on SQLite and PostgreSQL."""
+"""The ledger charges shares, refuses, chains and never overspends, on SQLite and PostgreSQL."""
 
 import json
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
+from unittest import mock
 
 import debit_process
 import pytest
 import sqlalchemy as sa
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
-from debit_process import COST, DEBIT_MICRO, add_up
+from debit_process import COST, DEBIT_MICRO
 from forked_python import forked_python
 
 from tacit_protocol.privacy.calibration import gaussian_mu
-from tacit_protocol.privacy.events import GaussianEvent
+from tacit_protocol.privacy.events import ApproximateEvent, GaussianEvent
+from tacit_protocol.privacy.gaussian_sums import gaussian_guarantee
 from tacit_protocol.privacy.guarantee import Budget, Guarantee
-from tacit_protocol.signing.envelope import digest
+from tacit_protocol.privacy.noisy_counts import laplace_count_guarantee
+from tacit_protocol.privacy.shares import EVERYTHING_MAY_RUN, FAMILIES, Amounts, Division, charge
 from tacit_services.agent.schema import METADATA
+from tacit_services.ledger import accounts
 from tacit_services.ledger.accounts import (
+    MICRO,
+    Account,
+    Standing,
     account_of,
-    composed,
     debit,
     debits_of,
-    left_micro,
     set_caps,
-    spent_micro,
+    standing_of,
 )
-from tacit_services.ledger.entries import entry_of
+from tacit_services.ledger.entries import Entry, entry_of
 from tacit_services.ledger.errors import (
     AlreadyDebitedError,
     BudgetExceededError,
+    DivisionRefusedError,
     LedgerDamagedError,
     UnknownAccountError,
 )
@@ -64,8 +71,25 @@ def sqlite(tmp_path: Path) -> Iterator[sa.Engine]:
     engine.dispose()
 
 
-def open_account(engine: sa.Engine, cap_micro: int = 2_000_000, delta_pico: int = DELTA_PICO) -> None:
-    run_transaction(engine, lambda c: set_caps(c, "patients", cap_micro, delta_pico, at=1))
+def reserved(epsilon: str) -> Guarantee:
+    """What Gaussian releases cost: with the part of delta that is set aside for the grid."""
+    return gaussian_guarantee(Budget.of(epsilon, "1e-5"))
+
+
+def laplace(epsilon: str) -> Guarantee:
+    return laplace_count_guarantee(Budget.of(epsilon, "0"))
+
+
+GAUSSIAN = Division.of(("gaussian",))
+
+
+def open_account(
+    engine: sa.Engine,
+    cap_micro: int = 2_000_000,
+    delta_pico: int = DELTA_PICO,
+    division: Division = EVERYTHING_MAY_RUN,
+) -> None:
+    run_transaction(engine, lambda c: set_caps(c, "patients", cap_micro, delta_pico, at=1, division=division))
 
 
 def test_the_migrated_tables_are_those_of_the_code(engine: sa.Engine) -> None:
@@ -76,19 +100,28 @@ def test_the_migrated_tables_are_those_of_the_code(engine: sa.Engine) -> None:
         assert compare_metadata(context, METADATA) == []
 
 
-def test_a_debit_is_recorded_and_composed(engine: sa.Engine) -> None:
+def standing_in(engine: sa.Engine) -> Standing:
+    return run_transaction(engine, lambda c: standing_of(c, "patients"), read_only=True)
+
+
+def spend(engine: sa.Engine, name: str, cost: Guarantee) -> Entry:
+    return run_transaction(engine, lambda c: debit(c, "patients", name * 64, cost, at=2))
+
+
+def test_a_debit_is_recorded_and_charged_to_its_share(engine: sa.Engine) -> None:
     open_account(engine)
-    cost = gaussian("1")
-
-    def work(connection: sa.Connection) -> tuple[int, int]:
-        debit(connection, "patients", STUDY, cost, at=2)
-        second = debit(connection, "patients", "b" * 64, gaussian("0.5", "1e-6"), at=3)
-        assert second.spent_after_micro == spent_micro(connection, "patients")
-        return spent_micro(connection, "patients"), left_micro(connection, "patients")
-
-    spent, left = run_transaction(engine, work)
-    assert 1_000_000 < spent < 1_500_000  # composition is better than adding up
-    assert spent + left == 2_000_000
+    cost = gaussian("0.5", "1e-6")
+    before = standing_in(engine)
+    assert (before.pure_share_micro, before.gaussian_share_micro) == (1_000_000, 1_000_000)
+    pure = laplace("0.25")
+    entries = [spend(engine, "a", cost), spend(engine, "b", pure)]
+    assert [entry.amounts for entry in entries] == [charge(cost.events), charge(pure.events)]
+    after = standing_in(engine)
+    assert (after.pure_spent_micro, after.pure_left_micro) == (250_000, 750_000)
+    assert after.gaussian_spent_micro is not None
+    assert 400_000 < after.gaussian_spent_micro < 500_000  # the account's delta is larger than the study's
+    assert 800_000 < after.gaussian_left_micro < 1_000_000  # mu squared adds up, not epsilon
+    assert after.promised_micro == 2_000_000
     assert run_transaction(engine, verify, read_only=True) == 3
     cap, first, _ = run_transaction(engine, export, read_only=True)
     assert (cap["kind"], cap["epsilon_micro"], cap["study"]) == ("cap", 2_000_000, None)
@@ -96,32 +129,181 @@ def test_a_debit_is_recorded_and_composed(engine: sa.Engine) -> None:
     json.dumps([cap, first])
 
 
-def test_a_study_that_costs_the_whole_cap_fits_it(sqlite: sa.Engine) -> None:
-    open_account(sqlite, cap_micro=1_000_000)
-    entry = run_transaction(sqlite, lambda c: debit(c, "patients", STUDY, gaussian("1"), at=2))
-    assert entry.spent_after_micro == 1_000_000
+def test_what_is_left_of_the_gaussian_share_fits_and_a_micro_epsilon_more_does_not(sqlite: sa.Engine) -> None:
+    open_account(sqlite, division=GAUSSIAN)
+    spend(sqlite, "a", gaussian("0.7", "1e-6"))
+    found = standing_in(sqlite)
+    delta = found.gaussian_delta_pico
+    more = Budget(epsilon_micro=found.gaussian_left_micro + 1, delta_pico=delta)
     with pytest.raises(BudgetExceededError):
-        run_transaction(sqlite, lambda c: debit(c, "patients", "b" * 64, gaussian("0.001", "1e-9"), at=3))
+        spend(sqlite, "b", gaussian(str(more.epsilon), str(more.delta)))
+    spend(sqlite, "b", gaussian(str(found.gaussian_left_micro / 1e6), str(more.delta)))
+    assert standing_in(sqlite).gaussian_left_micro <= 1000  # what calibration gives away
 
 
-def test_a_delta_larger_than_the_accounts_costs_more_epsilon(sqlite: sa.Engine) -> None:
-    open_account(sqlite, delta_pico=1_000_000)
-    entry = run_transaction(sqlite, lambda c: debit(c, "patients", STUDY, gaussian("1", "1e-5"), at=2))
-    assert entry.spent_after_micro > 1_000_000
+@pytest.mark.parametrize("epsilon", ["0.004", "0.1", "1", "3", "20"])
+def test_a_study_that_is_calibrated_to_a_whole_share_fits_it(sqlite: sa.Engine, epsilon: str) -> None:
+    """Also as a later study, where nothing makes room for it: the shares are those of the cap to the unit."""
+    double = 2 * round(float(epsilon) * 1e6)
+    open_account(sqlite, cap_micro=double, division=Division.of(FAMILIES, 0.5, 0.5))
+    delta = str(DELTA_PICO / 2 / 1e12)
+    spend(sqlite, "a", laplace(epsilon))
+    spend(sqlite, "b", gaussian(epsilon, delta))
+    found = standing_in(sqlite)
+    assert (found.pure_left_micro, found.pure_spent_micro) == (0, double // 2)
+    assert found.gaussian_spent_micro == double // 2
+
+
+def test_the_first_study_may_take_the_whole_cap_and_leaves_nothing(engine: sa.Engine) -> None:
+    open_account(engine, cap_micro=1_000_000)
+    spend(engine, "a", reserved("1"))
+    found = standing_in(engine)
+    assert (found.pure_share_micro, found.gaussian_share_micro) == (0, 1_000_000)
+    assert found.promised_micro == 1_000_000
+    for cost in (gaussian("0.001", "1e-9"), laplace("0.001")):
+        with pytest.raises(BudgetExceededError):
+            spend(engine, "b", cost)
+    kinds = [entry["kind"] for entry in run_transaction(engine, export, read_only=True)]
+    assert kinds == ["cap", "cap", "debit"], "the division that gave way is an entry"
+    assert run_transaction(engine, verify, read_only=True) == 3
+
+
+def test_the_first_study_moves_no_more_than_it_needs(sqlite: sa.Engine) -> None:
+    open_account(sqlite)
+    spend(sqlite, "a", laplace("1.2"))
+    found = standing_in(sqlite)
+    assert (found.pure_share_micro, found.gaussian_share_micro) == (1_200_000, 800_000)
+    open_account(sqlite)  # the agent starts again with the same configuration
+    assert standing_in(sqlite) == found
+
+
+def test_a_division_that_the_owner_states_makes_no_room(sqlite: sa.Engine) -> None:
+    open_account(sqlite, division=Division.of(FAMILIES, 0.5))
+    with pytest.raises(BudgetExceededError):
+        spend(sqlite, "a", laplace("1.2"))
+    spend(sqlite, "a", reserved("1"))  # what was not stated, the part of delta, gives way
+    assert standing_in(sqlite).pure_left_micro == 1_000_000
+
+
+def test_no_later_study_moves_a_share(sqlite: sa.Engine) -> None:
+    open_account(sqlite)
+    spend(sqlite, "a", laplace("0.001"))
+    with pytest.raises(BudgetExceededError):
+        spend(sqlite, "b", gaussian("1.2"))
+    with pytest.raises(BudgetExceededError):
+        spend(sqlite, "b", laplace("1.2"))
+
+
+def test_a_pure_study_is_paid_by_the_gaussian_share_once_the_pure_one_is_spent(engine: sa.Engine) -> None:
+    open_account(engine)
+    spend(engine, "a", laplace("1"))
+    cost = laplace("0.1")
+    entry = spend(engine, "b", cost)
+    assert entry.amounts == charge(cost.events, pure_as_gaussian=True)
+    assert entry.amounts is not None
+    assert entry.amounts.pure_pico == 0 < entry.amounts.gaussian_femto
+    with pytest.raises(BudgetExceededError):
+        spend(engine, "c", laplace("0.3"))
+    assert run_transaction(engine, verify, read_only=True) == 3
+
+
+def test_an_account_without_a_pure_share_answers_many_small_pure_studies(sqlite: sa.Engine) -> None:
+    """With mu squared adding up, more of them than their epsilons would allow."""
+    open_account(sqlite, division=GAUSSIAN)
+
+    def work(connection: sa.Connection) -> int:
+        for number in range(10_000):
+            try:
+                debit(connection, "patients", f"{number:064x}", COST, at=2)
+            except BudgetExceededError:
+                return number
+        return 10_000
+
+    assert 1000 < run_transaction(sqlite, work) < 2000  # 2 / 0.01 = 200 by their sum
+
+
+def test_a_study_of_both_kinds_is_paid_by_both_shares(sqlite: sa.Engine) -> None:
+    open_account(sqlite)
+    events = (*gaussian("0.5", "1e-6").events, ApproximateEvent(epsilon=0.25, delta=1e-6))
+    both = Guarantee(budget=Budget.of("0.75", "2e-6"), events=events)
+    entry = spend(sqlite, "a", both)
+    assert entry.amounts == charge(events)
+    assert standing_in(sqlite).approximate_left_pico == DELTA_PICO // 2 - 10**6
 
 
 def test_gaussian_noise_on_an_account_without_delta_is_refused(sqlite: sa.Engine) -> None:
     open_account(sqlite, delta_pico=0)
     with pytest.raises(BudgetExceededError):
-        run_transaction(sqlite, lambda c: debit(c, "patients", STUDY, gaussian("0.001", "1e-9"), at=2))
+        spend(sqlite, "a", gaussian("0.001", "1e-9"))
+    assert standing_in(sqlite).pure_left_micro == 2_000_000
 
 
 def test_taking_the_delta_away_later_leaves_nothing(sqlite: sa.Engine) -> None:
     open_account(sqlite)
-    run_transaction(sqlite, lambda c: debit(c, "patients", STUDY, gaussian("0.1"), at=2))
+    spend(sqlite, "a", gaussian("0.1"))
     open_account(sqlite, delta_pico=0)
-    assert run_transaction(sqlite, lambda c: left_micro(c, "patients"), read_only=True) == 0
+    found = standing_in(sqlite)
+    assert (found.gaussian_left_micro, found.pure_left_micro, found.promised_micro) == (0, 0, None)
     run_transaction(sqlite, verify, read_only=True)
+
+
+def test_before_the_first_debit_any_division_may_be_set(engine: sa.Engine) -> None:
+    for pure in (0.0, 1.0, 0.3):
+        open_account(engine, division=Division.of(FAMILIES, pure))
+        assert standing_in(engine).pure_share_micro == pure * 2_000_000
+    assert standing_in(engine).promised_micro == 2_000_000
+    assert run_transaction(engine, verify, read_only=True) == 3
+
+
+def test_shares_move_after_a_debit_only_under_a_cap_that_covers_both(engine: sa.Engine) -> None:
+    open_account(engine)
+    spend(engine, "a", laplace("0.1"))
+    more_pure = Division.of(FAMILIES, 0.8)
+    with pytest.raises(DivisionRefusedError, match="write epsilon = 5 or more with this delta"):
+        open_account(engine, division=more_pure)
+    open_account(engine, cap_micro=5_000_000, division=more_pure)
+    found = standing_in(engine)
+    assert (found.pure_share_micro, found.epsilon_cap_micro) == (4_000_000, 5_000_000)
+    assert found.promised_micro == 5_000_000
+    run_transaction(engine, verify, read_only=True)
+
+
+def test_a_lowered_cap_keeps_its_promise_and_may_be_raised_back(engine: sa.Engine) -> None:
+    open_account(engine)
+    spend(engine, "a", laplace("0.4"))
+    before = standing_in(engine)
+    open_account(engine, cap_micro=500_000)
+    lowered = standing_in(engine)
+    assert (lowered.pure_left_micro, lowered.gaussian_left_micro) == (0, 100_000)
+    assert lowered.promised_micro == 2_000_000, "what was promised before the debit stays what is stated"
+    open_account(engine)
+    assert standing_in(engine) == before
+    run_transaction(engine, verify, read_only=True)
+
+
+def test_what_was_spent_of_any_share_counts_against_a_lowered_cap(sqlite: sa.Engine) -> None:
+    open_account(sqlite, division=GAUSSIAN)
+    spend(sqlite, "a", laplace("0.5"))
+    open_account(sqlite, cap_micro=1_500_000, division=GAUSSIAN)
+    found = standing_in(sqlite)
+    assert (found.pure_left_micro, found.gaussian_left_micro) == (0, 1_000_000)
+
+
+def test_a_raised_cap_is_a_new_promise(engine: sa.Engine) -> None:
+    open_account(engine, cap_micro=1_000_000)
+    spend(engine, "a", reserved("1"))
+    open_account(engine)
+    found = standing_in(engine)
+    assert (found.pure_left_micro, found.promised_micro) == (1_000_000, 2_000_000)
+    run_transaction(engine, verify, read_only=True)
+
+
+def test_another_policy_moves_no_share_after_a_debit(sqlite: sa.Engine) -> None:
+    open_account(sqlite, division=GAUSSIAN)
+    spend(sqlite, "a", gaussian("0.1"))
+    before = standing_in(sqlite)
+    open_account(sqlite)
+    assert standing_in(sqlite) == before
 
 
 def test_a_refused_debit_leaves_nothing(engine: sa.Engine) -> None:
@@ -130,22 +312,21 @@ def test_a_refused_debit_leaves_nothing(engine: sa.Engine) -> None:
     with pytest.raises(BudgetExceededError):
         run_transaction(engine, lambda c: debit(c, "patients", STUDY, gaussian("1"), at=2))
     assert run_transaction(engine, export, read_only=True) == before
-    assert run_transaction(engine, lambda c: spent_micro(c, "patients"), read_only=True) == 0
+    assert standing_in(engine).gaussian_spent_micro == 0
 
 
 def test_a_study_is_debited_once(engine: sa.Engine) -> None:
     open_account(engine)
-    run_transaction(engine, lambda c: debit(c, "patients", STUDY, COST, at=2, compose=add_up))
+    run_transaction(engine, lambda c: debit(c, "patients", STUDY, COST, at=2))
     with pytest.raises(AlreadyDebitedError):
-        run_transaction(engine, lambda c: debit(c, "patients", STUDY, COST, at=3, compose=add_up))
+        run_transaction(engine, lambda c: debit(c, "patients", STUDY, COST, at=3))
 
 
 def test_an_unknown_account_is_an_error_everywhere(sqlite: sa.Engine) -> None:
     for work in (
         lambda c: debit(c, "staff", STUDY, COST, at=1),
-        lambda c: spent_micro(c, "staff"),
         lambda c: account_of(c, "staff"),
-        lambda c: left_micro(c, "staff"),
+        lambda c: standing_of(c, "staff"),
     ):
         with pytest.raises(UnknownAccountError):
             run_transaction(sqlite, work)
@@ -154,9 +335,9 @@ def test_an_unknown_account_is_an_error_everywhere(sqlite: sa.Engine) -> None:
 def test_changing_a_cap_is_an_entry_and_the_same_cap_again_is_none(sqlite: sa.Engine) -> None:
     open_account(sqlite)
     open_account(sqlite)
-    run_transaction(sqlite, lambda c: debit(c, "patients", STUDY, gaussian("1"), at=2))
+    run_transaction(sqlite, lambda c: debit(c, "patients", STUDY, gaussian("0.9", "1e-6"), at=2))
     open_account(sqlite, cap_micro=500_000)
-    assert run_transaction(sqlite, lambda c: left_micro(c, "patients"), read_only=True) == 0
+    assert standing_in(sqlite).gaussian_left_micro == 0
     kinds = [entry["kind"] for entry in run_transaction(sqlite, export, read_only=True)]
     assert kinds == ["cap", "debit", "cap"]
     run_transaction(sqlite, verify, read_only=True)
@@ -165,11 +346,17 @@ def test_changing_a_cap_is_an_entry_and_the_same_cap_again_is_none(sqlite: sa.En
 def fill(engine: sa.Engine) -> None:
     open_account(engine)
     for name in "bcd":
-        run_transaction(engine, lambda c, n=name: debit(c, "patients", n * 64, COST, at=2, compose=add_up))
+        run_transaction(engine, lambda c, n=name: debit(c, "patients", n * 64, COST, at=2))
 
 
 TAMPERINGS = {
-    "a smaller amount": ENTRIES.update().where(ENTRIES.c.sequence == 3).values(spent_after_micro=1),
+    "a smaller amount": ENTRIES.update().where(ENTRIES.c.sequence == 3).values(pure_pico=1),
+    "a smaller sum": ACCOUNTS.update().values(pure_spent_pico=1),
+    "a larger share": ACCOUNTS.update().values(pure_share_pico=2 * 10**12),
+    "a larger promise": ACCOUNTS.update().values(gaussian_promised_femto=10**15),
+    "fewer debits": ACCOUNTS.update().values(debits=0),
+    "an entry of the older form": ENTRIES.update().where(ENTRIES.c.sequence == 3).values(form=1),
+    "an amount beside those of the form": ENTRIES.update().values(spent_after_micro=1),
     "a smaller event": ENTRIES.update().where(ENTRIES.c.sequence == 3).values(events="[]"),
     "an entry removed from the middle": ENTRIES.delete().where(ENTRIES.c.sequence == 3),
     "the newest entry removed": ENTRIES.delete().where(ENTRIES.c.sequence == 4),
@@ -182,10 +369,10 @@ TAMPERINGS = {
 @pytest.mark.parametrize("tampering", TAMPERINGS)
 def test_tampering_is_noticed(sqlite: sa.Engine, tampering: str) -> None:
     fill(sqlite)
-    assert run_transaction(sqlite, lambda c: verify(c, add_up), read_only=True) == 4
+    assert run_transaction(sqlite, verify, read_only=True) == 4
     run_transaction(sqlite, lambda c: c.execute(TAMPERINGS[tampering]))
     with pytest.raises(LedgerDamagedError):
-        run_transaction(sqlite, lambda c: verify(c, add_up), read_only=True)
+        run_transaction(sqlite, verify, read_only=True)
 
 
 def test_the_newest_entry_and_its_account_put_back_together_are_not_noticed_but_the_head_differs(
@@ -198,19 +385,68 @@ def test_the_newest_entry_and_its_account_put_back_together_are_not_noticed_but_
     def put_back(connection: sa.Connection) -> None:
         connection.execute(ENTRIES.delete().where(ENTRIES.c.sequence == 4))
         row = connection.execute(ENTRIES.select().where(ENTRIES.c.sequence == 3)).one()
-        connection.execute(ACCOUNTS.update().values(version=3, head_hash=entry_of(row).entry_hash))
+        summary = {"version": 3, "debits": 2, "head_hash": entry_of(row).entry_hash}
+        connection.execute(ACCOUNTS.update().values(pure_spent_pico=2 * DEBIT_MICRO * MICRO, **summary))
 
     run_transaction(sqlite, put_back)
-    assert run_transaction(sqlite, lambda c: verify(c, add_up), read_only=True) == 3
+    assert run_transaction(sqlite, verify, read_only=True) == 3
     assert run_transaction(sqlite, lambda c: account_of(c, "patients"), read_only=True).head_hash != head
+
+
+class Reads:
+    """Counts the statements that a connection executes, and the rows that its cursors give."""
+
+    def __init__(self) -> None:
+        self.statements, self.rows = 0, 0
+
+    def of_a_debit(self, engine: sa.Engine) -> tuple[int, int]:
+        genuine = sa.Connection.execute
+
+        def counted(connection: sa.Connection, *arguments: Any, **options: Any) -> Any:
+            self.statements += 1
+            result = genuine(connection, *arguments, **options)
+            if not result.returns_rows:
+                return result
+            frozen = result.freeze()
+            self.rows += len(frozen().all())
+            return frozen()
+
+        with mock.patch.object(sa.Connection, "execute", counted):
+            run_transaction(engine, lambda c: debit(c, "patients", "f" * 64, COST, at=3))
+        return self.statements, self.rows
+
+
+@pytest.mark.parametrize("entries", [0, 300])
+def test_a_debit_reads_one_row_however_many_entries_there_are(engine: sa.Engine, entries: int) -> None:
+    open_account(engine, cap_micro=100_000_000)
+
+    def fill(connection: sa.Connection) -> None:
+        for number in range(entries):
+            debit(connection, "patients", f"{number:064x}", COST, at=2)
+
+    run_transaction(engine, fill)
+    assert Reads().of_a_debit(engine) == (4, 1)
+
+
+def test_a_debit_that_reads_all_entries_would_be_caught(
+    sqlite: sa.Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(sqlite)
+
+    def composing(connection: sa.Connection, data_set: str) -> Account:
+        debits_of(connection, data_set)
+        return account_of(connection, data_set)
+
+    monkeypatch.setattr(accounts, "account_of", composing)
+    assert Reads().of_a_debit(sqlite) == (5, 4)
 
 
 def overspent_micro(engine: sa.Engine) -> int:
     """Return by how much the debits pass the cap, from the entries alone."""
 
     def read(connection: sa.Connection) -> int:
-        spent = composed(debits_of(connection, "patients"), 0, add_up)
-        return spent - account_of(connection, "patients").epsilon_cap_micro
+        taken = sum((charge(entry.events) for entry in debits_of(connection, "patients")), Amounts())
+        return taken.pure_pico // MICRO - account_of(connection, "patients").cap.epsilon_micro
 
     return max(0, run_transaction(engine, read, read_only=True))
 
@@ -233,7 +469,7 @@ def test_eight_processes_never_overspend_one_account(database_url: str, tmp_path
     assert codes == [0] * 8, printed
     assert sum(int(count) for count in printed) == granted_max
     assert overspent_micro(engine) == 0
-    assert run_transaction(engine, lambda c: verify(c, add_up), read_only=True) == granted_max + 1
+    assert run_transaction(engine, verify, read_only=True) == granted_max + 1
     engine.dispose()
 
 
@@ -243,7 +479,7 @@ def test_reading_the_sum_and_then_inserting_would_overspend(sqlite: sa.Engine) -
     both_have_read = threading.Barrier(2)
 
     def naive_debit(study: str) -> None:
-        spent = run_transaction(sqlite, lambda c: spent_micro(c, "patients"), read_only=True)
+        spent = standing_in(sqlite).pure_spent_micro
         both_have_read.wait(timeout=120)
         if spent + DEBIT_MICRO <= DEBIT_MICRO:
             run_transaction(sqlite, lambda c: insert_unchecked(c, study))
@@ -258,18 +494,17 @@ def test_reading_the_sum_and_then_inserting_would_overspend(sqlite: sa.Engine) -
 
 def insert_unchecked(connection: sa.Connection, study: str) -> None:
     account = account_of(connection, "patients")
-    row = {
-        "data_set": "patients",
-        "sequence": account.version + 1,
-        "kind": "debit",
-        "study": study,
-        "events": json.dumps([event.model_dump() for event in COST.events]),
-        "epsilon_micro": DEBIT_MICRO,
-        "delta_pico": 0,
-        "at": 1,
-        "spent_after_micro": DEBIT_MICRO,
-        "previous_hash": account.head_hash,
-        "entry_hash": digest(study.encode()),
-    }
-    connection.execute(ENTRIES.insert().values(**row))
+    entry = Entry(
+        data_set="patients",
+        sequence=account.version + 1,
+        kind="debit",
+        study=study,
+        events=COST.events,
+        epsilon_micro=DEBIT_MICRO,
+        delta_pico=0,
+        at=1,
+        previous_hash=account.head_hash,
+        amounts=charge(COST.events),
+    )
+    connection.execute(ENTRIES.insert().values(**entry.row()))
     connection.execute(ACCOUNTS.update().values(version=account.version + 1))

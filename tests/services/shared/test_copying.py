@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from tacit_protocol.privacy.events import LaplaceEvent
 from tacit_protocol.privacy.guarantee import Budget, Guarantee
 from tacit_services.agent.__main__ import main as agent_main
-from tacit_services.ledger.accounts import debit, left_micro, set_caps
+from tacit_services.ledger.accounts import debit, set_caps, standing_of
 from tacit_services.ledger.errors import AlreadyDebitedError
 from tacit_services.ledger.verification import inspect
 from tacit_services.shared.copying import CopyError, copy_database
@@ -17,6 +17,8 @@ from tacit_services.shared.database import create_engine, run_transaction, upgra
 from tacit_services.tester.tables import STUDIES
 
 COST = Guarantee(budget=Budget.of("0.5", "0"), events=(LaplaceEvent(noise_multiplier=2.0),))
+LEFT_MICRO = 1_000_000
+"""Of a cap of 2, after both debits."""
 
 
 @pytest.fixture
@@ -45,7 +47,8 @@ def test_a_ledger_arrives_whole_and_forgets_no_debit(source_url: str, database_u
     assert heads(database_url) == heads(source_url)
     assert heads(database_url)[1] == ()
     engine = create_engine(database_url)
-    assert run_transaction(engine, lambda c: left_micro(c, "patients"), read_only=True) == 1_000_000
+    standing = run_transaction(engine, lambda c: standing_of(c, "patients"), read_only=True)
+    assert standing.pure_left_micro == LEFT_MICRO
     with pytest.raises(AlreadyDebitedError):
         run_transaction(engine, lambda c: debit(c, "patients", "a" * 64, COST, at=3))
     run_transaction(engine, lambda c: debit(c, "patients", "c" * 64, COST, at=3))

@@ -4,25 +4,32 @@ import asyncio
 import contextlib
 import json
 import socket
+import ssl
 import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
+from certificates import write_certificate
 from fastapi import Request
 from starlette.responses import Response
 
-from tacit_services.shared import http_server
+from tacit_services.shared import connections, http_server
 from tacit_services.shared.http_app import create_app, json_bytes, json_response
 from tacit_services.shared.http_server import (
     FILES_SPARE,
     HEADER_BYTES_MAX,
+    Server,
     Stopping,
     make_room,
     make_server,
+    recognise,
+    tls_context,
     when_gone,
 )
+from tacit_services.shared.limits import PIECE_BYTES_MIN, PIECES_FREE
 from tacit_services.shared.settings import SettingsError
 
 PATIENCE_S = 120
@@ -153,6 +160,60 @@ def test_oversized_headers_are_refused(address: tuple[str, int]) -> None:
     assert _exchange(address, request).startswith(b"HTTP/1.1 400")
 
 
+def test_a_burst_carries_no_more_header_bytes_than_a_slow_request(address: tuple[str, int]) -> None:
+    """All of them arrive at once, their end included."""
+    line = b"GET /healthz HTTP/1.1\r\nhost: a\r\nconnection: close\r\nx-big: "
+    largest = HEADER_BYTES_MAX - len(line) - 4
+    assert _exchange(address, line + b"x" * largest + b"\r\n\r\n").startswith(b"HTTP/1.1 200")
+    for size in (largest + 1, 65_000):
+        assert _exchange(address, line + b"x" * size + b"\r\n\r\n").startswith(b"HTTP/1.1 400")
+
+
+def test_headers_sent_ahead_of_an_answer_have_the_same_limit(address: tuple[str, int]) -> None:
+    ahead = b"GET /healthz HTTP/1.1\r\nhost: a\r\nx-big: " + b"x" * 65_000 + b"\r\n\r\n"
+    received = _exchange(address, b"GET /healthz HTTP/1.1\r\nhost: a\r\n\r\n" + ahead)
+    assert received.count(b"HTTP/1.1 200") <= 1
+    body = HEAD + b"content-length: 40000\r\n\r\n" + b"x" * 40_000
+    assert _exchange(address, body + ahead).count(b"HTTP/1.1 200") <= 1
+
+
+CHUNKED = HEAD + b"transfer-encoding: chunked\r\n\r\n"
+
+
+def test_a_body_of_one_byte_chunks_is_refused_after_a_thousand(
+    address: tuple[str, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a million, no more are parsed than may be, whatever has arrived."""
+    parsed = 0
+    read = http_server.h11.Connection.next_event
+
+    def counted(connection: http_server.h11.Connection) -> object:
+        nonlocal parsed
+        event = read(connection)
+        parsed += isinstance(event, http_server.h11.Data)
+        return event
+
+    monkeypatch.setattr(http_server.h11.Connection, "next_event", counted)
+    received = _exchange(address, CHUNKED, b"1\r\nx\r\n" * 10**6)
+    assert parsed <= PIECES_FREE + PIECES_FREE // PIECE_BYTES_MIN + 1
+    # A caller that goes on sending is reset, and may lose the answer.
+    assert received == b"" or received.startswith(b"HTTP/1.1 400")
+
+
+def test_a_caller_that_stops_reads_why_its_chunks_were_refused(address: tuple[str, int]) -> None:
+    received = _exchange(address, CHUNKED, b"1\r\nx\r\n" * (PIECES_FREE + 100))
+    assert received.startswith(b"HTTP/1.1 400")
+    assert json.loads(received.partition(b"\r\n\r\n")[2])["detail"].startswith("the body came in too many")
+
+
+def test_chunks_of_a_fair_size_are_taken(address: tuple[str, int]) -> None:
+    for size, count in ((1, 500), (PIECE_BYTES_MIN, 8000), (2**14, 60)):
+        chunk = f"{size:x}\r\n".encode() + b"x" * size + b"\r\n"
+        with socket.create_connection(address, timeout=PATIENCE_S) as connection:
+            connection.sendall(CHUNKED + chunk * count + b"0\r\n\r\n")
+            assert f'"size":{size * count}'.encode() in _read(connection, b"}")
+
+
 def test_the_server_does_not_say_what_it_is(address: tuple[str, int]) -> None:
     request = b"GET /healthz HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n"
     assert b"uvicorn" not in _exchange(address, request).lower()
@@ -162,11 +223,20 @@ def test_the_server_does_not_say_what_it_is(address: tuple[str, int]) -> None:
 
 
 @contextlib.contextmanager
-def small_server(connections_max: int, gone: list[str]) -> Iterator[tuple[str, int]]:
+def small_server(
+    connections_max: int, gone: list[str], tls: ssl.SSLContext | None = None
+) -> Iterator[tuple[str, int]]:
     """A server of so few connections; ``/wait`` and ``/late`` wait until their caller has gone.
 
-    ``/late`` asks to be told of it when it has happened already.
+    ``/late`` asks to be told of it when it has happened already. ``/known`` takes its caller for a known one.
     """
+    with running(connections_max, gone, tls) as server:
+        yield server.servers[0].sockets[0].getsockname()
+
+
+@contextlib.contextmanager
+def running(connections_max: int, gone: list[str], tls: ssl.SSLContext | None = None) -> Iterator[Server]:
+    """The server itself."""
     app = create_app(title="test", version="0", metrics_prefix="test", check_ready=lambda: None)
 
     @app.get("/wait")
@@ -183,7 +253,12 @@ def small_server(connections_max: int, gone: list[str]) -> Iterator[tuple[str, i
             await asyncio.sleep(0.005)
         return await wait(request)
 
-    server = make_server(app, "127.0.0.1", 0, Stopping(), connections_max)
+    @app.get("/known")
+    async def known(request: Request) -> Response:
+        recognise(request.scope, "a caller")
+        return json_response({"status": "alive"})
+
+    server = make_server(app, "127.0.0.1", 0, Stopping(), connections_max, tls=tls)
     thread = threading.Thread(target=server.run)
     with pytest.MonkeyPatch.context() as patch:
         # Connections are held before they are used.
@@ -192,7 +267,7 @@ def small_server(connections_max: int, gone: list[str]) -> Iterator[tuple[str, i
         while not server.started:
             thread.join(0.005)
         try:
-            yield server.servers[0].sockets[0].getsockname()
+            yield server
         finally:
             server.should_exit = True
             thread.join(PATIENCE_S)
@@ -218,7 +293,7 @@ def test_a_surplus_connection_is_told_to_come_later_and_those_that_hold_are_serv
     with small_server(2, gone) as address, contextlib.ExitStack() as stack:
         held = [stack.enter_context(socket.create_connection(address)) for _ in range(2)]
         for connection in held:
-            _ask(connection)
+            _ask(connection, "/known")
             assert _answer(connection).startswith(b"HTTP/1.1 200")
         refused = _exchange(address, b"PUT /wait HTTP/1.1\r\nhost: a\r\ncontent-length: 5\r\n\r\n")
         head, _, body = refused.partition(b"\r\n\r\n")
@@ -239,12 +314,117 @@ def test_a_surplus_connection_is_told_to_come_later_and_those_that_hold_are_serv
 
 
 def test_connections_far_beyond_are_closed_unheard(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_server, "REFUSED_MAX", 1)
+    monkeypatch.setattr(connections, "REFUSED_MAX", 1)
     with small_server(1, []) as address, contextlib.ExitStack() as stack:
-        held = [stack.enter_context(socket.create_connection(address)) for _ in range(2)]
-        _ask(held[0])
+        held = [stack.enter_context(socket.create_connection(address))]
+        _ask(held[0], "/known")
         assert _answer(held[0]).startswith(b"HTTP/1.1 200")
+        held.append(stack.enter_context(socket.create_connection(address)))
         assert _exchange(address) == b""
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A certificate of its own, and its key beside it."""
+    return write_certificate(tmp_path_factory.mktemp("tls"))
+
+
+def _shaken(stack: contextlib.ExitStack, address: tuple[str, int], certificate: Path) -> ssl.SSLSocket:
+    plain = socket.create_connection(address, timeout=PATIENCE_S)
+    context = ssl.create_default_context(cafile=str(certificate))
+    return stack.enter_context(context.wrap_socket(plain, server_hostname=address[0]))
+
+
+@pytest.mark.parametrize("with_tls", [False, True])
+def test_idle_callers_without_a_token_keep_nobody_out(with_tls: bool, certificate: Path) -> None:
+    """They hold every connection there is, with TLS before their handshake, and never say a word."""
+    tls = tls_context(certificate, certificate.with_suffix(".key")) if with_tls else None
+    with running(10, [], tls) as server, contextlib.ExitStack() as stack:
+        address = server.servers[0].sockets[0].getsockname()
+        silent = [stack.enter_context(socket.create_connection(address)) for _ in range(40)]
+        for _ in range(3):
+            caller = (
+                _shaken(stack, address, certificate)
+                if with_tls
+                else stack.enter_context(socket.create_connection(address))
+            )
+            _ask(caller, "/known")
+            assert _answer(caller).startswith(b"HTTP/1.1 200")
+        assert server.places.taken <= 10
+        assert len(server.server_state.connections) <= 10
+        for connection in silent[:30]:
+            connection.settimeout(PATIENCE_S)
+            with contextlib.suppress(ConnectionResetError):
+                assert connection.recv(1) == b"", "it gave way"
+        _ask(caller, "/known")
+        assert _answer(caller).startswith(b"HTTP/1.1 200"), "who is known stays"
+
+
+def test_handshakes_that_do_not_end_are_counted_and_dropped(
+    certificate: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections, "HANDSHAKE_TIMEOUT_S", HASTE_S)
+    told: list[str] = []
+    monkeypatch.setattr(connections.Places, "tell", lambda _, event: told.append(event))
+    with running(10, [], tls_context(certificate, certificate.with_suffix(".key"))) as server:
+        address = server.servers[0].sockets[0].getsockname()
+        assert _exchange(address) == b""
+        assert _exchange(address, b"\x16\x03\x01") == b"", "a handshake that has begun"
+        assert told == ["handshake_failed"] * 2
+        assert server.places.taken == 0
+
+
+def test_tls_connections_share_their_buffers(certificate: Path) -> None:
+    """asyncio's own hold a quarter of a mebibyte each, before anything was said."""
+    with (
+        running(10, [], tls_context(certificate, certificate.with_suffix(".key"))) as server,
+        contextlib.ExitStack() as stack,
+    ):
+        address = server.servers[0].sockets[0].getsockname()
+        for _ in range(3):
+            caller = _shaken(stack, address, certificate)
+            _ask(caller)
+            assert b"200" in _answer(caller)
+        found = [c.transport._ssl_protocol for c in server.server_state.connections]
+        assert len(found) == 3
+        held = {id(protocol._ssl_buffer): len(protocol._ssl_buffer) for protocol in found}
+        assert list(held.values()) == [connections.READ_BYTES]
+
+
+def test_a_large_body_and_answer_pass_tls_whole(certificate: Path) -> None:
+    app = create_app(title="test", version="0", metrics_prefix="test", check_ready=lambda: None)
+
+    @app.put("/back")
+    async def back(request: Request) -> Response:
+        return Response(await request.body())
+
+    server = make_server(
+        app, "127.0.0.1", 0, Stopping(), tls=tls_context(certificate, certificate.with_suffix(".key"))
+    )
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    while not server.started:
+        thread.join(0.005)
+    try:
+        body = bytes(range(256)) * 2**12
+        with contextlib.ExitStack() as stack:
+            caller = _shaken(stack, server.servers[0].sockets[0].getsockname(), certificate)
+            head = b"PUT /back HTTP/1.1\r\nhost: a\r\nconnection: close\r\ncontent-length: 1048576\r\n\r\n"
+            caller.sendall(head + body)
+            assert _read(caller).partition(b"\r\n\r\n")[2] == body
+    finally:
+        server.should_exit = True
+        thread.join(PATIENCE_S)
+
+
+def test_a_certificate_that_cannot_be_used_is_told_before_the_service_starts(
+    certificate: Path, tmp_path: Path
+) -> None:
+    assert tls_context(None, None) is None
+    with pytest.raises(SettingsError, match="need each other"):
+        tls_context(certificate, None)
+    with pytest.raises(SettingsError, match="cannot be used"):
+        tls_context(certificate, tmp_path / "missing")
 
 
 @pytest.mark.parametrize("path", ["/wait", "/late"])

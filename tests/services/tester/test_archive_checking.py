@@ -168,6 +168,28 @@ def test_a_line_that_says_something_else_than_its_file_is_found(
     assert fault[1].startswith(words)
 
 
+@pytest.mark.parametrize("kept", [(), ("north",), ("west",)])
+def test_a_removed_decline_is_found(archive: Archive, kept: tuple[str, ...]) -> None:
+    """From the index; a file without it has another digest, and does not verify where that is changed too."""
+
+    def strip(entry: Entry) -> Entry:
+        declines = {name: entry.declines[name] for name in kept}
+        return entry.model_copy(update={"declines": declines})
+
+    archive.rewrite(archive.incomplete, strip)
+    fault = {f"{archive.incomplete}.json": "the index has other declines than the verdict lists"}
+    assert archive.faults() == fault
+    path = archive.file(archive.incomplete)
+    stripped = json.loads(path.read_bytes())
+    stripped["declines"] = {name: stripped["declines"][name] for name in kept}
+    forged = encode_json(stripped)
+    path.write_bytes(forged)
+    told = {"file_digest": hashlib.sha256(forged).hexdigest(), "size_bytes": len(forged)}
+    archive.rewrite(archive.incomplete, lambda entry: entry.model_copy(update=told))
+    (reason,) = archive.faults().values()
+    assert reason.startswith("it does not verify: decline")
+
+
 def test_signatures_that_the_index_alone_holds_are_checked(federation: Federation, archive: Archive) -> None:
     parties = federation.parties
     of_another = parties.cancellation(archive.completed).decode()

@@ -17,7 +17,7 @@ import httpx
 import numpy as np
 import own_time
 import pytest
-from study_parties import Parties
+from study_parties import Parties, study_bytes
 from two_sample_cases import MemoryTable, SeededNoise
 
 from tacit.processes import free_ports
@@ -175,7 +175,7 @@ def _real_study(parties: Parties, tester: TesterProcess) -> tuple[str, bytes, di
         created_at=now,
         deadline=now + 3600,
     )
-    payload = encode(study)
+    payload = study_bytes(study)
     name = digest(payload)
     procedure, releases = procedure_named(study.procedure), {}
     for seed, owner in enumerate(study.owners):

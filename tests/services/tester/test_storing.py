@@ -70,7 +70,8 @@ def test_each_answer_of_a_group_sees_those_before_it(federation: Federation) -> 
 def test_the_last_answers_of_a_group_end_their_studies(federation: Federation) -> None:
     studies = [federation.create(title=f"study {number}") for number in range(3)]
     group = [release(study, owner) for owner in ("north", "south") for study in studies]
-    group += [release(studies[0], "west"), decline(studies[1], "west")]
+    signed = federation.parties.decline(studies[1], "west")
+    group += [release(studies[0], "west"), decline(studies[1], "west", signed)]
     outcomes = store(federation, group)
     ended = [answer.study in studies[:2] for answer in group]
     assert outcomes == [Taken.LAST if is_ended else Taken.NOW for is_ended in ended]

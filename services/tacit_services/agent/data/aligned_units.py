@@ -4,18 +4,15 @@ import numpy as np
 import pyarrow as pa
 
 from tacit_protocol.alignment import AlignmentError, UnitKey, canonical_id
-from tacit_services.agent.data.arrow_columns import text
+from tacit_services.agent.data.arrow_columns import is_bytes, text
 from tacit_services.agent.data.source import DataError
-from tacit_services.agent.data.units import UnitHashes
+from tacit_services.agent.data.units import FLOAT_EXACT_MAX, UnitHashes
 
 NOT_ALIGNED = "the data set cannot be aligned"
 WRONG_KIND = f"{NOT_ALIGNED}: ids are text or whole numbers"
 
 DECIMAL_DIGITS = 76
 """Most digits of an Arrow decimal."""
-
-FLOAT_EXACT_MAX = 2.0**53
-"""Whole floating numbers up to this one are distinct integers; larger ones may be several ids in one."""
 
 
 class AlignedUnits:
@@ -54,7 +51,7 @@ def _readable(column: pa.Array) -> pa.Array:
         return _whole_decimals(column)
     if pa.types.is_floating(kind):
         _require_whole(column)
-    elif pa.types.is_boolean(kind) or pa.types.is_nested(kind) or _is_bytes(kind):
+    elif pa.types.is_boolean(kind) or pa.types.is_nested(kind) or is_bytes(kind):
         raise DataError(WRONG_KIND)
     return column
 
@@ -71,9 +68,3 @@ def _require_whole(column: pa.Array) -> None:
     known = values[~np.isnan(values)]
     if (np.abs(known) > FLOAT_EXACT_MAX).any() or (known != np.rint(known)).any():
         raise DataError(WRONG_KIND)
-
-
-def _is_bytes(kind: pa.DataType) -> bool:
-    return bool(
-        pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind)
-    )

@@ -14,11 +14,19 @@ def is_database(source: str) -> bool:
     return "://" in source
 
 
-def open_source(source: str, query: str | None, folder: Path, ranges: Ranges | None = None) -> Source:
+def open_source(
+    source: str,
+    query: str | None,
+    folder: Path,
+    ranges: Ranges | None = None,
+    *,
+    quoted_line_breaks: bool = False,
+) -> Source:
     """Return the source that a setting names.
 
     ``source`` is a path to ``*.csv``, ``*.csv.gz``, ``*.parquet`` or a folder of Parquet files, relative to
-    ``folder``, or a SQLAlchemy URL, which needs a ``query`` and may be cut by ``ranges``.
+    ``folder``, or a SQLAlchemy URL, which needs a ``query`` and may be cut by ``ranges``. Values of a CSV
+    file hold no line breaks unless it is said that they do, between quotes.
 
     Raises:
         DataError: the setting names no known kind of source.
@@ -31,7 +39,7 @@ def open_source(source: str, query: str | None, folder: Path, ranges: Ranges | N
         raise DataError("a file source takes no query")
     path = folder / source
     if source.endswith((".csv", ".csv.gz")):
-        return CsvSource(path)
+        return CsvSource(path, quoted_line_breaks=quoted_line_breaks)
     if source.endswith("/") or path.is_dir():
         return ParquetFolder(path)
     if source.endswith(".parquet"):

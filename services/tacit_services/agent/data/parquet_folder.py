@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from tacit_protocol.workers import in_order
-from tacit_services.agent.data.arrow_columns import is_text
+from tacit_services.agent.data.arrow_columns import UNDECODED, is_text
 from tacit_services.agent.data.file_state import REPLACED, file_state
 from tacit_services.agent.data.parquet_source import ParquetSource, balanced_runs, group_rows
 from tacit_services.agent.data.partitions import PartitionFile, fingerprint_of, partition_files
@@ -209,12 +209,15 @@ def _footer(path: Path) -> Footer:
 
 
 def _kind(type_: pa.DataType) -> str:
-    """Return which types read alike: an integer of any width by its digits, text however it is stored."""
+    """Return which types read alike: numbers of any width, text however it is stored.
+
+    One missing value makes a column of integers floating in many a writer's hands: it must change nothing.
+    """
     if pa.types.is_dictionary(type_) and is_text(type_.value_type):
         return "text"
     if is_text(type_):
         return "text"
-    return "integer" if pa.types.is_integer(type_) else str(type_)
+    return "number" if pa.types.is_integer(type_) or pa.types.is_floating(type_) else str(type_)
 
 
 def _names(first: PartitionFile) -> tuple[str, ...]:
@@ -231,4 +234,5 @@ def _joined(groups: Iterable[FilePart]) -> Iterator[FilePart]:
 def _repeated(value: str | None, rows: int) -> pa.DictionaryArray:
     """Return a column of one value, held once."""
     places = pa.array(np.zeros(rows, dtype=np.int32), mask=np.full(rows, value is None))
-    return pa.DictionaryArray.from_arrays(places, pa.array([value or ""], pa.string()))
+    stored = pa.array([(value or "").encode(errors=UNDECODED)], pa.binary()).view(pa.string())
+    return pa.DictionaryArray.from_arrays(places, stored)

@@ -185,6 +185,8 @@ def damage_refused() -> Iterator[None]:
     """Raise DataError where pyarrow cannot read what it is asked for; names may be no UTF-8."""
     try:
         yield
+    except MemoryError:  # Arrow's is one of its own errors, too
+        raise
     except (OSError, UnicodeDecodeError, pa.ArrowException):
         raise DataError(DAMAGED) from None
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote_to_bytes
 
+from tacit_services.agent.data.arrow_columns import UNDECODED
 from tacit_services.agent.data.file_state import MISSING_FILE, FileState
 from tacit_services.agent.data.source import DataError
 
@@ -131,7 +132,10 @@ def _key_and_value(name: str) -> tuple[str, str | None]:
     key, equals, value = name.partition("=")
     if not key or not equals:
         raise DataError(OTHER_FOLDER)
-    return _decoded(key), None if value == NULL_PARTITION else _decoded(value)
+    if value == NULL_PARTITION:
+        return _decoded(key), None
+    # A value is a row's, and may be anything; a key is the schema's.
+    return _decoded(key), unquote_to_bytes(os.fsencode(value)).decode("utf-8", errors=UNDECODED)
 
 
 def _decoded(text: str) -> str:

@@ -129,7 +129,7 @@ class Reader:
 
     def unit_hashes(self, source: Source) -> Iterator[UnitHashes]:
         """Yield the hash of each row's unit, (rows,)."""
-        for batch in self.batches(source, Columns(text=(self._unit,))):
+        for batch in self.batches(source, Columns(text=(self._unit,), unit=self._unit)):
             yield self.hasher.hashes(batch.column(self._unit))
 
     def passes(self, rows: int) -> int:
@@ -182,6 +182,7 @@ class Reader:
         return Columns(
             tuple(column.name for column in self.domain.numeric),
             tuple(column.name for column in self.domain.categorical) + unit,
+            self.unit_column,
         )
 
     def _encode(self, batch: pa.RecordBatch, positions: npt.NDArray[np.int64] | None = None) -> EncodedChunk:

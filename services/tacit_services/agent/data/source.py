@@ -20,10 +20,14 @@ class DataError(Exception):
 
 @dataclass(frozen=True)
 class Columns:
-    """The columns to read: those taken as numbers and those taken as text."""
+    """The columns to read: those taken as numbers and those taken as text.
+
+    ``unit`` is the one of the latter that tells a row's unit, if one does.
+    """
 
     numbers: tuple[str, ...] = ()
     text: tuple[str, ...] = ()
+    unit: str | None = None
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -28,6 +28,9 @@ class SourceSettings(BaseModel):
     partition_bounds: Annotated[tuple[StrictInt, ...], Field(max_length=BOUNDS_MAX)] = ()
     """Where it is cut. Public: chosen, never looked up in the data."""
 
+    quoted_line_breaks: bool = False
+    """Whether values of a CSV file may hold line breaks, between quotes. Otherwise a line is a row."""
+
     folder: Path = Path()
     """What a relative source is relative to: the folder of the configuration file."""
 
@@ -37,6 +40,8 @@ class SourceSettings(BaseModel):
             raise ValueError("partition_column and partition_bounds need each other")
         if self.partition_bounds and not is_database(self.source):
             raise ValueError("partition_column is of database sources: Parquet is cut by its row groups")
+        if self.quoted_line_breaks and not self.source.endswith((".csv", ".csv.gz")):
+            raise ValueError("quoted_line_breaks is of CSV files")
         if any(first >= second for first, second in pairwise(self.partition_bounds)):
             raise ValueError("partition_bounds must increase")
         return self
@@ -50,4 +55,6 @@ class SourceSettings(BaseModel):
         ranges = None
         if self.partition_column is not None:
             ranges = Ranges(self.partition_column, self.partition_bounds)
-        return open_source(self.source, self.query, self.folder, ranges)
+        return open_source(
+            self.source, self.query, self.folder, ranges, quoted_line_breaks=self.quoted_line_breaks
+        )

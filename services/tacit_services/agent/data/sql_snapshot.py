@@ -8,10 +8,12 @@ query that are read at once, here or elsewhere.
 import threading
 import weakref
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import sqlalchemy as sa
 
+from tacit_services.agent.data.arrow_columns import UNDECODED
 from tacit_services.agent.data.source import DataError
 
 UNREACHABLE = "the database cannot be reached: check the source's URL"
@@ -25,9 +27,14 @@ READ_SETTINGS = (
     "idle_in_transaction_session_timeout = 0",
     "synchronize_seqscans = off",
     "max_parallel_workers_per_gather = 0",
+    "datestyle = 'ISO, YMD'",
+    "intervalstyle = 'postgres'",
+    "bytea_output = 'hex'",
+    "extra_float_digits = 1",
 )
 """A procedure may compute for long between two fetches. A large table is otherwise read from wherever another
-reader has got to, and by several processes at once: the same rows in another order each time."""
+reader has got to, and by several processes at once: the same rows in another order each time. The others say
+how values are spelled, and floating numbers to the last digit."""
 
 
 class Snapshot:
@@ -108,6 +115,9 @@ def _connect(url: str) -> sa.Connection:
         if engine.dialect.name == "sqlite":
             # Its driver begins a transaction where rows are written, and not where several queries read.
             connection.exec_driver_sql("BEGIN")
+            # Columns have no types there, and texts no encoding: what is no UTF-8 is a text like any other.
+            sqlite: Any = connection.connection.driver_connection
+            sqlite.text_factory = partial(str, encoding="utf-8", errors=UNDECODED)
     except (sa.exc.SQLAlchemyError, ImportError):
         raise DataError(UNREACHABLE) from None
     if engine.dialect.name == "postgresql":

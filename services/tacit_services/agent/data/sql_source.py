@@ -169,15 +169,25 @@ class SqlSource:
         self, connection: sa.Connection, columns: Columns, rows_max: int, place: int | None
     ) -> Iterator[pa.RecordBatch]:
         # The driver is loaded where a database is read.
-        from tacit_services.agent.data.sql_rows import batch_of, copied, fetched  # noqa: PLC0415
+        from tacit_services.agent.data.sql_rows import (  # noqa: PLC0415
+            batch_of,
+            fetched,
+            read_by_copy,
+            shortened,
+        )
 
         inner = self._rows(columns.names, None if place is None else (place, place + 1))
-        query = sa.select(*(inner.c[name] for name in columns.names)).select_from(inner)
-        if connection.dialect.name == "postgresql":
-            fast = copied(connection, query, columns, rows_max, self._read_bytes)
-            if fast is not None:
-                yield from fast
-                return
+        dialect = connection.dialect.name
+        cut = dialect == "sqlite"
+        query = sa.select(
+            *(
+                shortened(inner.c[name]) if cut and name != columns.unit else inner.c[name]
+                for name in columns.names
+            )
+        ).select_from(inner)
+        if dialect == "postgresql":
+            yield from read_by_copy(connection, query, columns, rows_max, self._read_bytes)
+            return
         streaming = connection.execution_options(stream_results=True)
         with streaming.execute(query) as result:
             yield from fetched(result, rows_max, self._read_bytes, partial(batch_of, columns))
@@ -187,33 +197,42 @@ class SqlSource:
     ) -> Iterator[tuple[pa.RecordBatch, list[int]]] | None:
         """Yield distinct rows of the named columns, as text, each with how often it occurs; None elsewhere.
 
-        Rows in one group have the same texts: beside the value, the database groups by its text in binary
-        collation. A column's own collation may take ``a`` and ``A``, and a number type 1.0 and 1.00, for
-        equal; a group would then be shown as one of them, which one depending on other rows.
+        Rows in one group have the same texts: the database groups by texts in binary collation. A column's
+        own collation may take ``a`` and ``A``, and a number type 1.0 and 1.00, for equal; a group would then
+        be shown as one of them, which one depending on other rows.
         """
         if self._snapshot.dialect not in BINARY_COLLATIONS:
             return None
-        return self._grouped(names, rows_max, BINARY_COLLATIONS[self._snapshot.dialect])
+        return self._grouped(names, rows_max)
 
-    def _grouped(
-        self, names: Sequence[str], rows_max: int, collation: str
-    ) -> Iterator[tuple[pa.RecordBatch, list[int]]]:
-        from tacit_services.agent.data.sql_rows import batch_of, fetched  # noqa: PLC0415
+    def _grouped(self, names: Sequence[str], rows_max: int) -> Iterator[tuple[pa.RecordBatch, list[int]]]:
+        from tacit_services.agent.data.sql_rows import grouped_by_copy  # noqa: PLC0415
 
         inner = self._rows(names, (self._run.first, self._run.stop) if self._run else None)
-        columns = [inner.c[name] for name in names]
-        texts = [sa.collate(sa.cast(column, sa.Text), collation) for column in columns]
-        query = sa.select(*columns, sa.func.count()).select_from(inner).group_by(*columns, *texts)
+        with self._snapshot.connect() as connection:
+            try:
+                if connection.dialect.name == "postgresql":
+                    yield from grouped_by_copy(connection, inner, names, rows_max, self._read_bytes)
+                else:
+                    yield from self._grouped_by_value(connection, inner, names, rows_max)
+            except sa.exc.SQLAlchemyError:
+                raise DataError("the source's rows cannot be counted") from None
+
+    def _grouped_by_value(
+        self, connection: sa.Connection, rows: sa.Subquery, names: Sequence[str], rows_max: int
+    ) -> Iterator[tuple[pa.RecordBatch, list[int]]]:
+        """Yield SQLite's groups: beside the text, it groups by the value, whose type may differ by row."""
+        from tacit_services.agent.data.sql_rows import batch_of, fetched, shortened  # noqa: PLC0415
+
+        columns = [shortened(rows.c[name]) for name in names]
+        texts = [sa.collate(sa.cast(column, sa.Text), BINARY_COLLATIONS["sqlite"]) for column in columns]
+        query = sa.select(*columns, sa.func.count()).select_from(rows).group_by(*columns, *texts)
 
         def make(rows: Sequence[sa.Row[Any]]) -> tuple[pa.RecordBatch, list[int]]:
             return batch_of(Columns(text=tuple(names)), [row[:-1] for row in rows]), [
                 int(row[-1]) for row in rows
             ]
 
-        with self._snapshot.connect() as connection:
-            try:
-                streaming = connection.execution_options(stream_results=True)
-                with streaming.execute(query) as result:
-                    yield from fetched(result, rows_max, self._read_bytes, make)
-            except sa.exc.SQLAlchemyError:
-                raise DataError("the source's rows cannot be counted") from None
+        streaming = connection.execution_options(stream_results=True)
+        with streaming.execute(query) as result:
+            yield from fetched(result, rows_max, self._read_bytes, make)

@@ -8,11 +8,14 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tacit_services.agent.data.arrow_columns import text
+from tacit_services.agent.data.arrow_columns import UNDECODED, numbers, text
 
 HASH_BYTES = 8
 """Size of a unit's hash. Among 10^8 units the chance that any two share one is 3e-4; two that did would be
 counted, and averaged, as one."""
+
+FLOAT_EXACT_MAX = 2.0**53
+"""Whole floating numbers up to this one are distinct integers; larger ones may be several in one."""
 
 UnitHashes = npt.NDArray[np.uint64]
 
@@ -41,14 +44,23 @@ class UnitHasher:
         return hashlib.blake2b(value, digest_size=HASH_BYTES, key=self._key).digest()
 
     def hashes(self, column: pa.Array) -> UnitHashes:
-        """Return the hash of each row's unit, (rows,) uint64."""
+        """Return the hash of each row's unit, (rows,) uint64; a whole floating number's is the integer's.
+
+        One missing value in a column of integers, or in one of a data set's files, is often what made it
+        floating.
+        """
         if pa.types.is_integer(column.type):
             return self._of_integers(column)
+        if pa.types.is_floating(column.type):
+            return self._of_floats(column)
+        return self._of_texts(column)
+
+    def _of_texts(self, column: pa.Array) -> UnitHashes:
         values = text(column)
         known = [
             self._missing
             if value is None
-            else np.uint64(int.from_bytes(self._digest(b"text:" + value.encode()), "little"))
+            else np.uint64(int.from_bytes(self._digest(b"text:" + value.encode(errors=UNDECODED)), "little"))
             for value in values.distinct
         ]
         # The last place is what an index of -1, a missing value, reaches.
@@ -60,6 +72,12 @@ class UnitHasher:
         if column.null_count:
             mixed[column.is_null().to_numpy(zero_copy_only=False)] = self._missing
         return mixed
+
+    def _of_floats(self, column: pa.Array) -> UnitHashes:
+        values = numbers("", column)
+        whole = (np.abs(values) <= FLOAT_EXACT_MAX) & (values == np.rint(values))
+        integers = np.where(whole, values, 0).astype(np.int64)
+        return np.where(whole, self._of_integers(pa.array(integers)), self._of_texts(column))
 
 
 def _mix(values: UnitHashes) -> UnitHashes:

@@ -11,7 +11,7 @@ from tacit_services.agent import views
 from tacit_services.agent.agent import Agent
 from tacit_services.agent.deciding import decide, require_row
 from tacit_services.agent.findings import finding_of
-from tacit_services.agent.pages.shown import account_of_study, accounts, inbox, policy
+from tacit_services.agent.pages.shown import accounts, inbox, payment, policy
 from tacit_services.agent.schema import REASON_LENGTH, SIGN_IN
 from tacit_services.ledger.verification import export
 from tacit_services.shared.database import run_transaction
@@ -65,7 +65,7 @@ def _add_reading(site: Site, agent: Agent) -> None:
             "study.html",
             steward,
             study=views.detail(agent, row),
-            account=account_of_study(agent, row),
+            payment=payment(agent, row),
             finding=None if found is None else json.loads(found.finding),
             reason_length=REASON_LENGTH,
         )

@@ -18,9 +18,13 @@ def inbox(agent: Agent) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     waiting = run_transaction(agent.engine, lambda c: studies_in(c, [State.WAITING]), read_only=True)
     rest = set(State) - {State.WAITING}
     others = run_transaction(agent.engine, lambda c: newest_studies(c, rest, OTHERS_MAX), read_only=True)
-    left = {account["name"]: account["epsilon_left_micro"] for account in views.status(agent)["data_sets"]}
-    shown = [{**views.summary(agent, row), "left_micro": left.get(row.data_set or "")} for row in waiting]
+    shown = [{**views.summary(agent, row), "payment": payment(agent, row)} for row in waiting]
     return shown, [views.summary(agent, row) for row in others]
+
+
+def payment(agent: Agent, row: StudyRow) -> str | None:
+    """Return in words which share of its account would pay for a study, or None where none would."""
+    return run_transaction(agent.engine, lambda c: views.payment(c, agent, row, row.data_set), read_only=True)
 
 
 def accounts(agent: Agent) -> list[dict[str, Any]]:
@@ -39,11 +43,6 @@ def accounts(agent: Agent) -> list[dict[str, Any]]:
             }
         )
     return shown
-
-
-def account_of_study(agent: Agent, row: StudyRow) -> dict[str, Any] | None:
-    """Return the account that a study would spend from, or None where there is none."""
-    return next((each for each in views.status(agent)["data_sets"] if each["name"] == row.data_set), None)
 
 
 def policy(agent: Agent) -> dict[str, Any]:

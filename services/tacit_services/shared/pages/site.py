@@ -9,11 +9,12 @@ from fastapi import APIRouter, Depends, FastAPI, Query
 from fastapi.routing import APIRoute
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from starlette.concurrency import run_in_threadpool
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from tacit_protocol.strict import StrictModel
 from tacit_services.shared.http_app import body_schema, json_body, json_response
+from tacit_services.shared.http_server import recognise
 from tacit_services.shared.pages.forms import TOKEN_FIELD, read_form, require_same_origin
 from tacit_services.shared.pages.sessions import SESSION_LIFE_S, Session, Sessions
 from tacit_services.shared.pages.static_files import StaticFiles
@@ -116,7 +117,9 @@ class Site:
         session = await run_in_threadpool(self.sessions.find, request.cookies.get(self._cookie))
         if session is None:
             raise ProblemError("sign-in-needed")
-        return SignedIn(session, await run_in_threadpool(self._identify, session.key))
+        signed_in = SignedIn(session, await run_in_threadpool(self._identify, session.key))
+        recognise(request.scope, session.key)
+        return signed_in
 
     def form(self, *allowed: str) -> Callable[[Request], Awaitable[Mapping[str, str]]]:
         """Make a dependency: the fields of a form that one of this browser's own pages sent."""
@@ -215,6 +218,8 @@ class Site:
                 async def handle(request: Request) -> Response:
                     try:
                         response = await inner(request)
+                    except ClientDisconnect:
+                        raise  # nobody is there to see a page
                     except Exception as error:
                         response = site._error(request, as_problem(error))
                     for name, value in HEADERS.items():

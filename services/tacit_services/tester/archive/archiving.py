@@ -13,6 +13,8 @@ import sqlalchemy as sa
 import structlog
 from sqlalchemy.engine import Connection, Engine
 
+from tacit_protocol.messages.encoding import decode, encode
+from tacit_protocol.messages.transcript import TRANSCRIPT_BYTES_MAX, Transcript
 from tacit_protocol.verification import VerificationError, verify_transcript
 from tacit_services.shared.clock import Clock
 from tacit_services.shared.database import forget_deleted, run_transaction
@@ -111,10 +113,11 @@ class Archiver:
         read = run_transaction(self._engine, lambda connection: _read(connection, study), read_only=True)
         if read is None:
             return  # another process was quicker
-        entry, transcript = read
+        entry, transcript = self._as_archived(*read)
         self._folder.store(entry, transcript)
         try:
-            verify_transcript(self._folder.path_of(study).read_bytes())
+            content = self._folder.path_of(study).read_bytes()
+            verify_transcript(content, cancellation=entry.cancellation)
         except VerificationError as error:
             log.warning("archive_not_verified", study=study, step=error.step)
             done.refused[study] = f"its file does not verify ({error}); its rows stay"
@@ -128,6 +131,21 @@ class Archiver:
         is_gone = run_transaction(self._engine, lambda connection: _delete(connection, entry, now))
         (done.deleted if is_gone else done.held).append(study)
         reached(ArchiveStep.DELETED)
+
+    def _as_archived(self, entry: Entry, transcript: bytes) -> tuple[Entry, bytes]:
+        """Return the file of an earlier version, where that is what the folder holds.
+
+        Such a file of a cancelled study lacks the analyst's cancellation, which its line has.
+        """
+        path = self._folder.path_of(entry.study)
+        if entry.cancellation is None or not path.is_file():
+            return entry, transcript
+        whole = decode(Transcript, transcript, size_bytes_max=TRANSCRIPT_BYTES_MAX)
+        earlier = encode(whole.model_copy(update={"cancellation": None}))
+        if path.read_bytes() != earlier:
+            return entry, transcript
+        told = {"file_digest": file_digest(earlier), "size_bytes": len(earlier)}
+        return entry.model_copy(update=told), earlier
 
 
 def _reading(query: sa.Select[Any]) -> Callable[[Connection], Any]:

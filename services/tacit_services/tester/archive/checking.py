@@ -18,6 +18,7 @@ from tacit_protocol.messages.cancellation import CancellationMessage
 from tacit_protocol.messages.decline import DeclineMessage
 from tacit_protocol.messages.encoding import MessageError, decode
 from tacit_protocol.messages.study import Study
+from tacit_protocol.messages.transcript import TRANSCRIPT_BYTES_MAX, Transcript
 from tacit_protocol.signing.envelope import CANCELLATION_TYPE, DECLINE_TYPE, EnvelopeError, open_envelope
 from tacit_protocol.verification import VerificationError, verify_transcript
 from tacit_services.tester.archive.files import (
@@ -51,6 +52,8 @@ class ArchiveCheck:
         self._sha256 = hashlib.sha256()
         self.studies = 0
         """Studies listed so far."""
+        self.declines_unknown = 0
+        """Incomplete studies among them whose verdict, of an earlier version, does not say who declined."""
 
     @property
     def index_digest(self) -> str:
@@ -102,7 +105,7 @@ class ArchiveCheck:
             "its digest is not the one that the index lists: it was changed",
         )
         try:
-            verified = verify_transcript(content)
+            verified = verify_transcript(content, cancellation=entry.cancellation)
         except VerificationError as error:
             raise _FaultError(f"it does not verify: {error}") from None
         study = verified.study
@@ -111,6 +114,15 @@ class ArchiveCheck:
             "it names another tester than the one expected",
         )
         _require_line(entry, study, verified.study_digest, verified.verdict.outcome)
+        if verified.verdict.declines is not None:
+            held = decode(Transcript, content, size_bytes_max=TRANSCRIPT_BYTES_MAX)
+            _require(entry.declines == held.declines, "the index has other declines than the verdict lists")
+        elif entry.state == "incomplete":
+            # Its verdict does not list declines, so that only this can be told.
+            is_early = entry.ended_at < study.deadline
+            answered = set(entry.declines) >= set(verified.verdict.missing)
+            _require(answered or not is_early, "the index lacks a decline: it ended before its deadline")
+            self.declines_unknown += 1
 
 
 class _FaultError(Exception):

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from sqlalchemy.engine import Engine
 
+from tacit_protocol.terminal import printable
 from tacit_services.shared.clock import Clock
 from tacit_services.tester.archive.archiving import ENDED, Archived, Archiver
 from tacit_services.tester.archive.checking import open_archive
@@ -82,10 +83,12 @@ def verify_archive(options: argparse.Namespace, write: Callable[[str], object]) 
         with open_archive(options.archive, options.tester_key) as check:
             for name, fault in check.faults():
                 faults += 1
-                write(f"{name}: {fault}\n")
+                write(f"{printable(f'{name}: {fault}')}\n")
     except OSError as error:
         raise ArchiveError(f"the archive {options.archive} cannot be read: {error.strerror}") from None
     write(f"studies: {check.studies}\nindex: SHA-256 {check.index_digest}\n")
+    if check.declines_unknown:
+        write(f"verdicts of an earlier version, which do not say who declined: {check.declines_unknown}\n")
     write(f"faults: {faults}\n" if faults else "the index and every file hold\n")
     return not faults
 

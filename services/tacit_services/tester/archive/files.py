@@ -48,9 +48,10 @@ class Entry(StrictModel):
     """SHA-256 of that file."""
     size_bytes: Annotated[int, Field(ge=1)]
     declines: dict[PartyName, str]
-    """Signed declines, by owner: a transcript has no place for them."""
+    """Signed declines, by owner. Transcripts hold them too, but those of studies that ended in an earlier
+    version, whose verdicts do not list declines."""
     cancellation: str | None
-    """The analyst's signed cancellation."""
+    """The analyst's signed cancellation. Transcripts hold it too, but those that an earlier version wrote."""
 
 
 class ArchiveFolder:

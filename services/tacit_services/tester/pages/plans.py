@@ -29,9 +29,6 @@ FIELDS: Mapping[str, str] = {
 
 FIELD_LENGTH_MAX = 2000
 
-WHISKER = 1.96
-"""Standard errors that a whisker reaches up and down."""
-
 
 def add_plans(site: Site, planner: Planner) -> None:
     """Add the page to a site."""
@@ -73,9 +70,12 @@ def _page(
 
 
 def drawn(curve: Mapping[str, Any], target: float | None) -> dict[str, Any]:
-    """Place a curve's points on a drawing: along a logarithmic axis, with whiskers of two standard errors."""
-    points = curve["points"]
-    highest = max(point["value"] + WHISKER * point["standard_error"] for point in points)
+    """Place a curve's points on a drawing: along a logarithmic axis, with whiskers of their intervals."""
+    points = [
+        {**point, "interval": point["interval"] or [point["value"]] * 2, "between": _between(point)}
+        for point in curve["points"]
+    ]
+    highest = max(point["interval"][1] for point in points)
     top = 1.0 if curve["measure"] == "power" else max(highest, target or 0.0, 1e-9)
     logs = [math.log10(point["at"]) for point in points]
     drawing = Drawing(horizontal(min(logs), max(logs)), vertical(0, 1.05 * top))
@@ -84,11 +84,18 @@ def drawn(curve: Mapping[str, Any], target: float | None) -> dict[str, Any]:
             **point,
             "x": drawing.x.at(log),
             "y": drawing.y.at(point["value"]),
-            "low": drawing.y.at(max(0.0, point["value"] - WHISKER * point["standard_error"])),
-            "high": drawing.y.at(min(1.05 * top, point["value"] + WHISKER * point["standard_error"])),
+            "low": drawing.y.at(point["interval"][0]),
+            "high": drawing.y.at(point["interval"][1]),
         }
         for point, log in zip(points, logs, strict=True)
     ]
     fit = [(point["x"], drawing.y.at(point["fitted"])) for point in placed]
     limit = drawing.y.at(target) if target is not None and target <= 1.05 * top else None
     return {"drawing": drawing, "points": placed, "line": path_of(fit), "limit": limit}
+
+
+def _between(point: Mapping[str, Any]) -> str:
+    """Write a point's interval; what was refused was not simulated, and errors that never vary have none."""
+    if point["refused"]:
+        return "refused"
+    return "" if point["interval"] is None else "{:.3g} to {:.3g}".format(*point["interval"])

@@ -1,0 +1,470 @@
+"""What one hostile caller takes from all others: a tester under each attack, and how honest callers fare.
+
+``python -m benchmarks.denial_of_service`` makes every attack, or those that are named, against a tester
+process of its own, on this machine alone and for seconds, and prints what it found. Honest callers, in a
+process of their own, go on asking for the list of studies meanwhile: some over connections that they keep,
+some over a new one each time. docs/security/attacks.md has the figures.
+"""
+
+import argparse
+import asyncio
+import datetime
+import ipaddress
+import json
+import resource
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import psutil
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from benchmarks.load import fill, make_uploads
+from benchmarks.load_client import request_bytes
+from benchmarks.load_servers import write_tester
+from benchmarks.two_sample import study_of_columns
+from tacit_protocol.messages.encoding import encode
+from tacit_protocol.messages.study import Owner, Party
+from tacit_protocol.signing.envelope import STUDY_TYPE, digest, seal
+from tacit_protocol.signing.keys import PrivateKey
+from tacit_protocol.signing.tokens import issue_token
+from tacit_services.shared.database import create_engine, upgrade
+
+CHUNKS = 10**6
+"""One-byte chunks of six bytes each."""
+
+SILENT = 2500
+IDLE = 2000
+WARM, KEPT = 50, 500
+"""Connections before memory is read the first time, and from then on."""
+
+CHECKS = 44
+POINTS = 1000
+"""Points of a study whose check whitens them: the dearest study of three kilobytes."""
+
+HEADER_BYTES = 65_000
+
+FILES = 1024
+"""Open files that a process may have on most systems, unless it asks for more."""
+
+CALLERS = 4
+"""Honest callers of each kind."""
+
+BETWEEN_S = 0.05
+"""Between two questions of one honest caller."""
+
+ANSWER_S_MAX = 30.0
+"""An honest question without an answer for so long has none."""
+
+SETTLE_S, HELD_S = 2.0, 12.0
+STOP_S_MAX = 240.0
+
+
+@dataclass(frozen=True)
+class Tester:
+    """A tester process, and who may ask it."""
+
+    process: "subprocess.Popen[bytes]"
+    port: int
+    key: PrivateKey
+    analyst: PrivateKey
+    owner: Owner
+    log: Path
+    certificate: Path | None
+
+    @property
+    def url(self) -> str:
+        """What tokens are for."""
+        return f"http://127.0.0.1:{self.port}"
+
+    def memory_mb(self) -> float:
+        """Return its resident memory, in megabytes."""
+        return float(psutil.Process(self.process.pid).memory_info().rss) / 2**20
+
+    def cpu_s(self) -> float:
+        """Return the seconds of processor that it has used."""
+        times = psutil.Process(self.process.pid).cpu_times()
+        return float(times.user + times.system)
+
+    def log_lines(self) -> int:
+        """Count what was logged, requests answered left out."""
+        return sum(b'"event": "request"' not in line for line in self.log.read_bytes().splitlines())
+
+    def token(self, key: PrivateKey) -> str:
+        """Return a token that serves for a minute."""
+        return issue_token(key, self.url, int(time.time()))
+
+    def connect(self) -> socket.socket:
+        """Open a connection; nothing is sent."""
+        return socket.create_connection(("127.0.0.1", self.port), timeout=ANSWER_S_MAX)
+
+    def stop_s(self) -> float:
+        """Ask it to stop; return how long that took, or infinity where it had to be killed."""
+        started = time.monotonic()
+        self.process.send_signal(signal.SIGTERM)
+        try:
+            self.process.wait(STOP_S_MAX)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            return float("inf")
+        return time.monotonic() - started
+
+
+def write_certificate(folder: Path) -> Path:
+    """Write a certificate of its own for this machine, and its key beside it."""
+    key, now = ec.generate_private_key(ec.SECP256R1()), datetime.datetime.now(datetime.UTC)
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "tester")])
+    address = x509.IPAddress(ipaddress.ip_address("127.0.0.1"))
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(days=1))
+        .not_valid_after(now + datetime.timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([address]), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    file = folder / "certificate.pem"
+    file.write_bytes(made.public_bytes(serialization.Encoding.PEM))
+    (folder / "certificate.key").write_bytes(
+        key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
+        )
+    )
+    return file
+
+
+@contextmanager
+def running_tester(*, tls: bool) -> Iterator[Tester]:
+    """Run a tester with an analyst and an owner enrolled, as it is by default."""
+    with tempfile.TemporaryDirectory(prefix="tacit-dos-") as name:
+        folder = Path(name)
+        made, database_url = make_uploads(1), f"sqlite:///{folder / 'tester.sqlite3'}"
+        engine = create_engine(database_url)
+        upgrade(engine, "tester")
+        fill(engine, made, 0)
+        engine.dispose()
+        file, port = write_tester(folder, made.tester, database_url)
+        certificate = write_certificate(folder) if tls else None
+        if tls:
+            with file.open("a") as settings:
+                settings.write('tls_certificate_file = "certificate.pem"\ntls_key_file = "certificate.key"\n')
+        serve = [sys.executable, "-m", "tacit_services.tester", "serve", "--config", str(file)]
+        command = ["sh", "-c", f'ulimit -Sn {FILES}; exec "$@"', "sh", *serve]
+        log = folder / "log"
+        with log.open("wb") as written:
+            process = subprocess.Popen(command, stdout=written, stderr=written)
+        owner = Owner(name="owner-000", key=made.owners["owner-000"].public_hex, data_set="rows")
+        try:
+            yield _ready(Tester(process, port, made.tester, made.analyst, owner, log, certificate))
+        finally:
+            process.kill()
+            process.wait()
+
+
+def _ready(tester: Tester) -> Tester:
+    until = time.monotonic() + 120
+    while True:
+        try:
+            with tester.connect():
+                return tester
+        except OSError:
+            if time.monotonic() > until or tester.process.poll() is not None:
+                raise RuntimeError(f"the tester did not start: {tester.log.read_text()}") from None
+            time.sleep(0.1)
+
+
+# Honest callers, in a process of their own.
+
+
+async def _ask(
+    port: int, context: ssl.SSLContext | None, token: str, kept: list[asyncio.StreamWriter]
+) -> None:
+    """Ask once: over a new connection, or over the one that is kept."""
+    if kept:
+        reader, writer = kept  # type: ignore[misc]
+    else:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context)
+    writer.write(request_bytes("GET", "/v1/studies", port, token))
+    head = await reader.readuntil(b"\r\n\r\n")
+    if not head.startswith(b"HTTP/1.1 200"):
+        raise ConnectionError(head[:40])
+    (line,) = (line for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:"))
+    await reader.readexactly(int(line.partition(b":")[2]))
+    kept[:] = [reader, writer]  # type: ignore[list-item]
+
+
+async def _caller(
+    plan: dict[str, str], keeps: bool, found: dict[str, list[float]], stop: asyncio.Event
+) -> None:
+    port, key = int(plan["port"]), PrivateKey.from_pem(plan["key"].encode())
+    context = ssl.create_default_context(cafile=plan["ca"]) if plan["ca"] else None
+    kind, connection = "kept" if keeps else "new", []  # type: ignore[var-annotated]
+    while not stop.is_set():
+        token = issue_token(key, f"http://127.0.0.1:{port}", int(time.time()))
+        started = time.perf_counter()
+        try:
+            async with asyncio.timeout(ANSWER_S_MAX):
+                await _ask(port, context, token, connection)
+            found[kind].append(time.perf_counter() - started)
+        except (OSError, TimeoutError, asyncio.IncompleteReadError):
+            found[f"{kind}_failed"].append(time.perf_counter() - started)
+            connection.clear()
+        if connection and not keeps:
+            connection.pop().close()
+            connection.clear()
+        await asyncio.sleep(BETWEEN_S)
+
+
+async def be_honest(plan: dict[str, str]) -> dict[str, list[float]]:
+    """Ask until standard input ends."""
+    found: dict[str, list[float]] = {"kept": [], "new": [], "kept_failed": [], "new_failed": []}
+    stop = asyncio.Event()
+    callers = [
+        asyncio.ensure_future(_caller(plan, keeps, found, stop))
+        for keeps in (True, False)
+        for _ in range(CALLERS)
+    ]
+    while not (found["kept"] and found["new"]):
+        await asyncio.sleep(BETWEEN_S)
+    for answers in found.values():
+        answers.clear()
+    print("ready", flush=True)
+    await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
+    stop.set()
+    await asyncio.gather(*callers)
+    return found
+
+
+@contextmanager
+def honest_callers(tester: Tester) -> Iterator[dict[str, list[float]]]:
+    """Let honest callers ask until the block ends; what they found is there afterwards."""
+    command = [sys.executable, "-m", "benchmarks.denial_of_service", "--honest"]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert process.stdin is not None
+    plan = {
+        "port": str(tester.port),
+        "key": tester.key.to_pem().decode(),
+        "ca": str(tester.certificate or ""),
+    }
+    process.stdin.write(json.dumps(plan) + "\n")
+    process.stdin.flush()
+    assert process.stdout is not None
+    process.stdout.readline()
+    found: dict[str, list[float]] = {}
+    try:
+        yield found
+    finally:
+        found.update(json.loads(process.communicate(timeout=180)[0]))
+
+
+def told(found: dict[str, list[float]]) -> str:
+    """Say how honest callers fared."""
+    words = []
+    for kind in ("kept", "new"):
+        answers, failed = found[kind], found[f"{kind}_failed"]
+        part = f"{len(answers)} answered"
+        if answers:
+            part += f", p99 {np.quantile(answers, 0.99):.2f} s, worst {max(answers):.2f} s"
+        words.append(f"{kind}: {part}, {len(failed)} not")
+    return "; ".join(words)
+
+
+# The attacks. Each returns what it found, in words.
+
+
+def chunks(path: str, content_type: str) -> str:
+    """Send a body of one-byte chunks on one connection, without leave from anyone."""
+    with running_tester(tls=False) as tester:
+        head = (
+            f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1:{tester.port}\r\nOrigin: http://127.0.0.1:{tester.port}\r\n"
+            f"Authorization: Bearer {tester.token(PrivateKey.generate())}\r\nContent-Type: {content_type}\r\n"
+            "Transfer-Encoding: chunked\r\n\r\n"
+        )
+        with honest_callers(tester) as honest, tester.connect() as connection:
+            before_s, began = tester.cpu_s(), time.monotonic()
+            with suppress(OSError):
+                connection.sendall(head.encode())
+                connection.sendall(b"1\r\nx\r\n" * CHUNKS + b"0\r\n\r\n")
+            answer = b""
+            with suppress(OSError):
+                answer = connection.recv(2**16)
+            used_s = tester.cpu_s() - before_s
+            time.sleep(max(0.0, began + HELD_S - time.monotonic()))
+        status = answer[9:12].decode() or "none"
+        return f"answer {status} after {used_s:.1f} s of processor; honest {told(honest)}"
+
+
+def silent_tls() -> str:
+    """Open connections to a tester that serves TLS, and never begin a handshake."""
+    with running_tester(tls=True) as tester, ExitStack() as stack:
+        started_mb, lines = tester.memory_mb(), tester.log_lines()
+        with honest_callers(tester) as honest:
+            for _ in range(SILENT):
+                with suppress(OSError):
+                    stack.enter_context(tester.connect())
+            began = time.monotonic()
+            time.sleep(HELD_S)
+            rate = 60 * (tester.log_lines() - lines) / (time.monotonic() - began)
+            memory = tester.memory_mb()
+        held = f"memory {started_mb:.0f} to {memory:.0f} MB, {rate:.0f} log lines a minute"
+        return f"{held}; honest {told(honest)}"
+
+
+def memory_of_one(*, tls: bool) -> float:
+    """Ask once with a token over each of many connections, and keep them; return what one takes, in KiB."""
+    with running_tester(tls=tls) as tester, ExitStack() as stack:
+        context = ssl.create_default_context(cafile=str(tester.certificate)) if tls else None
+        request = request_bytes("GET", "/v1/studies?cursor=1", tester.port, tester.token(tester.key))
+        memory_mb = []
+        for count in (WARM, KEPT):
+            for _ in range(count):
+                connection = tester.connect()
+                if context is not None:
+                    connection = context.wrap_socket(connection, server_hostname="127.0.0.1")
+                stack.enter_context(connection).sendall(request)
+                if not connection.recv(2**16).startswith(b"HTTP/1.1 200"):
+                    raise RuntimeError("an honest question was not answered")
+            memory_mb.append(tester.memory_mb())
+        return 1024 * (memory_mb[1] - memory_mb[0]) / KEPT
+
+
+def memory() -> str:
+    """Say what idle connections take, with TLS and without."""
+    return f"{memory_of_one(tls=True):.0f} KiB a connection with TLS, {memory_of_one(tls=False):.0f} without"
+
+
+def idle_plain() -> str:
+    """Hold as many connections as there may be, without a token; open anew each that is closed."""
+    with running_tester(tls=False) as tester, ExitStack() as stack:
+        held = [stack.enter_context(tester.connect()) for _ in range(IDLE)]
+        with honest_callers(tester) as honest:
+            until, opened = time.monotonic() + HELD_S, IDLE
+            while time.monotonic() < until:
+                for place, connection in enumerate(held):
+                    connection.setblocking(False)
+                    try:
+                        is_open = connection.recv(1) != b""
+                    except BlockingIOError:
+                        is_open = True
+                    except OSError:
+                        is_open = False
+                    if not is_open:
+                        connection.close()
+                        with suppress(OSError):
+                            held[place] = stack.enter_context(tester.connect())
+                            opened += 1
+                time.sleep(0.01)
+        return f"{opened} opened in {HELD_S:.0f} s; honest {told(honest)}"
+
+
+def checks() -> str:
+    """Send studies whose check is dear, all at once, as one analyst; then ask the tester to stop."""
+    with running_tester(tls=False) as tester:
+        now, requests = int(time.time()), []
+        for number in range(2 * CHECKS):
+            parameters = {"n_points": POINTS, "placement": "uniform"}
+            study = study_of_columns(5, (0.0, 1.0), parameters, epsilon=1.0, run=number).model_copy(
+                update={
+                    "procedure": "embedding_release",
+                    "owners": (tester.owner,),
+                    "tester": Party(name="tester", key=tester.key.public_hex),
+                    "analyst": Party(name="analyst", key=tester.analyst.public_hex),
+                    "created_at": now,
+                    "deadline": now + 86_400,
+                }
+            )
+            payload = encode(study)
+            requests.append((f"/v1/studies/{digest(payload)}", seal(payload, STUDY_TYPE, tester.analyst)))
+        started_mb, statuses = tester.memory_mb(), []
+
+        def put(path: str, envelope: bytes) -> None:
+            with tester.connect() as connection, suppress(OSError):
+                connection.settimeout(STOP_S_MAX)
+                connection.sendall(
+                    request_bytes("PUT", path, tester.port, tester.token(tester.analyst), envelope)
+                )
+                statuses.append(connection.recv(2**16)[9:12].decode())
+
+        with ThreadPoolExecutor(2 * CHECKS) as pool:
+            with honest_callers(tester) as honest:
+                started = time.monotonic()
+                first = [pool.submit(put, *request) for request in requests[:CHECKS]]
+                for sent in first:
+                    sent.result()
+                took = time.monotonic() - started
+            memory, answered = (
+                tester.memory_mb(),
+                {status: statuses.count(status) for status in set(statuses)},
+            )
+            for request in requests[CHECKS:]:
+                pool.submit(put, *request)
+            time.sleep(SETTLE_S)
+            stopped = tester.stop_s()
+        return (
+            f"answers {answered} within {took:.1f} s; memory {started_mb:.0f} to {memory:.0f} MB; "
+            f"SIGTERM {stopped:.1f} s; honest {told(honest)}"
+        )
+
+
+def burst_headers() -> str:
+    """Send a request with far more header bytes than are allowed, at once."""
+    with running_tester(tls=False) as tester, tester.connect() as connection:
+        connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: a\r\nX-Big: " + b"x" * HEADER_BYTES + b"\r\n\r\n")
+        return f"{HEADER_BYTES} bytes: answer {connection.recv(2**16)[9:12].decode()}"
+
+
+def nothing() -> str:
+    """Attack nothing: how honest callers fare on this machine now."""
+    with running_tester(tls=False) as tester:
+        with honest_callers(tester) as honest:
+            time.sleep(HELD_S / 2)
+        return told(honest)
+
+
+ATTACKS: dict[str, Callable[[], str]] = {
+    "nothing": nothing,
+    "chunks": lambda: chunks("/v1/enrolments", "application/json"),
+    "chunks-sign-in": lambda: chunks("/sign-in", "application/x-www-form-urlencoded"),
+    "headers": burst_headers,
+    "silent-tls": silent_tls,
+    "memory": memory,
+    "idle-plain": idle_plain,
+    "checks": checks,
+}
+
+
+def main() -> None:
+    """Make the attacks, and print what was found."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("attacks", nargs="*", choices=[*ATTACKS, []])
+    parser.add_argument("--honest", action="store_true", help=argparse.SUPPRESS)
+    chosen = parser.parse_args()
+    if chosen.honest:
+        print(json.dumps(asyncio.run(be_honest(json.loads(sys.stdin.readline())))))
+        return
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 2 * SILENT + 1000), hard))
+    for name in chosen.attacks or ATTACKS:
+        print(f"{name}: {ATTACKS[name]()}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,13 @@
+"""The ledger's caps are divided into shares."""
+
+from tacit_services.ledger.migration import divide_accounts
+
+revision = "a0006"
+down_revision = "a0005"
+branch_labels = None
+depends_on = None
+
+
+def upgrade() -> None:
+    """Add the shares, and compute what was spent of each."""
+    divide_accounts()

@@ -1,0 +1,434 @@
+"""Every message that an agent, a curator or a tester sends: to whom, and what each of its fields tells.
+
+Signed messages say so themselves, field by field (``Egress`` in tacit_protocol.strict). What travels around
+them, requests, answers, headers and tokens, is declared here, route by route. ``docs/security/egress.md`` is
+written from both, and the tests hold every route, and every message of a running federation, against them.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from pydantic import BaseModel
+
+from tacit_protocol.messages.alignment import AlignmentMessage
+from tacit_protocol.messages.cancellation import CancellationMessage
+from tacit_protocol.messages.decline import DeclineMessage
+from tacit_protocol.messages.release import ReleaseMessage
+from tacit_protocol.messages.sealed import Receipt, SealedPackage, SealedRelease
+from tacit_protocol.messages.study import Study
+from tacit_protocol.messages.transcript import Transcript
+from tacit_protocol.messages.verdict import VerdictMessage
+from tacit_protocol.signing.envelope import (
+    ALIGNMENT_TYPE,
+    CANCELLATION_TYPE,
+    DECLINE_TYPE,
+    RECEIPT_TYPE,
+    RELEASE_TYPE,
+    SEALED_RELEASE_TYPE,
+    STUDY_TYPE,
+    VERDICT_TYPE,
+    Envelope,
+)
+from tacit_protocol.strict import Egress, egress_of
+
+Fields = Mapping[str, Egress]
+"""Of a JSON document: what each path tells (egress_of has the paths' form)."""
+
+Service = Literal["tester", "curator", "agent"]
+
+PAYLOADS: Mapping[str, type[BaseModel]] = {
+    STUDY_TYPE: Study,
+    RELEASE_TYPE: ReleaseMessage,
+    SEALED_RELEASE_TYPE: SealedRelease,
+    RECEIPT_TYPE: Receipt,
+    DECLINE_TYPE: DeclineMessage,
+    CANCELLATION_TYPE: CancellationMessage,
+    VERDICT_TYPE: VerdictMessage,
+    ALIGNMENT_TYPE: AlignmentMessage,
+}
+"""What an envelope may hold, by its payload type."""
+
+SENDERS: Mapping[str, str] = {
+    STUDY_TYPE: "the analyst, to the tester; the tester, to owners and readers",
+    RELEASE_TYPE: "an agent or a curator, to the tester; the tester, in the transcript",
+    SEALED_RELEASE_TYPE: "an agent, to the tester; the tester, to the receiver and in the transcript",
+    RECEIPT_TYPE: "the agent that received a sealed release, to the tester",
+    DECLINE_TYPE: "an agent or a curator, to the tester",
+    CANCELLATION_TYPE: "the analyst, to the tester",
+    VERDICT_TYPE: "the tester, to every enrolled party",
+    ALIGNMENT_TYPE: "an owner, by a file, to one other owner; no service carries it",
+}
+
+
+def _public(names: str, made: str, why: str) -> dict[str, Egress]:
+    return dict.fromkeys(names.split(), Egress("public", made, why))
+
+
+def _own(names: str, made: str, why: str) -> dict[str, Egress]:
+    return dict.fromkeys(names.split(), Egress("owner's own", made, why))
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """A route's bodies: what may be asked, by whom, and what is answered."""
+
+    reader: str
+    answer: Fields = field(default_factory=dict)
+    """Of a JSON answer; empty where the answer is an envelope, a page or text."""
+    request: Fields = field(default_factory=dict)
+    note: str = ""
+    """What an answer that is no JSON document holds."""
+
+
+ENVELOPE: Fields = dict(egress_of(Envelope))
+PACKAGE: Fields = dict(egress_of(SealedPackage))
+TRANSCRIPT: Fields = dict(egress_of(Transcript))
+
+PROBLEM: Fields = _public(
+    "type title status advice detail instance path retry_after_s",
+    "tacit_protocol.messages.problems:problem_document",
+    "constant texts of one registry, a random request id, declared names",
+)
+
+ISSUED = "tacit_protocol.signing.tokens:issue_token"
+
+REQUEST_HEADERS: Fields = _public(
+    "host user-agent accept accept-encoding connection content-type content-length",
+    "tacit_services.agent.tester_client:TesterClient",
+    "fixed by the client library; and the size of the message, a sealed one padded",
+) | _public("authorization", ISSUED, "the token below")
+
+ANSWER_HEADERS: Fields = (
+    _public(
+        "date server connection content-type content-length transfer-encoding cache-control retry-after "
+        "www-authenticate location allow etag vary expires pragma",
+        "tacit_services.shared.http_app:create_app",
+        "fixed by the route, the status and the body's size",
+    )
+    | _public(
+        "set-cookie content-security-policy referrer-policy x-content-type-options x-frame-options "
+        "cross-origin-opener-policy cross-origin-resource-policy permissions-policy content-disposition",
+        "tacit_services.shared.pages.site:Site",
+        "of pages alone: the reader's own session, and what a browser may do",
+    )
+    | _public("x-request-id", "tacit_services.shared.observation:Observation", "random")
+)
+
+_SUMMARY = "tacit_services.tester.studies:Studies"
+_PROGRESS = _public(
+    "digest title procedure state created_at deadline owners[].name owners[].sent owners[].declined "
+    "progress.fraction progress.step",
+    _SUMMARY,
+    "the study, and who has answered; times follow a schedule (respond_after_s)",
+)
+_PARTY = "name key role"
+_INVITED = _public(
+    "invitation expires_at", "tacit_services.shared.roster:Roster", "random, for the one who is invited"
+)
+_ROSTER = "tacit_services.shared.roster:Roster"
+_ROSTER_WHY = "names and keys that parties enrolled with"
+_INVITATIONS = _public(
+    "items[].name items[].role items[].expires_at items[].state items[].used_by items[].revoked_at next",
+    _ROSTER,
+    "what became of each invitation; the invitations themselves are not kept",
+)
+_STORED = _public("study", "tacit_services.tester.routes:Tester.stored", "the digest that was asked for")
+_LINK = Exchange(
+    "the caller, for its own browser",
+    _public("path expires_at", "tacit_services.shared.pages.sessions:Sessions.make_link", "a random link"),
+)
+_HEALTH: dict[str, Exchange] = {
+    "GET /healthz": Exchange(
+        "anyone", _public("status", "tacit_services.shared.http_app:create_app", "constant")
+    ),
+    "GET /readyz": Exchange(
+        "anyone", _public("status", "tacit_services.shared.http_app:create_app", "constant")
+    ),
+    "GET /metrics": Exchange(
+        "who may reach the port",
+        note="Prometheus text: requests by method, route and status, their seconds, studies by state, polls "
+        "that wait (tacit_services.shared.observation:Metrics). Of an agent or curator, durations of its own "
+        "routes and numbers of studies: keep the port within the institution",
+    ),
+    "GET /v1/openapi.json": Exchange(
+        "anyone", note="the interface's own description: a constant of the code"
+    ),
+    "POST /v1/sign-in-links": _LINK,
+    "GET /sign-in": Exchange("anyone", note="a page with one button"),
+    "POST /sign-in": Exchange("who has the link", note="a redirection and the session's cookie"),
+    "POST /sign-out": Exchange("who is signed in", note="a page that says so"),
+    "GET /static/{version}/{name}": Exchange("anyone", note="style and script: constants of the code"),
+}
+
+_EVERYONE = "every enrolled party"
+
+TESTER: Mapping[str, Exchange] = _HEALTH | {
+    "GET /v1/identity": Exchange(
+        "anyone", _public("name key audience software", "tacit_services.tester.routes:Tester", "who it is")
+    ),
+    "POST /v1/invitations": Exchange(
+        "the tester's operator", _INVITED, _public("role name", _ROSTER, _ROSTER_WHY)
+    ),
+    "GET /v1/invitations": Exchange("the tester's operator", _INVITATIONS),
+    "DELETE /v1/invitations/{name}": Exchange(
+        "the tester's operator", _public("name revoked", _ROSTER, "how many could still be used")
+    ),
+    "PUT /v1/parties/{name}/revocation": Exchange(
+        "the tester's operator", _public(f"{_PARTY} revoked_at", _ROSTER, _ROSTER_WHY)
+    ),
+    "POST /v1/enrolments": Exchange(
+        "who was invited",
+        _public(_PARTY, _ROSTER, _ROSTER_WHY),
+        _public(f"invitation {_PARTY}", _ROSTER, _ROSTER_WHY),
+    ),
+    "GET /v1/parties": Exchange(
+        _EVERYONE,
+        _public("items[].name items[].key items[].role items[].revoked_at next", _ROSTER, _ROSTER_WHY),
+    ),
+    "PUT /v1/studies/{digest}": Exchange("the analyst", _STORED, ENVELOPE),
+    "GET /v1/studies": Exchange(
+        _EVERYONE,
+        {f"items[].{path}": found for path, found in _PROGRESS.items()}
+        | _public("next", _SUMMARY, "a cursor"),
+    ),
+    "GET /v1/studies/{digest}": Exchange(
+        _EVERYONE,
+        dict(_PROGRESS)
+        | _public(
+            "reuses[].owner reuses[].study reused_by[].owner reused_by[].study",
+            "tacit_services.tester.reuse:reuse_fields",
+            "which studies read which releases again, as the studies state",
+        )
+        | _public(
+            "warnings[]",
+            "tacit_protocol.procedures.base:Procedure.warnings",
+            "from the study and the numbers of units, which are public",
+        ),
+    ),
+    "GET /v1/studies/{digest}/envelope": Exchange(_EVERYONE, ENVELOPE),
+    "GET /v1/inbox": Exchange(
+        "the owner or curator that asks",
+        _public(
+            "items[].digest items[].deadline", "tacit_services.tester.inboxes:Inboxes", "studies that name it"
+        ),
+    ),
+    "PUT /v1/studies/{digest}/releases/{owner}": Exchange("the sender", _STORED, {**ENVELOPE, **PACKAGE}),
+    "GET /v1/studies/{digest}/sealed/{owner}": Exchange("the receiver that the study names alone", PACKAGE),
+    "PUT /v1/studies/{digest}/declines/{owner}": Exchange("the sender", _STORED, ENVELOPE),
+    "PUT /v1/studies/{digest}/cancellation": Exchange("the analyst", _STORED, ENVELOPE),
+    "GET /v1/studies/{digest}/verdict": Exchange(_EVERYONE, ENVELOPE),
+    "GET /v1/studies/{digest}/transcript": Exchange(_EVERYONE, TRANSCRIPT),
+    "GET /": Exchange(_EVERYONE, note="a page of what `GET /v1/studies` answers"),
+    "GET /studies/{digest}": Exchange(
+        _EVERYONE,
+        note="a page of the study, of who answered and of the verdict, with its figures: post-processed",
+    ),
+    "GET /studies/{digest}/events": Exchange(_EVERYONE, note="the same study's progress, as it changes"),
+    "GET /studies/{digest}/transcript": Exchange(_EVERYONE, TRANSCRIPT, note="as a download"),
+    "GET /studies/{digest}/report": Exchange(_EVERYONE, note="the verdict as one page: post-processed"),
+    "GET /plan": Exchange(_EVERYONE, note="a form"),
+    "POST /plan": Exchange(_EVERYONE, note="a plan, simulated from what the form says: no data is in reach"),
+}
+"""At the tester. Whatever it answers it has from studies and releases: it holds nothing else."""
+
+_OWN_PAGES = "its own pages: what the routes above answer"
+
+AGENT: Mapping[str, Exchange] = _HEALTH | {
+    f"{method} {path}": Exchange(
+        "the owner's own key alone",
+        _own("**", "tacit_services.agent.views:detail", "stays with the owner, who can read the data anyway"),
+        _own("**", "tacit_services.agent.api:Decline", "a note for the owner's own record"),
+        note,
+    )
+    for method, path, note in (
+        ("GET", "/v1/status", "caps, budgets spent and left, numbers of studies"),
+        ("GET", "/v1/studies", "what is asked, what would leave, and why it was refused"),
+        ("GET", "/v1/studies/{digest}", "the same of one study"),
+        ("GET", "/v1/studies/{digest}/reuses", "later studies that read its release again"),
+        (
+            "GET",
+            "/v1/studies/{digest}/finding",
+            "what was found with another owner's release, **exact in this owner's data**",
+        ),
+        ("GET", "/v1/ledger", "every debit"),
+        ("GET", "/v1/ledger/verification", "whether the ledger is whole, and its head hashes"),
+        ("POST", "/v1/studies/{digest}/approval", "the study as it stands then"),
+        ("POST", "/v1/studies/{digest}/decline", "the same"),
+        ("GET", "/", _OWN_PAGES),
+        ("GET", "/studies/{digest}", _OWN_PAGES),
+        ("GET", "/ledger", _OWN_PAGES),
+        ("GET", "/data-sets", _OWN_PAGES),
+        ("GET", "/policy", _OWN_PAGES),
+        ("POST", "/studies/{digest}/approval", "the page again"),
+        ("POST", "/studies/{digest}/decline", "the page again"),
+    )
+}
+"""At an agent, which listens on its own machine unless told otherwise."""
+
+_STUDY_HERE = (
+    "digest title procedure state data_set epsilon_micro delta_pico numbers_released what_leaves deadline "
+    "received_at changed_at analyst.name analyst.key"
+)
+_HERE = "tacit_services.curator.views:summary"
+_HERE_WHY = "the study and its cost, to the owners whose data it asks for and the operator"
+_DECISION = "owners[].owner owners[].account owners[].decision owners[].decided_by owners[].decided_at"
+
+
+def _study_here(place: str) -> dict[str, Egress]:
+    shared = _public(_STUDY_HERE, _HERE, _HERE_WHY) | _public(
+        _DECISION, _HERE, "who has agreed: to the owners of the same study, and the operator"
+    )
+    why = "to the operator, and to an owner where it is the only one or declined itself: null to others"
+    shared |= _own("problem reason", _HERE, why)
+    return {f"{place}{path}": found for path, found in shared.items()}
+
+
+def _data_set(place: str) -> dict[str, Egress]:
+    why = "to the data set's owner, and the operator"
+    shown = _own(
+        "owner name account columns.** unit_column epsilon_cap_micro delta_cap_pico "
+        "pure_share_micro pure_spent_micro pure_left_micro gaussian_delta_pico gaussian_share_micro "
+        "gaussian_spent_micro gaussian_left_micro approximate_share_pico approximate_spent_pico "
+        "approximate_left_pico promised_micro policy.** ready uploaded_at units",
+        "tacit_services.curator.data_sets:view",
+        why,
+    ) | _own("rows", "tacit_services.curator.data_sets:view", "to the data set's owner alone")
+    return {f"{place}{path}": found for path, found in shown.items()}
+
+
+CURATOR: Mapping[str, Exchange] = _HEALTH | {
+    "GET /v1/identity": Exchange(
+        "anyone",
+        _public(
+            "name key audience software", "tacit_services.curator.surroundings:CuratorIdentity", "who it is"
+        ),
+    ),
+    "POST /v1/invitations": Exchange(
+        "the curator's operator", _INVITED, _public("name", _ROSTER, _ROSTER_WHY)
+    ),
+    "GET /v1/invitations": Exchange("the operator", _INVITATIONS),
+    "DELETE /v1/invitations/{name}": Exchange(
+        "the operator", _public("name revoked", _ROSTER, "how many could still be used")
+    ),
+    "PUT /v1/owners/{name}/revocation": Exchange(
+        "the operator", _public("name key revoked_at", _ROSTER, _ROSTER_WHY)
+    ),
+    "POST /v1/enrolments": Exchange(
+        "who was invited",
+        _public("name key", _ROSTER, _ROSTER_WHY),
+        _public("invitation name key", _ROSTER, _ROSTER_WHY),
+    ),
+    "GET /v1/owners": Exchange(
+        "the operator", _public("items[].name items[].key items[].revoked_at next", _ROSTER, _ROSTER_WHY)
+    ),
+    "GET /v1/data-sets": Exchange(
+        "an owner its own, the operator all",
+        _data_set("items[].") | _public("next", "tacit_services.curator.data_sets:view", "always null"),
+    ),
+    "GET /v1/data-sets/{owner}/{name}": Exchange("its owner and the operator", _data_set("")),
+    "PUT /v1/data-sets/{owner}/{name}": Exchange(
+        "its owner",
+        _data_set(""),
+        _own(
+            "columns.** unit_column epsilon delta policy.**",
+            "tacit_services.curator.data_sets:Registration",
+            "what the owner states",
+        ),
+    ),
+    "PUT /v1/data-sets/{owner}/{name}/rows": Exchange(
+        "its owner",
+        _data_set(""),
+        note="**the request holds the owner's raw rows**: they go to the curator that the owner chose to "
+        "trust, and no further. An unreadable upload is refused to that owner: the rule, and no value",
+    ),
+    "DELETE /v1/data-sets/{owner}/{name}": Exchange("its owner and the operator", note="no body"),
+    "GET /v1/studies": Exchange(
+        "an owner those that ask for its data, the operator all",
+        _study_here("items[].") | _public("next", _HERE, "a cursor"),
+    ),
+    "GET /v1/studies/{digest}": Exchange(
+        "an owner whose data it asks for, and the operator",
+        _study_here("")
+        | _public(
+            "plain_words warnings[] study.** verdict.**",
+            "tacit_services.curator.views:detail",
+            "the study, in words too, and the verdict",
+        )
+        | _own(
+            "accounts[].account accounts.**",
+            "tacit_services.curator.views:detail",
+            "the caller's own account; all of the study's to the operator",
+        ),
+    ),
+    "POST /v1/studies/{digest}/approval": Exchange("an owner, for its own data", _study_here("")),
+    "POST /v1/studies/{digest}/decline": Exchange(
+        "an owner, for its own data",
+        _study_here(""),
+        _own("reason", "tacit_services.agent.api:Decline", "a note for the owner's own record"),
+    ),
+    "GET /v1/ledger": Exchange(
+        "an owner its own accounts, the operator all",
+        _own("entries.** next", "tacit_services.curator.views:ledger", "debits of the caller's own accounts"),
+    ),
+    "GET /v1/ledger/verification": Exchange(
+        "an owner its own accounts, the operator all",
+        _own("**", "tacit_services.curator.views:ledger_verification", "of the caller's own accounts"),
+    ),
+    "GET /": Exchange("as `GET /v1/studies`", note=_OWN_PAGES),
+    "GET /studies/{digest}": Exchange("as `GET /v1/studies/{digest}`", note=_OWN_PAGES),
+    "GET /data-sets": Exchange("as `GET /v1/data-sets`", note=_OWN_PAGES),
+    "GET /ledger": Exchange("as `GET /v1/ledger`", note=_OWN_PAGES),
+    "POST /studies/{digest}/approval": Exchange("an owner", note="the page again"),
+    "POST /studies/{digest}/decline": Exchange("an owner", note="the page again"),
+}
+"""At a curator. No other owner, no analyst and no tester is answered anything of an owner's data set."""
+
+ROUTES: Mapping[Service, Mapping[str, Exchange]] = {"tester": TESTER, "curator": CURATOR, "agent": AGENT}
+
+REQUESTS: Mapping[str, str] = {
+    "GET /v1/inbox": "`wait_s`: from its configuration",
+    "GET /v1/studies/{digest}/envelope": "nothing",
+    "GET /v1/studies/{digest}": "nothing",
+    "PUT /v1/studies/{digest}/releases/{owner}": "an envelope: release, or receipt; or a sealed package",
+    "PUT /v1/studies/{digest}/declines/{owner}": "an envelope: decline",
+    "GET /v1/studies/{digest}/sealed/{owner}": "nothing",
+    "GET /v1/studies/{digest}/verdict": "nothing",
+}
+"""All that an agent or a curator asks a tester, and what it sends with it, beside headers and token."""
+
+Step = str
+"""One step of a path: a member's name, or ``[]`` for any item of a list."""
+
+
+def steps_of(path: str) -> tuple[Step, ...]:
+    """Return a declared path's steps, as :func:`paths_in` gives those of a document."""
+    return tuple(step for part in path.split(".") for step in part.replace("[]", ".[]").split(".") if step)
+
+
+def paths_in(document: object, place: tuple[Step, ...] = ()) -> Iterator[tuple[Step, ...]]:
+    """Yield the path of every value in a JSON document; those of empty lists and objects too."""
+    if isinstance(document, dict) and document:
+        for name, value in document.items():
+            yield from paths_in(value, (*place, name))
+    elif isinstance(document, list) and document:
+        for value in document:
+            yield from paths_in(value, (*place, "[]"))
+    else:
+        yield place
+
+
+def declared(path: tuple[Step, ...], fields: Fields) -> bool:
+    """Say whether one of the declared paths is this one, or holds it where the value is null or empty."""
+    return any(_fits(path, steps_of(stated)) for stated in fields)
+
+
+def _fits(path: tuple[Step, ...], stated: tuple[Step, ...]) -> bool:
+    for place, step in enumerate(stated):
+        if step == "**":
+            return True
+        if place == len(path):
+            return True  # null, or an empty list or object, in the place of what would be deeper
+        if step not in ("*", path[place]):
+            return False
+    return len(path) == len(stated)

@@ -1,0 +1,206 @@
+"""One odd row ends no study, changes no count and no other row: docs/security/declines.md lists every way."""
+
+import ast
+import io
+import json
+import random
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import odd_rows
+import pytest
+from attacked_agent import MakeAgent
+from odd_rows import CATEGORY, MISSING, NUMBER, OTHER, F, M
+
+from tacit_protocol.domain.columns import Domain
+from tacit_services.agent.data import csv_source
+from tacit_services.agent.data.csv_source import CsvSource, RecordShape, records_of
+from tacit_services.agent.data.open_source import open_source
+from tacit_services.agent.data.source import DataError
+from tacit_services.agent.data.table import SourceTable
+from tacit_services.agent.schema import State
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = ROOT / "docs" / "security" / "declines.md"
+
+
+@pytest.fixture(scope="module")
+def readings(tmp_path_factory: pytest.TempPathFactory, postgres_server: str) -> dict[str, dict[str, Any]]:
+    """How every odd row reads, with pandas and without."""
+    folder = tmp_path_factory.mktemp("odd")
+    found = {}
+    for way in ("with", "without"):
+        command = [sys.executable, odd_rows.__file__, str(folder), postgres_server]
+        command += ["without-pandas"] if way == "without" else []
+        child = subprocess.run(command, capture_output=True, text=True, timeout=900, check=False)
+        assert child.returncode == 0, child.stderr
+        found[way] = json.loads(child.stdout)
+    return found
+
+
+CASES = [
+    *(f"csv: {name}" for name in odd_rows.CSV),
+    *(f"parquet: {name}" for name in (*odd_rows.PARQUET, *odd_rows.BYTES)),
+    *(f"sqlite: {name}" for name in odd_rows.SQLITE),
+    *(f"postgresql: {name}" for name in odd_rows.POSTGRES),
+]
+
+
+@pytest.mark.parametrize("way", ["with", "without"])
+@pytest.mark.parametrize("case", CASES)
+def test_an_odd_row_is_a_row_and_changes_no_other(
+    readings: dict[str, dict[str, Any]], case: str, way: str
+) -> None:
+    found = readings[way][case]
+    assert isinstance(found, list), found
+    (rows, units), first, odd, last = found
+    assert (rows, units) == (3, 3)
+    assert first[0] == last[0] == 0.5
+    assert 0 <= odd[0] <= 1
+    assert 0 <= odd[1] < CATEGORY.categories
+    if case.startswith(("csv", "sqlite")):
+        assert (first[1], last[1]) == (F, M)
+
+
+def test_without_pandas_everything_reads_as_with_it(readings: dict[str, dict[str, Any]]) -> None:
+    assert readings["with"] == readings["without"]
+
+
+UNREADABLE = ["a value too many", "a value too few", "nothing", "a quote that opens and never closes"]
+
+
+@pytest.mark.parametrize("name", UNREADABLE)
+def test_a_record_that_cannot_be_read_is_one_whose_values_are_missing(tmp_path: Path, name: str) -> None:
+    _, first, odd, last = odd_rows.reading(odd_rows.in_csv(tmp_path, odd_rows.CSV[name]))
+    assert (first, odd, last) == ([0.5, F], [0.2, MISSING], [0.5, M])
+
+
+def test_its_unit_is_read_where_it_stands(tmp_path: Path) -> None:
+    """A value too many behind the id: the unit has the rows that it had."""
+    (tmp_path / "t.csv").write_text("u,x,c\n1,5,f\n1,7,m,x\n2,5,m\n")
+    table = SourceTable(CsvSource(tmp_path / "t.csv"), Domain(columns=(NUMBER, CATEGORY)), "u")
+    assert (table.rows, table.units) == (3, 2)
+
+
+def test_what_is_no_utf8_stays_as_different_as_it_was(tmp_path: Path) -> None:
+    """Units named in another encoding are not taken for one."""
+    (tmp_path / "t.csv").write_bytes("u,x,c\nMöller,5,f\nMüller,6,m\n".encode("latin-1"))
+    assert SourceTable(CsvSource(tmp_path / "t.csv"), Domain(columns=(NUMBER,)), "u").units == 2
+
+
+PIECES = [b'"', b",", b"\r", b"a", b"\xff", b"\0", b"1", b'""', b"NA", b"", b" "]
+
+
+def read_all(content: bytes) -> list[list[bytes | None]]:
+    shape, rows = RecordShape(("u", "x", "c")), []
+    for records in records_of(io.BytesIO(content).read, quoted_line_breaks=False):
+        parsed = shape.parsed(shape.readable(records, "u")[0], shape.header)
+        rows += [
+            list(row) for row in zip(*(column.view("binary").to_pylist() for column in parsed), strict=True)
+        ]
+    return rows
+
+
+@pytest.mark.parametrize("block_bytes", [1, 3, 2**21])
+def test_whatever_bytes_a_line_holds_it_is_one_row_that_reads_as_it_would_alone(
+    monkeypatch: pytest.MonkeyPatch, block_bytes: int
+) -> None:
+    monkeypatch.setattr(csv_source, "BLOCK_BYTES", block_bytes)
+    draw = random.Random(5)  # noqa: S311 (cases, not secrets)
+    for _ in range(300):
+        lines = [
+            b"".join(draw.choices(PIECES, k=draw.randrange(9))) + b"\n" for _ in range(draw.randrange(1, 7))
+        ]
+        assert read_all(b"".join(lines)) == [read_all(line)[0] for line in lines]
+
+
+def test_a_parser_that_trusts_the_lines_would_be_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(RecordShape, "readable", lambda _, records, __: (records, 0))
+    with pytest.raises((AssertionError, DataError, csv_source.pa.ArrowException)):
+        test_whatever_bytes_a_line_holds_it_is_one_row_that_reads_as_it_would_alone(monkeypatch, 2**21)
+
+
+def test_missing_values_that_made_a_file_floating_change_nothing(tmp_path: Path) -> None:
+    """Of a folder's files, one has a missing value, and its writer made the column floating."""
+    for name, values in (("a", [1, 2]), ("b", [2.0, None])):
+        (tmp_path / "t").mkdir(exist_ok=True)
+        table = odd_rows.pa.table({"u": values, "x": [5.0, 6.0]})
+        odd_rows.pq.write_table(table, tmp_path / "t" / f"{name}.parquet")
+    table = SourceTable(open_source("t/", None, tmp_path), Domain(columns=(NUMBER,)), "u")
+    assert (table.rows, table.units) == (4, 3), "1, 2 and the missing one"
+
+
+def test_a_folder_named_in_no_utf8_is_a_value_like_any_other(tmp_path: Path) -> None:
+    for value in ("f", "%FF"):
+        folder = tmp_path / "t" / f"c={value}"
+        folder.mkdir(parents=True)
+        odd_rows.pq.write_table(odd_rows.pa.table({"x": [5.0]}), folder / "a.parquet")
+    (codes,) = [
+        sorted(code for chunk in table.chunks() for code in chunk.categorical[:, 0].tolist())
+        for table in [SourceTable(open_source("t/", None, tmp_path), Domain(columns=(CATEGORY,)))]
+    ]
+    assert codes == [F, OTHER]
+
+
+@pytest.mark.parametrize("odd", [b"7,7,7,7\n", b'"7\n', b"\xff,\n", b"\n"])
+def test_an_agent_answers_alike_whatever_a_row_holds(make_agent: MakeAgent, odd: bytes) -> None:
+    """A release in the place of a release, at the same turn of the agent's work."""
+
+    def seen(row: bytes) -> list[Any]:
+        attacked = make_agent()
+        path = next(attacked.world.folder.glob("*.csv"))
+        content = path.read_bytes()
+        path.write_bytes(content[: content.index(b"\n") + 1] + row + content[content.index(b"\n") + 1 :])
+        asked = attacked.world.ask(attacked.tester, attacked.world.study())
+        turns = []
+        for _ in range(5):
+            attacked.turn()
+            attacked.clock.now += 1
+            turns.append([kind for _, kind, _ in attacked.tester.received])
+        assert attacked.row(asked).state is State.SENT
+        return turns
+
+    assert seen(odd) == seen(b"7,7,p7\n")
+
+
+def test_the_owner_is_told_of_rows_that_cannot_be_read(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text('u,x,c\n1,5,f\n2,7\n3,"a""b",m\n')
+    assert CsvSource(tmp_path / "t.csv").unreadable_rows() == 1
+
+
+# The page.
+
+
+def rows_of_page() -> list[list[str]]:
+    lines = [line for line in PAGE.read_text().splitlines() if line.startswith("|")]
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    return [row for row in cells if len(row) == 3 and not set(row[0]) <= set("-: ") and row[2] != "test"]
+
+
+def tests_named(cell: str) -> list[tuple[str, str]]:
+    return re.findall(r"`([\w/]+\.py)::(\w+)`", cell)
+
+
+def test_every_row_of_the_page_names_a_test_that_is_there() -> None:
+    rows = rows_of_page()
+    assert len(rows) > 20
+    for row in rows:
+        named = tests_named(row[2])
+        assert named or row[2].startswith("none:"), row[0]
+        for path, name in named:
+            tree = ast.parse((ROOT / "tests" / path).read_text())
+            assert name in {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}, name
+
+
+def test_every_test_of_declines_is_on_the_page() -> None:
+    tree = ast.parse(Path(__file__).read_text())
+    tests = {node.name for node in tree.body if isinstance(node, ast.FunctionDef) if node.name[:5] == "test_"}
+    pages = {
+        test_every_row_of_the_page_names_a_test_that_is_there,
+        test_every_test_of_declines_is_on_the_page,
+    }
+    named = {name for row in rows_of_page() for _, name in tests_named(row[2])}
+    assert tests - named - {test.__name__ for test in pages} == set()

@@ -1,0 +1,83 @@
+"""The table of guarantees: every test that it names exists, and every page that promises is in it."""
+
+import ast
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = ROOT / "docs" / "security" / "guarantees.md"
+NAMED = re.compile(r"`(tests/[\w/]+\.py)(?:::(\w+))?`")
+LINK = re.compile(r"\]\(([^)#\s]+)")
+
+PROMISING = sorted(
+    path
+    for pattern in (
+        "mathematics/*.md",
+        "procedures/*.md",
+        "decisions/0*.md",
+        "security/*.md",
+        "threat-model.md",
+    )
+    for path in (ROOT / "docs").glob(pattern)
+    if path != PAGE
+)
+"""Pages that state guarantees."""
+
+
+@cache
+def tests_in(path: str) -> frozenset[str]:
+    """The tests of a file; none where there is no such file."""
+    file = ROOT / path
+    if not file.is_file():
+        return frozenset()
+    found = ast.walk(ast.parse(file.read_text("utf-8")))
+    return frozenset(
+        part.name for part in found if isinstance(part, ast.FunctionDef) and part.name.startswith("test_")
+    )
+
+
+def missing_tests(text: str) -> Iterator[str]:
+    """Yield the tests that a page names and that do not exist."""
+    for path, name in NAMED.findall(text):
+        known = tests_in(path)
+        if not known or (name and name not in known):
+            yield f"{path}::{name}"
+
+
+def rows(text: str) -> list[list[str]]:
+    """Return the cells of the page's guarantees: the tables of four columns."""
+    lines = [line for line in text.splitlines() if line.startswith("| ")]
+    cells = [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in lines]
+    return [row for row in cells if len(row) == 4 and row[0] != "guarantee"]
+
+
+def test_every_test_that_the_table_names_exists() -> None:
+    assert list(missing_tests(PAGE.read_text("utf-8"))) == []
+
+
+def test_every_guarantee_says_where_it_is_stated_and_which_test_attacks_it() -> None:
+    found = rows(PAGE.read_text("utf-8"))
+    assert len(found) > 50
+    assert [
+        row[0] for row in found if not all(row) or not LINK.search(row[1]) or not NAMED.search(row[3])
+    ] == []
+
+
+@pytest.mark.parametrize("page", PROMISING, ids=lambda page: str(page.relative_to(ROOT / "docs")))
+def test_every_page_that_promises_something_is_in_the_table(page: Path) -> None:
+    stated = {
+        (PAGE.parent / link).resolve()
+        for row in rows(PAGE.read_text("utf-8"))
+        for link in LINK.findall(row[1])
+    }
+    assert page in stated
+
+
+def test_a_test_that_is_gone_is_seen() -> None:
+    here = "tests/project/test_guarantees.py"
+    text = f"`{here}::test_a_test_that_is_gone_is_seen` `{here}` `{here}::test_none` `tests/none.py`"
+    assert list(missing_tests(text)) == [f"{here}::test_none", "tests/none.py::"]
