@@ -171,7 +171,7 @@ def simulated_null(
 def plausible_margins(table: NoisyTable, shape: tuple[int, ...]) -> tuple[Floats, ...]:
     """Return tables (k,) of independent columns: of the margins at hand, of sparser, and of more even ones.
 
-    Each margin is moved by one standard deviation of itself, sampling and noise together.
+    Each margin is moved by up to REACH standard deviations of itself, sampling and noise together.
     """
     noise = len(table.counts) * table.noise_variance / table.units**2
     moved = []

@@ -158,7 +158,7 @@ def simulated_null(
 def plausible_pools(tables: Sequence[NoisyTable], weights: Weights) -> tuple[Floats, ...]:
     """Return the pooled distribution (k,), and a sparser and a more even one.
 
-    They are one standard deviation of the pooled shares away, sampling and noise together.
+    They are up to REACH standard deviations of the pooled shares away, sampling and noise together.
     """
     units, variances = _sizes(tables)
     pooled = onto_simplex(weights.pooled(np.stack([table.counts / table.units for table in tables])))

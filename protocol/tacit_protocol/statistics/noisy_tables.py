@@ -23,6 +23,10 @@ SHARES_MAX = 1e6
 BLOCK_NUMBERS = 2**16
 """Simulated numbers held at once: half a mebibyte."""
 
+REACH = 2.0
+"""Standard deviations within which a nuisance is plausible. With one, noise hides more than that too often:
+.018 at level .01 (docs/mathematics/categorical.md)."""
+
 GROWTHS: Floats = 1 + np.geomspace(0.05, 200, 24)
 """Factors by which probabilities are taken away from even ones, to make them sparser."""
 
@@ -159,19 +163,21 @@ class NuisanceNull:
 
 
 def plausible(fitted: Floats, deviation: float) -> tuple[Floats, Floats, Floats]:
-    """Return probabilities (k,), and the sparsest and the most even ones within ``deviation`` of them.
+    """Return probabilities (k,), and the sparsest and the most even ones that are within reach.
 
     The sparsest are on the path of the projections of 1/k + g (fitted - 1/k), g >= 1, which ends with the
-    largest category alone; the most even on the line to 1/k. ``deviation`` is a Euclidean distance.
+    largest category alone; the most even on the line to 1/k. Within reach are Euclidean distances up to REACH
+    times ``deviation``, the standard deviation of ``fitted``.
     """
+    reach = REACH * deviation
     even = np.full_like(fitted, 1 / len(fitted))
     apart = fitted - even
     sparse = fitted
     for candidate in onto_simplex(even + GROWTHS[:, None] * apart):
-        if float(np.linalg.norm(candidate - fitted)) > deviation:
+        if float(np.linalg.norm(candidate - fitted)) > reach:
             break
         sparse = candidate
-    part = min(1.0, deviation / max(float(np.linalg.norm(apart)), 1e-300))
+    part = min(1.0, reach / max(float(np.linalg.norm(apart)), 1e-300))
     return fitted, sparse, np.asarray(fitted - part * apart)
 
 
