@@ -1,7 +1,7 @@
-"""Levels of homogeneity and independence_table on sparse and skewed tables, and coverage of Cramér's V.
+"""Levels of homogeneity and independence_table on sparse and skewed tables.
 
     python -m benchmarks.categorical_levels      # everything; continues where it stopped
-    python -m benchmarks.categorical_levels --runs 0.05 --cells coverage --folder /tmp/glance
+    python -m benchmarks.categorical_levels --runs 0.05 --cells search --folder /tmp/glance
 
 Tables are multinomial, noise is simulated with NumPy; statistics and what the null distributions are drawn
 from are the procedures' own functions.
@@ -21,13 +21,12 @@ import numpy.typing as npt
 
 from benchmarks.resumable import Answers, Cell, Counts, level_statement, main, table
 from tacit_protocol.statistics.contingency import plausible_margins, residuals, simulate
-from tacit_protocol.statistics.cramers_v import cramers_v
 from tacit_protocol.statistics.homogeneity import Weights, plausible_pools
 from tacit_protocol.statistics.noisy_tables import CellNoise, NoisyTable, onto_simplex
 
 Floats = npt.NDArray[np.float64]
 
-RUNS, POWER_RUNS, COVERAGE_RUNS, REPLICATES = 1000, 300, 300, 199
+RUNS, POWER_RUNS, REPLICATES = 1000, 300, 199
 LEVELS = (0.05, 0.01)
 EPSILONS = (0.3, 1.0, 3.0, 20.0)
 OURS, PLAIN, FITTED = "ours", "plain", "fitted"
@@ -41,7 +40,6 @@ CELLS = (4, 30, 200, 1000)
 LAWS = ("uniform", "Zipf", "tenth")
 TABLES = ((2, 3), (5, 8), (16, 4), (30, 30))
 UNITS = (100, 1000, 20_000)
-STRENGTHS = (0.0, 0.05, 0.2, 0.6)
 
 
 def law(name: str, cells: int) -> Floats:
@@ -206,7 +204,7 @@ def cost_run(
 ) -> Answers:
     """Test two dependent columns by both nulls."""
     rng, seed = seeds(name, run)
-    drawn = draw(dependent(shape, strength)[0], units, CellNoise("laplace", 2 / epsilon), rng)
+    drawn = draw(dependent(shape, strength), units, CellNoise("laplace", 2 / epsilon), rng)
     pvalues = independence_pvalues(drawn, shape, np.random.default_rng(seed), 999)
     return {
         question(method, epsilon, level): pvalue <= level
@@ -248,29 +246,14 @@ HOMOGENEITY_COSTS = (
 """Cells, part more and less, units of each owner and epsilon."""
 
 
-def dependent(shape: tuple[int, int], strength: float) -> tuple[Floats, float]:
-    """Return skewed margins joined by a mixture with a diagonal, (k,), and its Cramér's V."""
+def dependent(shape: tuple[int, int], strength: float) -> Floats:
+    """Return skewed margins joined by a mixture with a diagonal, (k,)."""
     margins = [law("Zipf", size) for size in shape]
     diagonal = np.zeros(shape)
     for place in range(max(shape)):
         diagonal[place % shape[0], place % shape[1]] += 1 / max(shape)
-    joint = (1 - strength) * np.outer(*margins) + strength * diagonal
-    fitted = np.outer(joint.sum(axis=1), joint.sum(axis=0))
-    phi = float(np.sum((joint - fitted) ** 2 / fitted))
-    return joint.ravel(), float(np.sqrt(phi / (min(shape) - 1)))
-
-
-def coverage_run(name: str, shape: tuple[int, int], strength: float, units: int, run: int) -> Answers:
-    """Ask whether the interval of confidence .95 holds Cramér's V, and how wide it is."""
-    rng, seed = seeds(name, run)
-    probabilities, value = dependent(shape, strength)
-    answers: dict[str, float] = {}
-    for epsilon, child in zip(EPSILONS, seed.spawn(len(EPSILONS)), strict=True):
-        drawn = draw(probabilities, units, CellNoise("laplace", 2 / epsilon), rng)
-        found = cramers_v(drawn, shape, shape, 0.05, child)
-        answers[f"held | {epsilon:g}"] = found.lower - 1e-12 <= value <= found.upper + 1e-12
-        answers[f"width | {epsilon:g}"] = found.upper - found.lower
-    return answers
+    joint: Floats = (1 - strength) * np.outer(*margins) + strength * diagonal
+    return joint.ravel()
 
 
 def cells() -> list[Cell]:
@@ -285,9 +268,6 @@ def cells() -> list[Cell]:
     for k, n in product((4, 30, 200), (1000, 10_000)):
         name = f"power k={k} n={n}"
         found.append(Cell(name, POWER_RUNS, partial(power_run, name, k, n)))
-    for shape, strength, n in product(((2, 3), (5, 8)), STRENGTHS, (1000, 20_000)):
-        name = f"coverage {shape[0]}x{shape[1]} strength={strength:g} n={n}"
-        found.append(Cell(name, COVERAGE_RUNS, partial(coverage_run, name, shape, strength, n)))
     for size, (share, others), n in product((2, 4, 10, 30), SEARCHED, (200, 1000)):
         name = f"search independence {size}x{size} {share:g} in one, {'all' if others < 0 else 'one'} n={n}"
         margin = skewed(size, share, size - 1 if others < 0 else others)
@@ -319,14 +299,14 @@ def cells() -> list[Cell]:
     return found
 
 
-HEAD = """# Tests on noisy counts: levels, power, and coverage of Cramér's V
+HEAD = """# Tests on noisy counts: levels and power
 
 Rates of rejection of `homogeneity` and `independence_table` under their null hypotheses, Laplace noise of
 scale 2/ε on every cell. Made by
 
     python -m benchmarks.categorical_levels
 
-with LEVEL_RUNS runs a cell of the table for levels, POWER_RUNS for powers and COVERAGE_RUNS for coverage, and
+with LEVEL_RUNS runs a cell of the table for levels and POWER_RUNS for powers, and
 {replicates} replicates of the null distribution. The rows hold tables with expected counts far below 1: 1000
 cells of 100 units, or skewed shares.
 
@@ -392,7 +372,7 @@ def _both(counts: Counts) -> str:
 def text(counts: Counts) -> str:
     """Write the page."""
     head = HEAD.replace("{replicates}", str(REPLICATES))
-    for kind in ("level", "power", "coverage"):
+    for kind in ("level", "power"):
         head = head.replace(f"{kind.upper()}_RUNS", counts.runs_of(kind))
     ours = _only(counts, OURS)
     stated = [level_statement(ours, kind) for kind in ("search", "confirm", "level")]
@@ -414,9 +394,6 @@ def text(counts: Counts) -> str:
     parts += ["## Power of homogeneity at level 0.05\n\n"]
     parts += ["Two owners; the second has a quarter more, and a quarter less, in alternate cells.\n\n"]
     parts += [_levels(counts, "power", (FITTED, OURS), 0.05), "\n"]
-    parts += ["## Cramér's V: coverage of intervals of confidence .95, and their mean width\n\n"]
-    parts += ["Zipf margins joined by a mixture with a diagonal, of that strength.\n\n"]
-    parts += [_coverage(counts)]
     return "".join(parts).rstrip() + "\n"
 
 
@@ -446,17 +423,6 @@ def _levels(counts: Counts, kind: str, methods: tuple[str, ...], level: float) -
             if any(row.values()):
                 rows[cell.removeprefix(kind).strip()] = row
     return table(rows, "law") if rows else "Not run yet.\n"
-
-
-def _coverage(counts: Counts) -> str:
-    rows: dict[str, dict[str, str]] = {}
-    for cell in counts.runs:
-        if cell.startswith("coverage"):
-            row = rows.setdefault(cell.removeprefix("coverage "), {})
-            for e in EPSILONS:
-                held, width = counts.rate(cell, f"held | {e:g}"), counts.rate(cell, f"width | {e:g}")
-                row[f"ε={e:g}"] = "" if held is None or width is None else f"{held:.2f}, {width:.2f}"
-    return table(rows, "table") if rows else "Not run yet.\n"
 
 
 if __name__ == "__main__":

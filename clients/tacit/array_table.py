@@ -39,8 +39,14 @@ class ArrayTable:
     chunk_rows: int = CHUNK_ROWS
 
     @classmethod
-    def of(cls, sample: Sample, domain: Domain, unit: npt.ArrayLike | None = None) -> "ArrayTable":
-        """Build a table; ``unit`` is (rows,) and names each row's privacy unit.
+    def of(
+        cls,
+        sample: Sample,
+        domain: Domain,
+        unit: npt.ArrayLike | None = None,
+        draw: np.random.Generator | None = None,
+    ) -> "ArrayTable":
+        """Build a table; ``unit`` (rows,) names each row's privacy unit, ``draw`` draws one row of each.
 
         Raises:
             InputError: a numeric column holds other things, or ``unit`` does not fit the rows.
@@ -53,6 +59,9 @@ class ArrayTable:
         codes = _unit_codes(_array(unit, sample.rows))
         order = np.argsort(codes, kind="stable")
         starts = np.concatenate([[0], np.cumsum(np.bincount(codes))]).astype(np.int64)
+        if draw is not None:
+            order = order[starts[:-1] + (draw.random(len(starts) - 1) * np.diff(starts)).astype(np.int64)]
+            return cls(domain, len(order), {name: values[order] for name, values in columns.items()}, None)
         ordered = {name: values[order] for name, values in columns.items()}
         return cls(domain, len(starts) - 1, ordered, starts)
 
@@ -81,6 +90,23 @@ class ArrayTable:
 
     def _rows(self, start: int, stop: int) -> dict[str, Any]:
         return {name: values[start:stop] for name, values in self.columns.items()}
+
+
+def drawing(unit_rows: str, units: object) -> np.random.Generator | None:
+    """Return what draws one row of each unit where that is asked for; None keeps all of them.
+
+    It is secret and drawn afresh: which row another unit has says nothing, whoever is replaced.
+
+    Raises:
+        InputError: ``unit_rows`` is neither "average" nor "one", or no units have several rows.
+    """
+    if unit_rows not in {"average", "one"}:
+        raise InputError('unit_rows must be "average" or "one"')
+    if unit_rows == "average":
+        return None
+    if units is None:
+        raise InputError('unit_rows="one" needs units: they say whose row each is')
+    return np.random.default_rng()
 
 
 def _array(unit: npt.ArrayLike, rows: int) -> npt.NDArray[Any]:

@@ -32,6 +32,7 @@ from tacit_protocol.messages.study import (
     SealingCertificate,
     Seed,
     Study,
+    UnitRows,
 )
 from tacit_protocol.privacy.guarantee import Budget, Guarantee
 from tacit_protocol.signing.envelope import digest
@@ -106,6 +107,9 @@ class StudyDraft(_DraftModel):
     """The curator's public key, to be compared with the tester's list."""
     unit_column: ColumnName | None = None
     """The column that names the privacy unit; by default every row is a unit."""
+    unit_rows: UnitRows = "average"
+    """What of a unit with several rows counts: their average, or "one", drawn by lot: take "one" where the
+    question is whether columns depend on each other."""
     alignment: Digest | None = None
     """The digest that two owners of different columns found by `tacit data align`."""
     epsilon: Annotated[float, Field(gt=0)]
@@ -176,6 +180,7 @@ class StudyDraft(_DraftModel):
                 parameters=self.parameters,
                 domain=Domain(columns=self.columns),
                 unit_column=self.unit_column,
+                unit_rows=self.unit_rows,
                 alignment=self.alignment,
                 owners=tuple(self._owner(owner, enrolled) for owner in self.owners),
                 curator=self._curator(enrolled),

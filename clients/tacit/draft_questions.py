@@ -256,15 +256,18 @@ def _unit(talk: Talk, kind: QuestionKind, known: Known, owners: list[dict[str, A
         talk.say("Both owners must hold the same people: `tacit data align` finds out, without the tester.")
         alignment = talk.ask("The digest that it printed (empty: the rows stand in the same order)")
         if alignment:
-            return {
-                "alignment": alignment,
-                "unit_column": _until(
-                    talk, "The id column", _field(StudyDraft, "unit_column", "its name"), earlier
-                ),
-            }
+            column = _until(talk, "The id column", _field(StudyDraft, "unit_column", "its name"), earlier)
+            return {"alignment": alignment, "unit_column": column} | _unit_rows(talk, kind)
         return {}
     column = talk.ask(question, earlier)
-    return {"unit_column": column} if column else {}
+    return {"unit_column": column} | _unit_rows(talk, kind) if column else {}
+
+
+def _unit_rows(talk: Talk, kind: QuestionKind) -> dict[str, str]:
+    """Ask which of several rows count; for dependence one, because averages depend through their numbers."""
+    question = "Of several rows, does their average count, or one that is drawn by lot (average, one)"
+    read = _field(StudyDraft, "unit_rows", "average or one")
+    return {"unit_rows": _until(talk, question, read, "one" if kind.relates else "average")}
 
 
 def _budget(talk: Talk, kind: QuestionKind, procedure: str) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from tacit.results import Result, result_of
 from tacit_protocol.domain.columns import Domain
 from tacit_protocol.domain.table import PooledTable, Table
 from tacit_protocol.messages.release import Release
-from tacit_protocol.messages.study import Owner, Party, Study
+from tacit_protocol.messages.study import Owner, Party, Study, UnitRows
 from tacit_protocol.privacy.guarantee import Budget
 from tacit_protocol.privacy.noise import NoiseSource
 from tacit_protocol.procedures.base import Procedure, Progress, StudyError, check_release
@@ -117,6 +117,7 @@ def local_study(
     curated: bool = False,
     columns: Sequence[tuple[str, ...] | None] | None = None,
     aligned: Aligned | None = None,
+    unit_rows: UnitRows = "average",
 ) -> Study:
     """Build a study for this process alone: its parties' keys sign nothing.
 
@@ -132,6 +133,7 @@ def local_study(
         curated: whether a curator holds the owners' data.
         columns: each owner's columns; by default every owner holds all of them.
         aligned: how the owners' units were matched by their ids; by default their rows' order does it.
+        unit_rows: what counts of an aligned unit's rows; tables of others hold what counts.
 
     Raises:
         InputError: the parts do not make a study; the message says what to change.
@@ -143,6 +145,7 @@ def local_study(
             parameters={key: value for key, value in parameters.items() if value is not None},
             domain=domain,
             unit_column=None if aligned is None else aligned.unit_column,
+            unit_rows="average" if aligned is None else unit_rows,
             alignment=None if aligned is None else aligned.digest,
             owners=tuple(
                 Owner(name=name, key=_no_key(name), data_set="local", columns=held)

@@ -20,6 +20,7 @@ class QuestionKind:
         apart: whether each owner holds columns of its own.
         categories: whether every column must be categorical.
         pure: whether no delta is needed.
+        relates: whether it asks if columns depend on each other, for which one row a unit is proposed.
     """
 
     procedure: str
@@ -30,6 +31,7 @@ class QuestionKind:
     apart: bool = False
     categories: bool = False
     pure: bool = False
+    relates: bool = False
 
 
 KINDS: tuple[QuestionKind, ...] = (
@@ -39,6 +41,7 @@ KINDS: tuple[QuestionKind, ...] = (
         r"which .*(column|variable|feature|factor|gene|marker|relate|associat|predict|matter)|screen",
         "two",
         apart=True,
+        relates=True,
     ),
     QuestionKind(
         "identity",
@@ -69,6 +72,7 @@ KINDS: tuple[QuestionKind, ...] = (
         r"(other|another|their|two) .*(depend|relate|correlat|associat)|same people",
         "two",
         apart=True,
+        relates=True,
     ),
     QuestionKind(
         "independence_table",
@@ -77,6 +81,7 @@ KINDS: tuple[QuestionKind, ...] = (
         "one or more",
         categories=True,
         pure=True,
+        relates=True,
     ),
     QuestionKind(
         "homogeneity",
@@ -92,6 +97,7 @@ KINDS: tuple[QuestionKind, ...] = (
         r"how strong|strength",
         "one or more",
         curated="curated_distance_correlation",
+        relates=True,
     ),
     QuestionKind(
         "joint_independence",
@@ -99,6 +105,7 @@ KINDS: tuple[QuestionKind, ...] = (
         r"depend|relat|correlat|associat|link|connect|effect of|influence",
         "one",
         curated="joint_independence",
+        relates=True,
     ),
     QuestionKind(
         "kernel_two_sample",

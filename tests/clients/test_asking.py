@@ -143,11 +143,13 @@ def test_owners_of_different_columns_are_asked_for_their_own() -> None:
         ("score: bounds", "0 to 10"),
         ("The digest that it printed", "ab" * 32),
         ("The id column", "id"),
+        ("Of several rows", "neither"),
+        ("Of several rows", "one"),
     )
     draft = asked(script, known("north", "south"))
     assert draft.procedure == "screening"
     assert [owner.columns for owner in draft.owners] == [("age", "sex"), ("score",)]
-    assert (draft.alignment, draft.unit_column) == ("ab" * 32, "id")
+    assert (draft.alignment, draft.unit_column, draft.unit_rows) == ("ab" * 32, "id", "one")
 
 
 def test_a_known_distribution_is_asked_for_and_must_add_up() -> None:

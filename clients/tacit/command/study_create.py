@@ -34,6 +34,10 @@ def create(
     delta: Annotated[float | None, typer.Option(help="What every owner spends.")] = None,
     level: Annotated[float | None, typer.Option(help="Level of the test; 0.05 by default.")] = None,
     unit_column: Annotated[str | None, typer.Option(help="Column that names the privacy unit.")] = None,
+    unit_rows: Annotated[
+        str | None,
+        typer.Option(help="What counts of a unit's rows: average (default) or one, by lot."),
+    ] = None,
     alignment: Annotated[
         str | None, typer.Option(help="Digest that two owners found by `tacit data align`.")
     ] = None,
@@ -68,6 +72,7 @@ def create(
         "delta": delta,
         "level": level,
         "unit_column": unit_column,
+        "unit_rows": unit_rows,
         "alignment": alignment,
         "procedure": procedure,
         "open_for_hours": open_for_hours,

@@ -86,7 +86,8 @@ def print_study(summary: StudySummary, study: Study) -> None:
     if study.curator is not None:
         lines(f"  the curator {study.curator.name} holds the data and answers for the owners")
     if study.unit_column is not None:
-        lines(f"  privacy unit: {printable(study.unit_column)}")
+        counts = "" if study.averages_rows else "; of several rows, one counts"
+        lines(f"  privacy unit: {printable(study.unit_column)}{counts}")
     if study.alignment is not None:
         lines(f"  aligned by {study.alignment}")
     table(("Column", "Kind", "Public bounds or levels"), [_column_row(c) for c in study.domain.columns])

@@ -6,7 +6,7 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from tacit.array_table import ArrayTable
+from tacit.array_table import ArrayTable, drawing
 from tacit.bounds import domain_of
 from tacit.errors import InputError
 from tacit.frames import Sample
@@ -17,6 +17,7 @@ from tacit.local.variables import Missing, read_variables
 from tacit.results import HomogeneityResult, IndependenceTableResult, NoisyCountsResult, Result
 from tacit_protocol.domain.columns import CategoricalColumn, Domain
 from tacit_protocol.domain.table import Table
+from tacit_protocol.messages.study import UnitRows
 from tacit_protocol.privacy.noise import OpenDPNoise
 from tacit_protocol.procedures.base import Progress
 from tacit_protocol.procedures.registry import procedure_named
@@ -171,6 +172,7 @@ def independence_table(
     cuts: Cuts | None = None,
     unlisted: Unlisted = "cells",
     units: npt.ArrayLike | None = None,
+    unit_rows: UnitRows = "average",
     missing: Missing = "encode",
     alpha: float = 0.05,
     n_replicates: int | None = None,
@@ -192,6 +194,8 @@ def independence_table(
         cuts: inner edges of each numeric column, by name.
         unlisted: as in :func:`noisy_counts`.
         units: (n,), each row's privacy unit; by default every row is a unit.
+        unit_rows: "average", or "one": of a unit's rows one counts, drawn by lot and in secret. Take "one"
+            where numbers of rows differ: averages of independent columns depend on each other through them.
         missing: "encode" counts missing values as a category; "refuse" raises where there are any.
         alpha: level of the test, in (0, 0.5).
         n_replicates: simulated null statistics, at least 999; chosen by default.
@@ -219,7 +223,7 @@ def independence_table(
         held, unlisted = _counted(variables, units, names), "last"
     else:
         read = read_variables(variables, bounds, names, missing)
-        held = read.domain, [ArrayTable.of(read.sample, read.domain, units)]
+        held = read.domain, [ArrayTable.of(read.sample, read.domain, units, drawing(unit_rows, units))]
     return _play(
         IndependenceTableResult,
         "independence_table",

@@ -4,11 +4,12 @@ from typing import Any
 
 import numpy.typing as npt
 
-from tacit.array_table import ArrayTable
+from tacit.array_table import ArrayTable, drawing
 from tacit.in_process import local_study, run, seed_text
 from tacit.local.callers_words import in_callers_words
 from tacit.local.variables import Variables
 from tacit.results import CuratedDistanceCorrelationResult
+from tacit_protocol.messages.study import UnitRows
 from tacit_protocol.privacy.noise import OpenDPNoise
 from tacit_protocol.procedures.base import Progress
 from tacit_protocol.procedures.registry import procedure_named
@@ -25,6 +26,7 @@ def curated_distance_correlation(
     delta: float,
     alpha: float,
     units: npt.ArrayLike | None,
+    unit_rows: UnitRows,
     seed: int | None,
     progress: Progress | None,
 ) -> CuratedDistanceCorrelationResult:
@@ -44,7 +46,7 @@ def curated_distance_correlation(
         alpha=alpha,
         seed=seed_text(seed),
     )
-    table = ArrayTable.of(read.sample, read.domain, units)
+    table = ArrayTable.of(read.sample, read.domain, units, drawing(unit_rows, units))
     with in_callers_words():
         result = run(procedure, study, [table], OpenDPNoise(), progress)
     if not isinstance(result, CuratedDistanceCorrelationResult):

@@ -13,6 +13,7 @@ from tacit.local.peer import run_peer, with_receiver
 from tacit.local.two_owners import NAMES, Units, one_for_both, read_two_owners
 from tacit.local.variables import Missing, read_variables
 from tacit.results import CuratedDistanceCorrelationResult, DistanceCorrelationResult, PeerOutcome
+from tacit_protocol.messages.study import UnitRows
 from tacit_protocol.privacy.noise import OpenDPNoise
 from tacit_protocol.procedures.base import Progress
 from tacit_protocol.procedures.registry import procedure_named
@@ -53,6 +54,7 @@ def distance_correlation(
     bounds: Any = None,
     alpha: float = 0.05,
     units: Units | None = None,
+    unit_rows: UnitRows = "average",
     missing: Missing = "refuse",
     seed: int | None = None,
     progress: Progress | None = None,
@@ -79,6 +81,9 @@ def distance_correlation(
         units: (n,), each row's privacy unit; by default every row is a unit. Or a pair of arrays with the ids
             of the units of ``x``'s rows and of ``y``'s, which are then matched by id and need be neither in
             one order nor as many; both sides must hold the same units.
+        unit_rows: "average", or "one": of a unit's rows one counts, drawn by lot and in secret. Take "one"
+            where numbers of rows differ: averages of independent columns depend on each other through them.
+            A side with ids of its own draws its own rows.
         missing: "refuse" raises where a value is missing; "encode" does what studies do.
         seed: fixes buckets, directions and permutations. Never the noise: two calls differ.
         progress: called with the part done, in [0, 1], and the step.
@@ -116,10 +121,11 @@ def distance_correlation(
             delta=delta,
             alpha=alpha,
             units=shared,
+            unit_rows=unit_rows,
             seed=seed,
             progress=progress,
         )
-    held = read_two_owners(x, y, bounds, missing, units)
+    held = read_two_owners(x, y, bounds, missing, units, unit_rows=unit_rows)
     if mode == "peer":
         parameters = {"receiver": OWNERS[1]} | parameters
     procedure = procedure_named("distance_correlation")
@@ -141,6 +147,7 @@ def distance_correlation(
         seed=seed_text(seed),
         columns=held.variables.groups,
         aligned=held.aligned,
+        unit_rows=unit_rows,
     )
     if mode == "peer":
         study = with_receiver(study, str(parameters["receiver"]))

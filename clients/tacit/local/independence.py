@@ -5,13 +5,13 @@ from typing import Any, Literal
 
 import numpy.typing as npt
 
-from tacit.array_table import ArrayTable
+from tacit.array_table import ArrayTable, drawing
 from tacit.in_process import local_study, run, seed_text
 from tacit.local.callers_words import in_callers_words
 from tacit.local.variables import Missing, read_variables
 from tacit.results import DecisionResult
 from tacit_protocol.domain.table import Table
-from tacit_protocol.messages.study import Study
+from tacit_protocol.messages.study import Study, UnitRows
 from tacit_protocol.privacy.noise import OpenDPNoise
 from tacit_protocol.procedures.base import Progress
 from tacit_protocol.procedures.joint_independence import JointIndependence, PermutedStatistics
@@ -40,6 +40,7 @@ def joint_independence(
     bandwidth: float | Sequence[float] | None = None,
     bounds: Any = None,
     units: npt.ArrayLike | None = None,
+    unit_rows: UnitRows = "average",
     missing: Missing = "refuse",
     seed: int | None = None,
     names: Sequence[str] | None = None,
@@ -66,6 +67,8 @@ def joint_independence(
             levels; or by column name; or an array (columns, 2); or one pair for every column. Never taken
             from the data.
         units: (n,), each row's privacy unit; by default every row is a unit.
+        unit_rows: "average", or "one": of a unit's rows one counts, drawn by lot and in secret. Take "one"
+            where numbers of rows differ: averages of independent columns depend on each other through them.
         missing: "refuse" raises where a value is missing; "encode" does what studies do: a missing number
             becomes the middle of its bounds, a missing category a level of its own.
         seed: fixes the permutations. Never the noise: two calls may decide differently.
@@ -106,8 +109,9 @@ def joint_independence(
         alpha=alpha,
         seed=seed_text(seed),
     )
+    table = ArrayTable.of(read.sample, read.domain, units, drawing(unit_rows, units))
     with in_callers_words():
-        result = run(procedure, study, [ArrayTable.of(read.sample, read.domain, units)], OpenDPNoise())
+        result = run(procedure, study, [table], OpenDPNoise())
     if not isinstance(result, DecisionResult):
         raise TypeError("joint_independence has a result that is no decision")
     return result

@@ -7,6 +7,7 @@ from tacit.local.callers_words import in_callers_words
 from tacit.local.two_owners import Units, read_two_owners
 from tacit.local.variables import Missing
 from tacit.results import ScreeningResult
+from tacit_protocol.messages.study import UnitRows
 from tacit_protocol.privacy.noise import OpenDPNoise
 from tacit_protocol.procedures.base import Progress
 from tacit_protocol.procedures.registry import procedure_named
@@ -28,6 +29,7 @@ def screening(
     bounds: Any = None,
     alpha: float = 0.05,
     units: Units | None = None,
+    unit_rows: UnitRows = "average",
     missing: Missing = "refuse",
     seed: int | None = None,
     progress: Progress | None = None,
@@ -52,6 +54,9 @@ def screening(
         units: (n,), each row's privacy unit; by default every row is a unit. Or a pair of arrays with the ids
             of the units of ``x``'s rows and of ``y``'s, which are then matched by id and need be neither in
             one order nor as many; both sides must hold the same units.
+        unit_rows: "average", or "one": of a unit's rows one counts, drawn by lot and in secret. Take "one"
+            where numbers of rows differ: averages of independent columns depend on each other through them.
+            A side with ids of its own draws its own rows.
         missing: "refuse" raises where a value is missing; "encode" does what studies do.
         seed: fixes buckets and permutations. Never the noise: two calls differ.
         progress: called with the part done, in [0, 1], and the step.
@@ -70,7 +75,7 @@ def screening(
         >>> [pair.column for pair in result.found]
         ['x.3']
     """
-    held = read_two_owners(x, y, bounds, missing, units)
+    held = read_two_owners(x, y, bounds, missing, units, unit_rows=unit_rows)
     procedure = procedure_named("screening")
     study = local_study(
         procedure.name,
@@ -89,6 +94,7 @@ def screening(
         seed=seed_text(seed),
         columns=held.variables.groups,
         aligned=held.aligned,
+        unit_rows=unit_rows,
     )
     with in_callers_words():
         result = run(procedure, study, held.tables(study), OpenDPNoise(), progress)

@@ -6,6 +6,7 @@ form in which two systems compare it. The key is drawn afresh and forgotten.
 
 import secrets
 from collections.abc import Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
@@ -15,13 +16,13 @@ import narwhals.stable.v1 as nw
 import numpy as np
 import numpy.typing as npt
 
-from tacit.array_table import ArrayTable
+from tacit.array_table import ArrayTable, drawing
 from tacit.errors import InputError
 from tacit.frames import Sample
 from tacit.in_process import Aligned
 from tacit.local.variables import Missing, Variables, read_variables
 from tacit_protocol.alignment import KEY_BYTES, AlignmentError, UnitHashes, UnitKey, canonical_id
-from tacit_protocol.messages.study import Study
+from tacit_protocol.messages.study import Study, UnitRows
 
 Ids = npt.ArrayLike
 Units = Ids | tuple[Ids, Ids]
@@ -42,32 +43,39 @@ WRONG_KIND = "ids are text, whole numbers or dates"
 
 @dataclass(frozen=True)
 class TwoOwners:
-    """Two owners' columns; the unit of each of their rows, or None; and how units were aligned, if at all."""
+    """Two owners' columns; the unit of each of their rows, or None; and how units were aligned, if at all.
+
+    ``draws`` draw one row of each unit: the same for both sides where they hold the same rows.
+    """
 
     variables: Variables
     units: tuple[Ids | None, Ids | None]
     aligned: Aligned | None
+    draws: tuple[np.random.Generator | None, np.random.Generator | None]
 
     def tables(self, study: Study) -> list[ArrayTable]:
         """Return each owner's table, in the study's order."""
         found = []
-        for owner, units in zip(study.owners, self.units, strict=True):
+        for owner, units, draw in zip(study.owners, self.units, self.draws, strict=True):
             domain = study.domain_of(owner)
             held = {column.name: self.variables.sample.columns[column.name] for column in domain.columns}
-            found.append(ArrayTable.of(Sample(held), domain, units))
+            found.append(ArrayTable.of(Sample(held), domain, units, draw))
         return found
 
 
-def read_two_owners(x: Any, y: Any, bounds: Any, missing: Missing, units: Units | None) -> TwoOwners:
+def read_two_owners(
+    x: Any, y: Any, bounds: Any, missing: Missing, units: Units | None, *, unit_rows: UnitRows = "average"
+) -> TwoOwners:
     """Read both owners' columns and units.
 
     Raises:
         InputError: they cannot be used, or the ids of the two sides are not of the same units.
     """
-    pair = _pair(units)
+    pair, draw = _pair(units), drawing(unit_rows, units)
     read = read_variables((x, y), bounds, None, missing, arguments=NAMES, same_rows=pair is None)
     if pair is None:
-        return TwoOwners(read, (cast("Ids | None", units), cast("Ids | None", units)), None)
+        shared = cast("Ids | None", units)
+        return TwoOwners(read, (shared, shared), None, (draw, deepcopy(draw)))
     key = UnitKey(secrets.token_bytes(KEY_BYTES))
     first, second = (
         _hashes(key, ids, len(read.sample.columns[group[0]]), name)
@@ -76,7 +84,8 @@ def read_two_owners(x: Any, y: Any, bounds: Any, missing: Missing, units: Units 
     column = UNIT_COLUMN
     while column in read.sample.columns:
         column += "_"
-    return TwoOwners(read, (first, second), Aligned(column, _digest(key, first, second)))
+    aligned = Aligned(column, _digest(key, first, second))
+    return TwoOwners(read, (first, second), aligned, (draw, draw))
 
 
 def one_for_both(units: Units | None) -> Ids | None:

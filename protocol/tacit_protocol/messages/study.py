@@ -42,6 +42,8 @@ Seed = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
 LEVEL_MIN = 1e-12
 """Least level: beside 1 a much smaller one is lost to rounding, and its intervals have no end."""
 
+UnitRows = Literal["average", "one"]
+
 Level = Annotated[float, Field(ge=LEVEL_MIN, lt=0.5)]
 
 
@@ -87,6 +89,7 @@ class Study(StrictModel):
     """One question, frozen: procedure, columns, parties, budget, level and deadline."""
 
     egress: ClassVar = ANALYSTS
+    added_fields: ClassVar[frozenset[str]] = frozenset({"unit_rows"})
 
     format: Literal["tacit/study/1"] = "tacit/study/1"
     title: Annotated[str, Field(min_length=1, max_length=200)]
@@ -96,6 +99,8 @@ class Study(StrictModel):
     domain: Domain
     unit_column: ColumnName | None = None
     """The column whose value names the privacy unit; None where every row is a unit."""
+    unit_rows: UnitRows = "average"
+    """What of a unit with several rows counts: their average, or ``one``, drawn by the study's seed."""
     alignment: Annotated[
         Digest | None,
         Egress(
@@ -135,6 +140,8 @@ class Study(StrictModel):
             raise ValueError("the deadline must come after the study's creation")
         if self.unit_column is not None and self.unit_column in {c.name for c in self.domain.columns}:
             raise ValueError("the unit column cannot be a column of the test")
+        if self.unit_column is None and self.unit_rows != "average":
+            raise ValueError("one row a unit needs the unit column that says whose row it is")
         return self
 
     @model_validator(mode="after")
@@ -173,6 +180,11 @@ class Study(StrictModel):
         if owner.columns is None:
             return self.domain
         return Domain(columns=tuple(c for c in self.domain.columns if c.name in owner.columns))
+
+    @property
+    def averages_rows(self) -> bool:
+        """Whether a unit may count by the average of several rows."""
+        return self.unit_column is not None and self.unit_rows == "average"
 
     @property
     def reusing(self) -> tuple[Owner, ...]:

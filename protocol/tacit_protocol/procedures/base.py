@@ -213,6 +213,8 @@ def reread(procedure: Procedure, study: Study, owner: Owner, source: Study, rele
         raise StudyError("the earlier study reuses that owner's release itself; name the one it was made for")
     if source.unit_column != study.unit_column:
         raise StudyError("the earlier study protects another privacy unit; use the same unit column")
+    if source.unit_rows != study.unit_rows:
+        raise StudyError("the earlier study read units of several rows otherwise; use the same unit_rows")
     if source.alignment != study.alignment:
         raise StudyError("the earlier study's units were aligned otherwise; name the same alignment")
     found = procedure.reread(study, owner, source, release)
@@ -225,6 +227,16 @@ def reread(procedure: Procedure, study: Study, owner: Owner, source: Study, rele
     except ReleaseError as error:
         raise StudyError(f"the reused release does not fit this study: {error}") from None
     return found
+
+
+def row_warnings(study: Study) -> tuple[str, ...]:
+    """Say in a verdict on dependence what averages of rows do to its level."""
+    if not study.averages_rows:
+        return ()
+    return (
+        "a unit of several rows counts by their average: where numbers of rows differ, averages of "
+        'independent columns depend on each other through them; unit_rows "one" draws one row a unit',
+    )
 
 
 def reuse_warnings(study: Study) -> tuple[str, ...]:

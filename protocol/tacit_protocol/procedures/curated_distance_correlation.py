@@ -24,7 +24,13 @@ from tacit_protocol.privacy.guarantee import Guarantee
 from tacit_protocol.privacy.noise import NoiseError, NoiseSource
 from tacit_protocol.privacy.permutation_test import decision_xi, permutation_decision
 from tacit_protocol.privacy.shares import Family
-from tacit_protocol.procedures.base import Progress, ReleaseError, StudyError, require_shared_columns
+from tacit_protocol.procedures.base import (
+    Progress,
+    ReleaseError,
+    StudyError,
+    require_shared_columns,
+    row_warnings,
+)
 from tacit_protocol.procedures.curated_distance_plan import (
     PERMUTATIONS_STREAM,
     CuratedDistanceCorrelationParameters,
@@ -130,16 +136,16 @@ class CuratedDistanceCorrelation:
         return 3 if plan_of(study).decision is None else 4
 
     def warnings(self, study: Study, units: Mapping[str, int]) -> tuple[str, ...]:
-        """Say where the noise hides even the strongest dependence that there can be, T = 1/2."""
+        """Say where noise hides even the strongest dependence, T = 1/2, and what averages do."""
         plan = plan_of(study)
         if any(owner.name not in units for owner in study.owners):
-            return ()
+            return row_warnings(study)
         total = sum(units.values())
         try:
             covariance = plan.layout(total)[0]
         except StudyError as error:
             return (f"{HOPELESS}{error}",)
-        found = []
+        found = list(row_warnings(study))
         if plan.decision is not None:
             scale = sum(plan.sensitivities(total)) / decision_xi(plan.decision)
             # With T at most M, noise of that scale lets the test reject with probability level exp(M/scale).

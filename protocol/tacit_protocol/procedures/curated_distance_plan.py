@@ -182,7 +182,7 @@ def plan_of(study: Study) -> DistancePlan:
     except SensitivityError as error:
         raise StudyError(str(error)) from None
     decision = Budget(epsilon_micro=decided, delta_pico=0) if parameters.test else None
-    return DistancePlan(parameters, (first, second), guarantee, decision, study.unit_column is None)
+    return DistancePlan(parameters, (first, second), guarantee, decision, not study.averages_rows)
 
 
 def _groups(study: Study, groups: tuple[Group, Group] | None) -> tuple[Group, Group]:

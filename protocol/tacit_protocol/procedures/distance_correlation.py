@@ -26,7 +26,7 @@ from tacit_protocol.privacy.guarantee import Guarantee
 from tacit_protocol.privacy.noise import NoiseSource
 from tacit_protocol.privacy.shares import Family
 from tacit_protocol.privacy.vector import COORDINATES_MAX
-from tacit_protocol.procedures.base import Progress, ReleaseError, StudyError
+from tacit_protocol.procedures.base import Progress, ReleaseError, StudyError, row_warnings
 from tacit_protocol.procedures.distance_correlation_findings import (
     COVARIANCE_SQR_MAX,
     Found,
@@ -143,9 +143,9 @@ class DistanceCorrelation:
     def warnings(self, study: Study, units: Mapping[str, int]) -> tuple[str, ...]:
         """Say what the study could not see, at these numbers of units or with so few permutations."""
         plan = plan_of(study)
-        found: tuple[str, ...] = ()
+        found = row_warnings(study)
         if 1 / (plan.parameters.permutations + 1) > study.level:
-            found = (_too_few_permutations(study.level),)
+            found = (*found, _too_few_permutations(study.level))
         if not units:
             return found
         if plan.projections:

@@ -29,7 +29,7 @@ from tacit_protocol.privacy.gaussian_sums import (
     release_sums,
 )
 from tacit_protocol.privacy.noise import NoiseSource
-from tacit_protocol.procedures.base import ReleaseError, StudyError
+from tacit_protocol.procedures.base import ReleaseError, StudyError, row_warnings
 from tacit_protocol.procedures.distance_correlation_findings import (
     Found,
     from_projections,
@@ -195,7 +195,10 @@ def peer_verdict(
     stays = f"{method}, peer mode: the result stays with {receiver.name}"
     spent = {sender.name: study.budget.epsilon, receiver.name: 0.0}
     value = low = high = None
-    warnings = ["nothing is tested here: the receiver alone has a test, which is private for the sender only"]
+    warnings = [
+        "nothing is tested here: the receiver alone has a test, which is private for the sender only",
+        *row_warnings(study),
+    ]
     if plan.parameters.publish:
         release = releases[receiver.name]
         check_published(plan, release)

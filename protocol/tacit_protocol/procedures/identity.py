@@ -96,8 +96,10 @@ class Identity:
         if study.curator is not None or len(study.owners) != 1:
             raise StudyError("one owner's categories are tested, by its own agent: name one owner")
         plan = plan_of(study)
-        if study.unit_column is not None and plan.method in DECISIONS:
-            raise StudyError(f"{plan.method} draws rows: use another method where a unit has several rows")
+        if study.averages_rows and plan.method in DECISIONS:
+            raise StudyError(
+                f"{plan.method} draws rows: use another method, or unit_rows one, if units have several rows"
+            )
         if study.owners[0].units is not None:
             plan.check_units(study.owners[0].units)
 

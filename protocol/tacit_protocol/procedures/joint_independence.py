@@ -38,6 +38,7 @@ from tacit_protocol.procedures.base import (
     StudyError,
     parse_parameters,
     require_shared_columns,
+    row_warnings,
 )
 from tacit_protocol.statistics.joint_independence import permuted_statistics, units_max
 from tacit_protocol.statistics.joint_sensitivity import (
@@ -160,23 +161,24 @@ class JointIndependence:
         return 1
 
     def warnings(self, study: Study, units: Mapping[str, int]) -> tuple[str, ...]:
-        """Say where no data whatever could be rejected with probability one half.
+        """Say where no data whatever could be rejected with probability one half, and what averages do.
 
         With noise of scale c on all statistics and T at most M, the probability to reject is at most level *
         exp(M / c): raising the observed statistic by M changes the density of its noise by no more.
         """
-        variables = len(_plan(study).variables)
+        variables, found = len(_plan(study).variables), row_warnings(study)
         if any(owner.name not in units for owner in study.owners):
-            return ()
+            return found
         total = sum(units.values())
         if total < 2:
-            return (f"{HOPELESS}a test needs at least two units",)
+            return (f"{HOPELESS}a test needs at least two units", *found)
         scale = sum(_sensitivities(_plan(study), study, total)) / decision_xi(study.budget)
         if math.log(2 * study.level) + statistic_max(variables) / scale >= 0:
-            return ()
+            return found
         return (
             f"{HOPELESS}even complete dependence would be missed more often than not; ask for more units, "
             "a larger epsilon, or fewer variables",
+            *found,
         )
 
     def summarise(
@@ -271,7 +273,7 @@ def _plan(study: Study) -> _Plan:
         raise StudyError("parameter groups: a column may be in one group only")
     if set(grouped) != set(names):
         raise StudyError("parameter groups: the groups together must name the study's columns, all of them")
-    return _Plan(parameters, groups, study.unit_column is not None)
+    return _Plan(parameters, groups, study.averages_rows)
 
 
 def _sensitivities(plan: _Plan, study: Study, units: int) -> tuple[float, float]:

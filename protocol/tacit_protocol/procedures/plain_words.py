@@ -119,7 +119,8 @@ def plain_words(
     unit = (
         "One unit of privacy is one row."
         if study.unit_column is None
-        else f"One unit of privacy is all rows that share a value of {study.unit_column}; they count as one."
+        else f"One unit of privacy is all rows that share a value of {study.unit_column}; "
+        + ("they count as one." if study.averages_rows else "one of them, drawn by lot, counts.")
     )
     others = len(study.owners) - 1
     sentences = [

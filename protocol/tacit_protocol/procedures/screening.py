@@ -24,7 +24,7 @@ from tacit_protocol.privacy.guarantee import Guarantee
 from tacit_protocol.privacy.noise import NoiseSource
 from tacit_protocol.privacy.shares import Family
 from tacit_protocol.privacy.vector import COORDINATES_MAX
-from tacit_protocol.procedures.base import Progress, ReleaseError, StudyError
+from tacit_protocol.procedures.base import Progress, ReleaseError, StudyError, row_warnings
 from tacit_protocol.procedures.distance_correlation import HOPELESS, MATCHED_BY_ORDER
 from tacit_protocol.procedures.distance_correlation_findings import COVARIANCE_SQR_MAX, resolution_caveat
 from tacit_protocol.procedures.distance_correlation_plan import (
@@ -152,7 +152,7 @@ class Screening:
 
     def warnings(self, study: Study, units: Mapping[str, int]) -> tuple[str, ...]:
         """Say what the study could not find with so many permutations, or at these numbers of units."""
-        plan, found = screening_plan(study), []
+        plan, found = screening_plan(study), list(row_warnings(study))
         if units and (reason := plan.hopeless(min(units.values()))) is not None:
             found.append(f"{HOPELESS}{reason}")
         if 1 / (plan.permutations + 1) > plan.smallest:

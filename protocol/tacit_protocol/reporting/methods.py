@@ -92,6 +92,7 @@ def _guarantee(study: Study) -> str:
     return (
         f"Each owner's release satisfies differential privacy with {kind}; data sets are neighbours where "
         f"one privacy unit, {unit}, is replaced by any other, and the number of units is public."
+        + (" Of each unit one row, drawn by lot, was used." if study.unit_rows == "one" else "")
     )
 
 

@@ -24,6 +24,7 @@ from tacit_services.agent.data.aligned_units import AlignedUnits
 from tacit_services.agent.data.reader import IN_THIS_THREAD, Computing
 from tacit_services.agent.data.source import Source
 from tacit_services.agent.data.table import SourceTable
+from tacit_services.agent.data.units import row_draw
 from tacit_services.agent.policy import DeclaredDataSet, Policy, PolicyRefusedError, Rules
 from tacit_services.agent.settings import AgentSettings
 
@@ -67,19 +68,15 @@ class Part:
 
     def table(self, study: Study, computing: Computing) -> SourceTable:
         """Open the source as the study reads it; raises DataError where a column of the study is missing."""
-        domain = study.domain_of(study.owner_named(self.owner))
-        if self.unit_key is None:
-            return SourceTable(
-                self.open(), domain, study.unit_column, computing.bounds, workers=computing.workers
-            )
         return SourceTable(
             self.open(),
-            domain,
+            study.domain_of(study.owner_named(self.owner)),
             study.unit_column,
             computing.bounds,
-            AlignedUnits(self.unit_key),
-            ordered=True,
+            None if self.unit_key is None else AlignedUnits(self.unit_key),
+            ordered=self.unit_key is not None,
             workers=computing.workers,
+            draw=row_draw(study.seed, self.owner) if study.unit_rows == "one" else None,
         )
 
     def require_aligned(self, study: Study, table: SourceTable) -> None:

@@ -29,6 +29,7 @@ from tacit_services.agent.data.open_source import open_source
 from tacit_services.agent.data.reader import TableBounds
 from tacit_services.agent.data.source import DataError
 from tacit_services.agent.data.table import SourceTable
+from tacit_services.agent.data.units import UnitHasher
 
 ROWS, UNITS, GROUP_ROWS = 3000, 700, 170
 DOMAIN = Domain(
@@ -110,12 +111,14 @@ def processes() -> Iterator[ProcessWorkers]:
 def _table(
     files: Path, name: str, unit: str | None, workers: Workers, bounds: TableBounds, *, placed: bool = False
 ) -> SourceTable:
-    hasher = AlignedUnits(KEY) if placed and unit is not None else None
-    source = open_source(name, None, files)
-    return SourceTable(source, DOMAIN, unit, bounds, hasher, ordered=hasher is not None, workers=workers)
+    column = None if unit is None else "id"
+    hasher = AlignedUnits(KEY) if placed else UnitHasher(bytes(16))
+    source, draw = open_source(name, None, files), 7 if unit == "one of id" else None
+    ordered = placed and unit is not None
+    return SourceTable(source, DOMAIN, column, bounds, hasher, ordered=ordered, workers=workers, draw=draw)
 
 
-@pytest.mark.parametrize("unit", [None, "id"])
+@pytest.mark.parametrize("unit", [None, "id", "one of id"])
 @pytest.mark.parametrize("name", REDUCTIONS)
 def test_sums_are_the_same_bits_whoever_adds_them_up(
     files: Path, processes: ProcessWorkers, name: str, unit: str | None

@@ -16,7 +16,7 @@ from tacit_protocol.domain.table import EncodedChunk
 from tacit_protocol.workers import ONE_WORKER, Workers
 from tacit_services.agent.data.arrow_columns import numbers, text
 from tacit_services.agent.data.source import Columns, DataError, Source
-from tacit_services.agent.data.units import Hasher, UnitHashes
+from tacit_services.agent.data.units import Hasher, UnitHashes, mixed
 
 CHUNK_BYTES = 8 * 1024 * 1024
 """Encoded size of a chunk: large enough for matrix products, small enough for the processor's cache."""
@@ -101,12 +101,16 @@ class _Gathered:
 
 @dataclass(frozen=True)
 class Reader:
-    """How a source's rows are read: the domain they are encoded in, their units, the memory they may take."""
+    """How a source's rows are read: the domain they are encoded in, their units, the memory they may take.
+
+    ``draw`` (64 bits) draws one row of every unit, which is then all there is of it; None keeps all rows.
+    """
 
     domain: Domain
     unit_column: str | None
     bounds: TableBounds
     hasher: Hasher
+    draw: int | None = None
 
     def batches(self, source: Source, columns: Columns) -> Iterator[pa.RecordBatch]:
         """Yield a source's rows with the named columns; no batch is empty."""
@@ -165,6 +169,10 @@ class Reader:
             rows = order[start:stop]
             own, unit = np.unique(hashes[rows], return_inverse=True)
             positions = None if all_units is None else _places(own, all_units)
+            if self.draw is not None:
+                rows = rows[drawn_rows(unit, own, self.draw)]
+                yield EncodedChunk(numeric[rows], categorical[rows], None, len(own), positions)
+                continue
             yield EncodedChunk(numeric[rows], categorical[rows], unit.astype(np.int64), len(own), positions)
 
     @property
@@ -200,6 +208,17 @@ def _places(own: UnitHashes, all_units: UnitHashes) -> npt.NDArray[np.int64]:
     if places[-1] >= len(all_units) or not np.array_equal(all_units[places], own):
         raise DataError(CHANGED)
     return places.astype(np.int64)
+
+
+def drawn_rows(unit: npt.NDArray[np.int64], own: UnitHashes, draw: int) -> npt.NDArray[np.int64]:
+    """Return the place of one row of each unit, (units,), each with the same chance.
+
+    ``unit`` (rows,) numbers the units of rows that are ordered by it, ``own`` (units,) holds their hashes.
+    What is drawn of a unit depends on its own hash, its own number of rows and ``draw``, not on other units.
+    """
+    counts = np.bincount(unit, minlength=len(own))
+    share = mixed(own ^ np.uint64(draw)) >> np.uint64(11)
+    return np.cumsum(counts) - counts + (share * 2.0**-53 * counts).astype(np.int64)
 
 
 def whole_unit_slices(

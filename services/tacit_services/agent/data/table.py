@@ -63,7 +63,8 @@ class SourceTable:
     """A source encoded in a study's domain; implements :class:`~tacit_protocol.domain.table.Table`.
 
     ``ordered`` gives units their places in the order of their hashes, for a ``hasher`` that two owners share.
-    Eight bytes for each unit are then kept. ``workers`` compute the sums over the table.
+    Eight bytes for each unit are then kept. ``workers`` compute the sums over the table. ``draw`` (64 bits)
+    draws one row of every unit; None keeps all of them.
 
     Raises:
         DataError: at once where a column is absent; on reading where rows cannot be read, there are none,
@@ -80,12 +81,13 @@ class SourceTable:
         *,
         ordered: bool = False,
         workers: Workers = ONE_WORKER,
+        draw: int | None = None,
     ):
         bounds = bounds or TableBounds()
         # Sources without buffers of their own say nothing of them.
         self._source = source.reading_within(bounds.read_bytes) if isinstance(source, ReadsWithin) else source
         self._unit_column = unit_column
-        self._reader = Reader(domain, unit_column, bounds, hasher or UnitHasher())
+        self._reader = Reader(domain, unit_column, bounds, hasher or UnitHasher(), draw)
         self.workers = workers
         names = [column.name for column in domain.columns]
         require_columns(source, [*names, *([unit_column] if unit_column is not None else [])])
@@ -189,8 +191,7 @@ class SourceTable:
             rows += chunk.rows
             units += chunk.units
             yield chunk
-        if (rows, units) != (expected.rows, expected.units):
-            raise DataError(CHANGED)
+        self._require_expected([Read(rows, units)], expected)
 
     def _chunks(self, rows: int) -> Generator[EncodedChunk, None, None]:
         self._require_unchanged()
@@ -248,5 +249,6 @@ class SourceTable:
 
     def _require_expected(self, found: Sequence[Read], expected: _Count) -> None:
         rows, units = sum(read.rows for read in found), sum(read.units for read in found)
-        if (rows, units) != (expected.rows, expected.units):
+        handed_out = expected.rows if self._reader.draw is None else expected.units
+        if (rows, units) != (handed_out, expected.units):
             raise DataError(CHANGED)

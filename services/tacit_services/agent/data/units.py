@@ -68,10 +68,10 @@ class UnitHasher:
 
     def _of_integers(self, column: pa.Array) -> UnitHashes:
         present = column.cast(pa.int64(), safe=False).fill_null(0)
-        mixed = _mix(present.to_numpy(zero_copy_only=False).view(np.uint64) + self._offset)
+        scattered = mixed(present.to_numpy(zero_copy_only=False).view(np.uint64) + self._offset)
         if column.null_count:
-            mixed[column.is_null().to_numpy(zero_copy_only=False)] = self._missing
-        return mixed
+            scattered[column.is_null().to_numpy(zero_copy_only=False)] = self._missing
+        return scattered
 
     def _of_floats(self, column: pa.Array) -> UnitHashes:
         values = numbers("", column)
@@ -80,8 +80,17 @@ class UnitHasher:
         return np.where(whole, self._of_integers(pa.array(integers)), self._of_texts(column))
 
 
-def _mix(values: UnitHashes) -> UnitHashes:
-    """Scatter integers over 64 bits without collisions (the finaliser of splitmix64, a bijection)."""
+def row_draw(seed: str, owner: str) -> int:
+    """Return the 64 bits by which one row of each of an owner's units is drawn, in a study of that seed.
+
+    Owners draw apart: the same place among both owners' rows would relate what they hold through its order.
+    """
+    drawn = hashlib.blake2b(owner.encode(), digest_size=HASH_BYTES, key=bytes.fromhex(seed)).digest()
+    return int.from_bytes(drawn, "little")
+
+
+def mixed(values: UnitHashes) -> UnitHashes:
+    """Scatter whole numbers, (n,), over 64 bits without collisions: splitmix64's finaliser, a bijection."""
     values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return values ^ (values >> np.uint64(31))
