@@ -53,7 +53,7 @@ def test_a_larger_budget_or_distance_needs_fewer_units(method: Any) -> None:
     assert units(1.0, 0.3) < units(1.0, 0.1)
 
 
-# A place that a plan finds may be short of the power asked for by .02 (mathematics/planning.md).
+# A place that a plan finds may be short of the power asked for by .02 (docs/mathematics/planning.md).
 def test_units_are_planned_alike_from_a_distance_and_from_what_lies_so_far() -> None:
     told: list[str] = []
     plan = plan_identity(10, epsilon=0.5, distance=0.2, seed=3, progress=lambda _, step: told.append(step))
