@@ -12,7 +12,6 @@ again. It depends on the margins, which noise hides: so it is simulated at three
 hand, sparser and more even ones, and the largest p-value counts.
 """
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import reduce
@@ -173,11 +172,11 @@ def plausible_margins(table: NoisyTable, shape: tuple[int, ...]) -> tuple[Floats
 
     Each margin is moved by up to REACH standard deviations of itself, sampling and noise together.
     """
-    noise = len(table.counts) * table.noise_variance / table.units**2
-    moved = []
-    for margin in margins_of(table.counts / table.units, shape):
-        sampling = (1 - float(margin @ margin)) / table.units
-        moved.append(plausible(margin, math.sqrt(noise + sampling)))
+    cells, variance = len(table.counts), table.noise_variance / table.units**2
+    moved = [
+        plausible(margin, cells / len(margin) * variance, table.units)
+        for margin in margins_of(table.counts / table.units, shape)
+    ]
     return tuple(product(list(margins)) for margins in zip(*moved, strict=True))
 
 

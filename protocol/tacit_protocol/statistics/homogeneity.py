@@ -13,7 +13,6 @@ distribution, and everything is estimated again; likewise from a sparser and a m
 tables cannot tell from it, and the largest p-value counts.
 """
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
@@ -162,9 +161,8 @@ def plausible_pools(tables: Sequence[NoisyTable], weights: Weights) -> tuple[Flo
     """
     units, variances = _sizes(tables)
     pooled = onto_simplex(weights.pooled(np.stack([table.counts / table.units for table in tables])))
-    sampling = (1 - float(pooled @ pooled)) * float(np.sum(weights.mean**2 / units))
-    noise = len(pooled) * float(np.sum(weights.mean**2 * variances / units**2))
-    return plausible(pooled, math.sqrt(sampling + noise))
+    noise = float(np.sum(weights.mean**2 * variances / units**2))
+    return plausible(pooled, noise, 1 / float(np.sum(weights.mean**2 / units)))
 
 
 def compare_pairs(

@@ -27,6 +27,9 @@ REACH = 2.0
 """Standard deviations within which a nuisance is plausible. With one, noise hides more than that too often:
 .018 at level .01 (docs/mathematics/categorical.md)."""
 
+EVENING_STEPS = 50
+"""Halvings of the range in which a common probability is looked for."""
+
 GROWTHS: Floats = 1 + np.geomspace(0.05, 200, 24)
 """Factors by which probabilities are taken away from even ones, to make them sparser."""
 
@@ -162,23 +165,37 @@ class NuisanceNull:
         return np.asarray(self.statistics[int(np.argmax(above))])
 
 
-def plausible(fitted: Floats, deviation: float) -> tuple[Floats, Floats, Floats]:
+def plausible(fitted: Floats, noise_variance: float, units: float) -> tuple[Floats, Floats, Floats]:
     """Return probabilities (k,), and the sparsest and the most even ones that are within reach.
 
-    The sparsest are on the path of the projections of 1/k + g (fitted - 1/k), g >= 1, which ends with the
-    largest category alone; the most even on the line to 1/k. Within reach are Euclidean distances up to REACH
-    times ``deviation``, the standard deviation of ``fitted``.
+    ``noise_variance`` is that of each share, ``units`` how many were sampled. The sparsest are on the path of
+    the projections of 1/k + g (fitted - 1/k), g >= 1, which ends with the largest category alone, at a
+    Euclidean distance of up to REACH standard deviations of ``fitted``. The most even have one share in as
+    many categories as can have it, each within REACH standard deviations of its own.
     """
-    reach = REACH * deviation
+    variances = noise_variance + fitted * (1 - fitted) / units
+    reach = REACH * math.sqrt(float(variances.sum()))
     even = np.full_like(fitted, 1 / len(fitted))
-    apart = fitted - even
     sparse = fitted
-    for candidate in onto_simplex(even + GROWTHS[:, None] * apart):
+    for candidate in onto_simplex(even + GROWTHS[:, None] * (fitted - even)):
         if float(np.linalg.norm(candidate - fitted)) > reach:
             break
         sparse = candidate
-    part = min(1.0, reach / max(float(np.linalg.norm(apart)), 1e-300))
-    return fitted, sparse, np.asarray(fitted - part * apart)
+    return fitted, sparse, _evened(fitted, REACH * np.sqrt(variances))
+
+
+def _evened(fitted: Floats, reach: Floats) -> Floats:
+    """Move each probability by up to ``reach`` (k,) towards a common value, by bisection."""
+    least, most = np.maximum(fitted - reach, 0.0), fitted + reach
+    low, high = 0.0, 1.0
+    for _ in range(EVENING_STEPS):
+        middle = (low + high) / 2
+        if np.clip(middle, least, most).sum() < 1:
+            low = middle
+        else:
+            high = middle
+    moved = np.clip(high, least, most)
+    return np.asarray(moved / moved.sum())
 
 
 def in_blocks(

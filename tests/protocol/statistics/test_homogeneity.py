@@ -99,7 +99,7 @@ def test_the_plain_statistic_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
         return ratio, ratio
 
     monkeypatch.setattr(homogeneity.Weights, "cells", plain)
-    monkeypatch.setattr(homogeneity, "plausible", lambda fitted, _: (fitted,))
+    monkeypatch.setattr(homogeneity, "plausible", lambda fitted, *_: (fitted,))
     found = rejections(UNIFORM, (100, 100), 20.0, 80)
     assert bdtrc(found - 1, 80, 0.05) < 1e-7
 

@@ -77,21 +77,35 @@ def test_the_projection_is_the_nearest_probabilities(values: list[float], seed: 
     assert (np.sum((others - given_values) ** 2, axis=1) >= nearest - 1e-9).all()
 
 
-@pytest.mark.parametrize("deviation", [0.0, 0.03, 0.3, 10.0])
+@pytest.mark.parametrize("noise", [0.0, 0.015, 0.15, 5.0])
 @pytest.mark.parametrize(
     "fitted", [[0.5, 0.3, 0.2, 0.0], [1.0, 0.0, 0.0, 0.0], [0.25] * 4, [0.4, 0.4, 0.1, 0.1]]
 )
-def test_plausible_probabilities_are_as_near_as_asked(fitted: list[float], deviation: float) -> None:
+def test_plausible_probabilities_are_as_near_as_asked(fitted: list[float], noise: float) -> None:
     own = np.array(fitted)
-    same, sparse, even = plausible(own, deviation)
+    variances = noise**2 + own * (1 - own) / 1000
+    deviation = float(np.sqrt(variances.sum()))
+    same, sparse, even = plausible(own, noise**2, 1000)
     assert same is own
     for other in (sparse, even):
         assert other.sum() == pytest.approx(1)
         assert other.min() >= 0
         assert np.linalg.norm(other - own) <= REACH * deviation + 1e-12
     assert sparse @ sparse >= own @ own - 1e-12 >= even @ even - 2e-12
-    if deviation == 10.0:
+    # Scaling to a sum of 1 moves what a bisection of 50 steps left.
+    assert (np.abs(even - own) <= REACH * np.sqrt(variances) + 1e-9).all()
+    if noise == 5.0:
         assert even == pytest.approx([0.25] * 4)
+
+
+def test_shares_that_noise_alone_tells_apart_are_evened() -> None:
+    """One category of .83, and 29 equal ones, on which noise is half as large as they are."""
+    rng, true = np.random.default_rng(1), np.array([0.83] + [0.17 / 29] * 29)
+    fitted = onto_simplex(true + rng.normal(0, 0.003, 30))
+    assert fitted[1:].max() > 2 * fitted[1:].min()
+    even = plausible(fitted, 0.003**2, 1000)[2]
+    assert even[1:].std() < fitted[1:].std() / 10
+    assert even[0] == pytest.approx(0.83, abs=0.05)
 
 
 def test_the_largest_pvalue_of_the_plausible_nulls_counts() -> None:
