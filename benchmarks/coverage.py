@@ -16,10 +16,19 @@ import numpy.typing as npt
 
 import tacit.local
 from benchmarks.resumable import Answers, Cell, Counts, main, table
+from tacit.array_table import ArrayTable
+from tacit.frames import Sample
+from tacit.in_process import local_study, seed_text, two_sample_procedure
+from tacit.results import TwoSampleResult
+from tacit_protocol.domain.columns import Domain, NumericColumn
 from tacit_protocol.features.base import Rows
 from tacit_protocol.features.brownian import BrownianFeatures
 from tacit_protocol.features.mean_embedding import Locations
+from tacit_protocol.features.sums import sum_features
+from tacit_protocol.messages.study import Study
 from tacit_protocol.privacy.calibration import gaussian_mu
+from tacit_protocol.procedures.curated_two_sample_plan import plan_of as curated_plan
+from tacit_protocol.procedures.kernel_two_sample_plan import plan_of as two_sample_plan
 from tacit_protocol.statistics.cramers_v import cramers_v
 from tacit_protocol.statistics.distance_covariance import distance_covariance_sqr
 from tacit_protocol.statistics.noisy_tables import CellNoise, NoisyTable
@@ -27,7 +36,7 @@ from tacit_protocol.statistics.noisy_tables import CellNoise, NoisyTable
 Floats = npt.NDArray[np.float64]
 
 LEVEL, DELTA = 0.05, 1e-5
-RUNS_V, RUNS_DISTANCE, RUNS_COUNTS = 100, 100, 200
+RUNS_V, RUNS_DISTANCE, RUNS_COUNTS, RUNS_MMD = 100, 100, 200, 200
 POPULATION = 400_000
 """Rows that stand for a law whose distance covariance has no formula: its error is far smaller."""
 
@@ -213,9 +222,99 @@ def counts_cells() -> list[Cell]:
     ]
 
 
+def samples(kind: str, sizes: tuple[int, int], rng: np.random.Generator) -> tuple[Floats, Floats]:
+    """Draw two samples of two columns in [0, 1], (n, 2) each; of "same" from one law."""
+    first, second = (rng.random((size, 2)) for size in sizes)
+    if kind == "shifted":
+        second = np.clip(second + 0.1, 0, 1)
+    if kind == RARE:
+        # One value in 250 of the first sample, none of the second, where nothing else is.
+        first, second = np.clip(first, 0, 0.2), np.clip(second, 0, 0.2)
+        first[rng.random(sizes[0]) < 0.004] = 1.0
+    if kind == SKEWED:
+        first, second = first**8, second**6
+    if kind == "discrete":
+        first, second = np.rint(first), np.rint(np.clip(second + 0.05, 0, 1))
+    return first, second
+
+
+def mmd_study(features: str, curated: bool, epsilon: float) -> Study:
+    """Return the study that ``tacit.local`` plays with these choices, whose public seed is 1."""
+    columns = tuple(NumericColumn(name=f"x{place}", lower=0.0, upper=1.0) for place in (1, 2))
+    return local_study(
+        two_sample_procedure("curator" if curated else "owners"),
+        Domain(columns=columns),
+        ("sample-1", "sample-2"),
+        {} if curated else {"features": features},
+        epsilon=epsilon,
+        delta=DELTA,
+        alpha=LEVEL,
+        seed=seed_text(1),
+        curated=curated,
+    )
+
+
+@functools.cache
+def mmd_truth(kind: str, features: str, curated: bool, epsilon: float) -> float:
+    """Return the squared MMD of the law, in the study's own public features."""
+    study = mmd_study(features, curated, epsilon)
+    release = curated_plan(study).release if curated else two_sample_plan(study).release
+    drawn = samples(kind, (POPULATION, POPULATION), np.random.default_rng(1))
+    means = []
+    for values in drawn:
+        table = ArrayTable.of(Sample({"x1": values[:, 0], "x2": values[:, 1]}), study.domain)
+        found = sum_features(release.features, table, products=False)
+        means.append(found.total / 2.0**found.bits / found.units)
+    return float(np.sum((means[0] - means[1]) ** 2))
+
+
+def mmd_run(
+    kind: str, features: str, curated: bool, sizes: tuple[int, int], epsilon: float, number: int
+) -> Answers:
+    """Ask owners, or a curator, for the squared MMD of two samples."""
+    x, y = samples(kind, sizes, np.random.default_rng([number, *sizes]))
+    chosen: dict[str, Any] = {} if curated else {"features": features}
+    found = tacit.local.kernel_two_sample(
+        x,
+        y,
+        epsilon=epsilon,
+        delta=DELTA,
+        bounds=(0, 1),
+        columns=["x1", "x2"],
+        alpha=LEVEL,
+        seed=1,
+        setting="curator" if curated else "owners",
+        **chosen,
+    )
+    if not isinstance(found, TwoSampleResult) or found.interval is None or found.estimate is None:
+        raise TypeError("this study states no squared MMD")
+    truth, (lower, upper) = mmd_truth(kind, features, curated, epsilon), found.interval
+    return {
+        "held": lower - 1e-9 <= truth <= upper + 1e-9,
+        "width": upper - lower,
+        "estimate": found.estimate,
+    }
+
+
+def mmd_cells() -> list[Cell]:
+    """List cells of the squared MMD: the default features, mean embeddings, and at a curator."""
+    found = []
+    for words, features, curated in (("auto", "auto", False), ("me", "me", False), ("curator", "", True)):
+        for kind in ("same", "shifted", SKEWED, RARE, "discrete"):
+            for sizes, epsilon in (((1000, 1000), 1.0), ((200, 5000), 20.0)):
+                found.append(
+                    Cell(
+                        f"squared MMD, {words}, {kind}, n={sizes[0]}, {sizes[1]}, ε={epsilon:g}",
+                        RUNS_MMD,
+                        functools.partial(mmd_run, kind, features, curated, sizes, epsilon),
+                    )
+                )
+    return found
+
+
 def cells() -> list[Cell]:
     """Return everything that is run."""
-    return cramer_cells() + distance_cells() + counts_cells()
+    return cramer_cells() + distance_cells() + counts_cells() + mmd_cells()
 
 
 def text(counts: Counts) -> str:
@@ -249,10 +348,12 @@ Worst cell: **{worst}**.
 Cramér's V is that of listed levels, in tables with cells for unlisted and missing values (the default);
 *a pair of three columns* has the noise of five cells on each. Distance intervals are of the frequencies kept;
 *whole* is how often they hold the whole distance covariance, which they do not claim, and *with truncation*
-how often they do when `truncation` is added to the upper end. Noisy counts are of all cells together.
+how often they do when `truncation` is added to the upper end. Noisy counts are of all cells together. The
+squared MMD is that of the law in the public features of a study: of two owners, *auto* (the default) or *me*,
+and a curator's.
 
 Other intervals have pages of their own: [curated distances](curated-distance.md), [released
-databases](database-errors.md), [sketches](distance-correlation.md), [two samples](two-sample.md).
+databases](database-errors.md), [sketches](distance-correlation.md), [screened pairs](screening.md).
 
 {table}"""
 

@@ -15,7 +15,7 @@ from pydantic import BaseModel
 from tacit_protocol.messages.release import Release
 from tacit_protocol.messages.study import Study
 from tacit_protocol.privacy.shares import Family
-from tacit_protocol.procedures.base import Progress, StudyError, reuse_warnings, row_warnings
+from tacit_protocol.procedures.base import Progress, StudyError, reuse_warnings
 from tacit_protocol.procedures.count_plan import CountPlan
 from tacit_protocol.procedures.count_tables import (
     CellFinding,
@@ -106,10 +106,6 @@ class IndependenceTable(CountTest):
         simulated = len(study.owners) + (pairs if columns > 2 else 0)
         require_work(plan.grid.size * simulated, parameters.replicates)
         require_work(plan.grid.size * pairs * TABLES_MAX, DRAWS)
-
-    def warnings(self, study: Study, units: Mapping[str, int]) -> tuple[str, ...]:
-        """Say where noise exceeds an average cell's count, and what averages of rows do to the level."""
-        return super().warnings(study, units) + row_warnings(study)
 
     def assemble(
         self, study: Study, releases: Mapping[str, Release], progress: Progress | None = None
