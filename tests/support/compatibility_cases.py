@@ -4,8 +4,8 @@
 
 A fixture is never made anew: its noise was drawn from the operating system, and what later code makes of its
 releases is what is tested. Delete one only where a verdict is meant to change, and say so in the changelog.
-Those named ``federation-`` are transcripts of real federations: two owners aligned, peer mode with and without
-a published covariance, a release that was read again, a study that was declined.
+Those named ``federation-`` are transcripts of real federations: owners aligned, peer mode with and without
+a published covariance, a release read again, a study that was declined.
 """
 
 import json
