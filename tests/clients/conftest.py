@@ -23,7 +23,7 @@ from tacit_protocol.privacy.events import GaussianEvent
 from tacit_protocol.privacy.guarantee import Guarantee
 from tacit_protocol.privacy.noise import NoiseSource
 from tacit_protocol.privacy.shares import Family
-from tacit_protocol.procedures.base import Progress, StudyError
+from tacit_protocol.procedures.base import Procedure, Progress, StudyError
 from tacit_protocol.procedures.registry import PROCEDURES
 from tacit_protocol.signing.envelope import STUDY_TYPE, VERDICT_TYPE, open_envelope, peek_key_id, seal
 from tacit_protocol.signing.keys import PrivateKey
@@ -70,7 +70,7 @@ class QuickParameters(BaseModel):
     """Lets everything through, for the procedure itself to refuse."""
 
 
-class QuickProcedure:
+class QuickProcedure(Procedure):
     """Takes any study whose parameters are empty; calls fewer than ten units hopeless."""
 
     name: ClassVar[str] = "quick"

@@ -11,11 +11,11 @@ from scipy.stats import norm
 
 from tacit.results import DatabaseResult, NoisyCountsResult, Result, result_of
 from tacit.results.plotting import figure_of
-from tacit_protocol.reporting.bars import BarsPanel
-from tacit_protocol.reporting.count_bars import PANELS_MAX
+from tacit_protocol.procedures.count_panels import PANELS_MAX
 from tacit_protocol.reporting.panels import panels_of
 from tacit_protocol.reporting.svg import panel_svg, stacked_svg
 from tacit_protocol.statistics.noisy_tables import CellNoise
+from tacit_protocol.verdicts.bars import BarsPanel
 
 SVG = "{http://www.w3.org/2000/svg}"
 WARDS = {"ward": BOUNDS["ward"]}

@@ -17,7 +17,7 @@ from tacit_protocol.privacy.guarantee import Budget, Guarantee
 from tacit_protocol.privacy.noise import NoiseSource
 from tacit_protocol.privacy.shares import Family
 from tacit_protocol.privacy.vector import NoisyVector
-from tacit_protocol.procedures.base import Progress, ReleaseError, StudyError, canonical
+from tacit_protocol.procedures.base import Procedure, Progress, ReleaseError, StudyError, canonical
 from tacit_protocol.procedures.registry import procedure_named
 from tacit_protocol.signing.envelope import (
     CANCELLATION_TYPE,
@@ -39,7 +39,7 @@ class MeanVerdict(StrictModel):
     note: str = "mean"
 
 
-class MeanProcedure:
+class MeanProcedure(Procedure):
     """A stand-in procedure: each owner sends one number, the verdict is their mean. No privacy at all."""
 
     name: ClassVar[str] = "mean"

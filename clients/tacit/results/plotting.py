@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tacit.errors import PlottingError
-from tacit_protocol.reporting.bars import BarsPanel
 from tacit_protocol.reporting.panels import NullPanel, Panel, PvaluePanel
-from tacit_protocol.reporting.rows import RowsPanel
 from tacit_protocol.reporting.svg_parts import short
 from tacit_protocol.terminal import printable
+from tacit_protocol.verdicts.bars import BarsPanel
+from tacit_protocol.verdicts.rows import RowsPanel
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -2,7 +2,7 @@
 
 import json
 import unicodedata
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Protocol, TypeVar, runtime_checkable
 
 from pydantic import BaseModel, ValidationError
@@ -17,6 +17,11 @@ from tacit_protocol.privacy.noise import NoiseSource
 from tacit_protocol.privacy.shares import Family
 from tacit_protocol.privacy.vector import COORDINATES_MAX
 from tacit_protocol.signing.envelope import digest
+from tacit_protocol.verdicts.bars import BarsPanel
+from tacit_protocol.verdicts.null import Null
+from tacit_protocol.verdicts.rows import RowsPanel
+from tacit_protocol.verdicts.words import Meaning, plain_meaning
+from tacit_protocol.verdicts.works import Work
 
 NOT_CANONICAL = (
     "the study's bytes are not its canonical ones: every field and parameter spelled out, keys sorted, no "
@@ -36,8 +41,15 @@ class ReleaseError(ValueError):
     """A release does not fit its study. The message says which rule it breaks and quotes no value."""
 
 
+Fields = Mapping[str, Any]
+"""A verdict as plain values: that of this version, or of another, which may lack some."""
+
+Releases = Mapping[str, Release]
+"""Releases by owner as a study reads them; empty where they are not at hand."""
+
+
 class Procedure(Protocol):
-    """A named method: what an owner computes, what it costs, what the tester computes."""
+    """A named method: what an owner computes, what it costs, what the tester computes, how it is told."""
 
     name: ClassVar[str]
     title: ClassVar[str]
@@ -46,6 +58,9 @@ class Procedure(Protocol):
 
     Parameters: ClassVar[type[BaseModel]]
     Verdict: ClassVar[type[BaseModel]]
+
+    released: ClassVar[str] = "the numbers that its procedure asks for"
+    """What a sender computes and releases, in the words of a paper's methods."""
 
     def check(self, study: Study) -> None:
         """Raise StudyError where the study's parameters, domain or owners do not suit the procedure."""
@@ -75,6 +90,27 @@ class Procedure(Protocol):
         self, study: Study, releases: Mapping[str, Release], progress: Progress | None = None
     ) -> BaseModel:
         """Compute the verdict from the releases by sender: post-processing alone, the same for everyone."""
+
+    def meaning(self, study: Study, verdict: Fields) -> Meaning:
+        """Say what a verdict means, in sentences."""
+        return plain_meaning(study, verdict)
+
+    def works(self, study: Study) -> tuple[Work, ...]:  # noqa: ARG002
+        """Return the works that the study's method comes from."""
+        return ()
+
+    def null(self, study: Study, verdict: Fields, releases: Releases) -> Null | None:  # noqa: ARG002
+        """Work out the null distribution of the verdict's statistic again; None where none is drawn."""
+        return None
+
+    def panels(
+        self,
+        study: Study,  # noqa: ARG002
+        verdict: Fields,  # noqa: ARG002
+        releases: Releases,  # noqa: ARG002
+    ) -> Sequence[RowsPanel | BarsPanel]:
+        """Return what is drawn besides the null distribution, the p-value and estimates with intervals."""
+        return ()
 
 
 @runtime_checkable

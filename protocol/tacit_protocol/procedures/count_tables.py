@@ -12,7 +12,7 @@ from tacit_protocol.messages.release import Release
 from tacit_protocol.messages.study import Owner, Study
 from tacit_protocol.privacy.guarantee import Guarantee
 from tacit_protocol.privacy.noise import NoiseSource
-from tacit_protocol.procedures.base import StudyError, parse_parameters, require_shared_columns
+from tacit_protocol.procedures.base import Procedure, StudyError, parse_parameters, require_shared_columns
 from tacit_protocol.procedures.count_plan import CountParameters, CountPlan, count_plan
 from tacit_protocol.statistics.cell_counts import CellCounts, CellGrid
 from tacit_protocol.statistics.contingency import IndependenceOutcome
@@ -58,10 +58,11 @@ class CountTestParameters(CountParameters):
     replicates: Annotated[int, Field(ge=REPLICATES_MIN, le=REPLICATES_MAX)] = REPLICATES_DEFAULT
 
 
-class CountProcedure:
+class CountProcedure(Procedure):
     """Every owner releases one table of noisy counts; what is made of the tables is each procedure's own."""
 
     Parameters: ClassVar[type[BaseModel]] = CountParameters
+    released: ClassVar[str] = "the number of units in each public cell"
 
     def parameters(self, study: Study) -> CountParameters:
         """Read the study's parameters. Raises StudyError where they are none of this procedure's."""

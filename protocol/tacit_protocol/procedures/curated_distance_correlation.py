@@ -25,6 +25,8 @@ from tacit_protocol.privacy.noise import NoiseError, NoiseSource
 from tacit_protocol.privacy.permutation_test import decision_xi, permutation_decision
 from tacit_protocol.privacy.shares import Family
 from tacit_protocol.procedures.base import (
+    Fields,
+    Procedure,
     Progress,
     ReleaseError,
     StudyError,
@@ -57,6 +59,8 @@ from tacit_protocol.statistics.curated_distance_estimate import (
 from tacit_protocol.statistics.intervals import stated
 from tacit_protocol.statistics.joint_independence import permuted_feature_statistics
 from tacit_protocol.strict import StrictModel
+from tacit_protocol.verdicts.words import Meaning, either
+from tacit_protocol.verdicts.works import DISTANCE, PERMUTATION, TWO_PARTIES, Work
 from tacit_protocol.workers import Workers, workers_of
 
 Floats = npt.NDArray[np.float64]
@@ -108,7 +112,7 @@ class DistanceSummary:
     statistics: Floats | None = field(repr=False)
 
 
-class CuratedDistanceCorrelation:
+class CuratedDistanceCorrelation(Procedure):
     """See the module. Registered as ``curated_distance_correlation``."""
 
     name: ClassVar[str] = "curated_distance_correlation"
@@ -116,6 +120,10 @@ class CuratedDistanceCorrelation:
     families: ClassVar[frozenset[Family]] = frozenset(("gaussian", "pure", "approximate"))
     Parameters: ClassVar[type[BaseModel]] = CuratedDistanceCorrelationParameters
     Verdict: ClassVar[type[BaseModel]] = CuratedDistanceCorrelationVerdict
+    released: ClassVar[str] = (
+        "the roots of the distance covariance and of both distance variances, "
+        "and the decision of a permutation test"
+    )
 
     def check(self, study: Study) -> None:
         """Raise StudyError where the study cannot be run as written."""
@@ -224,6 +232,20 @@ class CuratedDistanceCorrelation:
             check_layout(release.vectors, release.guarantee, plan.layout(release.units), plan.guarantee)
         except (LayoutError, StudyError) as error:
             raise ReleaseError(str(error)) from None
+
+    def meaning(self, study: Study, verdict: Fields) -> Meaning:
+        """Say what a verdict means, in sentences."""
+        first, second = (" with ".join(group) for group in verdict.get("variables") or (("x",), ("y",)))
+        return either(
+            study,
+            verdict,
+            f"{first} and {second} depend on each other, linearly or not",
+            f"No dependence between {first} and {second} was shown: they may be independent",
+        )
+
+    def works(self, study: Study) -> tuple[Work, ...]:  # noqa: ARG002
+        """Return the works that the study's method comes from."""
+        return (TWO_PARTIES, PERMUTATION, DISTANCE)
 
     def assemble(
         self, study: Study, releases: Mapping[str, Release], progress: Progress | None = None

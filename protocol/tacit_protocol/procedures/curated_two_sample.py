@@ -26,7 +26,15 @@ from tacit_protocol.privacy.guarantee import Guarantee
 from tacit_protocol.privacy.noise import NoiseError, NoiseSource
 from tacit_protocol.privacy.permutation_test import permutation_decision
 from tacit_protocol.privacy.shares import Family
-from tacit_protocol.procedures.base import Progress, ReleaseError, StudyError, require_shared_columns
+from tacit_protocol.procedures.base import (
+    Fields,
+    Procedure,
+    Progress,
+    ReleaseError,
+    Releases,
+    StudyError,
+    require_shared_columns,
+)
 from tacit_protocol.procedures.curated_two_sample_plan import (
     NULL_STREAM,
     CuratedTwoSampleParameters,
@@ -34,17 +42,23 @@ from tacit_protocol.procedures.curated_two_sample_plan import (
     Plan,
     plan_of,
 )
+from tacit_protocol.procedures.kernel_two_sample import two_sample_meaning
 from tacit_protocol.statistics.curated_choice import PAPER_REGULARISATION, Permuted, method_of
-from tacit_protocol.statistics.curated_means import CuratedMeans
+from tacit_protocol.statistics.curated_means import CuratedMeans, curated_covariance
 from tacit_protocol.statistics.curated_test import CuratedFinding, MomentTest, additive_finding
 from tacit_protocol.statistics.intervals import stated
+from tacit_protocol.statistics.mmd_form import mmd_law
 from tacit_protocol.statistics.named_groups import GroupComparison, named_groups
+from tacit_protocol.statistics.noise_aware import noise_aware_test
 from tacit_protocol.statistics.paired import paired_law
 from tacit_protocol.statistics.permuted_means import PermutationSizeError, draw_choices
 from tacit_protocol.statistics.private_statistic import STATISTIC, RidgeRelease
-from tacit_protocol.statistics.ridge import ridge_pvalue
+from tacit_protocol.statistics.ridge import ridge_laws, ridge_pvalue
 from tacit_protocol.statistics.witness import LocationDifference, MeanEmbedding, location_differences
 from tacit_protocol.strict import StrictModel
+from tacit_protocol.verdicts.null import DRAWN_MAX, SIMULATED, WEIGHTED, Null, from_draws, max_null, quadratic
+from tacit_protocol.verdicts.words import Meaning
+from tacit_protocol.verdicts.works import KERNEL, PERMUTATION, Work
 from tacit_protocol.workers import Workers, workers_of
 
 HOPELESS = "Hopeless: "
@@ -88,7 +102,7 @@ class CuratedSummary:
     exact: Exact = field(repr=False)
 
 
-class CuratedTwoSample:
+class CuratedTwoSample(Procedure):
     """See the module. Registered as ``curated_two_sample``."""
 
     name: ClassVar[str] = "curated_two_sample"
@@ -96,6 +110,7 @@ class CuratedTwoSample:
     families: ClassVar[frozenset[Family]] = frozenset(("gaussian", "pure", "approximate"))
     Parameters: ClassVar[type[BaseModel]] = CuratedTwoSampleParameters
     Verdict: ClassVar[type[BaseModel]] = CuratedTwoSampleVerdict
+    released: ClassVar[str] = "what the two-sample statistic needs of the features of both samples"
 
     def check(self, study: Study) -> None:
         """Raise StudyError where the study cannot be run as written."""
@@ -184,6 +199,33 @@ class CuratedTwoSample:
             check_layout(release.vectors, release.guarantee, layout, plan.guarantee)
         except LayoutError as error:
             raise ReleaseError(str(error)) from None
+
+    def meaning(self, study: Study, verdict: Fields) -> Meaning:
+        """Say what a verdict means, in sentences."""
+        return two_sample_meaning(study, verdict)
+
+    def works(self, study: Study) -> tuple[Work, ...]:
+        """Return the works that the study's method comes from."""
+        return (PERMUTATION if study.parameters.get("release") == "permutation" else KERNEL,)
+
+    def null(self, study: Study, verdict: Fields, releases: Releases) -> Null | None:
+        """Work out the null distribution again; simulations are the verdict's, or the first of them."""
+        plan, statistic = plan_of(study), float(verdict["statistic"])
+        release = plan.release
+        if isinstance(release, CuratedAdditiveRelease):
+            return max_null(release.features, 2, statistic, study.level)
+        units = plan.units(verdict["units"])
+        if isinstance(release, RidgeRelease):
+            if not releases:
+                return None
+            noise = next(iter(releases[study.senders[0].name].vectors.values())).scale
+            features = release.features
+            laws = ridge_laws(
+                sum(units), features.dimension, release.regularisation, norm=features.norm, noise=noise
+            )
+            words = "the heaviest weighted chi-squared law of its kind, with the noise"
+            return quadratic(words, laws, statistic, study.level)
+        return _curated_moments(study, plan, units, releases, statistic) if releases else None
 
     def assemble(
         self, study: Study, releases: Mapping[str, Release], progress: Progress | None = None
@@ -304,3 +346,26 @@ def means_of(
 
 def _silent(part: float, step: str) -> None:
     """Report progress to nobody."""
+
+
+def _curated_moments(
+    study: Study, plan: Plan, units: tuple[int, int], releases: Releases, statistic: float
+) -> Null | None:
+    sent, release = releases[study.senders[0].name], plan.release
+    if isinstance(release, PairedRelease):
+        mean, gamma = sent.vectors[MEAN], plan.parameters.regularisation or PAPER_REGULARISATION
+        moment = read_second_moment(sent.vectors, units[0])
+        _, law = paired_law(mean.mean(units[0]), moment, units[0], mean.scale / units[0], gamma)
+        words = "a weighted sum of chi-squared values, in which the noisy covariance counts as exact"
+        return quadratic(words, (law,), statistic, study.level)
+    if not isinstance(release, CuratedMomentRelease):
+        return None
+    means = means_of(release, sent, units)
+    covariance = curated_covariance(means, *release.read_moment(sent.vectors, units))
+    if plan.form != "noise-aware":
+        _, law = mmd_law(means, covariance, release.features.norm**2)
+        return quadratic(WEIGHTED, (law,), statistic, study.level)
+    replicates = min(DRAWN_MAX, plan.parameters.replicates)
+    trace_max = release.features.norm**2
+    _, _, draws = noise_aware_test(means, covariance, replicates, null_seed(study), trace_max=trace_max)
+    return from_draws(SIMULATED, draws, study.level)

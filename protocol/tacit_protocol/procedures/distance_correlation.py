@@ -17,7 +17,7 @@ from typing import ClassVar
 from pydantic import BaseModel
 
 from tacit_protocol.domain.table import Table
-from tacit_protocol.features.row_projections import ProjectedUnits
+from tacit_protocol.features.row_projections import PROJECTIONS, ProjectedUnits
 from tacit_protocol.features.sketch_release import SketchSums
 from tacit_protocol.messages.release import Release
 from tacit_protocol.messages.study import Study
@@ -26,7 +26,15 @@ from tacit_protocol.privacy.guarantee import Guarantee
 from tacit_protocol.privacy.noise import NoiseSource
 from tacit_protocol.privacy.shares import Family
 from tacit_protocol.privacy.vector import COORDINATES_MAX
-from tacit_protocol.procedures.base import Progress, ReleaseError, StudyError, row_warnings
+from tacit_protocol.procedures.base import (
+    Fields,
+    Procedure,
+    Progress,
+    ReleaseError,
+    Releases,
+    StudyError,
+    row_warnings,
+)
 from tacit_protocol.procedures.distance_correlation_findings import (
     COVARIANCE_SQR_MAX,
     Found,
@@ -55,6 +63,9 @@ from tacit_protocol.procedures.distance_correlation_plan import (
 from tacit_protocol.procedures.relay import Combined, Relay
 from tacit_protocol.statistics.intervals import stated
 from tacit_protocol.strict import StrictModel
+from tacit_protocol.verdicts.null import WORK_MAX, Null, from_draws
+from tacit_protocol.verdicts.words import Meaning, either, names_of
+from tacit_protocol.verdicts.works import DISTANCE, TWO_PARTIES, Work
 
 MATCHED_BY_ORDER = "rows were matched by their order at either owner, which nothing has checked"
 """What a verdict says where owners did not compare digests of their units."""
@@ -106,7 +117,7 @@ class OwnSums:
     sums: SketchSums | ProjectedUnits
 
 
-class DistanceCorrelation:
+class DistanceCorrelation(Procedure):
     """See the module. Registered as ``distance_correlation``."""
 
     name: ClassVar[str] = "distance_correlation"
@@ -114,6 +125,7 @@ class DistanceCorrelation:
     families: ClassVar[frozenset[Family]] = frozenset(("gaussian",))
     Parameters: ClassVar[type[BaseModel]] = DistanceCorrelationParameters
     Verdict: ClassVar[type[BaseModel]] = DistanceCorrelationVerdict
+    released: ClassVar[str] = "bounded features of its columns, in sums over public buckets or projected"
     RelayedVerdict: ClassVar[type[BaseModel]] = PeerVerdict
 
     def check(self, study: Study) -> None:
@@ -194,6 +206,39 @@ class DistanceCorrelation:
             _check_side(plan, 0, release)
         except ReleaseError:
             _check_side(plan, 1, release)
+
+    def meaning(self, study: Study, verdict: Fields) -> Meaning:
+        """Say what a verdict means, in sentences."""
+        if "receiver" in verdict:
+            return Meaning(
+                f"The result stays with {verdict['receiver']}; nothing was tested in public.",
+                "What the receiver found is private for the sender's data alone.",
+                tests=False,
+            )
+        names = names_of(study)
+        between = f"columns at {names}" if len(study.owners) > 1 else f"columns of {names}"
+        return either(
+            study,
+            verdict,
+            f"The {between} depend on each other, linearly or not",
+            f"No dependence between the {between} was shown: they may be independent",
+        )
+
+    def works(self, study: Study) -> tuple[Work, ...]:  # noqa: ARG002
+        """Return the works that the study's method comes from."""
+        return (TWO_PARTIES, DISTANCE)
+
+    def null(self, study: Study, verdict: Fields, releases: Releases) -> Null | None:  # noqa: ARG002
+        """Work out the null distribution again; simulations are the verdict's, or the first of them."""
+        if any(owner.name not in releases for owner in study.owners):
+            return None
+        plan, own = plan_of(study), [releases[owner.name] for owner in study.owners]
+        numbers = sum(len(vector.values) for release in own for vector in release.vectors.values())
+        count = plan.parameters.permutations
+        if PROJECTIONS in own[0].vectors and numbers * count > WORK_MAX:
+            return None
+        found = (sketched if plan.sketches else projected)(plan, study, own, partial(_silent))
+        return from_draws(f"the statistic at {count} random permutations", found.test.permuted, study.level)
 
     def assemble(
         self, study: Study, releases: Mapping[str, Release], progress: Progress | None = None
@@ -309,3 +354,7 @@ def _sketch_warnings(plan: Plan, units: int) -> tuple[str, ...]:
             f"{HOPELESS}even equal columns would hardly be told from independent ones; ask for more units",
         )
     return ()
+
+
+def _silent(part: float) -> None:
+    """Report progress to nobody."""

@@ -31,7 +31,10 @@ from tacit_protocol.privacy.noise import NoiseError, NoiseSource
 from tacit_protocol.privacy.shares import Family
 from tacit_protocol.privacy.vector import COORDINATES_MAX
 from tacit_protocol.procedures.base import (
+    Fields,
+    Procedure,
     Progress,
+    Releases,
     StudyError,
     parse_parameters,
     require_shared_columns,
@@ -49,6 +52,7 @@ from tacit_protocol.procedures.embedding_release_mechanism import (
     NoisyMean,
     mechanism_of,
 )
+from tacit_protocol.procedures.embedding_release_panels import database_panels
 from tacit_protocol.procedures.embedding_release_plan import (
     CELLS_MAX,
     EmbeddingReleaseParameters,
@@ -56,6 +60,9 @@ from tacit_protocol.procedures.embedding_release_plan import (
 )
 from tacit_protocol.procedures.embedding_release_reuse import as_database, require_same_mean
 from tacit_protocol.procedures.embedding_release_verdict import EmbeddingReleaseVerdict, databases_of
+from tacit_protocol.verdicts.bars import BarsPanel
+from tacit_protocol.verdicts.words import OWNERS_NAMED_MAX, Meaning, joined
+from tacit_protocol.verdicts.works import DATABASE, Work
 
 __all__ = ["CELLS_MAX", "EmbeddingRelease", "EmbeddingReleaseVerdict", "features_of", "plan_of"]
 
@@ -71,7 +78,7 @@ class DatabaseSummary:
     sums: FeatureSums | HistogramSums = field(repr=False)
 
 
-class EmbeddingRelease:
+class EmbeddingRelease(Procedure):
     """See the module. Registered as ``embedding_release``."""
 
     name: ClassVar[str] = "embedding_release"
@@ -79,6 +86,7 @@ class EmbeddingRelease:
     families: ClassVar[frozenset[Family]] = frozenset(("gaussian", "pure"))
     Parameters: ClassVar[type[BaseModel]] = EmbeddingReleaseParameters
     Verdict: ClassVar[type[BaseModel]] = EmbeddingReleaseVerdict
+    released: ClassVar[str] = "the kernel mean embedding of its units at public points"
 
     def check(self, study: Study) -> None:
         """Raise StudyError where the study cannot be run as written."""
@@ -181,6 +189,33 @@ class EmbeddingRelease:
     def check_reread(self, study: Study, release: Release) -> None:
         """Raise ReleaseError where a release that is read again is not a database of this study."""
         _mechanism(study).check_reread(release)
+
+    def meaning(self, study: Study, verdict: Fields) -> Meaning:  # noqa: ARG002
+        """Say what a verdict means, in sentences."""
+        senders = (
+            [study.curator.name] if study.curator is not None else [owner.name for owner in study.owners]
+        )
+        databases = "A private database" if len(senders) == 1 else "Private databases"
+        return Meaning(
+            f"{databases} of {joined(senders, OWNERS_NAMED_MAX)} {'was' if len(senders) == 1 else 'were'} "
+            "released.",
+            "A database tests nothing by itself; questions asked of it cost no privacy, and its answers have "
+            "errors that it states.",
+            tests=False,
+        )
+
+    def works(self, study: Study) -> tuple[Work, ...]:  # noqa: ARG002
+        """Return the works that the study's method comes from."""
+        return (DATABASE,)
+
+    def panels(
+        self,
+        study: Study,
+        verdict: Fields,
+        releases: Releases,  # noqa: ARG002 (a verdict has all that is drawn)
+    ) -> list[BarsPanel]:
+        """Return every column of every database as bars."""
+        return database_panels(study, verdict)
 
     def assemble(
         self, study: Study, releases: Mapping[str, Release], progress: Progress | None = None

@@ -5,7 +5,7 @@ for nothing), and the tester compares the tables by a chi-square statistic whose
 sampling and noise. Derivations: docs/mathematics/categorical.md.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 import numpy as np
@@ -15,7 +15,8 @@ from pydantic import BaseModel
 from tacit_protocol.messages.release import Release
 from tacit_protocol.messages.study import Study
 from tacit_protocol.privacy.shares import Family
-from tacit_protocol.procedures.base import Progress, StudyError, reuse_warnings
+from tacit_protocol.procedures.base import Fields, Progress, Releases, StudyError, reuse_warnings
+from tacit_protocol.procedures.count_panels import cell_text, residual_panel, simulations, striking, tables_of
 from tacit_protocol.procedures.count_tables import (
     CellFinding,
     CountTest,
@@ -25,9 +26,13 @@ from tacit_protocol.procedures.count_tables import (
     simulation_seed,
     striking_cells,
 )
-from tacit_protocol.statistics.homogeneity import PairTest, compare_pairs, homogeneity_test
-from tacit_protocol.statistics.noisy_tables import NoisyTable
+from tacit_protocol.statistics.homogeneity import PairTest, Weights, compare_pairs, homogeneity_test
+from tacit_protocol.statistics.noisy_tables import NoisyTable, onto_simplex
 from tacit_protocol.strict import StrictModel
+from tacit_protocol.verdicts.null import Null, affordable, from_draws
+from tacit_protocol.verdicts.rows import RowsPanel
+from tacit_protocol.verdicts.words import Meaning, either, names_of
+from tacit_protocol.verdicts.works import CHI_SQUARED, NEW_CLASS, Work
 
 PAIRED_OWNERS_MAX = 10
 """Most owners that are compared in pairs: beyond 45 pairs, p-values of 1999 replicates say little."""
@@ -88,6 +93,48 @@ class Homogeneity(CountTest):
         owners = len(study.owners)
         tables = owners + owners * (owners - 1) if 2 < owners <= PAIRED_OWNERS_MAX else owners
         require_work(plan.grid.size * tables, parameters.replicates)
+
+    def meaning(self, study: Study, verdict: Fields) -> Meaning:
+        """Say what a verdict means, in sentences."""
+        names = names_of(study)
+        return either(
+            study,
+            verdict,
+            f"The owners' categories are distributed differently: {names} do not share one distribution",
+            f"No difference in the owners' categories was shown: {names} may share one distribution",
+        )
+
+    def works(self, study: Study) -> tuple[Work, ...]:  # noqa: ARG002
+        """Return the works that the study's method comes from."""
+        return (CHI_SQUARED, NEW_CLASS)
+
+    def null(self, study: Study, verdict: Fields, releases: Releases) -> Null | None:
+        """Work out the null distribution again; simulations are the first of the verdict's."""
+        tables = tables_of(self.plan(study), study, verdict, releases)
+        if tables is None:
+            return None
+        replicates = affordable(self.parameters(study).replicates, sum(len(t.counts) for t in tables))
+        if replicates is None:
+            return None
+        test = homogeneity_test(tables, replicates, simulation_seed(study, TEST_STREAM))
+        return from_draws(simulations(replicates, "tables of one distribution"), test.simulated, study.level)
+
+    def panels(self, study: Study, verdict: Fields, releases: Releases) -> list[RowsPanel]:
+        """Return the cells with the largest residuals; none where the tables are not at hand."""
+        tables = tables_of(self.plan(study), study, verdict, releases)
+        if tables is None:
+            return []
+        found = between_owners(tables)
+        names = [owner.name for owner in study.owners]
+        if len(names) == 2:
+            found, names = found[:1], names[:1]  # the other owner's are the same with the other sign
+        grid = self.plan(study).grid
+        labels = [f"{cell_text(grid, cell)}: {name}" for name in names for cell in range(grid.size)]
+        rejected = striking(verdict)
+        stands_out = [cell_text(grid, cell) in rejected for cell in range(grid.size)] * len(names)
+        one = f"Cells of {names[0]} against both owners"
+        title = one if len(names) == 1 else "Owners' cells against all"
+        return residual_panel(title, labels, found.ravel(), stands_out)
 
     def assemble(
         self, study: Study, releases: Mapping[str, Release], progress: Progress | None = None
@@ -153,3 +200,19 @@ def _unpaired(owners: int) -> tuple[str, ...]:
 
 def _shares(names: list[str], tables: list[NoisyTable]) -> dict[str, npt.NDArray[np.float64]]:
     return {name: table.counts / table.units for name, table in zip(names, tables, strict=True)}
+
+
+def between_owners(tables: Sequence[NoisyTable]) -> npt.NDArray[np.float64]:
+    """Return every owner's residuals, (J, k), from the pooled shares.
+
+    With public weights u, var(x_j - p) = (1 - 2 u_j) v_j + sum_l u_l^2 v_l, v_j = p (1 - p)/n_j + noise.
+    """
+    units = np.array([table.units for table in tables], dtype=np.float64)
+    noise = np.array([table.noise_variance for table in tables])
+    weights = Weights.of(units, noise, len(tables[0].counts))
+    shares = np.stack([table.counts / table.units for table in tables])
+    pooled = weights.pooled(shares)
+    likely = np.maximum(onto_simplex(pooled), weights.floor)
+    each = (likely * np.maximum(1 - likely, 0.0))[None, :] / units[:, None] + (noise / units**2)[:, None]
+    spread = (1 - 2 * weights.mean)[:, None] * each + np.sum(weights.mean[:, None] ** 2 * each, axis=0)
+    return np.asarray((shares - pooled) / np.sqrt(spread))

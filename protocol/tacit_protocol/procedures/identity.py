@@ -27,12 +27,16 @@ from tacit_protocol.privacy.noisy_counts import COUNTS, laplace_counts
 from tacit_protocol.privacy.shares import Family
 from tacit_protocol.privacy.vector import NoisyVector
 from tacit_protocol.procedures.base import (
+    Fields,
+    Procedure,
     Progress,
     ReleaseError,
+    Releases,
     StudyError,
     require_shared_columns,
     reuse_warnings,
 )
+from tacit_protocol.procedures.count_panels import cell_text, residual_panel, simulations
 from tacit_protocol.procedures.count_tables import HOPELESS
 from tacit_protocol.procedures.identity_plan import (
     COUNTED,
@@ -43,6 +47,10 @@ from tacit_protocol.procedures.identity_plan import (
 )
 from tacit_protocol.statistics.cell_counts import CellCounts, CountError, sum_cells
 from tacit_protocol.strict import StrictModel
+from tacit_protocol.verdicts.null import Null, affordable, chi_square, from_draws
+from tacit_protocol.verdicts.rows import RowsPanel
+from tacit_protocol.verdicts.words import Meaning, either, names_of
+from tacit_protocol.verdicts.works import CHI_SQUARED, NEW_CLASS, PRIVIT, Work
 
 STATISTIC = "statistic"
 """Name of the noisy statistic in a release of privit-laplace."""
@@ -81,7 +89,7 @@ class IdentitySummary:
     drawn: npt.NDArray[np.int64] | int | None = field(repr=False, default=None)
 
 
-class Identity:
+class Identity(Procedure):
     """See the module. Registered as ``identity``."""
 
     name: ClassVar[str] = "identity"
@@ -89,6 +97,7 @@ class Identity:
     families: ClassVar[frozenset[Family]] = frozenset(("gaussian", "pure"))
     Parameters: ClassVar[type[BaseModel]] = IdentityParameters
     Verdict: ClassVar[type[BaseModel]] = IdentityVerdict
+    released: ClassVar[str] = "the number of units in each public cell, or what one test makes of it"
 
     def check(self, study: Study) -> None:
         """Raise StudyError where the study cannot be run as written."""
@@ -197,6 +206,60 @@ class Identity:
         if plan.method == "zcdp-gof" and plan.counted.read(found).noises[0].kind != "gaussian":
             raise StudyError("zcdp-gof reads Gaussian counts: use mcgof for these")
         return found
+
+    def meaning(self, study: Study, verdict: Fields) -> Meaning:
+        """Say what a verdict means, in sentences."""
+        names = names_of(study)
+        return either(
+            study,
+            verdict,
+            f"The categories of {names} do not follow the stated distribution",
+            f"No departure from the stated distribution was shown: the categories of {names} may follow it",
+        )
+
+    def works(self, study: Study) -> tuple[Work, ...]:
+        """Return the works that the study's method comes from."""
+        match study.parameters.get("method"):
+            case "privit" | "privit-laplace" | "repetition":
+                return (PRIVIT,)
+            case "zcdp-gof":
+                return (NEW_CLASS,)
+            case _:
+                return (CHI_SQUARED,)
+
+    def null(self, study: Study, verdict: Fields, releases: Releases) -> Null | None:
+        """Work out the null distribution again; simulations are the verdict's, or the first of them."""
+        sender = study.owners[0].name
+        if sender not in releases:
+            return None
+        plan, release, statistic = plan_of(study), releases[sender], float(verdict["statistic"])
+        drawn = _draws(plan, release)
+        if isinstance(drawn, int):
+            return chi_square(drawn, statistic, study.level)
+        return (
+            None
+            if drawn is None
+            else from_draws(simulations(len(drawn), "data that follow it"), drawn, study.level)
+        )
+
+    def panels(self, study: Study, verdict: Fields, releases: Releases) -> list[RowsPanel]:  # noqa: ARG002
+        """Return the cells with the largest residuals; none where no counts were released."""
+        release = releases.get(study.owners[0].name)
+        if (
+            release is None
+            or not release.vectors
+            or (COUNTS not in release.vectors and len(release.vectors) > 1)
+        ):
+            return []
+        plan = plan_of(study)
+        if plan.method == "privit-laplace":
+            return []
+        table = plan.counted.read(release)
+        expected = table.units * plan.probabilities
+        spread = np.sqrt(np.maximum(expected * (1 - plan.probabilities) + table.noise_variance, 1.0))
+        labels = [cell_text(plan.grid, cell) for cell in range(plan.grid.size)]
+        residuals = (table.counts - expected) / spread
+        return residual_panel("Cells against the distribution", labels, residuals, [False] * len(labels))
 
     def assemble(
         self, study: Study, releases: Mapping[str, Release], progress: Progress | None = None
@@ -316,3 +379,20 @@ def _caveats(plan: IdentityPlan, units: int) -> tuple[str, ...]:
 def _report(progress: Progress | None, part: float) -> None:
     if progress is not None:
         progress(part, "simulating the null distribution")
+
+
+def _draws(plan: IdentityPlan, release: Release) -> npt.NDArray[np.float64] | int | None:
+    """Return simulated statistics, or the degrees of freedom where the null is chi-squared."""
+    replicates = affordable(plan.parameters.replicates, plan.grid.size)
+    seeds = plan.seed().spawn(replicates or 0)
+    if plan.method not in COUNTED:
+        clipped, scale = plan.clipped(release.units), release.vectors[STATISTIC].scale
+        draws = [clipped.simulate(np.random.default_rng(seed), scale, 1)[0] for seed in seeds]
+        return np.array(draws) if draws else None
+    fit = plan.fitted(release.units, plan.counted.read(release).noises[0])
+    exact = plan.null == "auto" and fit.weights == "noise-aware" and fit.chi_square_holds
+    if plan.null == "chi-square" or exact:
+        return len(plan.probabilities) - 1
+    if not seeds:
+        return None
+    return np.array([float(fit.statistic(fit.simulate(np.random.default_rng(seed)))) for seed in seeds])

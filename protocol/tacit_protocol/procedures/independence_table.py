@@ -10,12 +10,14 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 import numpy as np
+import numpy.typing as npt
 from pydantic import BaseModel
 
 from tacit_protocol.messages.release import Release
 from tacit_protocol.messages.study import Study
 from tacit_protocol.privacy.shares import Family
-from tacit_protocol.procedures.base import Progress, StudyError, reuse_warnings
+from tacit_protocol.procedures.base import Fields, Progress, Releases, StudyError, reuse_warnings
+from tacit_protocol.procedures.count_panels import cell_text, residual_panel, simulations, striking, tables_of
 from tacit_protocol.procedures.count_plan import CountPlan
 from tacit_protocol.procedures.count_tables import (
     CellFinding,
@@ -33,9 +35,14 @@ from tacit_protocol.statistics.contingency import (
     independence_test,
     margin_table,
 )
+from tacit_protocol.statistics.contingency import residuals as table_residuals
 from tacit_protocol.statistics.cramers_v import DRAWS, TABLES_MAX, Association, cramers_v
 from tacit_protocol.statistics.noisy_tables import NoisyTable, add_tables
 from tacit_protocol.strict import StrictModel
+from tacit_protocol.verdicts.null import Null, affordable, from_draws
+from tacit_protocol.verdicts.rows import RowsPanel
+from tacit_protocol.verdicts.words import Meaning, either, joined
+from tacit_protocol.verdicts.works import CHI_SQUARED, NEW_CLASS, Work
 
 COLUMNS_MAX = 6
 """Most columns: 15 pairs, and tables whose margins still hold more than noise."""
@@ -106,6 +113,46 @@ class IndependenceTable(CountTest):
         simulated = len(study.owners) + (pairs if columns > 2 else 0)
         require_work(plan.grid.size * simulated, parameters.replicates)
         require_work(plan.grid.size * pairs * TABLES_MAX, DRAWS)
+
+    def meaning(self, study: Study, verdict: Fields) -> Meaning:
+        """Say what a verdict means, in sentences."""
+        columns = joined(list(verdict.get("columns") or [c.name for c in study.domain.columns]), 6)
+        return either(
+            study,
+            verdict,
+            f"The categories {columns} depend on each other, among the units of all owners",
+            f"No dependence of the categories {columns} was shown: they may be independent",
+        )
+
+    def works(self, study: Study) -> tuple[Work, ...]:  # noqa: ARG002
+        """Return the works that the study's method comes from."""
+        return (CHI_SQUARED, NEW_CLASS)
+
+    def null(self, study: Study, verdict: Fields, releases: Releases) -> Null | None:
+        """Work out the null distribution again; simulations are the first of the verdict's."""
+        plan = self.plan(study)
+        tables = tables_of(plan, study, verdict, releases)
+        if tables is None:
+            return None
+        table = add_tables(tables)
+        replicates = affordable(self.parameters(study).replicates, len(table.counts))
+        if replicates is None:
+            return None
+        test = independence_test(table, plan.grid.shape, replicates, simulation_seed(study, TEST_STREAM))
+        return from_draws(
+            simulations(replicates, "tables of independent columns"), test.simulated, study.level
+        )
+
+    def panels(self, study: Study, verdict: Fields, releases: Releases) -> list[RowsPanel]:
+        """Return the cells with the largest residuals; none where the tables are not at hand."""
+        grid = self.plan(study).grid
+        tables = tables_of(self.plan(study), study, verdict, releases)
+        if tables is None:
+            return []
+        found = from_independence(add_tables(tables), grid.shape)
+        labels, rejected = [cell_text(grid, cell) for cell in range(grid.size)], striking(verdict)
+        stands_out = [label in rejected for label in labels]
+        return residual_panel("Cells against independence", labels, found, stands_out)
 
     def assemble(
         self, study: Study, releases: Mapping[str, Release], progress: Progress | None = None
@@ -192,3 +239,11 @@ def _association(
     margin, shape = margin_table(table, plan.grid.shape, pair)
     first, second = (plan.grid.axes[axis].listed for axis in pair)
     return cramers_v(margin, (shape[0], shape[1]), (first, second), study.level, seed)
+
+
+def from_independence(table: NoisyTable, shape: tuple[int, ...]) -> npt.NDArray[np.float64]:
+    """Return every cell's residual, (k,), from the product of the table's margins."""
+    shares = table.counts / table.units
+    found = table_residuals(shares, shape, table.units, table.noise_variance / table.units**2)
+    floor = 1 / table.units**2  # where nothing is expected, one unit is the least that can be seen
+    return np.asarray((shares - found.fitted) / np.sqrt(np.maximum(found.explained, floor)))

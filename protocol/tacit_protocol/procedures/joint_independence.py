@@ -33,6 +33,8 @@ from tacit_protocol.privacy.permutation_test import (
 )
 from tacit_protocol.privacy.shares import Family
 from tacit_protocol.procedures.base import (
+    Fields,
+    Procedure,
     Progress,
     ReleaseError,
     StudyError,
@@ -48,6 +50,8 @@ from tacit_protocol.statistics.joint_sensitivity import (
     statistic_max,
 )
 from tacit_protocol.strict import StrictModel
+from tacit_protocol.verdicts.words import Meaning, either, joined
+from tacit_protocol.verdicts.works import JOINT, PERMUTATION, Work
 from tacit_protocol.workers import workers_of
 
 PERMUTATIONS_DEFAULT = 999
@@ -131,7 +135,7 @@ class _Plan:
         return units_max(len(self.variables), self.parameters.permutations, self.several_rows)
 
 
-class JointIndependence:
+class JointIndependence(Procedure):
     """See the module. Registered as ``joint_independence``."""
 
     name: ClassVar[str] = "joint_independence"
@@ -139,6 +143,7 @@ class JointIndependence:
     families: ClassVar[frozenset[Family]] = frozenset(("pure", "approximate"))
     Parameters: ClassVar[type[BaseModel]] = JointIndependenceParameters
     Verdict: ClassVar[type[BaseModel]] = JointIndependenceVerdict
+    released: ClassVar[str] = "the decision of a permutation test of the d-variable Hilbert-Schmidt criterion"
 
     def check(self, study: Study) -> None:
         """Raise StudyError where the study cannot be run as written."""
@@ -233,6 +238,21 @@ class JointIndependence:
             raise ReleaseError("the release must state the units of every owner whose data it used")
         if not 2 <= release.units <= plan.units_max:
             raise ReleaseError("the release states a number of units that the test does not take")
+
+    def meaning(self, study: Study, verdict: Fields) -> Meaning:
+        """Say what a verdict means, in sentences."""
+        variables = [" with ".join(group) for group in verdict.get("variables") or ()]
+        of = f" {joined(variables, 6)}" if variables else " the columns"
+        return either(
+            study,
+            verdict,
+            f"The columns depend on each other:{of} are not jointly independent",
+            f"No dependence of the columns was shown:{of} may be independent",
+        )
+
+    def works(self, study: Study) -> tuple[Work, ...]:  # noqa: ARG002
+        """Return the works that the study's method comes from."""
+        return (JOINT, PERMUTATION)
 
     def assemble(
         self, study: Study, releases: Mapping[str, Release], progress: Progress | None = None

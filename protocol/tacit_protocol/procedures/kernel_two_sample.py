@@ -32,8 +32,11 @@ from tacit_protocol.privacy.guarantee import Guarantee
 from tacit_protocol.privacy.noise import NoiseSource
 from tacit_protocol.privacy.shares import Family
 from tacit_protocol.procedures.base import (
+    Fields,
+    Procedure,
     Progress,
     ReleaseError,
+    Releases,
     StudyError,
     require_shared_columns,
     reuse_warnings,
@@ -46,12 +49,27 @@ from tacit_protocol.procedures.kernel_two_sample_plan import (
     require_same_release,
 )
 from tacit_protocol.statistics.intervals import Stated, stated
+from tacit_protocol.statistics.mmd_form import mmd_law
 from tacit_protocol.statistics.named_groups import GroupComparison, additive_families, named_groups
+from tacit_protocol.statistics.noise_aware import noise_aware_test
 from tacit_protocol.statistics.power import DETECTABLE_MAX, detectable_difference, detectable_squared_mmd
 from tacit_protocol.statistics.private_means import PrivateMeans
+from tacit_protocol.statistics.published import published_law
 from tacit_protocol.statistics.two_sample import Evidence, PairFinding, TwoSampleTest
 from tacit_protocol.statistics.witness import LocationDifference, MeanEmbedding, locations_of_owners
 from tacit_protocol.strict import StrictModel
+from tacit_protocol.verdicts.null import (
+    DRAWN_MAX,
+    SIMULATED,
+    WEIGHTED,
+    Null,
+    chi_square,
+    from_draws,
+    max_null,
+    quadratic,
+)
+from tacit_protocol.verdicts.words import Meaning, either, names_of
+from tacit_protocol.verdicts.works import KERNEL, Work
 
 HOPELESS = "Hopeless: "
 """What a warning starts with where the study should not be run as planned."""
@@ -100,7 +118,7 @@ class KernelTwoSampleVerdict(StrictModel):
     warnings: tuple[str, ...]
 
 
-class KernelTwoSample:
+class KernelTwoSample(Procedure):
     """See the module. Registered as ``kernel_two_sample``."""
 
     name: ClassVar[str] = "kernel_two_sample"
@@ -108,6 +126,7 @@ class KernelTwoSample:
     families: ClassVar[frozenset[Family]] = frozenset(("gaussian",))
     Parameters: ClassVar[type[BaseModel]] = KernelTwoSampleParameters
     Verdict: ClassVar[type[BaseModel]] = KernelTwoSampleVerdict
+    released: ClassVar[str] = "the mean of bounded features of its units"
 
     def check(self, study: Study) -> None:
         """Raise StudyError where the study cannot be run as written."""
@@ -190,6 +209,24 @@ class KernelTwoSample:
             raise ReleaseError(
                 "the earlier mean has not one coordinate with Gaussian noise for each location"
             )
+
+    def meaning(self, study: Study, verdict: Fields) -> Meaning:
+        """Say what a verdict means, in sentences."""
+        return two_sample_meaning(study, verdict)
+
+    def works(self, study: Study) -> tuple[Work, ...]:  # noqa: ARG002
+        """Return the works that the study's method comes from."""
+        return (KERNEL,)
+
+    def null(self, study: Study, verdict: Fields, releases: Releases) -> Null | None:
+        """Work out the null distribution again; simulations are the verdict's, or the first of them."""
+        plan, statistic = plan_of(study), float(verdict["statistic"])
+        features, owners = plan.release.features, len(verdict["units"])
+        if plan.form == "max" and isinstance(features, AdditiveFeatures):
+            return max_null(features, owners, statistic, study.level)
+        if plan.form == "asymptotic":
+            return chi_square(features.dimension, statistic, study.level)
+        return _kernel_moments(study, plan, releases, statistic) if releases else None
 
     def assemble(
         self, study: Study, releases: Mapping[str, Release], progress: Progress | None = None
@@ -340,3 +377,34 @@ def _caveats(plan: Plan) -> tuple[str, ...]:
 
 def _silent(part: float, step: str) -> None:
     """Report progress to nobody."""
+
+
+def two_sample_meaning(study: Study, verdict: Fields) -> Meaning:
+    """Say what a verdict on two samples means, in sentences."""
+    names = names_of(study)
+    return either(
+        study,
+        verdict,
+        f"The owners' records differ: {names} are not one population; chance and privacy noise do not "
+        "explain what was seen",
+        f"No difference between the owners' records was shown: {names} may be one population",
+    )
+
+
+def _kernel_moments(study: Study, plan: Plan, releases: Releases, statistic: float) -> Null | None:
+    evidence = evidence_of(plan, [releases[owner.name] for owner in study.owners])
+    covariance, test = evidence.covariance(), planned_test(plan, study)
+    if plan.form == "mmd":
+        _, law = mmd_law(evidence.means, covariance, test.trace_max)
+        return quadratic(WEIGHTED, (law,), statistic, study.level)
+    if covariance is None:
+        return None
+    if plan.form == "weighted":
+        _, law = published_law(evidence.means, covariance, test.regularisation)
+        words = "a weighted sum of chi-squared values, in which the noisy covariance counts as exact"
+        return quadratic(words, (law,), statistic, study.level)
+    # The verdict's own seed: the first test of the study has number 0.
+    seed = np.random.SeedSequence(test.seed.entropy, spawn_key=(*test.seed.spawn_key, 0))
+    replicates = min(DRAWN_MAX, test.replicates)
+    _, _, draws = noise_aware_test(evidence.means, covariance, replicates, seed, trace_max=test.trace_max)
+    return from_draws(SIMULATED, draws, study.level)

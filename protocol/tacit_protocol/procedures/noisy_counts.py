@@ -15,9 +15,13 @@ from tacit_protocol.messages.release import Release
 from tacit_protocol.messages.study import Study
 from tacit_protocol.privacy.shares import Family
 from tacit_protocol.privacy.vector import COORDINATES_MAX
-from tacit_protocol.procedures.base import Progress, StudyError, reuse_warnings
+from tacit_protocol.procedures.base import Fields, Progress, Releases, StudyError, reuse_warnings
+from tacit_protocol.procedures.count_panels import count_panels
 from tacit_protocol.procedures.count_tables import CountProcedure, written_counts
 from tacit_protocol.strict import StrictModel
+from tacit_protocol.verdicts.bars import BarsPanel
+from tacit_protocol.verdicts.words import Meaning, names_of
+from tacit_protocol.verdicts.works import CHI_SQUARED, Work
 
 
 class NoisyCountsVerdict(StrictModel):
@@ -58,6 +62,23 @@ class NoisyCounts(CountProcedure):
         super().check(study)
         if self.plan(study).grid.size * len(study.owners) > COORDINATES_MAX:
             raise StudyError(f"all owners' tables have more than {COORDINATES_MAX} cells; use fewer")
+
+    def meaning(self, study: Study, verdict: Fields) -> Meaning:
+        """Say what a verdict means, in sentences."""
+        return Meaning(
+            f"Noisy tables of {names_of(study)} were released.",
+            "They test nothing by themselves. The noise of one count is within "
+            f"{verdict['half_width']:.4g} with probability {1 - study.level:g}.",
+            tests=False,
+        )
+
+    def works(self, study: Study) -> tuple[Work, ...]:  # noqa: ARG002
+        """Return the works that the study's method comes from."""
+        return (CHI_SQUARED,)
+
+    def panels(self, study: Study, verdict: Fields, releases: Releases) -> list[BarsPanel]:
+        """Return the bars of all owners' tables."""
+        return count_panels(self.plan(study), study, verdict, releases)
 
     def assemble(
         self, study: Study, releases: Mapping[str, Release], progress: Progress | None = None

@@ -24,7 +24,7 @@ from tacit_protocol.privacy.guarantee import Guarantee
 from tacit_protocol.privacy.noise import NoiseSource
 from tacit_protocol.privacy.shares import Family
 from tacit_protocol.privacy.vector import COORDINATES_MAX
-from tacit_protocol.procedures.base import Progress, ReleaseError, StudyError, row_warnings
+from tacit_protocol.procedures.base import Fields, Procedure, Progress, ReleaseError, StudyError, row_warnings
 from tacit_protocol.procedures.distance_correlation import HOPELESS, MATCHED_BY_ORDER
 from tacit_protocol.procedures.distance_correlation_findings import COVARIANCE_SQR_MAX, resolution_caveat
 from tacit_protocol.procedures.distance_correlation_plan import (
@@ -46,6 +46,8 @@ from tacit_protocol.statistics.screening import (
 )
 from tacit_protocol.statistics.sketched_covariance import Permutations, Side, truncation_bound
 from tacit_protocol.strict import StrictModel
+from tacit_protocol.verdicts.words import NO_PROOF, Meaning, joined
+from tacit_protocol.verdicts.works import DISTANCE, FALSE_DISCOVERIES, TWO_PARTIES, Work
 
 PILOT_STREAM = 4
 """Spawn key under the study's seed: of the permutations that standardise."""
@@ -117,7 +119,7 @@ class OwnColumns:
     sums: ColumnsSums
 
 
-class Screening:
+class Screening(Procedure):
     """See the module. Registered as ``screening``."""
 
     name: ClassVar[str] = "screening"
@@ -125,6 +127,7 @@ class Screening:
     families: ClassVar[frozenset[Family]] = frozenset(("gaussian",))
     Parameters: ClassVar[type[BaseModel]] = ScreeningParameters
     Verdict: ClassVar[type[BaseModel]] = ScreeningVerdict
+    released: ClassVar[str] = "bounded features of all its columns, summed over public buckets of units"
 
     def check(self, study: Study) -> None:
         """Raise StudyError where the study cannot be run as written."""
@@ -190,6 +193,27 @@ class Screening:
             _check_side(plan, 0, release)
         except ReleaseError:
             _check_side(plan, 1, release)
+
+    def meaning(self, study: Study, verdict: Fields) -> Meaning:
+        """Say what a verdict means, in sentences."""
+        pairs = verdict["pairs"]
+        found = [pair["column"] for pair in pairs if pair["reject"]]
+        of = f"{len(pairs)} pair{'' if len(pairs) == 1 else 's'} of a column and an outcome"
+        if not found:
+            sentence = f"No dependence was found among {of} (false discovery rate {study.level:g})."
+            return Meaning(sentence, NO_PROOF)
+        named = joined(list(dict.fromkeys(found)), 6)
+        assumed = ", if the tests are independent or agree" if study.parameters.get("control") == "bh" else ""
+        return Meaning(
+            f"The outcome depends on {named}: {len(found)} of {of} were found (false discovery rate "
+            f"{study.level:g}).",
+            f"Of the pairs found, the expected share of false ones is at most {study.level:g}{assumed}; of "
+            "the others nothing was shown, which is no proof of their independence.",
+        )
+
+    def works(self, study: Study) -> tuple[Work, ...]:  # noqa: ARG002
+        """Return the works that the study's method comes from."""
+        return (TWO_PARTIES, DISTANCE, FALSE_DISCOVERIES)
 
     def assemble(
         self, study: Study, releases: Mapping[str, Release], progress: Progress | None = None

@@ -1,8 +1,6 @@
 """Panels of bars as SVG text: lying bars with their labels, and a numeric column's histogram."""
 
 from tacit_protocol.reporting.axes import BOTTOM, HEIGHT, LEFT, RIGHT, Axis, horizontal, vertical
-from tacit_protocol.reporting.bars import Bar, BarsPanel
-from tacit_protocol.reporting.rows import LABELS_WIDTH, ROW_HEIGHT
 from tacit_protocol.reporting.svg_parts import (
     ACCENT,
     INK,
@@ -15,6 +13,8 @@ from tacit_protocol.reporting.svg_parts import (
     text,
     written,
 )
+from tacit_protocol.verdicts.bars import Bar, BarsPanel
+from tacit_protocol.verdicts.rows import LABELS_WIDTH, ROW_HEIGHT
 
 THICKNESS = 11
 """Of a lying bar."""

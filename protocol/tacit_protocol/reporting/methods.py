@@ -1,4 +1,4 @@
-"""A methods text for a paper: what was released, under which guarantee, and how the verdict follows."""
+"""What a verdict means, a methods text for a paper, and what to cite: each in its procedure's words."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -6,28 +6,25 @@ from typing import Any
 
 from tacit_protocol.messages.study import Study
 from tacit_protocol.privacy.events import ApproximateEvent, GaussianEvent, LaplaceEvent
-from tacit_protocol.procedures.base import StudyError
-from tacit_protocol.procedures.registry import procedure_named
-from tacit_protocol.reporting.null import Null
-from tacit_protocol.reporting.wording import joined, pvalue_words
-
-RELEASED = {
-    "kernel_two_sample": "the mean of bounded features of its units",
-    "curated_two_sample": "what the two-sample statistic needs of the features of both samples",
-    "joint_independence": "the decision of a permutation test of the d-variable Hilbert-Schmidt criterion",
-    "distance_correlation": "bounded features of its columns, in sums over public buckets or projected",
-    "curated_distance_correlation": "the roots of the distance covariance and of both distance variances, "
-    "and the decision of a permutation test",
-    "screening": "bounded features of all its columns, summed over public buckets of units",
-    "noisy_counts": "the number of units in each public cell",
-    "homogeneity": "the number of units in each public cell",
-    "independence_table": "the number of units in each public cell",
-    "identity": "the number of units in each public cell, or what one test makes of it",
-    "embedding_release": "the kernel mean embedding of its units at public points",
-}
-"""What a sender computes and releases, by procedure."""
+from tacit_protocol.procedures.base import Fields, Procedure, StudyError
+from tacit_protocol.procedures.registry import PROCEDURES, procedure_named
+from tacit_protocol.verdicts.null import Null
+from tacit_protocol.verdicts.words import Meaning, joined, plain_meaning, pvalue_words
+from tacit_protocol.verdicts.works import Work, software_work
 
 NAMED_MAX = 6
+
+
+def meaning_of(study: Study, verdict: Fields) -> Meaning:
+    """Say what a completed study's verdict means; of an unknown procedure, in the plainest words."""
+    known = PROCEDURES.get(study.procedure)
+    return plain_meaning(study, verdict) if known is None else known.meaning(study, verdict)
+
+
+def works_of(study: Study, software: str) -> tuple[Work, ...]:
+    """Return what to cite: the works that a study's method comes from, and the software with its version."""
+    known = PROCEDURES.get(study.procedure)
+    return (*(() if known is None else known.works(study)), software_work(software))
 
 
 def methods_text(study: Study, verdict: Mapping[str, Any], software: str, null: Null | None) -> str:
@@ -50,7 +47,8 @@ def _who(study: Study, verdict: Mapping[str, Any]) -> str:
     units = verdict.get("units") or {}
     counted = [f"{o.name} (n = {units[o.name]:,})" if o.name in units else o.name for o in study.owners]
     owners = joined(counted, NAMED_MAX)
-    what = RELEASED.get(study.procedure, "the numbers that its procedure asks for")
+    known = PROCEDURES.get(study.procedure)
+    what = Procedure.released if known is None else known.released
     bounds = "Columns were brought to public bounds first, fixed without the data."
     if study.curator is not None:
         return f"A trusted curator held the data of {owners} and released {what}, with noise. {bounds}"

@@ -8,13 +8,10 @@ from typing import Any, TypeVar
 from tacit_protocol.messages.release import Release
 from tacit_protocol.messages.study import Study
 from tacit_protocol.procedures.base import ReleaseError, StudyError
-from tacit_protocol.reporting.bars import BarsPanel
-from tacit_protocol.reporting.count_bars import count_panels
-from tacit_protocol.reporting.database_bars import database_panels
-from tacit_protocol.reporting.null import Null
-from tacit_protocol.reporting.nulls import null_of
-from tacit_protocol.reporting.residuals import residuals_of
-from tacit_protocol.reporting.rows import Row, RowsPanel
+from tacit_protocol.procedures.registry import PROCEDURES
+from tacit_protocol.verdicts.bars import BarsPanel
+from tacit_protocol.verdicts.null import Null
+from tacit_protocol.verdicts.rows import Row, RowsPanel
 
 ROWS_MAX = 20
 """Most rows of one panel; its title says how many there are."""
@@ -49,12 +46,6 @@ class PvaluePanel:
 
 Panel = NullPanel | PvaluePanel | RowsPanel | BarsPanel
 
-BARS: dict[str, Callable[[Study, Mapping[str, Any], Mapping[str, Release]], list[BarsPanel]]] = {
-    "noisy_counts": count_panels,
-    "embedding_release": database_panels,
-}
-"""What is drawn of procedures that test nothing: what was released."""
-
 
 def panels_of(study: Study, verdict: Mapping[str, Any], releases: Mapping[str, Release]) -> tuple[Panel, ...]:
     """Return what can be drawn of a completed study's verdict; nothing for a decision alone.
@@ -65,15 +56,15 @@ def panels_of(study: Study, verdict: Mapping[str, Any], releases: Mapping[str, R
         releases: by owner as the study reads them; empty where they are not at hand.
     """
     found: list[Panel] = []
+    procedure = PROCEDURES.get(study.procedure)
     if verdict.get("pvalue") is not None:
-        null = _or_none(lambda: null_of(study, verdict, releases))
+        null = None if procedure is None else _or_none(lambda: procedure.null(study, verdict, releases))
         if null is not None and math.isfinite(float(verdict["statistic"])):
             found.append(NullPanel(null, float(verdict["statistic"])))
         found.append(PvaluePanel(float(verdict["pvalue"]), study.level))
     found += _effects(verdict)
-    found += _or_none(lambda: residuals_of(study, verdict, releases)) or []
-    if study.procedure in BARS:
-        found += _or_none(lambda: BARS[study.procedure](study, verdict, releases)) or []
+    if procedure is not None:
+        found += _or_none(lambda: procedure.panels(study, verdict, releases)) or ()
     return tuple(found)
 
 

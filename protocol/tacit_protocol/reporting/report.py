@@ -10,15 +10,14 @@ from typing import Any
 
 from tacit_protocol.messages.release import Release
 from tacit_protocol.messages.study import Study
-from tacit_protocol.reporting.bars import BarsPanel
 from tacit_protocol.reporting.bars_svg import height_of
-from tacit_protocol.reporting.citations import works_of
-from tacit_protocol.reporting.methods import methods_text
+from tacit_protocol.reporting.methods import meaning_of, methods_text, works_of
 from tacit_protocol.reporting.panels import NullPanel, Panel, PvaluePanel, panels_of
 from tacit_protocol.reporting.report_style import STYLE
 from tacit_protocol.reporting.svg import panel_svg
 from tacit_protocol.reporting.svg_parts import number, text
-from tacit_protocol.reporting.wording import Meaning, meaning_of, pvalue_words
+from tacit_protocol.verdicts.bars import BarsPanel
+from tacit_protocol.verdicts.words import Meaning, pvalue_words
 
 PANELS_MAX = 2
 """Pictures on the one page."""

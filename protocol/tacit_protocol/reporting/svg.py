@@ -20,10 +20,8 @@ from tacit_protocol.reporting.axes import (
     path_of,
     vertical,
 )
-from tacit_protocol.reporting.bars import BarsPanel
 from tacit_protocol.reporting.bars_svg import bars_svg, height_of
 from tacit_protocol.reporting.panels import NullPanel, Panel, PvaluePanel
-from tacit_protocol.reporting.rows import LABELS_WIDTH, ROW_HEIGHT, Row, RowsPanel
 from tacit_protocol.reporting.svg_parts import (
     ACCENT,
     BAD,
@@ -38,6 +36,8 @@ from tacit_protocol.reporting.svg_parts import (
     text,
     written,
 )
+from tacit_protocol.verdicts.bars import BarsPanel
+from tacit_protocol.verdicts.rows import LABELS_WIDTH, ROW_HEIGHT, Row, RowsPanel
 
 HEADING = 20
 """Room for a title above a panel."""

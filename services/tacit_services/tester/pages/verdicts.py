@@ -9,13 +9,14 @@ from markupsafe import Markup
 
 from tacit_protocol.messages.study import Study
 from tacit_protocol.messages.verdict import VerdictMessage
-from tacit_protocol.reporting.bars import Bar, BarsPanel
+from tacit_protocol.reporting.methods import meaning_of
 from tacit_protocol.reporting.panels import NullPanel, Panel, PvaluePanel, panels_of
 from tacit_protocol.reporting.report import Reported, report_html
-from tacit_protocol.reporting.rows import RowsPanel
 from tacit_protocol.reporting.svg import panel_svg
 from tacit_protocol.reporting.svg_parts import number
-from tacit_protocol.reporting.wording import Meaning, meaning_of
+from tacit_protocol.verdicts.bars import Bar, BarsPanel
+from tacit_protocol.verdicts.rows import RowsPanel
+from tacit_protocol.verdicts.words import Meaning
 from tacit_services.tester.received import received
 from tacit_services.tester.routes import Tester
 

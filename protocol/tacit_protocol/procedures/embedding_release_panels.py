@@ -15,13 +15,12 @@ from tacit_protocol.domain.columns import CategoricalColumn
 from tacit_protocol.features.column_histograms import ColumnCells, ColumnHistograms
 from tacit_protocol.features.mean_embedding import Locations
 from tacit_protocol.features.public_choices import draw_locations
-from tacit_protocol.messages.release import Release
 from tacit_protocol.messages.study import Study
 from tacit_protocol.procedures.embedding_release_plan import EmbeddingPlan, plan_of, points_rng
-from tacit_protocol.reporting.bars import BINS_MAX, Bar, BarsPanel, Floats, bar, half_width, largest
 from tacit_protocol.statistics.cell_counts import MISSING, OTHER
 from tacit_protocol.statistics.noisy_tables import CellNoise
 from tacit_protocol.statistics.simplex_weights import fit_simplex
+from tacit_protocol.verdicts.bars import BINS_MAX, Bar, BarsPanel, Floats, bar, half_width, largest
 
 PANELS_MAX = 12
 """Most columns that are drawn, of all databases together; the last one's note says how many there are."""
@@ -40,11 +39,7 @@ HISTOGRAM = (
 )
 
 
-def database_panels(
-    study: Study,
-    verdict: Mapping[str, Any],
-    releases: Mapping[str, Release],  # noqa: ARG001 (a verdict has all that is drawn)
-) -> list[BarsPanel]:
+def database_panels(study: Study, verdict: Mapping[str, Any]) -> list[BarsPanel]:
     """Return every column of every database, ``PANELS_MAX`` at most."""
     names = list(verdict["embedding"])
     found: list[BarsPanel] = []

@@ -4,7 +4,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from tacit_protocol.reporting.residuals import between_owners, from_independence
+from tacit_protocol.procedures.homogeneity import between_owners
+from tacit_protocol.procedures.independence_table import from_independence
 from tacit_protocol.statistics.noisy_tables import CellNoise, NoisyTable
 
 NOISE = (CellNoise("laplace", 4.0),)

@@ -2,8 +2,6 @@
 
 from dataclasses import dataclass
 
-from tacit_protocol.messages.study import Study
-
 
 @dataclass(frozen=True)
 class Work:
@@ -114,43 +112,9 @@ FALSE_DISCOVERIES = Work(
     2001,
 )
 
-WORKS: dict[str, tuple[Work, ...]] = {
-    "kernel_two_sample": (KERNEL,),
-    "curated_two_sample": (KERNEL,),
-    "joint_independence": (JOINT, PERMUTATION),
-    "distance_correlation": (TWO_PARTIES, DISTANCE),
-    "curated_distance_correlation": (TWO_PARTIES, PERMUTATION, DISTANCE),
-    "screening": (TWO_PARTIES, DISTANCE, FALSE_DISCOVERIES),
-    "noisy_counts": (CHI_SQUARED,),
-    "homogeneity": (CHI_SQUARED, NEW_CLASS),
-    "independence_table": (CHI_SQUARED, NEW_CLASS),
-    "identity": (CHI_SQUARED,),
-    "embedding_release": (DATABASE,),
-}
-"""By procedure: what its method comes from."""
 
-IDENTITY_METHODS: dict[str, tuple[Work, ...]] = {
-    "privit": (PRIVIT,),
-    "privit-laplace": (PRIVIT,),
-    "zcdp-gof": (NEW_CLASS,),
-    "repetition": (PRIVIT,),
-}
-
-
-def works_of(study: Study, software: str) -> tuple[Work, ...]:
-    """Return what to cite: the papers that a study's method comes from, and the software with its version."""
+def software_work(software: str) -> Work:
+    """Return what to cite for the software, given its name and version."""
     name, _, version = software.partition(" ")
-    own = Work(
-        "tacit",
-        "misc",
-        (f"The {name.capitalize()} developers",),
-        name.capitalize(),
-        f"version {version}",
-        2026,
-    )
-    works = WORKS.get(study.procedure, ())
-    if study.procedure == "identity":
-        works = IDENTITY_METHODS.get(str(study.parameters.get("method")), works)
-    if study.procedure == "curated_two_sample" and study.parameters.get("release") == "permutation":
-        works = (PERMUTATION,)
-    return (*works, own)
+    developers = f"The {name.capitalize()} developers"
+    return Work("tacit", "misc", (developers,), name.capitalize(), f"version {version}", 2026)

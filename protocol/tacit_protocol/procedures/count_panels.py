@@ -1,18 +1,17 @@
-"""Noisy counts as bars: every cell, or the margins and the largest cells of a table that has many."""
+"""What is drawn of tables of counts: bars with the noise's intervals, and cells with their residuals."""
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
-from tacit_protocol.messages.release import Release
 from tacit_protocol.messages.study import Study
-from tacit_protocol.procedures.count_plan import counted_part, grid_of
-from tacit_protocol.reporting.bars import BARS_MAX, BarsPanel, Floats, bar, half_width, largest
-from tacit_protocol.reporting.simulated_nulls import tables_of
+from tacit_protocol.procedures.base import Fields, Releases
+from tacit_protocol.procedures.count_plan import CountPlan
 from tacit_protocol.statistics.cell_counts import CellGrid
-from tacit_protocol.statistics.noisy_tables import CellNoise, add_tables
+from tacit_protocol.statistics.noisy_tables import CellNoise, NoisyTable, add_tables
+from tacit_protocol.verdicts.bars import BARS_MAX, BarsPanel, Floats, bar, half_width, largest
+from tacit_protocol.verdicts.rows import Row, RowsPanel
 
 BESIDE_MAX = 3
 """Most owners of whom each is drawn; of more, all together come first."""
@@ -21,6 +20,56 @@ PANELS_MAX = 8
 """Most panels of one verdict; the last one's note says how many there are."""
 
 ALL = "all owners together"
+
+CELLS_MAX = 12
+"""Most residuals of one panel, the largest."""
+
+UNUSUAL = 2.0
+"""Where lines are drawn: a cell chosen beforehand is beyond them with probability 0.05."""
+
+RESIDUAL = "residual, in standard deviations (noise counted)"
+
+
+def tables_of(plan: CountPlan, study: Study, verdict: Fields, releases: Releases) -> list[NoisyTable] | None:
+    """Return the owners' noisy tables: from the releases, or else from the verdict if it shows them.
+
+    None where neither has them, or where it is not known what noise an earlier release has.
+    """
+    if releases:
+        return [plan.read_owner(owner, releases) for owner in study.owners]
+    counts = verdict.get("counts")
+    if counts is None or study.reusing:
+        return None
+    return [_table(plan, counts[owner.name], verdict["units"][owner.name]) for owner in study.owners]
+
+
+def _table(plan: CountPlan, counts: Sequence[float], units: int) -> NoisyTable:
+    return NoisyTable(np.array(counts, dtype=np.float64), units, (plan.noise,))
+
+
+def simulations(count: int, of: str) -> str:
+    """Say what was simulated how often."""
+    return f"{count} simulations of {of}, with the noise"
+
+
+def residual_panel(
+    title: str, labels: Sequence[str], values: Floats, striking: Sequence[bool]
+) -> list[RowsPanel]:
+    """Return the cells with the largest residuals, (k,); those that are ``striking`` stand out."""
+    order = np.argsort(-np.abs(values), kind="stable")[:CELLS_MAX]
+    rows = tuple(Row(labels[i], float(values[i]), None, None, striking[i]) for i in order)
+    some = "" if len(values) <= CELLS_MAX else f", the {CELLS_MAX} largest of {len(values)}"
+    return [RowsPanel(title + some, RESIDUAL, rows, (-UNUSUAL, UNUSUAL))]
+
+
+def striking(verdict: Fields) -> list[str]:
+    """Return the cells that the verdict rejects, adjusted for all cells."""
+    return [", ".join(cell["labels"].values()) for cell in verdict.get("cells") or () if cell["reject"]]
+
+
+def cell_text(grid: CellGrid, cell: int) -> str:
+    """Return a cell's levels, in the order of the columns."""
+    return ", ".join(grid.label(cell))
 
 
 @dataclass(frozen=True)
@@ -42,13 +91,11 @@ class _Drawn:
         return half_width(self.noises, cells, self.level)
 
 
-def count_panels(
-    study: Study, verdict: Mapping[str, Any], releases: Mapping[str, Release]
-) -> list[BarsPanel]:
+def count_panels(plan: CountPlan, study: Study, verdict: Fields, releases: Releases) -> list[BarsPanel]:
     """Return the bars of all owners' tables, ``PANELS_MAX`` at most."""
-    grid = grid_of(study, counted_part(study))
+    grid = plan.grid
     found: list[BarsPanel] = []
-    tables = _tables(study, verdict, releases)
+    tables = _tables(plan, study, verdict, releases)
     for table in tables:
         found += _of_table(table, grid, float(verdict["half_width_all"]))
     if len(found) > PANELS_MAX:
@@ -58,8 +105,8 @@ def count_panels(
     return found[:PANELS_MAX]
 
 
-def _tables(study: Study, verdict: Mapping[str, Any], releases: Mapping[str, Release]) -> list[_Drawn]:
-    known = tables_of(study, verdict, releases)
+def _tables(plan: CountPlan, study: Study, verdict: Fields, releases: Releases) -> list[_Drawn]:
+    known = tables_of(plan, study, verdict, releases)
     bound, found = float(verdict["half_width"]), []
     for place, owner in enumerate(study.owners):
         counts = np.array(verdict["counts"][owner.name], dtype=np.float64)
