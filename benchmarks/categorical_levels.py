@@ -330,8 +330,8 @@ p-value of the nulls at those, at sparser and at more even ones
 
 PLAIN_HEAD = """## The grid of before
 
-Sparse and skewed tables: fitted, ours. Where an entry has one number it is fitted's, which bounds ours from
-above: the p-value is the largest of three, of which that is one. Ours has fewer runs, the last ones.
+Sparse and skewed tables: fitted, which bounds ours from above, as its p-value is one of the three. Where an
+entry has a second number it is ours.
 
 """
 
@@ -375,7 +375,8 @@ def text(counts: Counts) -> str:
     for kind in ("level", "power"):
         head = head.replace(f"{kind.upper()}_RUNS", counts.runs_of(kind))
     ours = _only(counts, OURS)
-    stated = [level_statement(ours, kind) for kind in ("search", "confirm", "level")]
+    stated = [level_statement(ours, kind) for kind in ("search", "confirm")]
+    stated.append(level_statement(_only(counts, FITTED), "level"))
     parts = [head, _both(counts), *stated[:2], PLAIN_HEAD, stated[2]]
     for level in LEVELS:
         parts += [
