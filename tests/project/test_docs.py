@@ -233,22 +233,25 @@ def test_every_command_has_a_reference() -> None:
     assert {command for command in all_commands() if command not in REFERENCE} == set()
 
 
-def test_every_decision_and_every_page_is_on_the_map() -> None:
-    index = ROOT / "docs" / "index.md"
-    linked = reachable_from(index)
-    pages = set(ROOT.glob("docs/**/*.md"))
-    assert {str(page.relative_to(ROOT)) for page in pages - linked} == set()
+def test_every_page_is_at_most_two_clicks_from_the_front_page() -> None:
+    front = linked_from(ROOT / "docs" / "index.md")
+    near = front.union(*(linked_from(page) for page in front))
+    pages = {*ROOT.glob("docs/**/*.md"), *ROOT.glob("*.md")} - {ROOT / "docs" / "index.md"}
+    assert {str(page.relative_to(ROOT)) for page in pages - near} == set()
 
 
-def reachable_from(page: Path) -> set[Path]:
-    """Every page that one can come to by links."""
-    found: set[Path] = set()
-    waiting = [page]
-    while waiting:
-        current = waiting.pop()
-        if current in found or current.suffix != ".md" or not current.exists():
-            continue
-        found.add(current)
-        links = (link.partition("#")[0] for link in LINK.findall(current.read_text()))
-        waiting += [(current.parent / link).resolve() for link in links if link and ":" not in link]
-    return found
+def test_the_front_page_has_at_most_forty_links() -> None:
+    assert len(LINK.findall((ROOT / "docs" / "index.md").read_text())) <= 40
+
+
+@pytest.mark.parametrize("index", sorted(ROOT.glob("docs/**/README.md")), ids=lambda page: page.parent.name)
+def test_a_folders_list_names_every_page_of_the_folder(index: Path) -> None:
+    assert {page.name for page in set(index.parent.glob("*.md")) - linked_from(index) - {index}} == set()
+
+
+def linked_from(page: Path) -> set[Path]:
+    """The pages of this project that a page links to."""
+    if page.suffix != ".md" or not page.exists():
+        return set()
+    links = (link.partition("#")[0] for link in LINK.findall(FENCE.sub("", page.read_text())))
+    return {(page.parent / link).resolve() for link in links if link and ":" not in link}
