@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 import typer
+import yaml
 from pydantic import BaseModel
 from typer.main import get_command
 
+import tacit
 from tacit.command.app import app
 from tacit_protocol.procedures.registry import PROCEDURES
 from tacit_services.agent.policy import DataSetPolicy, Policy
@@ -228,6 +230,23 @@ def test_every_setting_has_a_reference(page: str, name: str) -> None:
 
 def test_every_command_has_a_reference() -> None:
     assert {command for command in all_commands() if command not in REFERENCE} == set()
+
+
+def test_the_citation_is_of_this_version() -> None:
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    assert citation["version"] == tacit.__version__
+    assert citation["authors"] == [{"name": "The Tacit developers"}]
+
+
+def missing_folders(text: str) -> list[str]:
+    """The paths in the project that a page names in code and that do not exist."""
+    named = re.findall(rf"`((?:{'|'.join(SOURCES[:-1])})/[\w./-]*)`", FENCE.sub("", text))
+    return [path for path in named if not (ROOT / path).exists()]
+
+
+def test_every_path_that_contributing_names_exists() -> None:
+    assert missing_folders((ROOT / "CONTRIBUTING.md").read_text()) == []
+    assert missing_folders("a class in `protocol/nowhere/` and `tests/audits`") == ["protocol/nowhere/"]
 
 
 def test_every_page_is_at_most_two_clicks_from_the_front_page() -> None:
