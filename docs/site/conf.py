@@ -20,6 +20,7 @@ from options import options_text
 
 ROOT = Path(__file__).resolve().parents[2]
 INDEX = ROOT / "docs" / "index.md"
+REFERENCE = ROOT / "docs" / "reference" / "README.md"
 TABLES: dict[str, str] = {}
 """The table of contents of each page, by its name at Sphinx."""
 ARRAYS = re.compile(
@@ -35,7 +36,14 @@ release = tacit.__version__
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 root_doc = "docs/index"
 source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
-include_patterns = ["README.md", "CHANGELOG.md", "deploy/README.md", "docs/**"]
+include_patterns = [
+    "README.md",
+    "CHANGELOG.md",
+    "CONTRIBUTING.md",
+    "SECURITY.md",
+    "deploy/README.md",
+    "docs/**",
+]
 exclude_patterns = [".*", "build", "dist", "demo-federation", "deploy/federation", "docs/site/static"]
 smartquotes = False
 highlight_language = "none"
@@ -84,8 +92,8 @@ def find_navigation(_app: Sphinx, env: BuildEnvironment, _docnames: list[str]) -
     """Write, once, the table of contents of every page that has others below it."""
     pages = {ROOT / env.doc2path(name, base=False) for name in env.found_docs}
     below = navigation(INDEX, {page for page in pages if page.suffix == ".md"})
-    api = [Entry("Looking things up", "", page) for page in sorted(pages) if page.suffix == ".rst"]
-    below[INDEX] = [*below[INDEX], *api]
+    api = [Entry("", "", page) for page in sorted(pages) if page.suffix == ".rst"]
+    below[REFERENCE] = [*below[REFERENCE], *api]
     TABLES.update(
         (page.relative_to(ROOT).with_suffix("").as_posix(), toctrees(entries, ROOT, captions=page == INDEX))
         for page, entries in below.items()

@@ -1,7 +1,8 @@
 """The site's navigation, read from the links that the pages have anyway.
 
 Sections of the index become headings of the navigation. A page that the index does not list stands below the
-first page that links to it, and a page without any link to it at the end: no page is ever entered here.
+page that lists its folder (``README.md``), or else the first that links to it, and a page without any link to
+it at the end: no page is ever entered here.
 """
 
 import re
@@ -41,12 +42,13 @@ def heading(title: str) -> str:
 
 
 def navigation(index: Path, pages: set[Path]) -> dict[Path, list[Entry]]:
-    """Place each page once: what every page has below it, breadth first from the index."""
+    """Place each page once: what every page has below it, breadth first, lists of folders before others."""
     below: dict[Path, list[Entry]] = {}
     placed = {index}
     waiting = [index]
     while waiting:
-        page = waiting.pop(0)
+        page = min(waiting, key=lambda page: page.name != "README.md")
+        waiting.remove(page)
         for entry in entries_of(page):
             if entry.page in pages - placed:
                 placed.add(entry.page)

@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 import typer
+import yaml
 from pydantic import BaseModel
 from typer.main import get_command
 
+import tacit
 from tacit.command.app import app
 from tacit_protocol.procedures.registry import PROCEDURES
 from tacit_services.agent.policy import DataSetPolicy, Policy
@@ -188,10 +190,7 @@ def test_the_readme_states_both_commands_in_its_first_screen() -> None:
 
 def test_the_readme_lists_exactly_the_procedures_that_exist() -> None:
     rows = [line for line in (ROOT / "README.md").read_text().splitlines() if line.startswith("|")]
-    implemented = {
-        name for row in rows if "**implemented**" in row for name in re.findall(r"\(`(\w+)`\)", row)
-    }
-    assert implemented == set(PROCEDURES)
+    assert {name for row in rows for name in re.findall(r"`(\w+)`", row)} == set(PROCEDURES)
 
 
 def test_python_in_the_readme_runs(capsys: pytest.CaptureFixture[str]) -> None:
@@ -233,22 +232,48 @@ def test_every_command_has_a_reference() -> None:
     assert {command for command in all_commands() if command not in REFERENCE} == set()
 
 
-def test_every_decision_and_every_page_is_on_the_map() -> None:
-    index = ROOT / "docs" / "index.md"
-    linked = reachable_from(index)
-    pages = set(ROOT.glob("docs/**/*.md"))
-    assert {str(page.relative_to(ROOT)) for page in pages - linked} == set()
+def test_the_citation_is_of_this_version() -> None:
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    assert citation["version"] == tacit.__version__
+    assert citation["authors"] == [{"name": "The Tacit developers"}]
 
 
-def reachable_from(page: Path) -> set[Path]:
-    """Every page that one can come to by links."""
-    found: set[Path] = set()
-    waiting = [page]
-    while waiting:
-        current = waiting.pop()
-        if current in found or current.suffix != ".md" or not current.exists():
-            continue
-        found.add(current)
-        links = (link.partition("#")[0] for link in LINK.findall(current.read_text()))
-        waiting += [(current.parent / link).resolve() for link in links if link and ":" not in link]
-    return found
+def missing_folders(text: str) -> list[str]:
+    """The paths in the project that a page names in code and that do not exist."""
+    named = re.findall(rf"`((?:{'|'.join(SOURCES[:-1])})/[\w./-]*)`", FENCE.sub("", text))
+    return [path for path in named if not (ROOT / path).exists()]
+
+
+def test_every_path_that_contributing_names_exists() -> None:
+    assert missing_folders((ROOT / "CONTRIBUTING.md").read_text()) == []
+    assert missing_folders("a class in `protocol/nowhere/` and `tests/audits`") == ["protocol/nowhere/"]
+
+
+def test_every_page_is_at_most_two_clicks_from_the_front_page() -> None:
+    front = linked_from(ROOT / "docs" / "index.md")
+    near = front.union(*(linked_from(page) for page in front))
+    pages = {*ROOT.glob("docs/**/*.md"), *ROOT.glob("*.md")} - {ROOT / "docs" / "index.md"}
+    assert {str(page.relative_to(ROOT)) for page in pages - near} == set()
+
+
+def test_the_front_page_has_at_most_forty_links() -> None:
+    assert len(LINK.findall((ROOT / "docs" / "index.md").read_text())) <= 40
+
+
+@pytest.mark.parametrize("index", sorted(ROOT.glob("docs/**/README.md")), ids=lambda page: page.parent.name)
+def test_a_folders_list_names_every_page_of_the_folder(index: Path) -> None:
+    assert {page.name for page in set(index.parent.glob("*.md")) - linked_from(index) - {index}} == set()
+
+
+def linked_from(page: Path) -> set[Path]:
+    """The pages of this project that a page links to."""
+    if page.suffix != ".md" or not page.exists():
+        return set()
+    links = (link.partition("#")[0] for link in LINK.findall(FENCE.sub("", page.read_text())))
+    return {(page.parent / link).resolve() for link in links if link and ":" not in link}
+
+
+@pytest.mark.parametrize("term", ["power analysis", "sample size", "confidence interval", "p-value"])
+def test_a_search_for_a_standard_term_finds_a_page_by_its_title(term: str) -> None:
+    titles = [page.read_text().partition("\n")[0].lower() for page in PAGES]
+    assert any(term in title for title in titles)

@@ -23,9 +23,9 @@ PROMISING = sorted(
         "threat-model.md",
     )
     for path in (ROOT / "docs").glob(pattern)
-    if path != PAGE
+    if path != PAGE and path.name != "README.md"
 )
-"""Pages that state guarantees."""
+"""Pages that state guarantees; a folder's README.md lists them."""
 
 
 @cache

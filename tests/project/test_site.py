@@ -14,7 +14,8 @@ from types import ModuleType
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = {ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "deploy" / "README.md", *ROOT.glob("docs/**/*.md")}
+PAGES = {*ROOT.glob("*.md"), ROOT / "deploy" / "README.md", *ROOT.glob("docs/**/*.md")}
+PAGE = ".md"
 FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 
 
@@ -50,6 +51,21 @@ def test_every_page_is_in_the_navigation_once() -> None:
     below = navigation.navigation(ROOT / "docs" / "index.md", PAGES)
     placed = [entry.page for entries in below.values() for entry in entries]
     assert sorted(placed) == sorted(PAGES - {ROOT / "docs" / "index.md"})
+
+
+def test_a_folders_list_has_its_pages_below_it(tmp_path: Path) -> None:
+    def write(name: str, links: str) -> Path:
+        path = (tmp_path / name).with_suffix(PAGE)
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(re.sub(r"\(([\w/]+)\)", rf"(\1{PAGE})", links))
+        return path
+
+    index = write("index", "[first](first) [list](folder/README)")
+    first, listed = write("first", "[page](folder/page)"), write("folder/README", "[page](page)")
+    page = write("folder/page", "")
+    below = navigation.navigation(index, {index, first, listed, page})
+    assert [entry.page for entry in below[listed]] == [page]
+    assert first not in below
 
 
 def test_sections_of_the_index_are_the_headings_and_a_page_without_a_link_comes_last(tmp_path: Path) -> None:
