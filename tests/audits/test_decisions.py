@@ -5,12 +5,12 @@ all that it may while the permuted ones fall by all that they may. Right noise i
 probability below 1e-9 (lower_bound.py).
 """
 
-import os
 from dataclasses import dataclass
 
 import joint_independence_cases
 import numpy as np
 import pytest
+from long_runs import LONG
 from lower_bound import audit, exceeds
 from mechanism_cases import TooNarrow
 from release_audit import largest_move
@@ -21,8 +21,6 @@ from tacit_protocol.privacy.permutation_test import permutation_decision, prepar
 from tacit_protocol.procedures import joint_independence
 
 pytestmark = pytest.mark.timeout(1800)
-
-LONG = os.environ.get("TACIT_LONG") == "1"
 
 RUNS = 200_000 if LONG else 20_000
 

@@ -1,12 +1,12 @@
 """The noise has the law that it states: drawn alone, and in what a procedure hands out."""
 
-import os
 from typing import get_args
 
 import numpy as np
 import numpy.typing as npt
 import pytest
 from audited_procedures import CASES
+from long_runs import LONG
 from mechanism_cases import MECHANISMS, NO_SAMPLER, TooNarrow
 from noise_law import DRAWS_MIN, LEVEL, variance, wrong_in, wrong_in_counts
 from release_audit import Floats, ReleaseCase, release
@@ -17,8 +17,6 @@ from tacit_protocol.privacy.noise import NoiseSource, OpenDPNoise
 from tacit_protocol.procedures.registry import procedure_named
 
 pytestmark = pytest.mark.timeout(1800)
-
-LONG = os.environ.get("TACIT_LONG") == "1"
 
 SCALE = 2.0**20
 FAR = 2**60

@@ -4,11 +4,10 @@
 epsilon 1; ``make test`` fewer. Right noise is called wrong with probability below 1e-9 (see lower_bound.py).
 """
 
-import os
-
 import numpy as np
 import pytest
 from audited_procedures import CASES
+from long_runs import LONG
 from lower_bound import Audited, audit, clopper_pearson, epsilon_of_mu, exceeds
 from mechanism_cases import CASES as MECHANISM_CASES
 from mechanism_cases import MechanismCase, TooNarrow
@@ -19,8 +18,6 @@ from tacit_protocol.privacy.calibration import gaussian_delta
 from tacit_protocol.privacy.noise import NoiseSource, OpenDPNoise
 
 pytestmark = pytest.mark.timeout(1800)
-
-LONG = os.environ.get("TACIT_LONG") == "1"
 
 MECHANISM_RUNS = 200_000 if LONG else 50_000
 PLANTED_RUNS = 200_000 if LONG else 80_000
