@@ -151,6 +151,7 @@ def wrong_in_release(case: ReleaseCase, noise: NoiseSource) -> list[str]:
     return wrong
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("name", LARGE)
 def test_a_release_carries_the_noise_that_it_states(name: str) -> None:
     assert wrong_in_release(CASES[name], OpenDPNoise()) == []

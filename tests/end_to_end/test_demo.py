@@ -32,6 +32,7 @@ def left_running(folder: Path) -> list[int]:
     return found
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_the_demo_tells_its_verdict_and_its_transcript_verifies(
     tacit_process: Process, tacit_json: Callable[..., Any], tmp_path: Path
@@ -86,6 +87,7 @@ def refuse_a_changed_figure(tacit_process: Process, transcript: Path) -> None:
     assert "does not hold" in done.stderr
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("end", "flags", "services"), [(signal.SIGTERM, (), 5), (signal.SIGINT, ("--all",), 8)]
 )
