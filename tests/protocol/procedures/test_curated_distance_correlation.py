@@ -205,6 +205,7 @@ def test_intervals_cover(kind: str) -> None:
     assert covered.min() >= 126
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize("test", [True, False])
 def test_the_level_holds(test: bool) -> None:
     """300 tables at level .2, exact with the test: more than 104 rejections have probability below 1e-8."""

@@ -150,6 +150,7 @@ def test_a_bias_correction_left_out_would_be_seen() -> None:
     assert np.mean(planted) > 20 * np.std(planted) / math.sqrt(300)
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize("kind", ["heavy ties", "uniform"])
 def test_independence_is_rejected_at_most_at_the_level(kind: str) -> None:
     """600 tables of 64 units, 19 permutations, level .05: more than 70 rejections have probability 1e-7."""

@@ -95,6 +95,7 @@ def dependent(kind: str, units: int, seed: int = 0) -> Floats:
     return np.asarray(0.5 + 0.15 * z[:, : 3 if kind == "three variables" else 2])
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize("kind", ["linear", "quadratic", "three variables"])
 def test_dependence_is_found(kind: str) -> None:
     """By each of five private decisions: at 1500 units the statistic is many scales above the noise."""
@@ -125,6 +126,7 @@ def independent(kind: str, rng: np.random.Generator, units: int, variables: int)
 LEVEL_RUNS = 1000
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize("variables", [2, 3])
 @pytest.mark.parametrize("kind", ["ties", "heavy tails", "uniform"])
 def test_independence_is_rejected_at_most_at_the_level(kind: str, variables: int) -> None:

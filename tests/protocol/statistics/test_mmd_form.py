@@ -55,6 +55,7 @@ def tail_ratios(spectrum: FloatVector, heavy: FloatVector, counts: FloatVector) 
     return np.array(ratios)
 
 
+@pytest.mark.sweep(6)
 @pytest.mark.parametrize("dimension", DIMENSIONS)
 @pytest.mark.parametrize("name", sorted(spectra(2)))
 def test_tails_are_never_lighter_than_the_true_ones(name: str, dimension: int) -> None:
