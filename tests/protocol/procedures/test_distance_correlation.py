@@ -112,6 +112,7 @@ def test_a_verdict_on_dependent_columns() -> None:
     assert verdict.lower > 0.3
 
 
+@pytest.mark.long
 def test_the_estimate_is_unbiased_noise_and_all() -> None:
     """Each of the sides adds noise: 300 releases of 600 units at epsilon 4, six standard errors."""
     truth = distance_covariance_sqr(*dependent(60_000, 99))

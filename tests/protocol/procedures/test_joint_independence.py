@@ -310,6 +310,7 @@ def test_too_many_units_are_refused_before_any_row_is_read() -> None:
         PROCEDURE.summarise(study_of(2), table_of(study_of(2), np.zeros((1, 2))))
 
 
+@pytest.mark.long
 def test_hopeless_studies_are_named_and_rightly_so() -> None:
     """Two clusters that go together, half of the units each: nothing has a larger statistic."""
     study = study_of(2, {"permutations": 99, "bandwidth": 0.02})

@@ -393,6 +393,7 @@ def proportions() -> dict[str, Floats]:
     return {name: np.array(values) for name, values in found.items()}
 
 
+@pytest.mark.long
 def test_the_false_discovery_rate_is_controlled() -> None:
     """Its mean lies above the rate by t with probability exp(-2 runs t^2) at most: 1e-6 for t = .147 at 320.
 
