@@ -1,7 +1,7 @@
 """What an attacker with many runs can prove about epsilon stays below what is claimed.
 
 ``make audit`` makes 200 000 runs per neighbour of everything, and two million of the Gaussian mechanism at
-epsilon 1; ``make test`` fewer. Right noise is called wrong with probability below 1e-9 (see lower_bound.py).
+epsilon 1; the others fewer. Right noise is called wrong with probability below 1e-9 (see lower_bound.py).
 """
 
 import numpy as np
@@ -70,7 +70,7 @@ def test_a_gaussian_mechanism_with_noise_five_percent_too_narrow_is_flagged() ->
 
 
 def test_a_laplace_mechanism_with_noise_too_narrow_is_flagged() -> None:
-    """Five percent by the 200 000 runs of ``make audit``, ten by those of ``make test``."""
+    """Five percent by the 200 000 runs of ``make audit``, ten by those of the other tiers."""
     planted = TooNarrow(OpenDPNoise(), 0.95 if LONG else 0.9)
     assert mechanism_exceeds(MECHANISM_CASES["laplace, epsilon 2"], planted, PLANTED_RUNS)
 

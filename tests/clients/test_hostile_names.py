@@ -442,6 +442,7 @@ PROCESSES = {"data check", "doctor"}
 """Commands that start processes, and are run once."""
 
 
+@pytest.mark.sweep(12)
 @pytest.mark.usefixtures("files")
 @pytest.mark.parametrize("words", sorted(SHOWN))
 def test_what_others_wrote_cannot_steer_the_terminal(
