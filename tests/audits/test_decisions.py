@@ -94,6 +94,7 @@ def test_a_decision_with_noise_too_narrow_is_flagged() -> None:
     assert decision_exceeds(Budget.of(2, 0), narrow, RUNS_OF_PLANTED)
 
 
+@pytest.mark.long
 def test_nearly_all_of_the_claim_can_be_proved() -> None:
     """The noise is not larger than the proof needs: right noise fails with a chance below 1e-7."""
     decisions = WorstDecisions(Budget.of(2, 0), OpenDPNoise())

@@ -75,12 +75,14 @@ def event_types() -> tuple[type, ...]:
     return get_args(union)
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 @pytest.mark.parametrize("value", [0, -FAR])
 def test_noise_has_its_law_wherever_it_is_added(mechanism: str, value: int) -> None:
     assert wrong_in(mechanism, drawn(OpenDPNoise(), mechanism, DRAWS_MIN[mechanism], SCALE, value)) == []
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 @pytest.mark.parametrize("factor", [0.95, 1.05])
 def test_noise_five_percent_off_is_caught(mechanism: str, factor: float) -> None:
@@ -100,6 +102,7 @@ def test_noise_of_another_shape_and_the_right_variance_is_caught(right: str, oth
     assert found == ["cells"]
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 @pytest.mark.parametrize("factor", [0.95, 1.0, 1.05])
 def test_noise_is_the_discrete_law_not_the_rounded_one(
@@ -157,6 +160,7 @@ def test_a_release_carries_the_noise_that_it_states(name: str) -> None:
     assert wrong_in_release(CASES[name], OpenDPNoise()) == []
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize("noise", [TooNarrow(OpenDPNoise(), 0.95), TooNarrow(OpenDPNoise(), 1.05)])
 def test_a_release_with_noise_five_percent_off_is_caught(noise: NoiseSource) -> None:
     assert "variance" in wrong_in_release(CASES["kernel_two_sample: ME, wide"], noise)
