@@ -108,7 +108,6 @@ def wait_for_workers(cluster: DaskCluster, count: int) -> None:
             workers.close()
 
 
-@pytest.mark.sweep(1)
 def test_the_cluster_that_a_file_names_is_looked_at(file: Path, cluster: DaskCluster) -> None:
     configure(file, cluster, cluster.certificates)
     none = compute(file)
