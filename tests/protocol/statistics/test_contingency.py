@@ -120,6 +120,7 @@ def test_pairs_of_columns_are_told_apart() -> None:
     assert min(pairs[0, 2], pairs[1, 2]) > pairs[0, 1]
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize("strength", [0.0, 0.1, 0.5])
 def test_intervals_of_cramers_v_hold_it(strength: float) -> None:
     """V of this table is the strength itself. At a coverage of .95 so many misses have probability 1e-7."""
