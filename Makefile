@@ -1,5 +1,5 @@
 # make demo   run a federation of four hospitals on real data, from nothing but a Python
-# make test   run every check and every test
+# make test   run every check and the default tier of the tests, in minutes
 # make help   list the rest
 
 SHELL := /bin/bash
@@ -17,7 +17,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Three processes share the tests: most of them wait for a database, a socket or another process.
 WORKERS := -n 3 --dist worksteal
 # None of them computes with threads of its own, which would only wait for the others'.
-test audit: export OPENBLAS_NUM_THREADS := 1
+test test-all audit: export OPENBLAS_NUM_THREADS := 1
 
 # The stamps change when what is to be installed changes, and only after an install that succeeded.
 LOCK := pyproject.toml $(wildcard requirements/*.txt)
@@ -33,7 +33,11 @@ demo: $(RUNTIME) ## four hospitals ask one question of their real data; DEMO_FLA
 	@$(BIN)/tacit demo $(DEMO_FLAGS)
 
 .PHONY: test
-test: check ## every check, then every test; TEST_FLAGS="tests/protocol -x" narrows the tests
+test: check ## every check, then the default tier of the tests, in minutes; TEST_FLAGS="tests/protocol -x" narrows it
+	$(BIN)/python -m pytest $(WORKERS) -m "not long" $(TEST_FLAGS)
+
+.PHONY: test-all
+test-all: check ## every check, then every test; TEST_FLAGS="-m long" leaves out what make test runs
 	$(BIN)/python -m pytest $(WORKERS) $(TEST_FLAGS)
 
 .PHONY: check

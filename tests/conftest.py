@@ -37,11 +37,24 @@ settings.load_profile("tacit")
 gc.set_threshold(50_000, 20, 50)
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put files with slow tests first, so that no process is left with one when the others are done.
+    """Call the later cases of a sweep long, before ``-m`` chooses; and put files with slow tests first.
 
-    Whole files, since a file's tests share what is slow to make.
+    Long are also cases on PostgreSQL, but for those that are marked ``both_databases``. With the slow files
+    first, no process is left with one when the others are done. Whole files, since a file's tests share
+    what is slow to make.
     """
+    cases: dict[tuple[str, str], int] = {}
+    for item in items:
+        if sweep := item.get_closest_marker("sweep"):
+            test = (item.location[0], item.name.partition("[")[0])
+            cases[test] = cases.get(test, 0) + 1
+            if cases[test] > sweep.args[0]:
+                item.add_marker("long")
+        parameters = item.callspec.params if hasattr(item, "callspec") else {}
+        if parameters.get("database_url") == "postgresql" and not item.get_closest_marker("both_databases"):
+            item.add_marker("long")
     slow = {item.location[0] for item in items if item.get_closest_marker("slow")}
     items.sort(key=lambda item: item.location[0] not in slow)
 

@@ -306,6 +306,7 @@ def test_tokens_paths_queries_and_headers_are_not_echoed(
     assert CANARY not in asyncio.run(send("/metrics", {})).text
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize("name", ["tester", "agent", "curator"])
 def test_three_hundred_megabytes_are_refused_after_a_few(services: dict[str, Service], name: str) -> None:
     pulled = 0
@@ -419,6 +420,7 @@ async def _honest(address: tuple[str, int], thread: threading.Thread, count: int
     return durations_s
 
 
+@pytest.mark.long
 def test_slow_requests_are_dropped_in_time_while_honest_ones_are_answered(
     server: tuple[tuple[str, int], threading.Thread],
 ) -> None:

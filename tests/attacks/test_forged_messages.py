@@ -340,6 +340,7 @@ def refused_by_the_tester(
     return str(refused.value)
 
 
+@pytest.mark.sweep(1)
 @TAKES
 def test_flipped_answers_are_refused_by_the_tester_before_they_are_parsed(
     federation: Federation, payloads_are_not_parsed: Callable[[], None], take: str
@@ -359,6 +360,7 @@ def test_flipped_answers_are_refused_by_the_tester_before_they_are_parsed(
     assert federation.state(study) == "collecting"
 
 
+@pytest.mark.sweep(1)
 @TAKES
 def test_answers_by_another_key_or_of_another_type_are_refused_before_they_are_parsed(
     federation: Federation, payloads_are_not_parsed: Callable[[], None], take: str

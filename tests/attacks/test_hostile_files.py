@@ -56,6 +56,7 @@ def read_apart(path: Path, kind: str, *planted: str) -> dict[str, Any]:
     return report
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("name", BOMBS)
 def test_bombs_are_refused_or_read_within_the_memory_limit(tmp_path: Path, name: str) -> None:
     path = tmp_path / name

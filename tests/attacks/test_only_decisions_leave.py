@@ -249,6 +249,7 @@ def remember(seen: Seen, noise: RecordingNoise) -> None:
     seen.secrets["p-value"] = rank / (PERMUTATIONS + 1)
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("case", CASES)
 def test_only_the_decision_leaves(tmp_path: Path, case: str) -> None:
     seen = play(tmp_path, case)
@@ -311,6 +312,7 @@ def noisy_in_the_release(procedure: Any) -> None:
     procedure.privatise, procedure.check_release = privatise, lambda *_: None
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize(
     ("plant", "leaks"),
     [

@@ -289,6 +289,7 @@ def flip(content: bytes, place: int) -> bytes:
     return bytes(changed)
 
 
+@pytest.mark.long
 def test_what_the_tester_changes_is_not_taken_and_asked_for_again(world: World) -> None:
     study = world.create()
     world.send()
@@ -484,6 +485,7 @@ def test_a_sender_that_declines_ends_the_study_for_the_receiver(world: World) ->
     assert answer["state"] == "incomplete"
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize("computing_s", [0.0, 2.0])
 @pytest.mark.parametrize("publish", [False, True])
 def test_when_the_receiver_answers_says_nothing_of_its_data(

@@ -262,6 +262,7 @@ def test_without_the_authority_no_command_speaks_to_the_service(federation: Fede
         assert (code, is_unreached(answer)) == (1, True), (name, answer)
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize("way", ["option", "variable", "setting"])
 def test_with_the_authority_every_command_does(
     federation: Federation, say: Say, monkeypatch: pytest.MonkeyPatch, way: str

@@ -162,7 +162,7 @@ def collect_tables(url: str, run: Run) -> None:
             run.places[f"the table {table} of tester"] = b"\n".join([*raw, written])
 
 
-@pytest.fixture(scope="module", params=["sqlite", "postgresql"])
+@pytest.fixture(scope="module", params=["sqlite", pytest.param("postgresql", marks=pytest.mark.long)])
 def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Run:
     """One run, with everything that it left; the tester's tables are in either engine."""
     folder, run = tmp_path_factory.mktemp("secrets") / "federation", Run(engine=request.param)

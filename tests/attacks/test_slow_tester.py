@@ -78,6 +78,7 @@ def seconds_of(
         return time.monotonic() - started_s
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("drip", DRIPS)
 def test_an_exchange_ends_in_time_however_slowly_the_answer_comes(drip: str) -> None:
     assert seconds_of(lambda client: client.verdict_envelope("0" * 64), DRIPS[drip]) < SECONDS_MAX
@@ -95,6 +96,7 @@ ATTEMPTS_MAX = 5
 """Exchanges of which one must last: where the machine stands still, so do the drips, and a wait ends."""
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize("drip", ["one header without end", "a body by the byte"])
 def test_a_client_that_times_each_wait_alone_would_be_caught(drip: str) -> None:
     assert any(

@@ -135,6 +135,7 @@ FAILURES: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("failure", FAILURES)
 def test_every_failure_looks_like_every_other(observe: Observe, tmp_path: Any, failure: str) -> None:
     world = World(tmp_path)

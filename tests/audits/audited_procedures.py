@@ -30,6 +30,9 @@ at least one with so few numbers that the black-box audit can run it (``black_bo
 CASES = {f"{procedure}: {name}": case for procedure, cases in AUDITED.items() for name, case in cases.items()}
 """All cases; the audits are parametrised by these names."""
 
+FIRST = {f"{procedure}: {next(iter(cases))}" for procedure, cases in AUDITED.items()}
+"""One case of each procedure: those that the default tier searches."""
+
 
 def missing(procedures: set[str], audited: dict[str, dict[str, ReleaseCase]]) -> set[str]:
     """The procedures without a case, without one for the black-box audit, or with another's study."""

@@ -5,12 +5,12 @@ all that it may while the permuted ones fall by all that they may. Right noise i
 probability below 1e-9 (lower_bound.py).
 """
 
-import os
 from dataclasses import dataclass
 
 import joint_independence_cases
 import numpy as np
 import pytest
+from long_runs import LONG
 from lower_bound import audit, exceeds
 from mechanism_cases import TooNarrow
 from release_audit import largest_move
@@ -21,8 +21,6 @@ from tacit_protocol.privacy.permutation_test import permutation_decision, prepar
 from tacit_protocol.procedures import joint_independence
 
 pytestmark = pytest.mark.timeout(1800)
-
-LONG = os.environ.get("TACIT_LONG") == "1"
 
 RUNS = 200_000 if LONG else 20_000
 
@@ -91,11 +89,12 @@ def test_no_attack_proves_more_than_a_decision_claims(delta: float) -> None:
 
 
 def test_a_decision_with_noise_too_narrow_is_flagged() -> None:
-    """Five percent by the two million runs of ``make audit``, a quarter by those of ``make test``."""
+    """Five percent by the two million runs of ``make audit``, a quarter by those of the other tiers."""
     narrow = TooNarrow(OpenDPNoise(), 0.95 if LONG else 0.75)
     assert decision_exceeds(Budget.of(2, 0), narrow, RUNS_OF_PLANTED)
 
 
+@pytest.mark.long
 def test_nearly_all_of_the_claim_can_be_proved() -> None:
     """The noise is not larger than the proof needs: right noise fails with a chance below 1e-7."""
     decisions = WorstDecisions(Budget.of(2, 0), OpenDPNoise())

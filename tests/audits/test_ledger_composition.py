@@ -6,7 +6,6 @@ of a fixed list would say: the sums hold for studies chosen after earlier releas
 """
 
 import math
-import os
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -26,6 +25,7 @@ from direct_composition import (
 from dp_accounting.rdp import RdpAccountant
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from long_runs import choose
 
 from tacit_protocol.privacy.calibration import laplace_multiplier
 from tacit_protocol.privacy.events import ApproximateEvent, GaussianEvent, LaplaceEvent, MechanismEvent
@@ -36,7 +36,7 @@ from tacit_services.ledger import accounts
 from tacit_services.ledger.accounts import account_of, debit, set_caps
 from tacit_services.ledger.schema import ACCOUNTS, METADATA
 
-HISTORIES = 10 if os.environ.get("TACIT_LONG") == "1" else 1
+HISTORIES = choose(1, 10)
 """Times as many histories in ``make audit``."""
 
 CAP_MICRO = 10**9

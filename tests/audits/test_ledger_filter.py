@@ -166,6 +166,7 @@ DIVISIONS = {
 }
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize("name", DIVISIONS)
 def test_no_strategy_passes_the_cap(name: str) -> None:
     """From above: where losses are counted too large by a step an event, at an epsilon so much larger."""

@@ -1,12 +1,12 @@
 """The noise has the law that it states: drawn alone, and in what a procedure hands out."""
 
-import os
 from typing import get_args
 
 import numpy as np
 import numpy.typing as npt
 import pytest
 from audited_procedures import CASES
+from long_runs import LONG
 from mechanism_cases import MECHANISMS, NO_SAMPLER, TooNarrow
 from noise_law import DRAWS_MIN, LEVEL, variance, wrong_in, wrong_in_counts
 from release_audit import Floats, ReleaseCase, release
@@ -17,8 +17,6 @@ from tacit_protocol.privacy.noise import NoiseSource, OpenDPNoise
 from tacit_protocol.procedures.registry import procedure_named
 
 pytestmark = pytest.mark.timeout(1800)
-
-LONG = os.environ.get("TACIT_LONG") == "1"
 
 SCALE = 2.0**20
 FAR = 2**60
@@ -77,12 +75,14 @@ def event_types() -> tuple[type, ...]:
     return get_args(union)
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 @pytest.mark.parametrize("value", [0, -FAR])
 def test_noise_has_its_law_wherever_it_is_added(mechanism: str, value: int) -> None:
     assert wrong_in(mechanism, drawn(OpenDPNoise(), mechanism, DRAWS_MIN[mechanism], SCALE, value)) == []
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 @pytest.mark.parametrize("factor", [0.95, 1.05])
 def test_noise_five_percent_off_is_caught(mechanism: str, factor: float) -> None:
@@ -102,6 +102,7 @@ def test_noise_of_another_shape_and_the_right_variance_is_caught(right: str, oth
     assert found == ["cells"]
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 @pytest.mark.parametrize("factor", [0.95, 1.0, 1.05])
 def test_noise_is_the_discrete_law_not_the_rounded_one(
@@ -153,11 +154,13 @@ def wrong_in_release(case: ReleaseCase, noise: NoiseSource) -> list[str]:
     return wrong
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("name", LARGE)
 def test_a_release_carries_the_noise_that_it_states(name: str) -> None:
     assert wrong_in_release(CASES[name], OpenDPNoise()) == []
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize("noise", [TooNarrow(OpenDPNoise(), 0.95), TooNarrow(OpenDPNoise(), 1.05)])
 def test_a_release_with_noise_five_percent_off_is_caught(noise: NoiseSource) -> None:
     assert "variance" in wrong_in_release(CASES["kernel_two_sample: ME, wide"], noise)

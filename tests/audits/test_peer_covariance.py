@@ -143,6 +143,7 @@ ONE_COLUMN = {
 }
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize("name", ONE_COLUMN)
 def test_the_worst_neighbours_reach_the_sensitivity_and_no_more(name: str) -> None:
     study = ONE_COLUMN[name]
@@ -150,6 +151,7 @@ def test_the_worst_neighbours_reach_the_sensitivity_and_no_more(name: str) -> No
     assert 0.999 < reached(study, aimed(study, sent), sent) <= 1
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize(
     "study",
     [

@@ -1,14 +1,13 @@
 """What an attacker with many runs can prove about epsilon stays below what is claimed.
 
 ``make audit`` makes 200 000 runs per neighbour of everything, and two million of the Gaussian mechanism at
-epsilon 1; ``make test`` fewer. Right noise is called wrong with probability below 1e-9 (see lower_bound.py).
+epsilon 1; the others fewer. Right noise is called wrong with probability below 1e-9 (see lower_bound.py).
 """
-
-import os
 
 import numpy as np
 import pytest
 from audited_procedures import CASES
+from long_runs import LONG
 from lower_bound import Audited, audit, clopper_pearson, epsilon_of_mu, exceeds
 from mechanism_cases import CASES as MECHANISM_CASES
 from mechanism_cases import MechanismCase, TooNarrow
@@ -19,8 +18,6 @@ from tacit_protocol.privacy.calibration import gaussian_delta
 from tacit_protocol.privacy.noise import NoiseSource, OpenDPNoise
 
 pytestmark = pytest.mark.timeout(1800)
-
-LONG = os.environ.get("TACIT_LONG") == "1"
 
 MECHANISM_RUNS = 200_000 if LONG else 50_000
 PLANTED_RUNS = 200_000 if LONG else 80_000
@@ -62,6 +59,7 @@ def release_exceeds(name: str, noise: NoiseSource, runs: int) -> bool:
     return exceeds(scored, runs=runs, pilot=runs // 4, delta=budget.delta, epsilon=budget.epsilon, mu=mu)
 
 
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize("name", MECHANISM_CASES)
 def test_no_attack_proves_more_than_a_mechanism_claims(name: str) -> None:
     assert not mechanism_exceeds(MECHANISM_CASES[name], OpenDPNoise(), MECHANISM_RUNS)
@@ -73,11 +71,12 @@ def test_a_gaussian_mechanism_with_noise_five_percent_too_narrow_is_flagged() ->
 
 
 def test_a_laplace_mechanism_with_noise_too_narrow_is_flagged() -> None:
-    """Five percent by the 200 000 runs of ``make audit``, ten by those of ``make test``."""
+    """Five percent by the 200 000 runs of ``make audit``, ten by those of the other tiers."""
     planted = TooNarrow(OpenDPNoise(), 0.95 if LONG else 0.9)
     assert mechanism_exceeds(MECHANISM_CASES["laplace, epsilon 2"], planted, PLANTED_RUNS)
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("name", BLACK_BOX)
 def test_no_attack_proves_more_than_a_release_claims(name: str) -> None:
     assert not release_exceeds(name, OpenDPNoise(), RELEASE_RUNS)

@@ -31,6 +31,7 @@ def fresh_movement(index: int) -> float:
     return cases()[index].search("movement", seed=FRESH_SEED).value
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("index", CASES)
 def test_no_neighbour_passes_the_bounds(index: int) -> None:
     case = cases()[index]
@@ -42,6 +43,7 @@ def test_no_neighbour_passes_the_bounds(index: int) -> None:
     assert norm <= size + EVALUATION_ERROR
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("case", KNOWN)
 def test_the_search_reaches_every_maximum_that_is_known(case: Case) -> None:
     assert case.largest is not None
@@ -49,6 +51,7 @@ def test_the_search_reaches_every_maximum_that_is_known(case: Case) -> None:
     assert fresh_movement(index) == pytest.approx(case.largest, abs=2e-6)
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("index", CASES)
 def test_a_bound_a_tenth_below_the_largest_change_is_caught(index: int) -> None:
     case = cases()[index]
@@ -56,12 +59,14 @@ def test_a_bound_a_tenth_below_the_largest_change_is_caught(index: int) -> None:
     assert fresh_movement(index) > planted
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("index", CASES)
 def test_a_second_moment_bound_a_tenth_below_the_largest_change_is_caught(index: int) -> None:
     planted = 0.9 * searched(index)[2]
     assert cases()[index].search("second moment", seed=FRESH_SEED).value > planted
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("index", CASES)
 def test_the_documented_table_is_what_the_search_finds(index: int) -> None:
     """To a hundredth: climbs end elsewhere where a processor rounds otherwise."""

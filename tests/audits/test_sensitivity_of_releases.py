@@ -8,7 +8,7 @@ procedure hands out, so features, averages, grids, shares and the scaling of off
 
 import numpy as np
 import pytest
-from audited_procedures import AUDITED, CASES, missing
+from audited_procedures import AUDITED, CASES, FIRST, missing
 from kernel_two_sample_cases import ALL, STUDIES, many_row_units, one_row_units, others_of, worst_units
 from release_audit import ReleaseCase, largest_move, moved_in_noise, promised, release
 
@@ -32,7 +32,9 @@ def test_a_procedure_without_audit_cases_is_noticed() -> None:
     assert missing({"new"}, {"new": KERNEL}) == {"new"}, "the study is another procedure's"
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(
+    "name", [name if name in FIRST else pytest.param(name, marks=pytest.mark.long) for name in CASES]
+)
 def test_no_neighbour_moves_a_release_by_more_than_its_noise_is_made_for(name: str) -> None:
     case = CASES[name]
     moved, allowed = largest_move(case)
@@ -42,6 +44,7 @@ def test_no_neighbour_moves_a_release_by_more_than_its_noise_is_made_for(name: s
     assert part > case.reached, "the search is too weak to say anything"
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize("name", ["default, mixed", "ME, mixed", "ME, narrow", "SCF"])
 def test_no_unit_of_several_rows_does_either(name: str) -> None:
     """The replaced unit owns four rows in one table and three, one of them apart, in the other."""
@@ -54,6 +57,7 @@ def test_no_unit_of_several_rows_does_either(name: str) -> None:
         assert moved_in_noise(one, two).gaussian <= promised(one).gaussian
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("name", STUDIES)
 def test_repeating_the_rows_of_a_unit_moves_nothing(name: str) -> None:
     """Its average is the same, and no other unit's contribution may change, though the chunk's shape does."""

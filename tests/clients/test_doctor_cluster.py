@@ -20,6 +20,8 @@ from tacit_services.shared.cluster import ClusterWorkers
 from tacit_services.shared.cluster_client import Certificates, Patience
 from tacit_services.shared.cluster_task import versions
 
+pytestmark = pytest.mark.long
+
 TESTER = TesterAddress("https://tester.example", "ab" * 32)
 
 OTHER_NUMPY = """

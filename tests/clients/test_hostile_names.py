@@ -81,6 +81,7 @@ def require_harmless(out: str, err: str) -> None:
 # What anyone may type, or a script may pass on.
 
 
+@pytest.mark.sweep(16)
 @pytest.mark.parametrize("words", sorted(LEAVES))
 def test_no_command_echoes_what_it_is_given_as_it_is(
     words: str, tacit: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -441,6 +442,7 @@ PROCESSES = {"data check", "doctor"}
 """Commands that start processes, and are run once."""
 
 
+@pytest.mark.sweep(12)
 @pytest.mark.usefixtures("files")
 @pytest.mark.parametrize("words", sorted(SHOWN))
 def test_what_others_wrote_cannot_steer_the_terminal(
@@ -531,6 +533,7 @@ def test_logs_escape_whatever_is_logged() -> None:
     assert json.loads(line)["event"] == NAME
 
 
+@pytest.mark.long
 def test_an_aligning_agents_words_are_printed_as_text(
     tacit: Run, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -36,6 +36,7 @@ def test_decisions_have_nothing_finer(method: Any) -> None:
     assert not {"statistic", "pvalue"} & set(results[0].verdict)
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("cells", [2, 3, 17, 1002, 1003, 2500])
 def test_any_number_of_cells_is_counted_where_it_belongs(cells: int) -> None:
     q = np.full(cells, 1 / cells)

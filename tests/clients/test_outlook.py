@@ -82,6 +82,7 @@ def test_a_hopeless_study_is_told_what_would_help() -> None:
     assert reason.count("of 20 simulated studies (95 % interval") == 2
 
 
+@pytest.mark.long
 def test_a_plan_ends_when_its_time_is_up() -> None:
     began = time.monotonic()
     # n^2 work: a hundred studies of 9000 units take minutes.
@@ -92,6 +93,7 @@ def test_a_plan_ends_when_its_time_is_up() -> None:
     assert "tacit plan" in planned.unplanned
 
 
+@pytest.mark.long
 def test_what_cannot_be_planned_says_why(patient: float) -> None:
     planned = plan_in_process(draft_of(3000), 7.0, patient)
     assert "between 0 and 1" in planned.unplanned

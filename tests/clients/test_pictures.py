@@ -66,6 +66,7 @@ def charts(svg: str, kind: str) -> Iterator[ET.Element]:
     return (e for e in ET.fromstring(svg).iter(f"{SVG}svg") if e.get("class") == f"chart {kind}")  # noqa: S314
 
 
+@pytest.mark.sweep(5)
 @pytest.mark.parametrize("name", DRAWN)
 def test_the_null_distribution_and_the_critical_value_agree_with_the_verdict(
     drawn: dict[str, Result], name: str
@@ -88,6 +89,7 @@ def test_the_null_distribution_and_the_critical_value_agree_with_the_verdict(
         assert panel.statistic < max(c.value for c in null.criticals) or result.reject
 
 
+@pytest.mark.sweep(5)
 @pytest.mark.parametrize("name", DRAWN)
 def test_numbers_are_read_back_from_the_svg(drawn: dict[str, Result], name: str) -> None:
     result = drawn[name]
@@ -111,6 +113,7 @@ def test_numbers_are_read_back_from_the_svg(drawn: dict[str, Result], name: str)
         assert row.find(f"{SVG}title") is not None
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize("name", ["max", "mcgof", "distance"])
 def test_matplotlib_draws_the_same_panels(drawn: dict[str, Result], name: str) -> None:
     figure = drawn[name].plot()
@@ -172,6 +175,7 @@ def test_cells_of_a_table_show_their_residuals() -> None:
     assert sorted(float(row) for row in rows) == pytest.approx([-10.9, -10.9, 10.9, 10.9], abs=1.0)
 
 
+@pytest.mark.sweep(5)
 @pytest.mark.parametrize("name", DRAWN)
 def test_whatever_is_drawn_is_reported(drawn: dict[str, Result], name: str) -> None:
     html = drawn[name].report_html(question="Alike?")

@@ -50,6 +50,7 @@ def test_every_procedure_can_be_planned() -> None:
     assert set(SETTINGS) == tests
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("name", SETTINGS)
 def test_more_effect_is_found_more_often_and_none_seldom(name: str) -> None:
     asked: dict[str, Any] = {"epsilon": 1.0, "procedure": name, "seed": 1, "runs": 8} | SETTINGS[name]
@@ -176,6 +177,7 @@ def test_a_curve_is_monotone_and_drawn() -> None:
     assert again == curve
 
 
+@pytest.mark.long
 def test_the_smallest_epsilon_reaches_the_target_in_studies_of_its_own() -> None:
     found = plan_smallest("epsilon", n=1000, bounds=AGE, effect=0.4, runs=25, seed=1)
     assert isinstance(found.plan, PowerPlan)

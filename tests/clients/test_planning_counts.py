@@ -28,6 +28,7 @@ def test_the_planned_units_reach_the_power_in_whole_studies() -> None:
     assert found >= 16
 
 
+@pytest.mark.long
 def test_more_budget_and_larger_effects_need_fewer_units() -> None:
     base = plan_homogeneity(10, epsilon=0.5, distance=0.1, seed=1).units
     assert plan_homogeneity(10, epsilon=5, distance=0.1, seed=1).units < base

@@ -18,6 +18,7 @@ from tacit_protocol.statistics.identity_power import paninski
 CELLS, SHIFT = 12, 0.4
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("method", ["mcgof", "zcdp-gof", "privit-laplace"])
 def test_the_procedure_finds_the_distance_as_often_as_was_planned(method: Any) -> None:
     """120 real runs, noise from OpenDP: within 6 standard errors of both rates, and of the grid's 5 %."""
@@ -44,6 +45,7 @@ def test_the_procedure_finds_the_distance_as_often_as_was_planned(method: Any) -
     assert plan.distance == pytest.approx(SHIFT / 2)
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize("method", ["mcgof", "privit-laplace", "repetition"])
 def test_a_larger_budget_or_distance_needs_fewer_units(method: Any) -> None:
     def units(epsilon: float, distance: float) -> int:

@@ -33,6 +33,7 @@ def searched(seed: int, growth: float, runs: int) -> tuple[float, float]:
     return power(place, growth), lucky[alone] - power(alone, growth)
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize("growth", [0.5, 1.0])
 def test_nine_places_of_ten_have_the_power_asked_for_less_a_fiftieth(growth: float) -> None:
     """60 seeds, which are fixed, so that this never varies."""
@@ -73,6 +74,7 @@ def test_an_error_is_searched_downward() -> None:
     assert math.exp(STEP * found) == pytest.approx(10_000, rel=0.12)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("plan", [plan_independence, plan_homogeneity])
 def test_plans_claim_what_fresh_studies_found(plan: object) -> None:
     """Not the number by which the place was chosen, which is at or above the target in every plan."""

@@ -109,6 +109,7 @@ def owner(source: str) -> OwnerSetup:
     return OwnerSetup("north", DataSetSetup("patients", source, 1.0, 1e-5), PolicySetup())
 
 
+@pytest.mark.long
 def test_a_federation_that_cannot_start_says_which_service_and_leaves_none(tmp_path: Path) -> None:
     federation = LocalFederation(tmp_path, [owner("patients.csv")])
     (tmp_path / "tester" / "tester.toml").write_text("nonsense = 1\n")

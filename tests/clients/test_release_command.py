@@ -38,6 +38,7 @@ def asked(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict:  # type:
     return found
 
 
+@pytest.mark.long
 def test_questions_get_the_databases_answers(file: str, capsys: pytest.CaptureFixture[str]) -> None:
     mean = asked(capsys, "release", "expect", file, "--column", "age", "--keep")
     assert mean["estimate"] == pytest.approx(float(database().mean("age")))

@@ -34,6 +34,7 @@ def mixed() -> ReleasedDatabase:
     return release_database(frame, epsilon=4, delta=1e-5, bounds=bounds, n_points=40, seed=3)
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize("weights", ["simplex", "regularised", "raw"])
 def test_stated_errors_are_those_that_are_made(weights: Any) -> None:
     """Six releases: the errors are within twice of what is stated (root mean square), which is no more than

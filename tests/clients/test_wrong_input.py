@@ -160,6 +160,7 @@ WRONG: list[tuple[tuple[str, ...], str]] = [
 ]
 
 
+@pytest.mark.sweep(40)
 @pytest.mark.parametrize(
     ("arguments", "words"), WRONG, ids=lambda value: " ".join(value)[-60:] if isinstance(value, tuple) else ""
 )
@@ -179,6 +180,7 @@ def test_wrong_input_is_one_error_that_says_what_is_wrong(
     assert "Traceback" not in as_words[2]
 
 
+@pytest.mark.long
 def test_what_cannot_be_aligned_is_an_error_in_json_too(tmp_path: Path, tacit: Run) -> None:
     for extra in ((), ("--json",)):
         code, out, err = tacit("data", "align", "list", "--config", str(tmp_path / "none.toml"), *extra)

@@ -21,6 +21,8 @@ from tacit_protocol.messages.encoding import decode
 from tacit_protocol.signing.envelope import ALIGNMENT_TYPE, open_envelope, peek_key_id
 from tacit_services.agent.__main__ import main
 
+pytestmark = pytest.mark.long
+
 UNITS = 3000
 FIRST_ID = 870_000_000_000_000
 """Ids are long enough that no other number in the tester's files looks like one."""

@@ -225,6 +225,7 @@ def require_burn_down_of(page: Any, federation: LocalFederation) -> None:
     assert [value(float(y)) for y, _ in dots] == pytest.approx(left, abs=0.1)
 
 
+@pytest.mark.long
 def test_a_declined_study_ends_cleanly(
     federation: LocalFederation, steward: Visitor, analyst: Visitor, tacit_json: Callable[..., Any]
 ) -> None:
@@ -269,6 +270,7 @@ def link_to(agent: AttackedAgent, door: Door) -> str:
     return make_sign_in_link(door, clock=agent.clock).url
 
 
+@pytest.mark.long
 def test_links_work_once_and_both_links_and_sessions_expire(
     attacked: tuple[AttackedAgent, Door, str], steward: Visitor
 ) -> None:

@@ -14,6 +14,8 @@ from fault_world import NOW, key_of
 from tacit.sign_in import Door, make_sign_in_link
 from tacit_services.ledger.accounts import account_of
 
+pytestmark = pytest.mark.long
+
 URL = "http://curator.example"
 """Without TLS: a browser keeps no Secure cookie of a plain loopback address."""
 

@@ -14,6 +14,8 @@ from tacit.draft import StudyDraft
 from tacit.federation import LocalFederation, OwnerSetup
 from tacit.results import HomogeneityResult, IndependenceTableResult, NoisyCountsResult
 
+pytestmark = pytest.mark.long
+
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
 ADULT, DIABETES = DATA / "adult_train.csv.gz", DATA / "diabetes130.csv.gz"
 

@@ -13,6 +13,8 @@ from compose_processes import ComposeProcesses
 from tacit import Client, StudyDraft
 from tacit_protocol.signing.keys import PrivateKey
 
+pytestmark = pytest.mark.long
+
 OWNERS = ("cleveland", "budapest", "long-beach")
 ARRIVAL_TIMEOUT_S = 300.0
 

@@ -154,6 +154,7 @@ def approve(curator: LocalCurator, eventually: Any, names: Sequence[str], digest
 
 # In 60 local runs of each of these two studies no p-value was above 2e-14: about seven standard deviations
 # of the noise lie between the usual statistic and what .05 asks for.
+@pytest.mark.long
 def test_four_hospitals_pooled_two_by_two(curator: LocalCurator, analyst: Client, eventually: Any) -> None:
     draft = asked(curator, list(HOSPITALS), parameters={"samples": list(SAMPLES.values())})
     before = {name: debits(curator, name) for name in (*HOSPITALS, *SITES)}
@@ -208,6 +209,7 @@ def test_a_permutation_test_of_two_hospitals_leaves_a_decision_alone(
 
 # The observed statistic lies 29 noise scales above every one of 499 permuted ones: the chance that noise
 # makes up for that is below 1e-11.
+@pytest.mark.long
 def test_columns_of_the_health_insurance_experiment_are_not_jointly_independent(
     curator: LocalCurator, analyst: Client
 ) -> None:
@@ -236,6 +238,7 @@ def test_columns_of_the_health_insurance_experiment_are_not_jointly_independent(
 
 # 19 noise scales lie between the statistic and every permuted one: the chance that noise makes up for what is
 # left after the permuted ones' own is below 1e-7. The covariance's root is 20 standard deviations from 0.
+@pytest.mark.long
 def test_visits_depend_on_chronic_diseases_and_the_curator_says_how_strongly(
     curator: LocalCurator, analyst: Client
 ) -> None:
@@ -267,6 +270,7 @@ def test_visits_depend_on_chronic_diseases_and_the_curator_says_how_strongly(
 
 
 # 32 noise scales lie between the statistic and every permuted one.
+@pytest.mark.long
 def test_an_owner_that_holds_all_columns_tests_independence_at_its_own_agent(
     federation: LocalFederation, analyst: Client
 ) -> None:

@@ -32,7 +32,10 @@ DOMAIN = Domain(
     )
 )
 
-pytestmark = pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="looks at open files in /proc")
+pytestmark = [
+    pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="looks at open files in /proc"),
+    pytest.mark.long,
+]
 
 
 class RecordingNoise:

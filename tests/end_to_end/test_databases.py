@@ -16,6 +16,8 @@ from tacit.draft import StudyDraft
 from tacit.federation import LocalFederation, OwnerSetup
 from tacit.local_curator import CuratedOwnerSetup
 
+pytestmark = pytest.mark.long
+
 UNITS = 3000
 MIDDLE = {"north": 0.35, "west": 0.65}
 EPSILON, DELTA = 2.0, 1e-5

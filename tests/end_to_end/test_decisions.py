@@ -110,6 +110,7 @@ def test_nothing_leaves_before_both_stewards_have_approved(
     assert "already" in again.stderr
 
 
+@pytest.mark.long
 def test_a_declined_study_ends_incomplete_and_spends_nothing(
     federation: LocalFederation,
     digest: str,
@@ -132,6 +133,7 @@ def test_a_declined_study_ends_incomplete_and_spends_nothing(
     assert [spent(federation, owner) for owner in ("north", "south")] == [0, 0]
 
 
+@pytest.mark.long
 def test_a_cancelled_study_ends_cancelled(
     federation: LocalFederation, digest: str, tacit_process: Process, tacit_json: Callable[..., Any]
 ) -> None:
@@ -141,6 +143,7 @@ def test_a_cancelled_study_ends_cancelled(
     assert tacit_json("study", "list", *party)[0]["state"] == "cancelled"
 
 
+@pytest.mark.long
 def test_the_doctor_and_the_data_check_look_at_a_real_agent(
     federation: LocalFederation, tacit_process: Process, tacit_json: Callable[..., Any]
 ) -> None:

@@ -32,6 +32,7 @@ def left_running(folder: Path) -> list[int]:
     return found
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_the_demo_tells_its_verdict_and_its_transcript_verifies(
     tacit_process: Process, tacit_json: Callable[..., Any], tmp_path: Path
@@ -86,6 +87,7 @@ def refuse_a_changed_figure(tacit_process: Process, transcript: Path) -> None:
     assert "does not hold" in done.stderr
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("end", "flags", "services"), [(signal.SIGTERM, (), 5), (signal.SIGINT, ("--all",), 8)]
 )
@@ -165,6 +167,7 @@ def test_a_folder_in_use_is_not_touched(tacit_process: Process, tmp_path: Path) 
     assert [path.name for path in tmp_path.iterdir()] == ["precious"]
 
 
+@pytest.mark.long
 def test_the_price_of_one_study_is_not_that_of_all(tacit_process: Process, tmp_path: Path) -> None:
     done = tacit_process("demo", "--all", "--epsilon", "2", "--folder", str(tmp_path / "federation"))
     assert done.returncode == 2

@@ -26,6 +26,8 @@ from tacit.draft import prepare
 from tacit.results import DatabaseResult, DistanceCorrelationResult, StudyVerdict, study_verdict
 from tacit.verify import verify_transcript_of
 
+pytestmark = pytest.mark.long
+
 SYSTEMS = {
     "hospitals": "kernel_two_sample",
     "hospitals-curated": "curated_two_sample",

@@ -24,10 +24,13 @@ COLUMNS = [
 ]
 OWNERS = {"emergency": "1", "elective": "3"}
 
-pytestmark = pytest.mark.skipif(
-    not SOURCE.is_file(),
-    reason=f"the diabetes data are not here: {SOURCE.name} is looked for in ../shared/data",
-)
+pytestmark = [
+    pytest.mark.skipif(
+        not SOURCE.is_file(),
+        reason=f"the diabetes data are not here: {SOURCE.name} is looked for in ../shared/data",
+    ),
+    pytest.mark.long,
+]
 
 
 def split(folder: Path) -> dict[str, int]:

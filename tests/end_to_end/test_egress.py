@@ -37,6 +37,8 @@ from tacit_protocol.signing.tokens import CLAIMS
 from tacit_services import egress
 from tacit_services.egress import ROUTES, Fields, Service, declared, paths_in
 
+pytestmark = pytest.mark.long
+
 UNITS = 300
 COLUMN: dict[str, Any] = {"kind": "numeric", "name": "x", "lower": 0, "upper": 1}
 VERDICTS = [

@@ -121,6 +121,7 @@ def started(role: str, folder: Path, address: str) -> Iterator["subprocess.Popen
         process.wait()
 
 
+@pytest.mark.long
 def test_the_units_start_a_scheduler_and_a_worker_whose_certificates_are_their_credentials(
     tmp_path: Path,
 ) -> None:

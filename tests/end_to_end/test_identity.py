@@ -19,10 +19,13 @@ RACES = ["White", "Black", "Asian-Pac-Islander", "Amer-Indian-Eskimo", "Other"]
 
 Start = Callable[[Sequence[OwnerSetup]], LocalFederation]
 
-pytestmark = pytest.mark.skipif(
-    not (TRAIN.is_file() and TEST.is_file()),
-    reason=f"the census data are not here: {TRAIN.name} and {TEST.name} are looked for in ../shared/data",
-)
+pytestmark = [
+    pytest.mark.skipif(
+        not (TRAIN.is_file() and TEST.is_file()),
+        reason=f"the census data are not here: {TRAIN.name} and {TEST.name} are looked for in ../shared/data",
+    ),
+    pytest.mark.long,
+]
 
 
 def races(path: Path) -> list[str]:

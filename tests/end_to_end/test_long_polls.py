@@ -2,7 +2,10 @@
 
 from pathlib import Path
 
+import pytest
 from benchmarks.long_polls import SPARE, measure
+
+pytestmark = pytest.mark.long
 
 AGENTS = 300
 

@@ -17,6 +17,8 @@ from tacit.keys import load_key
 from tacit.results import DistanceCorrelationResult, PeerResult
 from tacit_protocol.signing.sealing import certify
 
+pytestmark = pytest.mark.long
+
 UNITS = 400
 COLUMNS = {"north": "dose", "south": "response"}
 

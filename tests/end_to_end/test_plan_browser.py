@@ -13,6 +13,8 @@ from window import Window
 from tacit_protocol.signing.tokens import issue_token
 from tacit_services.tester.pages import planner
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture
 def federation(tmp_path: Path, parties: Parties, monkeypatch: pytest.MonkeyPatch) -> Iterator[Federation]:

@@ -19,6 +19,8 @@ from tacit_protocol.messages.release import ReleaseMessage
 from tacit_protocol.signing.envelope import RELEASE_TYPE, seal
 from tacit_protocol.signing.tokens import issue_token
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture
 def federation(tmp_path: Path, parties: Parties) -> Iterator[Federation]:

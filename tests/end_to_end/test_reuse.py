@@ -14,6 +14,8 @@ from tacit.errors import ProblemError, VerificationFailedError
 from tacit.federation import LocalFederation, OwnerSetup
 from tacit.verify import verify_transcript_of
 
+pytestmark = pytest.mark.long
+
 UNITS = 3000
 SHIFT = {"north": 0.0, "south": 0.0, "west": 0.3}
 EPSILON, DELTA = 2.0, 1e-5

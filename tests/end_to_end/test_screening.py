@@ -25,10 +25,13 @@ COLUMNS = [
 ]
 HELD = {"ward": [OUTCOME], "laboratory": COLUMNS}
 
-pytestmark = pytest.mark.skipif(
-    not SOURCE.is_file(),
-    reason=f"the diabetes data are not here: {SOURCE.name} is looked for in ../shared/data",
-)
+pytestmark = [
+    pytest.mark.skipif(
+        not SOURCE.is_file(),
+        reason=f"the diabetes data are not here: {SOURCE.name} is looked for in ../shared/data",
+    ),
+    pytest.mark.long,
+]
 
 
 def write_columns(folder: Path) -> None:

@@ -143,6 +143,7 @@ def text_of(page: str) -> str:
     return (TUTORIALS / page).read_text("utf-8")
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_the_first_study_needs_nothing_but_its_page_and_a_file(reader: Reader) -> None:
     own_text, title, someone_elses = text_of("first-study.md").partition("## No tester yet?")
@@ -159,6 +160,7 @@ def test_the_first_study_is_read_in_four_minutes() -> None:
     assert len(text_of("first-study.md").split()) < 800, "the page promises ten minutes with all typing"
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_the_stewards_tutorial_works_line_by_line(reader: Reader) -> None:
     reader.read(text_of("steward.md"))
@@ -177,6 +179,7 @@ def test_the_stewards_tutorial_works_line_by_line(reader: Reader) -> None:
     assert '"pure_spent_micro": 500000' in status
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("page", "services"), [("analyst.md", 3), ("curator.md", 2)])
 def test_the_tutorial_works_line_by_line(reader: Reader, page: str, services: int) -> None:
     reader.read(text_of(page))

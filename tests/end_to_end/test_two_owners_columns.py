@@ -4,10 +4,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from tacit.configuration import DataSetSetup, PolicySetup
 from tacit.draft import StudyDraft
 from tacit.federation import LocalFederation, OwnerSetup
+
+pytestmark = pytest.mark.long
 
 UNITS = 4000
 COLUMNS = {"north": "dose", "south": "response"}

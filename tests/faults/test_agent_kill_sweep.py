@@ -29,6 +29,8 @@ from tacit_services.ledger.verification import export, verify
 from tacit_services.shared.database import create_engine, run_transaction
 from tacit_services.shared.failpoints import VARIABLE
 
+pytestmark = pytest.mark.long
+
 Result = TypeVar("Result")
 
 PATIENCE_S = 180.0

@@ -18,6 +18,8 @@ from tacit_services.shared.database import create_engine, run_transaction, upgra
 from tacit_services.tester import storing
 from tacit_services.tester.tables import JOBS, RELEASES
 
+pytestmark = pytest.mark.both_databases
+
 UPLOADS = 50
 PROCESSES = 20
 DEBITS = choose(20, 5000)

@@ -17,6 +17,8 @@ from tacit_services.agent.steps import Step as AgentStep
 from tacit_services.curator.steps import Step as CuratorStep
 from tacit_services.tester.steps import Step as TesterStep
 
+pytestmark = pytest.mark.long
+
 OWN = [step.value for step in AgentStep]
 OWN[2:2] = [step.value for step in CuratorStep]
 """The curator's steps in the order of a study."""

@@ -35,6 +35,8 @@ from tacit_services.agent.steps import Step as AgentStep
 from tacit_services.curator import curator as curator_module
 from tacit_services.curator.steps import Step as CuratorStep
 
+pytestmark = pytest.mark.long
+
 HISTORIES = choose(40, 1_000)
 STEPS_MAX = choose(8, 30)
 

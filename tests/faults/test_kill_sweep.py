@@ -79,6 +79,7 @@ def run_pairs(sweep: Sweep, pairs: Sequence[tuple[str, str]]) -> None:
     assert wrong == {}, sweep.log.read_text()
 
 
+@pytest.mark.long
 @ENGINES
 @pytest.mark.slow
 @pytest.mark.timeout(7200)

@@ -18,6 +18,8 @@ from tacit_services.agent.steps import Step as AgentStep
 from tacit_services.tester.steps import RelayStep as TesterRelay
 from tacit_services.tester.steps import Step as TesterStep
 
+pytestmark = pytest.mark.long
+
 SENDER = [step.value for step in AgentStep]
 SENDER_ALONE = {AgentStep.DATA_SUMMARISED, AgentStep.DEBITED, AgentStep.NOISE_DRAWN}
 BOTH_PASS = [step for step in AgentStep if step not in SENDER_ALONE]

@@ -12,6 +12,8 @@ from sweeps import Sweep, on_postgresql, on_sqlite
 
 from tacit_services.tester.steps import Step
 
+pytestmark = pytest.mark.long
+
 STEPS = [step.value for step in Step if not step.value.startswith("tester.release.")]
 """Nobody is asked, so no release is taken."""
 

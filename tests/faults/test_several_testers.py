@@ -17,6 +17,8 @@ from sweeps import Sweep, on_postgresql
 
 from tacit_services.tester.steps import Step
 
+pytestmark = pytest.mark.long
+
 STEPS = [step.value for step in Step]
 """In the order of a study."""
 

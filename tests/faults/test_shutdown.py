@@ -151,6 +151,7 @@ def test_a_tester_under_load_stops_within_five_seconds_and_keeps_what_it_acknowl
     pytest.fail(f"stopping took {took_s} seconds")
 
 
+@pytest.mark.long
 def test_a_tester_stops_in_time_whatever_the_check_of_a_study_takes(tmp_path: Path, parties: Parties) -> None:
     took_s = []
     for folder in attempts(tmp_path):
@@ -169,6 +170,7 @@ def test_a_tester_that_answers_before_it_stores_would_be_caught(tmp_path: Path, 
     assert not acknowledged <= stored
 
 
+@pytest.mark.long
 def test_a_tester_that_takes_longer_to_stop_would_be_caught(tmp_path: Path, parties: Parties) -> None:
     assert run_tester(tmp_path, parties, "slow-stop", enough_s=STOP_S_MAX)[1] > STOP_S_MAX
 
@@ -257,6 +259,7 @@ APPROVED_MIN = 3
 """Approvals that are acknowledged before the agent is asked to stop; the steward goes on meanwhile."""
 
 
+@pytest.mark.long
 def test_an_agent_under_load_stops_within_five_seconds_and_keeps_every_decision(tmp_path: Path) -> None:
     took_s = []
     for folder in attempts(tmp_path):
@@ -286,11 +289,13 @@ def require_every_approval_answered_once(agent: StoppedAgent) -> None:
     assert set(bodies) <= set(debits)
 
 
+@pytest.mark.long
 def test_an_agent_that_acknowledges_before_it_stores_would_be_caught(tmp_path: Path) -> None:
     with stopped_agent(tmp_path, "approve-first") as agent:
         assert agent.approvals_lost() > 0
 
 
+@pytest.mark.long
 def test_an_agent_that_takes_longer_to_stop_would_be_caught(tmp_path: Path) -> None:
     with stopped_agent(tmp_path, "slow-stop", enough_s=STOP_S_MAX) as agent:
         assert agent.stopped_s > STOP_S_MAX

@@ -43,6 +43,8 @@ from tacit_services.agent.tester_client import TesterClient
 from tacit_services.ledger import accounts
 from tacit_services.tester import received
 
+pytestmark = pytest.mark.long
+
 HISTORIES = int(os.environ.get("TACIT_HISTORIES", "120"))
 STEPS_MAX = choose(8, 15)
 """Operations of one history at most; healing it afterwards takes as long as ten of them."""

@@ -260,6 +260,7 @@ def faults_after_tearing(folder: Path, tear: Callable[[bytes, int], bytes]) -> i
     return found
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize(
     "tear",
     [

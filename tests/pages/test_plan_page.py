@@ -144,6 +144,7 @@ def test_one_plan_a_person_two_in_all_and_the_loop_goes_on() -> None:
     asyncio.run(crowd())
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize("code", ["raise SystemExit(1)", "print([])", "print('{}')", "import os; os.abort()"])
 def test_a_plan_that_breaks_is_refused_and_tells_nothing(code: str) -> None:
     assert asyncio.run(Planner(Stopping(), python(code)).plan("ann", {})) == {"refused": FAILED}
@@ -157,6 +158,7 @@ def test_the_process_gets_none_of_the_services_surroundings(monkeypatch: pytest.
     assert COMMAND[1] == "-I"
 
 
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
@@ -216,6 +218,7 @@ def test_a_plan_that_time_ended_says_how_many_studies_it_counted() -> None:
     assert found["curve"]["points"][0]["interval"] == pytest.approx((0.8147, 1.0), abs=1e-4)
 
 
+@pytest.mark.long
 def test_the_page_and_the_command_plan_the_same() -> None:
     fields = {"procedure": "kernel_two_sample", "columns": "age:0:120\nsex=F,M", "effect": ".4"}
     assert bounded._command(fields) == (

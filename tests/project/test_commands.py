@@ -59,19 +59,21 @@ def test_where_no_python_serves_the_message_says_why(
     assert said in found.stderr.splitlines()
 
 
-def test_continuous_integration_runs_make_test_with_a_browser_and_nothing_else() -> None:
+def test_continuous_integration_runs_both_tiers_with_a_browser_and_nothing_else() -> None:
     script = (ROOT / ".ci" / "run").read_text().splitlines()
     commands = [line for line in script if line and not line.startswith("#")]
     assert script[0] == "#!/usr/bin/env bash"
     assert commands[:2] == ["set -euo pipefail", 'cd "$(dirname "$0")/.."']
     assert commands[2].startswith("if ! command -v chromium ")
     installs = ["    apt-get update", "    apt-get install --yes --no-install-recommends chromium", "fi"]
-    assert commands[3:] == [*installs, "export TACIT_BROWSER_REQUIRED=1", "make test"]
+    tiers = ["make test", 'make test-all TEST_FLAGS="-m long"']
+    assert commands[3:] == [*installs, "export TACIT_BROWSER_REQUIRED=1", *tiers]
 
 
-def test_make_test_runs_every_check_and_every_test() -> None:
+@pytest.mark.parametrize(("target", "chosen"), [("test", ' -m "not long"'), ("test-all", "")])
+def test_both_tiers_run_every_check_first(target: str, chosen: str) -> None:
     plan = subprocess.run(
-        ["make", "--dry-run", "--no-print-directory", "test"],
+        ["make", "--dry-run", "--no-print-directory", target],
         cwd=ROOT,
         env={"PATH": os.environ["PATH"]},
         capture_output=True,
@@ -80,7 +82,7 @@ def test_make_test_runs_every_check_and_every_test() -> None:
     ).stdout.splitlines()
     tools = [line.split("/")[-1].strip() for line in plan if line.startswith(".venv/bin/")]
     assert tools[:2] == ["ruff check .", "ruff format --check ."]
-    assert tools[2:] == ["mypy", "lint-imports --no-cache", "python -m pytest -n 3 --dist worksteal"]
+    assert tools[2:] == ["mypy", "lint-imports --no-cache", f"python -m pytest -n 3 --dist worksteal{chosen}"]
 
 
 def test_an_install_takes_pinned_files_alone_and_sets_no_index() -> None:

@@ -75,6 +75,7 @@ def test_every_install_has_hashes_or_fetches_nothing() -> None:
     assert " --no-index --no-deps " in installs[2]
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize("target", ["tester", "agent", "curator"])
 def test_a_target_runs_its_own_module_without_root_and_says_when_it_is_ready(target: str) -> None:
     parts = stages(DOCKERFILE.read_text())

@@ -70,6 +70,7 @@ def test_a_copy_without_a_violation_keeps_the_contract(copied_tree: Path) -> Non
     assert result.returncode == 0, result.stdout + result.stderr
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize(("offender", "imported", "contract"), VIOLATIONS)
 def test_the_contract_catches_a_planted_violation(
     copied_tree: Path, offender: str, imported: str, contract: str

@@ -223,6 +223,7 @@ def make_wheel(folder: Path, content: str) -> Path:
     return path
 
 
+@pytest.mark.long
 def test_pip_refuses_a_file_that_has_another_hash_than_the_pin_of_the_form_used_here(tmp_path: Path) -> None:
     made = subprocess.run(
         [sys.executable, "-m", "pip", "hash", str(make_wheel(tmp_path, "honest = True\n"))],

@@ -73,6 +73,7 @@ def test_the_notebooks_are_found() -> None:
     assert {path.stem for path in NOTEBOOKS} == {"compare-hospitals", "released-database"}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_notebook_runs_in_a_fresh_kernel(path: Path, tmp_path: Path) -> None:
     execute(read(path), tmp_path)
@@ -101,6 +102,7 @@ def test_a_notebooks_links_lead_somewhere(path: Path) -> None:
     assert [link for link in links if not (FOLDER / link).exists()] == []
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "planted",
     ["1 / 0", "import socket; socket.create_connection(('192.0.2.1', 80), 5)"],

@@ -4,7 +4,6 @@ The build itself takes half a minute: `make docs` runs it, and this file where T
 """
 
 import importlib.util
-import os
 import re
 import subprocess
 import sys
@@ -12,6 +11,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from long_runs import LONG
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = {*ROOT.glob("*.md"), ROOT / "deploy" / "README.md", *ROOT.glob("docs/**/*.md")}
@@ -109,7 +109,7 @@ def test_something_fetched_from_elsewhere_is_seen() -> None:
     assert fetched('<a href="https://x.org">x</a><script src="a.js"></script>') == []
 
 
-@pytest.mark.skipif(not os.environ.get("TACIT_LONG"), reason="half a minute: make docs, or TACIT_LONG=1")
+@pytest.mark.skipif(not LONG, reason="half a minute: make docs, or TACIT_LONG=1")
 def test_the_site_is_built_without_a_warning_and_fetches_nothing(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "sphinx", "--quiet", "--fail-on-warning", "-c", "docs/site"]
     subprocess.run(

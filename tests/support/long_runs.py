@@ -1,11 +1,15 @@
-"""Whether the long variants of tests run: ``make audit`` sets TACIT_LONG, ``make test`` does not."""
+"""Whether tests take their longest forms: ``make audit`` sets TACIT_LONG=1.
+
+The marker ``long`` is another matter: ``make test`` leaves those tests out, ``make test-all`` runs them in
+their usual form.
+"""
 
 import os
 from typing import TypeVar
 
 Value = TypeVar("Value")
 
-LONG = bool(os.environ.get("TACIT_LONG"))
+LONG = os.environ.get("TACIT_LONG") == "1"
 
 
 def choose(usual: Value, long: Value) -> Value:

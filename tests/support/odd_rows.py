@@ -13,7 +13,7 @@ from importlib.abc import MetaPathFinder
 from pathlib import Path
 from typing import Any
 
-if len(sys.argv) > 3:
+if sys.argv[3:] == ["without-pandas"]:
 
     class NoPandas(MetaPathFinder):
         """Says of pandas that it is not there."""

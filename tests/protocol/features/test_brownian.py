@@ -210,6 +210,7 @@ def searched(features: BrownianFeatures, seed: int = 0) -> tuple[float, float, f
     return math.sqrt(moved.max()), math.sqrt(second.max()), math.sqrt(own.max())
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("name", MAPS)
 def test_no_pair_of_rows_passes_the_bounds(name: str) -> None:
     features = MAPS[name]

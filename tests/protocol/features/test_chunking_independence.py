@@ -88,6 +88,7 @@ def layouts(rows: Rows) -> Iterator[Rows]:
     yield Rows(packed.reshape(rows.numeric.shape), rows.categorical)
 
 
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize("name", MAPS)
 def test_a_row_is_the_same_bits_at_every_offset_and_in_slices_of_every_length(name: str) -> None:
     features = MAPS[name]
@@ -103,12 +104,14 @@ def test_a_row_is_the_same_bits_at_every_offset_and_in_slices_of_every_length(na
             np.testing.assert_array_equal(found, WHOLE[name][part], err_msg=f"{offset}, {length}")
 
 
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize("name", MAPS)
 def test_layouts_and_alignment_change_no_bit(name: str) -> None:
     for rows in layouts(TABLE):
         np.testing.assert_array_equal(MAPS[name](rows), WHOLE[name])
 
 
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize("name", MAPS)
 def test_rows_at_the_ends_of_the_domain_beside_a_row_change_no_bit_of_it(name: str) -> None:
     corners = np.where(np.arange(ROWS)[:, None] % 2, 0.0, 1.0) * np.ones(NUMERIC)
@@ -153,6 +156,7 @@ def test_vector_loops_and_their_remainders_round_alike(name: str) -> None:
             np.testing.assert_array_equal(function(values[part]), whole[part])
 
 
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize(("inner", "columns"), [(1, 1), (3, 1), (7, 11), (20, 40), (33, 17), (128, 5)])
 @pytest.mark.parametrize("order", ["C", "F"])
 def test_products_are_the_same_bits_at_every_place_of_a_block(inner: int, columns: int, order: str) -> None:
@@ -198,6 +202,7 @@ class CutTable:
             yield EncodedChunk(numeric, TABLE.categorical[first:last], unit, stop - start)
 
 
+@pytest.mark.sweep(7)
 @pytest.mark.parametrize("name", MAPS)
 @pytest.mark.parametrize("by_unit", [False, True])
 def test_sums_and_products_are_the_same_however_the_table_is_cut(

@@ -49,6 +49,7 @@ def table(rows: int, seed: int) -> MemoryTable:
     return MemoryTable(domain_of(2, (3,)), rng.random((rows, 2)), codes)
 
 
+@pytest.mark.sweep(6)
 @pytest.mark.parametrize("units", SIZES)
 @pytest.mark.parametrize("share", [0.01, 0.2, 0.5])
 def test_both_samples_cost_the_same_and_a_difference_never_more_than_two_owners(
@@ -119,6 +120,7 @@ def test_fixed_point_means_are_exact_to_half_a_step(units: tuple[int, int]) -> N
         assert abs(int(centre.sums[j]) * step - exact) <= step / 2 + Fraction(2, 2**30)
 
 
+@pytest.mark.sweep(5)
 @pytest.mark.parametrize("units", SIZES[:-1])
 @pytest.mark.parametrize("release", [additive(), additive(pairs=False), embedding()])
 def test_the_noise_hides_one_unit_of_either_sample(

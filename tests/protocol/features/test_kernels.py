@@ -68,6 +68,7 @@ def test_bandwidths_outside_their_range_are_refused(bandwidth: float) -> None:
         ProductKernel("laplacian", bandwidth)
 
 
+@pytest.mark.sweep(5)
 @pytest.mark.parametrize("shape", ["gaussian", "laplacian"])
 @pytest.mark.parametrize(("numeric", "categorical"), [(1, 0), (3, 0), (2, 1), (0, 2), (2, 2)])
 @pytest.mark.parametrize("similarity", [0.0, 0.4])

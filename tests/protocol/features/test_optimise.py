@@ -64,6 +64,7 @@ def frequency_choices(columns: int, count: int = 3) -> tuple[FrequencyChoices, F
     return FrequencyChoices(columns, count), np.random.default_rng(8).normal(0, 1.5, count * columns)
 
 
+@pytest.mark.sweep(4)
 @Forms
 @pytest.mark.parametrize("whitened", [True, False])
 @pytest.mark.parametrize(("columns", "categories"), [(1, 0), (2, 0), (3, 2)])

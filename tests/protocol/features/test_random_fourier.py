@@ -40,6 +40,7 @@ def test_inner_products_are_the_product_kernels_on_average(shape: Literal["gauss
     assert values @ values.T == pytest.approx(kernel.gram(data, data), abs=0.03)
 
 
+@pytest.mark.sweep(5)
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize(("numeric", "categories"), [(1, ()), (2, ()), (1, (3,)), (3, ()), (0, (5,))])
 def test_no_two_rows_are_farther_apart_than_the_diameter(

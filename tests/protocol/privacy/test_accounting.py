@@ -111,6 +111,7 @@ def test_gaussian_events_compose_exactly_rounded_up(mus: list[float], pico: int)
     )
 
 
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize("pico", [10**3, 10**7, 10**9])
 @pytest.mark.parametrize("mus", [[0.27], [0.1, 0.2, 0.3], [1.0, 0.5], [2.0]])
 def test_gaussian_events_agree_with_dp_accounting_from_below(mus: list[float], pico: int) -> None:

@@ -26,6 +26,7 @@ def curve(epsilon: float, mu: float) -> mpmath.mpf:
         return mpmath.ncdf(-e / m + m / 2) - mpmath.exp(e) * mpmath.ncdf(-e / m - m / 2)
 
 
+@pytest.mark.sweep(5)
 @pytest.mark.parametrize(
     ("epsilon", "mu"),
     [

@@ -106,6 +106,7 @@ def test_only_vectors_of_64_bit_integers_are_served() -> None:
             OpenDPNoise().gaussian(values, 1.0)  # type: ignore[arg-type]
 
 
+@pytest.mark.sweep(8)
 @pytest.mark.parametrize(
     ("scale", "steps", "epsilon"),
     [*itertools.product((25.0, 40.5, 200.0), (1, 7, 60), (0.0, 0.1, 1.0, 4.0)), (3000.0, 900, 1.0)],

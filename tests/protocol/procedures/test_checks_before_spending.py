@@ -147,6 +147,7 @@ def ends(study: Study, tables: Mapping[str, Table]) -> bool:
     return True
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("name", sorted(PROCEDURES))
 @pytest.mark.filterwarnings("error")
 def test_what_passes_the_checks_ends_in_a_verdict(name: str) -> None:

@@ -141,6 +141,7 @@ def test_one_column_a_side_and_many_units_take_no_pairs(monkeypatch: pytest.Monk
     verdict_of(study_of(2, ESTIMATES), table_of(study_of(), values), Nothing())
 
 
+@pytest.mark.long
 def test_estimates_are_unbiased_for_the_units_own_value() -> None:
     """400 draws of noise at one table: within 6 standard errors, false alarm 2e-9."""
     values = dependent("quadratic", 2000, np.random.default_rng(4))
@@ -156,6 +157,7 @@ def test_estimates_are_unbiased_for_the_units_own_value() -> None:
     assert error < 0.1 * truth
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize(("kind", "units"), [("independent", 200), ("quadratic", 200), ("linear", 50)])
 def test_the_bias_of_the_v_statistic_is_at_most_what_is_stated(kind: str, units: int) -> None:
     """Against the unbiased estimate of the same data: 600 tables, six standard errors of the difference."""
@@ -176,6 +178,7 @@ def test_the_bias_of_the_v_statistic_is_at_most_what_is_stated(kind: str, units:
 POPULATIONS = {"independent": 0.0, "linear": None, "quadratic": None}
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize("kind", POPULATIONS)
 def test_intervals_cover(kind: str) -> None:
     """200 tables of 1500 units at level .2: fewer than 126 covers at .8 have probability below 1e-8.
@@ -205,6 +208,7 @@ def test_intervals_cover(kind: str) -> None:
     assert covered.min() >= 126
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize("test", [True, False])
 def test_the_level_holds(test: bool) -> None:
     """300 tables at level .2, exact with the test: more than 104 rejections have probability below 1e-8."""

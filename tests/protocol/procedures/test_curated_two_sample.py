@@ -153,6 +153,7 @@ def test_gaussian_releases_need_a_delta_and_decisions_do_not() -> None:
     PROCEDURE.check(study_of(NUMERIC, {"release": "permutation"}, delta=0.0))
 
 
+@pytest.mark.sweep(5)
 @pytest.mark.parametrize("parameters", CHOICES)
 def test_every_choice_gives_a_verdict_and_sends_what_it_says(parameters: dict[str, Any]) -> None:
     study = study_of(NUMERIC, parameters)
@@ -367,6 +368,7 @@ def seen(
     return rejected
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize("heavy", [False, True])
 @pytest.mark.parametrize(
     "parameters",
@@ -391,6 +393,7 @@ def test_the_level_is_kept(parameters: dict[str, Any], heavy: bool) -> None:
     assert seen(parameters, draw, 150) <= 23
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("parameters", "shift"),
     [

@@ -112,6 +112,7 @@ def test_a_verdict_on_dependent_columns() -> None:
     assert verdict.lower > 0.3
 
 
+@pytest.mark.long
 def test_the_estimate_is_unbiased_noise_and_all() -> None:
     """Each of the sides adds noise: 300 releases of 600 units at epsilon 4, six standard errors."""
     truth = distance_covariance_sqr(*dependent(60_000, 99))
@@ -150,6 +151,7 @@ def test_a_bias_correction_left_out_would_be_seen() -> None:
     assert np.mean(planted) > 20 * np.std(planted) / math.sqrt(300)
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize("kind", ["heavy ties", "uniform"])
 def test_independence_is_rejected_at_most_at_the_level(kind: str) -> None:
     """600 tables of 64 units, 19 permutations, level .05: more than 70 rejections have probability 1e-7."""

@@ -82,6 +82,7 @@ def test_the_receivers_own_noise_is_none() -> None:
     assert found.distance_correlation > 0.7
 
 
+@pytest.mark.long
 def test_the_level_of_the_receivers_test_is_exact() -> None:
     """400 studies of independent columns, level .1: more than 75 rejections have probability 2e-7."""
     study = peer_study()
@@ -111,6 +112,7 @@ def test_other_or_too_few_units_are_refused() -> None:
         sent(study, np.linspace(0, 1, 3), 1)  # the sender refuses, before it spends
 
 
+@pytest.mark.long
 def test_what_is_published_covers_the_exact_value() -> None:
     study = peer_study(publish=True)
     x = np.random.default_rng(9).random(UNITS)

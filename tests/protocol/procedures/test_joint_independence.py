@@ -95,6 +95,7 @@ def dependent(kind: str, units: int, seed: int = 0) -> Floats:
     return np.asarray(0.5 + 0.15 * z[:, : 3 if kind == "three variables" else 2])
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize("kind", ["linear", "quadratic", "three variables"])
 def test_dependence_is_found(kind: str) -> None:
     """By each of five private decisions: at 1500 units the statistic is many scales above the noise."""
@@ -125,6 +126,7 @@ def independent(kind: str, rng: np.random.Generator, units: int, variables: int)
 LEVEL_RUNS = 1000
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize("variables", [2, 3])
 @pytest.mark.parametrize("kind", ["ties", "heavy tails", "uniform"])
 def test_independence_is_rejected_at_most_at_the_level(kind: str, variables: int) -> None:
@@ -308,6 +310,7 @@ def test_too_many_units_are_refused_before_any_row_is_read() -> None:
         PROCEDURE.summarise(study_of(2), table_of(study_of(2), np.zeros((1, 2))))
 
 
+@pytest.mark.long
 def test_hopeless_studies_are_named_and_rightly_so() -> None:
     """Two clusters that go together, half of the units each: nothing has a larger statistic."""
     study = study_of(2, {"permutations": 99, "bandwidth": 0.02})

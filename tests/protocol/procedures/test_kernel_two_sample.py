@@ -129,6 +129,7 @@ def test_an_epsilon_too_large_for_the_grid_is_refused_before_anything_is_release
         PROCEDURE.privatise(study, coarse, NoNoise())
 
 
+@pytest.mark.sweep(5)
 @pytest.mark.parametrize("parameters", CHOICES)
 def test_every_choice_gives_a_verdict_and_sends_what_it_says(parameters: dict[str, Any]) -> None:
     study = study_of(NUMERIC, parameters)

@@ -47,6 +47,7 @@ def table_of(workers: Workers) -> PooledTable:
     return PooledTable(DOMAIN, {"o0": part(40), "o1": part(55)})
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize(
     ("name", "parameters", "functions"),
     [

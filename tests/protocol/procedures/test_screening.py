@@ -326,6 +326,7 @@ def sides(rng: np.random.Generator, columns: int, kind: str) -> list[Side]:
     return found
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize("kind", ["normal", "heavy ties"])
 def test_each_pairs_test_has_its_level(kind: str) -> None:
     """600 tables, level .05 of 19 permutations: of 8 pairs one with more than 70 has probability 3e-10."""
@@ -392,6 +393,7 @@ def proportions() -> dict[str, Floats]:
     return {name: np.array(values) for name, values in found.items()}
 
 
+@pytest.mark.long
 def test_the_false_discovery_rate_is_controlled() -> None:
     """Its mean lies above the rate by t with probability exp(-2 runs t^2) at most: 1e-6 for t = .147 at 320.
 

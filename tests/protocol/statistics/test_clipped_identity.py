@@ -43,6 +43,7 @@ def largest_move(found: ClippedIdentity, units: int) -> float:
     return worst
 
 
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize("multiplier", [None, 1.0, 100.0])
 @pytest.mark.parametrize("filtered", [False, True])
 @pytest.mark.parametrize("name", DISTRIBUTIONS)
@@ -126,6 +127,7 @@ def test_the_filter_stops_what_is_far_off_and_little_else() -> None:
     assert found.scores(1.0, None) == 1.0
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize("multiplier", [None, 1.0])
 @pytest.mark.parametrize("filtered", [False, True])
 def test_pvalues_of_simulated_scores_are_uniform_at_worst(filtered: bool, multiplier: float | None) -> None:

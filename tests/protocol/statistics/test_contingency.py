@@ -25,6 +25,7 @@ def draw(probabilities: Floats, units: int, noise: CellNoise, rng: np.random.Gen
     return NoisyTable(counts, units, (noise,))
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize("shape", [(8, 4), (2, 3, 4)])
 def test_explained_residuals_are_what_simulation_finds(shape: tuple[int, ...]) -> None:
     """To first order: with many units, and noise that moves margins little."""
@@ -52,6 +53,7 @@ def rejections(probabilities: Floats, shape: tuple[int, ...], units: int, epsilo
     return rejected
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize(
     ("units", "epsilon"), [(60, 20.0), (60, 3.0), (500, 0.5), (500, 20.0), (20_000, 1.0)]
 )
@@ -61,6 +63,7 @@ def test_the_level_is_kept_with_expected_counts_below_one(units: int, epsilon: f
     assert bdtrc(found - 1, 80, 0.05) > 1e-7
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("units", "epsilon"), [(1000, 0.03), (200, 0.1)])
 def test_the_level_is_kept_where_noise_hides_that_one_category_holds_all(units: int, epsilon: float) -> None:
     """At a level of exactly .01 so many rejections have probability below 1e-7, twice over.
@@ -117,6 +120,7 @@ def test_pairs_of_columns_are_told_apart() -> None:
     assert min(pairs[0, 2], pairs[1, 2]) > pairs[0, 1]
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize("strength", [0.0, 0.1, 0.5])
 def test_intervals_of_cramers_v_hold_it(strength: float) -> None:
     """V of this table is the strength itself. At a coverage of .95 so many misses have probability 1e-7."""

@@ -162,6 +162,7 @@ def rare_rejections(module: Any, units: tuple[int, ...], runs: int) -> int:
     return count
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize("units", [(1000, 1000), (200, 20_000), (1000, 20_000), (200, 200, 20_000)])
 def test_rare_categories_do_not_break_the_level(units: tuple[int, ...]) -> None:
     runs = 1000

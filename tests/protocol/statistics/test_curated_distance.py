@@ -117,6 +117,7 @@ def largest_moves(units: int, values: int, seed: int, climbs: int = 12) -> tuple
     return covariance * units, deviation * units
 
 
+@pytest.mark.long
 def test_no_unit_moves_the_roots_by_more_than_is_proved() -> None:
     for units, values in ((6, 2), (10, 3), (16, 2)):
         covariance, deviation = largest_moves(units, values, seed=units)

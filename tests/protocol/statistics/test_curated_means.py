@@ -76,6 +76,7 @@ def test_the_stated_noise_covers_that_of_the_centre() -> None:
     assert np.mean(stated) > 1.2 * 0.02
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize("mu", [0.1, 1.0])
 def test_the_level_of_the_mmd_form(mu: float) -> None:
     """600 draws at level .05: more than 60 would have probability below 1e-6."""
@@ -87,6 +88,7 @@ def test_the_level_of_the_mmd_form(mu: float) -> None:
     assert rejected <= 60
 
 
+@pytest.mark.long
 def test_noise_taken_for_half_would_break_the_level() -> None:
     rng = np.random.default_rng(5)
     rejected = 0
@@ -98,6 +100,7 @@ def test_noise_taken_for_half_would_break_the_level() -> None:
     assert rejected > 100
 
 
+@pytest.mark.long
 def test_the_estimate_is_unbiased_and_its_interval_covers() -> None:
     """Coverage .9 at 800 draws: fewer than 660 would have probability below 1e-9."""
     rng = np.random.default_rng(6)

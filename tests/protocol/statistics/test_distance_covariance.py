@@ -39,6 +39,7 @@ def by_definition(x: Floats, y: Floats, estimate: Estimate) -> float:
     return total / n**2 if estimate == "biased" else total / (n * (n - 3))
 
 
+@pytest.mark.sweep(16)
 @pytest.mark.parametrize("estimate", ["unbiased", "biased"])
 @pytest.mark.parametrize("units", [4, 5, 7, 8, 9, 16, 33, 100])
 @pytest.mark.parametrize("kind", ["continuous", "ties", "constant", "far from zero"])

@@ -88,6 +88,7 @@ GRID = [
 ]
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize("method", ["mcgof, published", "mcgof", "zcdp-gof", "privit-laplace"])
 def test_the_level_is_kept_over_the_grid(method: str) -> None:
     """54 cells; 60 units on 300 cells expect 0.2 a cell, and the sparse ones far less."""
@@ -107,6 +108,7 @@ def test_the_level_is_kept_over_the_grid(method: str) -> None:
         assert max(found.false, found.true) < allowed, (law, cells, units, epsilon)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("law", LAWS)
 def test_chi_square_keeps_the_level_where_it_is_chosen(law: str) -> None:
     rng, chosen = np.random.default_rng(11), 0
@@ -125,6 +127,7 @@ def test_chi_square_keeps_the_level_where_it_is_chosen(law: str) -> None:
     assert chosen >= 5
 
 
+@pytest.mark.long
 def test_chi_square_would_break_the_level_on_rare_cells() -> None:
     """Why it is not chosen there: cells with 0.05 expected counts and little noise."""
     q = sparse(200)

@@ -69,6 +69,7 @@ SETTINGS = [
 ]
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize(("shares", "sizes", "epsilon"), SETTINGS)
 def test_the_level_is_kept_in_sparse_and_skewed_tables(
     shares: Floats, sizes: tuple[int, ...], epsilon: float
@@ -78,6 +79,7 @@ def test_the_level_is_kept_in_sparse_and_skewed_tables(
     assert bdtrc(found - 1, 80, 0.05) > 1e-7
 
 
+@pytest.mark.long
 def test_the_level_is_kept_where_many_cells_hold_two_units() -> None:
     """At a level of exactly .05 so many rejections have probability below 1e-7.
 

@@ -163,6 +163,7 @@ def near_zero() -> dict[str, Floats]:
     }
 
 
+@pytest.mark.sweep(6)
 @pytest.mark.parametrize("name", near_zero())
 @pytest.mark.parametrize("bandwidth", [0.01, 0.13, 0.5, 1000.0])
 def test_the_evaluation_error_holds_near_zero(name: str, bandwidth: float) -> None:

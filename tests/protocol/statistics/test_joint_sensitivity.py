@@ -73,6 +73,7 @@ def largest_movement(variables: int, units: int, seed: int) -> float:
     return best
 
 
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize("variables", [2, 3, 4, 5])
 @pytest.mark.parametrize("units", [2, 3, 10, 1000])
 def test_no_features_move_the_observed_tensor_by_more_than_stated(variables: int, units: int) -> None:

@@ -79,6 +79,7 @@ def roots(dimension: int) -> dict[str, FloatMatrix]:
     }
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("correlation", ["independent", "shared", "alternating"])
 @pytest.mark.parametrize(
     ("units", "noise"),

@@ -51,6 +51,7 @@ def test_forgetting_a_term_is_seen(wrong: str) -> None:
     assert abs(values.mean() - 0.05**2) > 5.5 * values.std() / np.sqrt(1000)
 
 
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize("confidence", [0.9, 0.95, 0.99])
 @pytest.mark.parametrize(("length", "direction"), CASES)
 def test_the_interval_covers(length: float, direction: str, confidence: float) -> None:

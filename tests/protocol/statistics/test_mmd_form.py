@@ -55,6 +55,7 @@ def tail_ratios(spectrum: FloatVector, heavy: FloatVector, counts: FloatVector) 
     return np.array(ratios)
 
 
+@pytest.mark.sweep(6)
 @pytest.mark.parametrize("dimension", DIMENSIONS)
 @pytest.mark.parametrize("name", sorted(spectra(2)))
 def test_tails_are_never_lighter_than_the_true_ones(name: str, dimension: int) -> None:
@@ -161,6 +162,7 @@ def rejections(module: Any, name: str, dimension: int, tau: float, runs: int) ->
     return count
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("name", ["one", "flat", "powers"])
 @pytest.mark.parametrize(("dimension", "tau"), [(1, 0.01), (5, 0.05), (40, 0.02)])
 def test_level_is_kept_with_a_noisy_covariance(name: str, dimension: int, tau: float) -> None:
@@ -190,11 +192,13 @@ def rare_rejections(module: Any, runs: int) -> int:
     return rejected
 
 
+@pytest.mark.long
 def test_level_is_kept_with_rare_values_and_little_noise() -> None:
     """At a level of exactly .001 so many rejections have probability below 1e-7; it was .005."""
     assert rare_rejections(mmd_form, 10_000) <= stats.binom.isf(1e-7, 10_000, 0.001)
 
 
+@pytest.mark.long
 def test_a_null_without_the_rare_units_is_seen() -> None:
     planted = with_mistake(mmd_form, "eigenvalue + raised * guard", "eigenvalue")
     assert rare_rejections(planted, 10_000) > stats.binom.isf(1e-7, 10_000, 0.001)

@@ -32,6 +32,7 @@ def example(dimension: int = 3) -> tuple[PrivateMeans, PrivateCovariance]:
     return null_means(spectrum, UNITS, NOISE, rng), noisy_covariance(spectrum, UNITS, 0.01, rng)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("dimension", "tau"), [(2, 0.005), (6, 0.01)])
 def test_pvalues_are_near_uniform_under_the_null(dimension: int, tau: float) -> None:
     runs = 250
@@ -41,6 +42,7 @@ def test_pvalues_are_near_uniform_under_the_null(dimension: int, tau: float) -> 
     assert 0.4 < pvalues.mean() < 0.7
 
 
+@pytest.mark.long
 def test_a_null_without_the_noise_in_the_means_is_seen() -> None:
     planted = with_mistake(
         noise_aware, "sampling + rng.standard_normal", "sampling + 0 * rng.standard_normal"
@@ -48,6 +50,7 @@ def test_a_null_without_the_noise_in_the_means_is_seen() -> None:
     assert np.sum(null_pvalues(planted, 2, 0.005, 250) <= 0.05) > stats.binom.isf(1e-6, 250, 0.05)
 
 
+@pytest.mark.long
 def test_an_asymptotic_null_would_break_the_level() -> None:
     """The statistic without inflation, against chi-squared: the shortcut that this form replaces."""
     plain = with_mistake(noise_aware, "covariance.noise * np.sqrt(2 * means_like.dimension)", "0.0")

@@ -77,6 +77,7 @@ def test_the_projection_is_the_nearest_probabilities(values: list[float], seed: 
     assert (np.sum((others - given_values) ** 2, axis=1) >= nearest - 1e-9).all()
 
 
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize("noise", [0.0, 0.015, 0.15, 5.0])
 @pytest.mark.parametrize(
     "fitted", [[0.5, 0.3, 0.2, 0.0], [1.0, 0.0, 0.0, 0.0], [0.25] * 4, [0.4, 0.4, 0.1, 0.1]]

@@ -89,6 +89,7 @@ def by_distances(workers: Workers) -> np.ndarray:
     return np.array(paired_roots(*grams_of(DistanceKernel()), workers).steps)
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize(
     "compute",
     [
@@ -200,6 +201,7 @@ class Renewed:
                 self.deaths += 1
 
 
+@pytest.mark.long
 def test_a_killed_worker_changes_no_bit(tmp_path: Path) -> None:
     statistic = PairStatistic(grams_of(LAPLACIAN), False)
     workers = Renewed()

@@ -119,6 +119,7 @@ def moved(statistic: PermutedFeatures | PermutedKernel, seed: int) -> float:
     return float(np.abs(found[0] - found[1]).max()) / statistic.sensitivity(units)
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("statistic", [FEATURES, KERNEL])
 def test_no_unit_moves_a_distance_by_more_than_the_sensitivity(
     statistic: PermutedFeatures | PermutedKernel,

@@ -190,6 +190,7 @@ def test_the_acceptance_is_the_frequency_of_decisions() -> None:
     assert abs(accepted / runs - probability) < 6 * math.sqrt(probability * (1 - probability) / runs)
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize("q", [UNIFORM, SKEWED, np.array([0.97, 0.02, 0.01])])
 def test_the_level_is_below_its_bound(q: np.ndarray) -> None:
     """4000 exact acceptance probabilities of Poisson counts; 5 standard errors, below 1e-6."""
@@ -200,6 +201,7 @@ def test_the_level_is_below_its_bound(q: np.ndarray) -> None:
     assert found.null_error < 0.2
 
 
+@pytest.mark.long
 def test_a_distribution_at_the_distance_is_rejected() -> None:
     found = PrivitInstance(UNIFORM, 6000.0, 1.0, 0.3)
     p = UNIFORM * (1 + np.array([0.75, 0.75, -0.75, -0.75, 0.0]))

@@ -28,6 +28,7 @@ def pair_of(
     return ProvedDistance(one, other, ROOT_2, sampling)
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("sampling", ["any", "normal"])
 @pytest.mark.parametrize("scale", [0.0, 1e-9, 0.05])
 @pytest.mark.parametrize("rare", [0.5, 0.01])
@@ -52,6 +53,7 @@ def test_pvalues_of_two_point_populations_are_above_their_frequency(
         assert found >= np.mean(distances > statistic) - 0.005
 
 
+@pytest.mark.sweep(10)
 @pytest.mark.parametrize("law", ["gaussian", "laplace"])
 @pytest.mark.parametrize("units", [1.0, 3.0, 1e3, 1e9])
 @pytest.mark.parametrize("statistic", [0.0, 1e-12, 0.01, 1.9, 300.0])

@@ -10,6 +10,7 @@ from tacit_protocol.statistics.repetition import Repetition, RepetitionRefusedEr
 UNIFORM = np.full(4, 0.25)
 
 
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize("epsilon", [0.05, 0.5, 1.0, 3.0])
 @pytest.mark.parametrize("level", [0.01, 0.05, 0.3])
 def test_one_more_block_that_rejects_changes_no_probability_by_more_than_epsilon(

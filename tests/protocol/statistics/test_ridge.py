@@ -194,6 +194,7 @@ def test_the_sensitivity_counts_the_grid_and_never_passes_the_number_of_units() 
     assert ridge_sensitivity(1.0, 0.25, (100, 400)) == pytest.approx(9.0)
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("noise", [0.5, 10.0, 100.0])
 @pytest.mark.parametrize("dimension", [1, 5, 40])
 def test_the_null_is_the_heaviest_of_the_spectra_tried(dimension: int, noise: float) -> None:
@@ -221,6 +222,7 @@ def test_a_null_of_one_spectrum_alone_would_be_too_light() -> None:
     assert ridge_pvalue(t, 10_000, dimension, gamma, norm=1.0, noise=noise) >= 0.01
 
 
+@pytest.mark.long
 def test_the_level_is_kept_on_multinomial_features() -> None:
     """2000 draws, noise as of epsilon 4; at level .05 more than 160 would have probability below 1e-7."""
     rng = np.random.default_rng(9)

@@ -76,6 +76,7 @@ def test_a_bound_from_half_the_variance_is_refuted() -> None:
     assert worst_ratio(FEATURES.left_out / 2.5, seed=1) > 1
 
 
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize("seed", range(20))
 def test_the_sampling_error_of_a_distance_variance_is_within_its_bound(seed: int) -> None:
     """To first order the error is that of the mean of z'S z; its variance is bounded, for any law."""

@@ -106,6 +106,7 @@ def false_names(runs: int, n: tuple[int, int], epsilon: float) -> int:
     return named
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize(("n", "epsilon"), [((300, 300), 1.0), ((100, 1000), 10.0), ((400, 400), 50.0)])
 def test_one_population_is_named_no_more_often_than_the_level(n: tuple[int, int], epsilon: float) -> None:
     # P(Binomial(300, .05) > 38) < 3e-7; three cases.

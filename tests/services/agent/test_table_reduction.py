@@ -118,6 +118,7 @@ def _table(
     return SourceTable(source, DOMAIN, column, bounds, hasher, ordered=ordered, workers=workers, draw=draw)
 
 
+@pytest.mark.sweep(6)
 @pytest.mark.parametrize("unit", [None, "id", "one of id"])
 @pytest.mark.parametrize("name", REDUCTIONS)
 def test_sums_are_the_same_bits_whoever_adds_them_up(

@@ -55,6 +55,7 @@ def test_a_long_upload_streams_with_constant_memory(tmp_path: Path) -> None:
         assert growth < GROWTH_BYTES_MAX, growth
 
 
+@pytest.mark.long
 def test_a_reader_that_holds_the_body_would_be_caught(tmp_path: Path) -> None:
     world = prepare(tmp_path)
     with CuratorProcess(tmp_path, world, "gullible") as curator:
@@ -92,6 +93,7 @@ def test_a_connection_that_breaks_leaves_what_was_held(tmp_path: Path, prepared:
     assert "internal_error" not in log
 
 
+@pytest.mark.long
 def test_killed_in_mid_upload_it_starts_with_what_it_held(tmp_path: Path, prepared: CuratorWorld) -> None:
     with CuratorProcess(tmp_path, prepared) as curator:
         held = curator.files_at_start
@@ -114,6 +116,7 @@ HELD_AFTER = {
 }
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("step", StorageStep)
 def test_killed_at_any_step_it_holds_the_rows_of_before_or_after(
     tmp_path: Path, prepared: CuratorWorld, step: StorageStep
@@ -133,6 +136,7 @@ def test_killed_at_any_step_it_holds_the_rows_of_before_or_after(
             assert curator.upload(ROWS).status_code == 200
 
 
+@pytest.mark.long
 def test_asked_to_stop_in_mid_upload_it_stops_and_leaves_nothing(
     tmp_path: Path, prepared: CuratorWorld
 ) -> None:

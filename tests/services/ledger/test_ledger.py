@@ -45,6 +45,8 @@ from tacit_services.ledger.schema import ACCOUNTS, ENTRIES
 from tacit_services.ledger.verification import export, verify
 from tacit_services.shared.database import create_engine, run_transaction, upgrade
 
+pytestmark = pytest.mark.both_databases
+
 STUDY = "a" * 64
 DELTA_PICO = 10_000_000  # 1e-5
 

@@ -27,6 +27,8 @@ from tacit_services.shared.cluster_client import Certificates, Patience
 from tacit_services.shared.cluster_task import TaskFailedError, difference, versions
 from tacit_services.shared.compute import ComputeSettings, look_at_workers
 
+pytestmark = pytest.mark.long
+
 PATIENT = Patience(connect_s=60, reconnect_s=60, workers_s=120, look_s=0.2, pause_s=0.1, attempts=6)
 """For a busy machine: what is waited for does come."""
 

@@ -20,6 +20,8 @@ from tacit_services.shared.database import (
     upgrade,
 )
 
+pytestmark = pytest.mark.both_databases
+
 METADATA = sa.MetaData()
 ACCOUNTS = sa.Table(
     "accounts",

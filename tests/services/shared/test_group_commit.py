@@ -13,6 +13,8 @@ from tacit_services.shared import group_commit as group_commit_module
 from tacit_services.shared.database import StorageFullError, create_engine, run_transaction
 from tacit_services.shared.group_commit import GroupCommit
 
+pytestmark = pytest.mark.both_databases
+
 WAIT_S_MAX = 120.0
 CALLERS = 8
 

@@ -247,6 +247,7 @@ def killed_at(step: ArchiveStep, federation: Federation, database_url: str, fold
     assert done.returncode == -signal.SIGKILL, done.stderr
 
 
+@pytest.mark.long
 def test_a_kill_between_any_two_steps_loses_nothing_and_the_next_run_goes_on(
     federation: Federation, database_url: str, folder: Path
 ) -> None:

@@ -148,6 +148,7 @@ def test_a_torn_index_is_found_and_the_next_run_may_write_it_anew(archive: Archi
     assert archive.faults() == {INDEX: f"line 4: study {first.study} is listed a second time"}
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize(
     ("changes", "words"),
     [

@@ -10,6 +10,8 @@ from tester_federation import Federation, problem
 from tacit_services.shared.database import run_transaction
 from tacit_services.tester.leases import ATTEMPTS_MAX, LEASE_S, RETRY_PAUSE_S
 
+pytestmark = pytest.mark.both_databases
+
 
 class KilledError(BaseException):
     """Stands for SIGKILL: no handler of the worker runs."""

@@ -22,6 +22,8 @@ from tacit_services.tester import leases, working
 from tacit_services.tester.leases import LEASE_S, LeaseLostError, Leases, time_of
 from tacit_services.tester.tables import JOBS, STUDIES
 
+pytestmark = pytest.mark.both_databases
+
 PATIENCE_S = 300.0
 AT_ONCE = 12
 """Workers that take jobs at once: no more than an engine has connections."""

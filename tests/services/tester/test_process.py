@@ -187,6 +187,7 @@ def _real_study(parties: Parties, tester: TesterProcess) -> tuple[str, bytes, di
     return name, seal(payload, STUDY_TYPE, parties.analyst), releases
 
 
+@pytest.mark.long
 def test_a_tester_killed_between_storing_and_answering_loses_nothing(
     tester: TesterProcess, parties: Parties
 ) -> None:

@@ -16,6 +16,8 @@ from tacit_services.tester.endings import Signer
 from tacit_services.tester.storing import Answer, Taken
 from tacit_services.tester.tables import DECLINES, JOBS, RELEASES
 
+pytestmark = pytest.mark.both_databases
+
 
 def release(study: str, owner: str, envelope: bytes = b"a") -> Answer:
     return Answer(

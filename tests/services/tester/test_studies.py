@@ -150,6 +150,7 @@ def _refusals(parties: Parties) -> list[tuple[dict[str, Any], str]]:
     ]
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
 @pytest.mark.parametrize("index", range(8))
 def test_a_study_that_cannot_be_run_is_refused(federation: Federation, index: int) -> None:

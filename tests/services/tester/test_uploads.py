@@ -126,6 +126,7 @@ def test_a_release_for_an_unknown_study_is_refused(federation: Federation) -> No
     assert problem(federation.release("0" * 64, "north")) == "unknown-study"
 
 
+@pytest.mark.sweep(4)
 @sqlite_alone
 @pytest.mark.parametrize(
     ("old", "new"),
@@ -155,6 +156,7 @@ def test_a_signed_but_malformed_payload_is_refused(federation: Federation, old: 
     assert _count(federation, "releases") == 0
 
 
+@pytest.mark.sweep(3)
 @sqlite_alone
 @pytest.mark.parametrize(
     ("content", "headers", "status"),
@@ -189,6 +191,7 @@ def test_malformed_bodies_never_break_the_tester(
         assert CANARY not in response.text
 
 
+@pytest.mark.sweep(3)
 @sqlite_alone
 @pytest.mark.parametrize(
     "path",
