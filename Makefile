@@ -58,6 +58,7 @@ bench: $(DEVELOPMENT) ## speed, levels and powers (hours), load: the tables in d
 	$(BIN)/python -m benchmarks.hot_paths
 	$(BIN)/python -m benchmarks.two_sample --runs 500 --out docs/benchmarks/two-sample.md $(BENCH_FLAGS)
 	$(BIN)/python -m benchmarks.rare_values
+	$(BIN)/python -m benchmarks.unit_rows --runs 200 > docs/benchmarks/unit-rows.md
 	$(BIN)/python -m benchmarks.curator $(CURATOR_FLAGS)
 	$(BIN)/python -m benchmarks.joint_independence $(CURATOR_FLAGS)
 	$(BIN)/python -m benchmarks.categorical_levels $(CURATOR_FLAGS)

@@ -270,7 +270,9 @@ def test_a_study_tampered_in_any_field_is_refused_before_it_is_parsed_and_before
     make_agent: MakeAgent, payloads_are_not_parsed: Callable[[], None]
 ) -> None:
     attacked = make_agent()
-    study = attacked.world.study(domain=DOMAIN, parameters={"a": [1, {"b": 0.5}]})
+    study = attacked.world.study(
+        domain=DOMAIN, parameters={"a": [1, {"b": 0.5}]}, unit_column="who", unit_rows="one"
+    )
     places = {place.partition(" ")[0] for place, _ in tampered_studies(study)}
     for field in Study.model_fields:
         assert any(place.startswith(f"$.{field}") for place in places), f"{field} was not tampered with"
