@@ -51,6 +51,13 @@ def test_every_test_of_dependence_takes_one_row_a_unit(name: str) -> None:
             TESTS[name](**({"unit_rows": "one"} | chosen))
 
 
+def test_counts_have_no_rows_to_draw_from() -> None:
+    for rows, message in (("one", "needs units"), ("first", "must be")):
+        chosen: Any = {"unit_rows": rows}
+        with pytest.raises(InputError, match=message):
+            independence_table([[40, 10], [10, 40]], epsilon=1, **chosen)
+
+
 def test_verdicts_on_averages_of_aligned_units_warn() -> None:
     result = TESTS["aligned"](units=IDS, seed=1)
     assert any("unit_rows" in warning for warning in result.warnings)

@@ -195,7 +195,7 @@ def independence_table(
         unlisted: as in :func:`noisy_counts`.
         units: (n,), each row's privacy unit; by default every row is a unit.
         unit_rows: "average", or "one": of a unit's rows one counts, drawn by lot and in secret. Take "one"
-            where numbers of rows differ: averages of independent columns depend on each other through them.
+            where units have several rows: of averages the test is conservative.
         missing: "encode" counts missing values as a category; "refuse" raises where there are any.
         alpha: level of the test, in (0, 0.5).
         n_replicates: simulated null statistics, at least 999; chosen by default.
@@ -217,13 +217,14 @@ def independence_table(
         True
     """
     held: tuple[Domain, list[Table]]
+    draw = drawing(unit_rows, units)
     if bounds is None:
         if len(variables) != 1:
             raise InputError("without bounds, pass one table of counts; or say each variable's levels")
         held, unlisted = _counted(variables, units, names), "last"
     else:
         read = read_variables(variables, bounds, names, missing)
-        held = read.domain, [ArrayTable.of(read.sample, read.domain, units, drawing(unit_rows, units))]
+        held = read.domain, [ArrayTable.of(read.sample, read.domain, units, draw)]
     return _play(
         IndependenceTableResult,
         "independence_table",

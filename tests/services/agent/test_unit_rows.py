@@ -84,6 +84,14 @@ def test_what_is_drawn_of_a_unit_depends_on_no_other(tmp_path: Path, chunk_rows:
         assert before - own == after - {tuple(row) for row in others.tolist()}
 
 
+def test_the_order_of_the_source_has_no_say(tmp_path: Path) -> None:
+    rng = np.random.default_rng(4)
+    ids, values = rng.integers(0, 60, 400), rng.random((400, 2))
+    order = rng.permutation(400)
+    before = drawn(table_of(tmp_path, ids, values, 11))
+    assert drawn(table_of(tmp_path, ids[order], values[order], 11, 50)) == before
+
+
 def test_places_of_aligned_units_stay(tmp_path: Path) -> None:
     pq.write_table(
         pa.table({"id": ["b", "a", "b", "c"], "x": [0.1, 0.2, 0.3, 0.4], "y": [0.0] * 4}),

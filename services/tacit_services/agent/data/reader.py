@@ -170,6 +170,8 @@ class Reader:
             own, unit = np.unique(hashes[rows], return_inverse=True)
             positions = None if all_units is None else _places(own, all_units)
             if self.draw is not None:
+                # By value, so that the source's order, which others' rows may change, has no say.
+                rows = rows[np.lexsort((*categorical[rows].T, *numeric[rows].T, unit))]
                 rows = rows[drawn_rows(unit, own, self.draw)]
                 yield EncodedChunk(numeric[rows], categorical[rows], None, len(own), positions)
                 continue
@@ -214,7 +216,7 @@ def drawn_rows(unit: npt.NDArray[np.int64], own: UnitHashes, draw: int) -> npt.N
     """Return the place of one row of each unit, (units,), each with the same chance.
 
     ``unit`` (rows,) numbers the units of rows that are ordered by it, ``own`` (units,) holds their hashes.
-    What is drawn of a unit depends on its own hash, its own number of rows and ``draw``, not on other units.
+    The place depends on the unit's own hash, its own number of rows and ``draw``, not on other units.
     """
     counts = np.bincount(unit, minlength=len(own))
     share = mixed(own ^ np.uint64(draw)) >> np.uint64(11)
