@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from compatibility_signing import signed
 from compatibility_stated import stated
+from signed_study import signed_transcript
 
 from tacit.array_table import ArrayTable
 from tacit.bounds import domain_of
@@ -253,7 +253,7 @@ def play(case: Case) -> dict[str, Any]:
         held: Domain = study.domain_of(owner)
         rows = rows_of(case, place)
         tables.append(ArrayTable.of(Sample({c.name: rows[c.name] for c in held.columns}), held))
-    return signed(run(procedure, study, tables, OpenDPNoise()))
+    return dict(json.loads(signed_transcript(run(procedure, study, tables, OpenDPNoise()))))
 
 
 def make(names: Sequence[str]) -> None:

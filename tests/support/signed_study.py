@@ -9,6 +9,8 @@ from tacit_protocol.messages.release import ReleaseMessage
 from tacit_protocol.messages.study import Party, Study
 from tacit_protocol.messages.transcript import Transcript
 from tacit_protocol.messages.verdict import VerdictMessage
+from tacit_protocol.procedures.base import canonical
+from tacit_protocol.procedures.registry import procedure_named
 from tacit_protocol.signing.envelope import RELEASE_TYPE, STUDY_TYPE, VERDICT_TYPE, digest, seal
 from tacit_protocol.signing.keys import PrivateKey
 
@@ -16,7 +18,8 @@ from tacit_protocol.signing.keys import PrivateKey
 def signed_transcript(result: StudyResult, **changes: Any) -> bytes:
     """Return the transcript of a local result between real parties; ``changes`` are the study's."""
     tester, analyst = PrivateKey.generate(), PrivateKey.generate()
-    keys = {owner.name: PrivateKey.generate() for owner in result.source.study.owners}
+    parties = [*result.source.study.owners, *result.source.study.senders]
+    keys = {party.name: PrivateKey.generate() for party in parties}
     study = _between(result.source.study, keys, tester, analyst, changes)
     payload = encode(study)
     messages = {
@@ -47,10 +50,11 @@ def _between(
     changes: dict[str, Any],
 ) -> Study:
     owners = tuple(owner.model_copy(update={"key": keys[owner.name].public_hex}) for owner in study.owners)
-    parties = {
+    parties: dict[str, Party] = {
         "tester": Party(name="tester", key=tester.public_hex),
         "analyst": Party(name="ann", key=analyst.public_hex),
     }
-    return Study.model_validate_json(
-        study.model_copy(update={"owners": owners, **parties, **changes}).model_dump_json()
-    )
+    if study.curator is not None:
+        parties["curator"] = Party(name=study.curator.name, key=keys[study.curator.name].public_hex)
+    named = study.model_copy(update={"owners": owners, **parties, **changes})
+    return canonical(procedure_named(study.procedure), named)

@@ -12,9 +12,10 @@ from tacit.planning.simulated_noise import SimulatedNoise
 from tacit_protocol.alignment import UnitKey
 from tacit_protocol.domain.columns import Domain, NumericColumn
 from tacit_protocol.messages.encoding import decode, encode
+from tacit_protocol.messages.release import Release
 from tacit_protocol.messages.study import Owner, Party, Study
 from tacit_protocol.privacy.guarantee import Budget
-from tacit_protocol.procedures.base import canonical
+from tacit_protocol.procedures.base import StudyError, canonical, reread
 from tacit_protocol.procedures.registry import procedure_named
 from tacit_services.agent.data.aligned_units import AlignedUnits
 from tacit_services.agent.data.open_source import open_source
@@ -25,6 +26,7 @@ from tacit_services.agent.data.units import UnitHasher, row_draw
 DOMAIN = Domain(columns=tuple(NumericColumn(name=name, lower=0.0, upper=1.0) for name in ("x", "y")))
 HASHER = UnitHasher(bytes(16))
 RUNS, UNITS = 60, 160
+ROWS = ("average", "one")
 
 Floats = npt.NDArray[np.float64]
 
@@ -162,3 +164,21 @@ def test_studies_of_before_keep_their_bytes_and_warn() -> None:
     assert not procedure.warnings(one, {})
     with pytest.raises(ValueError, match="unit column"):
         Study.model_validate(one.model_dump() | {"unit_column": None})
+
+
+def test_a_release_of_rows_counted_otherwise_is_not_read_again() -> None:
+    procedure = procedure_named("noisy_counts")
+    average, one = (
+        study(rows).model_copy(
+            update={
+                "procedure": procedure.name,
+                "curator": None,
+                "parameters": {"cuts": {"x": [0.5], "y": [0.5]}},
+            }
+        )
+        for rows in ROWS
+    )
+    release = Release(units=3, guarantee=procedure.cost(average), vectors={}, decision=True)
+    for asked, source in ((one, average), (average, one)):
+        with pytest.raises(StudyError, match="the same unit_rows"):
+            reread(procedure, asked, asked.owners[0], source, release)
