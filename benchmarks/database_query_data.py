@@ -88,12 +88,26 @@ FILES = {
 
 @dataclass(frozen=True)
 class Query:
-    """``answer`` gives a vector, and ``error`` the distance of one from the truth."""
+    """``answer`` gives a vector, and ``error`` the distance of one from the truth.
+
+    ``rows`` gives the numbers (n, places) whose weighted means are the answer; of a correlation, no places.
+    """
 
     kind: str
     columns: tuple[str, ...]
+    rows: Callable[[Columns], Floats]
     answer: Callable[[Columns, Floats], Floats]
     error: Callable[[Floats, Floats], float]
+
+
+def _average(
+    kind: str,
+    columns: tuple[str, ...],
+    rows: Callable[[Columns], Floats],
+    error: Callable[[Floats, Floats], float],
+) -> Query:
+    """Return a query whose answer is the weighted mean of its rows."""
+    return Query(kind, columns, rows, lambda found, weights: np.asarray(weights @ rows(found)), error)
 
 
 @dataclass(frozen=True)
@@ -158,19 +172,22 @@ def queries_of(columns: Columns, bounds: Mapping[str, Any]) -> tuple[Query, ...]
 
 
 def _mean(name: str, deviation: float) -> Query:
-    def answer(columns: Columns, weights: Floats) -> Floats:
-        return np.array([weights @ columns[name]])
+    def rows(columns: Columns) -> Floats:
+        return np.asarray(columns[name], dtype=np.float64)[:, None]
 
-    return Query("mean", (name,), answer, lambda a, b: float(abs(a - b)[0]) / deviation)
+    return _average("mean", (name,), rows, lambda a, b: float(abs(a - b)[0]) / deviation)
 
 
 def _histogram(name: str, bound: Any) -> Query:
-    def answer(columns: Columns, weights: Floats) -> Floats:
+    def rows(columns: Columns) -> Floats:
+        values = columns[name]
         if isinstance(bound, list):
-            return np.array([weights[columns[name] == level].sum() for level in bound])
-        return np.asarray(np.histogram(columns[name], BINS, bound, weights=weights)[0])
+            return np.column_stack([values == level for level in bound]).astype(np.float64)
+        edges = np.linspace(bound[0], bound[1], BINS + 1)
+        bins = np.clip(np.searchsorted(edges, values, side="right") - 1, 0, BINS - 1)
+        return np.eye(BINS)[bins]
 
-    return Query("histogram", (name,), answer, lambda a, b: float(np.abs(a - b).sum()) / 2)
+    return _average("histogram", (name,), rows, lambda a, b: float(np.abs(a - b).sum()) / 2)
 
 
 def _correlation(first: str, second: str) -> Query:
@@ -181,7 +198,10 @@ def _correlation(first: str, second: str) -> Query:
         return np.array([weights @ (x * y) / scale if scale > 0 else 0.0])
 
     # Weights of both signs may have a negative variance: such a correlation is taken for 0 as well.
-    return Query("correlation", (first, second), answer, lambda a, b: float(np.abs(a - b).sum()))
+    def none(columns: Columns) -> Floats:
+        return np.empty((len(columns[first]), 0))
+
+    return Query("correlation", (first, second), none, answer, lambda a, b: float(np.abs(a - b).sum()))
 
 
 def _part(values: npt.NDArray[Any], bound: Any, rng: np.random.Generator) -> Callable[[Any], Any]:
@@ -196,10 +216,8 @@ def _part(values: npt.NDArray[Any], bound: Any, rng: np.random.Generator) -> Cal
 
 
 def _event(parts: Mapping[str, Callable[[Any], Any]]) -> Query:
-    def answer(columns: Columns, weights: Floats) -> Floats:
-        holds = np.ones(len(weights), dtype=bool)
-        for name, part in parts.items():
-            holds &= part(columns[name])
-        return np.array([weights[holds].sum()])
+    def rows(columns: Columns) -> Floats:
+        holds = [part(columns[name]) for name, part in parts.items()]
+        return np.logical_and.reduce(holds).astype(np.float64)[:, None]
 
-    return Query("probability", tuple(parts), answer, lambda a, b: float(abs(a - b)[0]))
+    return _average("probability", tuple(parts), rows, lambda a, b: float(abs(a - b)[0]))

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from tacit.errors import InputError
 from tacit.released_database_estimate import Uncertainty
 from tacit.released_database_histograms import NoisyHistograms
-from tacit.released_database_points import SAMPLE_MAX, Columns, Floats, WeightedDatabase
+from tacit.released_database_points import SAMPLE_MAX, Columns, Floats, WeightedDatabase, locations_of
 from tacit.released_database_weights import Histograms, NoiseLaw, Weighting, WeightProblem
 from tacit_protocol.domain.columns import Domain
 from tacit_protocol.features.base import FeatureMap
@@ -123,13 +123,58 @@ class ReleasedDatabase(WeightedDatabase):
         Of given points no cells are known.
         """
         for name, (first, last) in self._cells().items():
-            places = [first + part * (last - first) for part in PLACES_IN_CELL]
-            if self.histograms is not None and name in self.histograms.whole:
-                places = [np.where(first % 1 == 0, np.rint(place), place) for place in places]
             own = self.points[name]
-            places += [np.where((first <= e) & (e <= last), e, own) for e in edges.get(name, ())]
-            for place in places:
+            at_edges = (np.where((first <= e) & (e <= last), e, own) for e in edges.get(name, ()))
+            for place in (*self._places(name, first, last), *at_edges):
                 yield {**self.points, name: place}
+
+    def spread(self, function: Callable[[Columns], npt.ArrayLike], *, together: bool) -> float | None:
+        """Return how far a mean may be off through where in their points' cells records lie.
+
+        See :meth:`WeightedDatabase.spread`. One column after the other: ``together`` moves a column's records
+        only as far as the embedding would not show, and adds up what that does; otherwise the records of
+        every cell lie where they like, evenly, without regard to the other cells'. Of fitted points only what
+        records do together is known. Infinite where the function is not finite in a cell.
+        """
+        cells = self._cells()
+        if not cells or (self.histograms is None and not together):
+            return None
+        weights, own, total = self.probability_weights, self._numbers(function), 0.0
+        for name, (first, last) in cells.items():
+            places = np.array(self._places(name, first, last))
+            values = np.array([self._numbers(function, {**self.points, name: place}) for place in places])
+            if not np.all(np.isfinite(values[:, weights > 0])):
+                return np.inf
+            values = np.where(np.isfinite(values), values, own)
+            if together:
+                total += max(
+                    self._unseen(name, values - own, places, best)
+                    for best in (values.argmax(axis=0), values.argmin(axis=0))
+                )
+                continue
+            _, cell = np.unique(first, return_inverse=True)
+            ranges = np.bincount(cell, weights * (values.max(axis=0) - values.min(axis=0)))
+            # A uniform place in a cell is off its middle by 1/sqrt(12) of the cell, root mean square.
+            total = float(np.hypot(total, np.linalg.norm(ranges) / np.sqrt(12)))
+        return total
+
+    def _unseen(self, name: str, changes: Floats, places: Floats, chosen: npt.NDArray[np.intp]) -> float:
+        """Return what moving a column's points to ``chosen`` of ``places`` (P, J) does, as far as unseen.
+
+        ``changes`` (P, J) are the function's. The embedding shows what moves it beyond noise and misfit.
+        """
+        weights, each = self.probability_weights, np.arange(len(self))
+        moved = locations_of(self.domain, {**self.points, name: places[chosen, each]})
+        far = float(np.linalg.norm(weights @ (self.features(moved) - self.features(self.locations))))
+        change = abs(float(weights @ changes[chosen, each]))
+        return change * min(1.0, (self.noise_error + self.points_error) / far) if far > 0 else change
+
+    def _places(self, name: str, first: Floats, last: Floats) -> list[Floats]:
+        """Return places in each point's cell of a column, (J,) each, both ends among them."""
+        places = [first + part * (last - first) for part in PLACES_IN_CELL]
+        if self.histograms is not None and name in self.histograms.whole:
+            return [np.where(first % 1 == 0, np.rint(place), place) for place in places]
+        return places
 
     def _cells(self) -> dict[str, tuple[Floats, Floats]]:
         """Return where the records that a point stands for may lie, first and last, by numeric column."""
@@ -173,7 +218,8 @@ class ReleasedDatabase(WeightedDatabase):
             exact=self.weighting == "raw" and self.histograms is None,
             projection=self.problem.projection_map(),
             units=self.units,
-            misfit=0.0 if self.noise_law == "bound" else self.problem.misfit,
+            # Of a database that was drawn nothing says how near even the nearest candidate is.
+            misfit=np.inf if self.noise_law == "bound" else self.problem.misfit,
         )
 
     @property

@@ -20,10 +20,13 @@ class Estimate(float):
         projection: how far the public points themselves may lead astray, estimated: how wrong two thirds of
             them are about the population on the others, on (root mean square) average; and, where they are
             farther from the release than noise explains, what noise of that size would do.
+            Of a database that was drawn half the function's range: nothing released says how near it is.
             None where there are too few points to tell.
-        resolution: of a probability, the most that records may be on the other side of the event than the
-            points that stand for them, within the points' cells: all of it where values gather at whole
-            numbers. Known of an event that is given as a function; otherwise None, as for expectations.
+        resolution: what the records' places within their points' cells leave open. Of a probability, the
+            most that may be on the other side of the event than the points that stand for them: all of it
+            where values gather at whole numbers. Of an expectation, the root mean square over places that are
+            even in each cell. Of a correlation, what all places of a column together may do unseen. Known of
+            what is given as a function; None otherwise, and for expectations of fitted points.
         sampling: standard error of the records as a sample of a larger population; of no concern where the
             question is about these records.
         clamped: whether the number was moved into [0, 1], as a probability of weights below 0 may have to be.
@@ -135,7 +138,8 @@ class Uncertainty:
     ``noise`` is (J, parts): the standard error of u'f is |noise' f|; ``exact`` where that is no estimate.
     ``projection`` (J, splits) does the same for the points' own part, or is None. ``units`` counts the
     records. ``misfit`` is how much farther the points are from the release than noise explains: records that
-    they cannot follow may lie anywhere, so that every probability is in doubt by it.
+    they cannot follow may lie anywhere, so that every probability is in doubt by it. Infinite where nothing
+    is known of it: every mean is then in doubt by half its function's range.
     """
 
     noise: Floats
@@ -153,7 +157,7 @@ class Uncertainty:
         if self.projection is None:
             return None
         found = float(np.linalg.norm(values @ self.projection))
-        if len(np.unique(values)) > 2:
+        if len(np.unique(values)) > 2 and np.isfinite(self.misfit):
             return found
         # Two values are those of an event.
         astray = min(MISFIT_MAX, MISFIT_FACTOR * self.misfit) * float(values.max() - values.min())

@@ -86,6 +86,15 @@ class WeightedDatabase(ABC):
         del edges
         return iter(())
 
+    def spread(self, function: Callable[[Columns], npt.ArrayLike], *, together: bool) -> float | None:
+        """Return how far the mean of a function may be off through where in their points' cells records lie.
+
+        ``together``: all records of a column may lie in one direction, as the error of a correlation needs;
+        otherwise cell by cell, each without regard to the others. None where nothing is known of any cell.
+        """
+        del function, together
+        return None
+
     def __len__(self) -> int:
         """Return the number of points."""
         return len(next(iter(self.points.values())))
@@ -102,6 +111,9 @@ class WeightedDatabase(ABC):
             function: takes the columns by name, (J,) each, in their own units, and returns (J,) numbers; or
                 these numbers themselves.
 
+        A function is also asked about points moved within their cells: what records may change there is the
+        estimate's ``resolution``.
+
         Raises:
             InputError: it returned another shape, or numbers that are not finite; or it asked for a column
                 that there is not.
@@ -113,6 +125,7 @@ class WeightedDatabase(ABC):
             projection=known.projection_of(values),
             sampling=known.sampling_of(values, self.probability_weights),
             exact=known.exact,
+            resolution=self.spread(function, together=False) if callable(function) else None,
         )
 
     def probability(self, event: Function) -> Estimate:
@@ -208,25 +221,44 @@ class WeightedDatabase(ABC):
                 points.
         """
         names = self._numeric(first).name, self._numeric(second).name
-        x, y = (self.points[name].astype(np.float64) for name in names)
+        points = [self.points[name].astype(np.float64) for name in names]
         total = float(self.weights.sum())
         if total <= 1e-6:
             raise InputError("the weights have no positive sum: ask a database with simplex weights")
         weights = self.weights / total
-        x, y = ((v - weights @ v) / (v.max() - v.min() or 1.0) for v in (x, y))
-        variances = float(weights @ x**2), float(weights @ y**2)
+        middles = [float(weights @ v) for v in points]
+        widths = [float(v.max() - v.min()) or 1.0 for v in points]
+        variances = [
+            float(weights @ ((v - m) / w) ** 2) for v, m, w in zip(points, middles, widths, strict=True)
+        ]
         if min(variances) <= 1e-9:
             raise InputError("a column does not vary over the weighted points: there is no correlation")
-        x, y = x / np.sqrt(variances[0]), y / np.sqrt(variances[1])
+        scales = [w * np.sqrt(v) for w, v in zip(widths, variances, strict=True)]
+
+        def standardised(columns: Columns) -> tuple[Floats, Floats]:
+            x, y = (
+                (columns[name].astype(np.float64) - middle) / scale
+                for name, middle, scale in zip(names, middles, scales, strict=True)
+            )
+            return x, y
+
+        def influence_at(columns: Columns) -> Floats:
+            """Return to first order what more weight of a point does to the correlation, (J,)."""
+            x, y = standardised(columns)
+            return np.asarray((x * y - value * (x**2 + y**2) / 2) / total)
+
+        x, y = standardised(self.points)
         value = float(weights @ (x * y))
-        influence = (x * y - value * (x**2 + y**2) / 2) / total
-        known = self.uncertainty
+        influence, known = influence_at(self.points), self.uncertainty
+        projection, resolution = known.projection_of(influence), self.spread(influence_at, together=True)
         return Estimate(
             min(1.0, max(-1.0, value)),
             noise=known.noise_of(influence),
-            projection=known.projection_of(influence),
+            # No correlation is farther off than this.
+            projection=None if projection is None else min(2.0, projection),
             sampling=known.sampling_of(influence, self.probability_weights),
             clamped=abs(value) > 1,
+            resolution=None if resolution is None else min(2.0, resolution),
         )
 
     def sample(self, n: int) -> dict[str, npt.NDArray[Any]]:
@@ -319,13 +351,14 @@ class WeightedDatabase(ABC):
     def _repr_svg_(self) -> str:
         return self.summary_svg()
 
-    def _numbers(self, function: Function) -> Floats:
-        found = function(PointColumns(self.points)) if callable(function) else function
+    def _numbers(self, function: Function, columns: Columns | None = None) -> Floats:
+        found = function(PointColumns(columns or self.points)) if callable(function) else function
         try:
             values = np.asarray(found, dtype=np.float64)
         except (TypeError, ValueError):
             values = np.empty(0)
-        if values.shape != (len(self),) or not np.all(np.isfinite(values)):
+        finite = columns is not None or np.all(np.isfinite(values))
+        if values.shape != (len(self),) or not finite:
             raise InputError(f"the function must return {len(self)} finite numbers, one for each point")
         return values
 

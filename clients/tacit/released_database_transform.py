@@ -42,11 +42,16 @@ class TransformedDatabase(WeightedDatabase):
     sampling_weights: Floats
     known: Uncertainty
     moved_points: Callable[[], Iterator[Columns]] = lambda: iter(())
+    spread_of: Callable[[Callable[[Columns], npt.ArrayLike], bool], float | None] = lambda _f, _together: None
 
     def moved(self, edges: Mapping[str, Sequence[float]] = {}) -> Iterator[Columns]:
         """Yield the function's values at the moved points of what this was computed from."""
         del edges
         return self.moved_points()
+
+    def spread(self, function: Callable[[Columns], npt.ArrayLike], *, together: bool) -> float | None:
+        """Return what the cells of what this was computed from leave open of a function's mean."""
+        return self.spread_of(function, together)
 
     @property
     def weights(self) -> Floats:
@@ -79,11 +84,17 @@ def transformed(
         for columns in database.moved():
             yield _columns(function(PointColumns(columns)), count, name)
 
+    def spread_of(asked: Callable[[Columns], npt.ArrayLike], together: bool) -> float | None:
+        return database.spread(
+            lambda columns: asked(PointColumns(_columns(function(columns), count, name))), together=together
+        )
+
     return TransformedDatabase(
         domain=domain,
         points=_within(domain, points),
         kernel=_kernel(domain, points),
         moved_points=moved_points,
+        spread_of=spread_of,
         point_weights=database.weights,
         sampling_weights=database.probability_weights,
         known=database.uncertainty,
