@@ -15,7 +15,14 @@ import numpy.typing as npt
 from tacit.errors import InputError
 from tacit.released_database_estimate import Uncertainty
 from tacit.released_database_histograms import NoisyHistograms
-from tacit.released_database_points import SAMPLE_MAX, Columns, Floats, WeightedDatabase, locations_of
+from tacit.released_database_points import (
+    SAMPLE_MAX,
+    Columns,
+    Floats,
+    PointColumns,
+    WeightedDatabase,
+    locations_of,
+)
 from tacit.released_database_weights import Histograms, NoiseLaw, Weighting, WeightProblem
 from tacit_protocol.domain.columns import Domain
 from tacit_protocol.features.base import FeatureMap
@@ -135,11 +142,18 @@ class ReleasedDatabase(WeightedDatabase):
         only as far as the embedding would not show, and adds up what that does; otherwise the records of
         every cell lie where they like, evenly, without regard to the other cells'. Of fitted points only what
         records do together is known. Infinite where the function is not finite in a cell.
+
+        Of a function of several columns, apart from their cells: the embedding of a unit has norm 1, so that
+        records of mass m may be elsewhere, and move it by at most sqrt 2 m. What noise and misfit hide is
+        taken to lie over the function's whole range.
         """
-        cells = self._cells()
+        cells, asked = self._cells(), PointColumns(self.points)
+        weights, own = self.probability_weights, self._numbers(lambda _: function(asked))
+        several = len(asked.read) > 1 and not together and self.noise_law != "bound"
+        hidden = float(np.hypot(self.noise_error, self.points_error)) / np.sqrt(2) if several else 0.0
+        total = min(1.0, hidden) * float(np.ptp(own))
         if not cells or (self.histograms is None and not together):
-            return None
-        weights, own, total = self.probability_weights, self._numbers(function), 0.0
+            return total if several else None
         for name, (first, last) in cells.items():
             places = np.array(self._places(name, first, last))
             values = np.array([self._numbers(function, {**self.points, name: place}) for place in places])

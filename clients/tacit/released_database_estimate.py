@@ -25,7 +25,8 @@ class Estimate(float):
         resolution: what the records' places within their points' cells leave open. Of a probability, the
             most that may be on the other side of the event than the points that stand for them: all of it
             where values gather at whole numbers. Of an expectation, the root mean square over places that are
-            even in each cell. Of a correlation, what all places of a column together may do unseen. Known of
+            even in each cell, and of a function of several columns what mass the noise may hide, times the
+            function's range. Of a correlation, what all places of a column together may do unseen. Known of
             what is given as a function; None otherwise, and for expectations of fitted points.
         sampling: standard error of the records as a sample of a larger population; of no concern where the
             question is about these records.

@@ -33,14 +33,19 @@ Function = Callable[[Columns], npt.ArrayLike] | npt.ArrayLike
 
 
 class PointColumns(Mapping[str, npt.NDArray[Any]]):
-    """Points by column, as functions get them: read-only, and an unknown name gets a clear answer."""
+    """Points by column, as functions get them: read-only, and an unknown name gets a clear answer.
+
+    ``read`` holds the names of the columns that were asked for.
+    """
 
     def __init__(self, columns: Columns) -> None:
         self._columns = {name: _frozen(values) for name, values in columns.items()}
+        self.read: set[str] = set()
 
     def __getitem__(self, name: str) -> npt.NDArray[Any]:
         if name not in self._columns:
             raise InputError(f"there is no column {name!r}: the columns are {', '.join(self._columns)}")
+        self.read.add(name)
         return self._columns[name]
 
     def __iter__(self) -> Iterator[str]:
@@ -112,7 +117,7 @@ class WeightedDatabase(ABC):
                 these numbers themselves.
 
         A function is also asked about points moved within their cells: what records may change there is the
-        estimate's ``resolution``.
+        estimate's ``resolution``, with what the release cannot show of columns that it asks for together.
 
         Raises:
             InputError: it returned another shape, or numbers that are not finite; or it asked for a column
