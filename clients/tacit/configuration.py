@@ -5,13 +5,14 @@ few fields that the command needs. party.toml belongs to an analyst. Relative pa
 that names them.
 """
 
-import json
 import os
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import tomlkit
 
 from tacit.errors import ConfigurationError
 from tacit.keys import KEY_MODE, create_key
@@ -240,55 +241,25 @@ def own_url(fields: Mapping[str, Any], port: int) -> str:
     return f"http://{local}:{fields.get('port', port)}"
 
 
-def toml_text(fields: Mapping[str, Any], path: str = "") -> str:
-    """Write plain values as TOML; fields that are None are left out. ``path`` is the table they are in."""
-    simple = {k: v for k, v in fields.items() if v is not None and not _is_table(v)}
-    lines = [f"{_key(name)} = {_value(value)}" for name, value in simple.items()]
-    for name, value in fields.items():
-        inner = f"{path}.{_key(name)}" if path else _key(name)
-        if isinstance(value, Mapping):
-            lines += ["", f"[{inner}]", toml_text(value, inner).rstrip()]
-        elif value is not None and _is_table(value):
-            for table in value:
-                lines += ["", f"[[{inner}]]", toml_text(table, inner).rstrip()]
-    return "\n".join(lines) + "\n"
+def toml_text(fields: Mapping[str, Any]) -> str:
+    """Write plain values as TOML, in which nothing steers a terminal; fields that are None are left out."""
+    return _printable(tomlkit.dumps(_without_none(fields)))
 
 
-def _is_table(value: Any) -> bool:
-    return isinstance(value, Mapping) or (
-        isinstance(value, list) and bool(value) and all(isinstance(item, Mapping) for item in value)
-    )
+def toml_value(value: object) -> str:
+    """Write one text, number, truth value or list as TOML writes it, so that it steers no terminal."""
+    return _printable(tomlkit.item(value).as_string())
 
 
-def _key(name: str) -> str:
-    bare = name.isascii() and name.replace("-", "").replace("_", "").isalnum()
-    return name if bare else toml_string(name)
+def _without_none(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {name: _without_none(inner) for name, inner in value.items() if inner is not None}
+    return [_without_none(item) for item in value] if isinstance(value, list | tuple) else value
 
 
-def toml_string(text: str) -> str:
-    """Write text as a TOML string, in which nothing that steers a terminal stands as it is."""
-    quoted = json.dumps(text, ensure_ascii=False)
-    return "".join(
-        c if c.isprintable() else f"\\u{ord(c):04x}" if ord(c) < _ASTRAL else f"\\U{ord(c):08x}"
-        for c in quoted
-    )
-
-
-_ASTRAL = 2**16
-"""From here on a code point needs eight digits in an escape."""
-
-
-def _value(value: Any) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, int):
-        return str(value)
-    if isinstance(value, float):
-        # TOML wants digits on both sides of the point or an exponent: repr() gives one or the other.
-        return repr(value)
-    if isinstance(value, str):
-        return toml_string(value)
-    return "[" + ", ".join(_value(item) for item in value) + "]"
+def _printable(text: str) -> str:
+    """Escape what tomlkit leaves as it is in a string or a key, such as marks that turn the text round."""
+    return "".join(c if c.isprintable() or c == "\n" else f"\\U{ord(c):08x}" for c in text)
 
 
 def make_folder(folder: Path) -> None:

@@ -1,11 +1,10 @@
 """Columns of a data set, with bounds from public knowledge: names and types are read, and no value."""
 
-import json
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from tacit.configuration import toml_string
+from tacit.configuration import toml_value
 from tacit.public_knowledge import known_of, words_of
 from tacit.schemas import ColumnSchema
 
@@ -113,9 +112,7 @@ def snippet(columns: Sequence[DescribedColumn], source: str, read: str) -> str:
 
 
 def _value(value: object) -> str:
-    if isinstance(value, float):
-        return repr(int(value)) if value.is_integer() else repr(value)
-    return toml_string(value) if isinstance(value, str) else json.dumps(value)
+    return toml_value(int(value) if isinstance(value, float) and value.is_integer() else value)
 
 
 def _comment(text: str) -> str:

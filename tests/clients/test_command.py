@@ -131,7 +131,9 @@ def test_an_agents_files_say_what_was_asked_for(tacit: Run, tmp_path: Path) -> N
     assert (party.name, party.tester.url, party.tester.key) == ("north", "https://tester.example", key)
 
 
-@pytest.mark.parametrize("text", ["plain", 'quo"te', "back\\slash", "line\nbreak", "\x7f", "ü"])
+@pytest.mark.parametrize(
+    "text", ["plain", 'quo"te', "back\\slash", "line\nbreak", "\x7f", "ü\u202e\U000e0001\x9b"]
+)
 def test_toml_text_reads_back_as_it_was(text: str, tmp_path: Path) -> None:
     fields = {
         "name": text,
@@ -142,8 +144,9 @@ def test_toml_text_reads_back_as_it_was(text: str, tmp_path: Path) -> None:
         "t": {"a": {"b": text}},
     }
     file = tmp_path / "x.toml"
-    file.write_text(toml_text(fields), "utf-8")
+    file.write_text(toml_text(fields | {"absent": None}), "utf-8")
     assert read_toml(file) == fields
+    assert file.read_text("utf-8").replace("\n", "").isprintable()
 
 
 def test_creating_shows_the_cost_and_then_sends(tacit: Run, at_tester: Any, draft_file: Path) -> None:

@@ -27,7 +27,7 @@ from tacit import local
 from tacit.command import _report_fault
 from tacit.command import app as app_module
 from tacit.command.services import become
-from tacit.configuration import toml_string
+from tacit.configuration import toml_value
 from tacit.http import HttpRequest, HttpResponse
 from tacit.keys import load_key
 from tacit.transport import HttpTransport
@@ -406,8 +406,8 @@ def files(home: Path, service: HostileService) -> None:
         local.release_database(frame, epsilon=5.0, delta=1e-5, bounds=bounds, n_points=10, seed=3).to_parquet(
             home / RELEASED
         )
-    name = toml_string(NAME)
-    title = toml_string(NAME.strip())
+    name = toml_value(NAME)
+    title = toml_value(NAME.strip())
     (home / "draft.toml").write_text(
         f'title = {title}\nprocedure = "noisy_counts"\nepsilon = 1.0\ndelta = 0.0\n'
         f'columns = [{{kind = "categorical", name = {name}, levels = ["a", {name}]}}]\n'

@@ -222,9 +222,9 @@ def test_the_command_takes_a_second_sample_and_prints_json(planned: Callable[...
 
 
 def test_missing_categories_cannot_be_written_as_toml() -> None:
-    assert _toml([[1.5, "F"]]) == '[[1.5, "F"]]'
+    assert _toml({"locations": [[1.5, "F"]]}) == '[parameters]\nlocations = [[1.5, "F"]]'
     with pytest.raises(InputError, match="--json"):
-        _toml([[1.5, None]])
+        _toml({"locations": [[1.5, None]]})
 
 
 def test_bounds_given_as_a_domain_will_do() -> None:

@@ -1,7 +1,7 @@
 """`tacit plan locations`: where a private two-sample test should look. Public inputs only; spends nothing."""
 # ruff: noqa: PLC0415 (imports wait until a command runs, so that --help is quick)
 
-import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -97,8 +97,7 @@ def locations(
         f"Predicted power {found.power:.2f} at level {alpha:g}, with {found.n_features} features "
         f"(criterion {found.criterion:.3g}; {found.unoptimised:.3g} before)",
         "",
-        "[parameters]",
-        *(f"{name} = {_toml(value)}" for name, value in found.parameters.items()),
+        *_toml(found.parameters).splitlines(),
     )
 
 
@@ -144,10 +143,14 @@ def _rows(
     return rows(files[0], databases[0]), rows(files[1], databases[1]), domain
 
 
-def _toml(value: Any) -> str:
+def _toml(parameters: Mapping[str, Any]) -> str:
+    """Write a procedure's parameters as a draft has them."""
+    from tomlkit.exceptions import ConvertError
+
+    from tacit.configuration import toml_text
     from tacit.errors import InputError
 
-    if isinstance(value, list) and any(None in row for row in value):
-        raise InputError("a location has a missing category, which TOML cannot write: use --json")
-    # JSON's numbers, text and lists are TOML's.
-    return json.dumps(value)
+    try:
+        return toml_text({"parameters": parameters}).rstrip()
+    except ConvertError as error:
+        raise InputError("a location has a missing category, which TOML cannot write: use --json") from error
