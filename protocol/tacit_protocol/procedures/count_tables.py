@@ -55,7 +55,10 @@ class CellFinding(StrictModel):
 class CountTestParameters(CountParameters):
     """How owners count, and how many null statistics are simulated."""
 
-    replicates: Annotated[int, Field(ge=REPLICATES_MIN, le=REPLICATES_MAX)] = REPLICATES_DEFAULT
+    replicates: Annotated[int, Field(ge=REPLICATES_MIN, le=REPLICATES_MAX)] = Field(
+        REPLICATES_DEFAULT,
+        description="Simulated null statistics; the smallest p-value is 1/(replicates + 1).",
+    )
 
 
 class CountProcedure(Procedure):

@@ -83,20 +83,30 @@ Group = Annotated[tuple[ColumnName, ...], Field(min_length=1)]
 
 
 class JointIndependenceParameters(StrictModel):
-    """What a study of this procedure may choose; every choice is public.
+    """What a study of this procedure may choose; every choice is public."""
 
-    ``groups``: the variables, each a list of columns; default every column by itself. ``bandwidth`` is in
-    units of the scaled columns, of one kernel, or several whose kernels are averaged. ``distance`` has no
-    bandwidth: its kernel is that of distances, and with two variables the test is one of distance covariance.
-    """
-
-    groups: Annotated[tuple[Group, ...], Field(min_length=2, max_length=VARIABLES_MAX)] | None = None
-    kernel: Literal["gaussian", "laplacian", "distance"] = "gaussian"
+    groups: Annotated[tuple[Group, ...], Field(min_length=2, max_length=VARIABLES_MAX)] | None = Field(
+        None,
+        description=(
+            "The variables, as lists of columns; every column of the study in one of them. "
+            "By default every column by itself."
+        ),
+    )
+    kernel: Literal["gaussian", "laplacian", "distance"] = Field(
+        "gaussian", description="Kernel of numeric columns; distance gives a test of distance covariance."
+    )
     bandwidth: (
         Bandwidth | Annotated[tuple[Bandwidth, ...], Field(min_length=1, max_length=BANDWIDTHS_MAX)] | None
-    ) = None
-    category_similarity: Annotated[float, Field(ge=0, lt=1)] = 0.0
-    permutations: Annotated[int, Field(ge=PERMUTATIONS_MIN, le=PERMUTATIONS_MAX)] = PERMUTATIONS_DEFAULT
+    ) = Field(
+        None, description="In units of the scaled columns; a list averages kernels of several bandwidths."
+    )
+    category_similarity: Annotated[float, Field(ge=0, lt=1)] = Field(
+        0.0, description="Kernel value of two rows that differ in one category."
+    )
+    permutations: Annotated[int, Field(ge=PERMUTATIONS_MIN, le=PERMUTATIONS_MAX)] = Field(
+        PERMUTATIONS_DEFAULT,
+        description="Permutations of the test, at least 1/level - 1; they cost no privacy.",
+    )
 
 
 class JointIndependenceVerdict(StrictModel):
