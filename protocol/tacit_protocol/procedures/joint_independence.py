@@ -10,7 +10,7 @@ statistic of the data is compared with those of permuted data, with noise on all
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -34,14 +34,17 @@ from tacit_protocol.privacy.permutation_test import (
 from tacit_protocol.privacy.shares import Family
 from tacit_protocol.procedures.base import (
     Fields,
+    Holder,
     Procedure,
     Progress,
+    Question,
     ReleaseError,
     StudyError,
     parse_parameters,
     require_shared_columns,
     row_warnings,
 )
+from tacit_protocol.procedures.populations import Dependence, Population
 from tacit_protocol.statistics.joint_independence import permuted_statistics, units_max
 from tacit_protocol.statistics.joint_sensitivity import (
     evaluation_error,
@@ -154,6 +157,22 @@ class JointIndependence(Procedure):
     Parameters: ClassVar[type[BaseModel]] = JointIndependenceParameters
     Verdict: ClassVar[type[BaseModel]] = JointIndependenceVerdict
     released: ClassVar[str] = "the decision of a permutation test of the d-variable Hilbert-Schmidt criterion"
+    question: ClassVar[Question | None] = Question(
+        "Do these columns depend on each other?",
+        r"depend|relat|correlat|associat|link|connect|effect of|influence",
+        "one",
+        rank=9,
+        pure=True,
+        relates=True,
+    )
+    held_by: ClassVar[frozenset[Holder]] = frozenset({"agents", "curator"})
+    population: ClassVar[type[Population] | None] = Dependence
+    choices: ClassVar[tuple[Mapping[str, Any], ...]] = (
+        {},
+        *({"bandwidth": width} for width in (0.03, 0.1, 0.3, 1.0)),
+        {"kernel": "distance"},
+    )
+    pairwise: ClassVar[bool] = True
 
     def check(self, study: Study) -> None:
         """Raise StudyError where the study cannot be run as written."""
