@@ -24,7 +24,7 @@ from scipy.special import chdtrc
 from benchmarks.resumable import Answers, Cell, Counts, main, table
 from tacit.local import plan_error, plan_identity, plan_power, plan_smallest
 from tacit.planning.counts import plan_homogeneity, plan_independence
-from tacit.planning.effects import KINDS
+from tacit.planning.questions import population_of
 from tacit_protocol.statistics.contingency import residuals
 from tacit_protocol.statistics.contingency import simulated_null as independent_null
 from tacit_protocol.statistics.homogeneity import Weights
@@ -88,7 +88,11 @@ def study(name: str, run: int) -> Answers:
     answers: dict[str, float] = {}
     for side, offset in SIDES.items():
         chosen = asked | {"seed": run + offset, "real_noise": side == "real"}
-        value = plan_error(**chosen).error if KINDS[procedure] == "release" else plan_power(**chosen).power
+        value = (
+            plan_error(**chosen).error
+            if population_of(procedure).measure == "error"
+            else plan_power(**chosen).power
+        )
         answers |= {side: value, f"{side} squared": value**2}
     return answers
 
@@ -282,7 +286,7 @@ def text(counts: Counts) -> str:
         error = math.hypot(planned[1], real[1])
         if error:
             apart.append((planned[0] - real[0]) / error)
-        form = ".4f" if KINDS[name.partition(",")[0]] == "release" else ".3f"
+        form = ".4f" if population_of(name.partition(",")[0]).measure == "error" else ".3f"
         rows[name] = {
             "n": " and ".join(map(str, n)) if isinstance(n := setting["n"], list) else str(n),
             "ε": f"{setting.get('epsilon', 1.0):g}",

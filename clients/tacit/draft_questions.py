@@ -6,13 +6,14 @@ from typing import Any, Protocol, TypeVar
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from tacit.draft import DraftOwner, StudyDraft
-from tacit.draft_words import bounds_words, parse_bounds, probabilities_of
+from tacit.draft_words import bounds_words, parse_bounds
 from tacit.errors import InputError
 from tacit.known_data_sets import Known
 from tacit.public_knowledge import known_of
-from tacit.question_kinds import KINDS, QuestionKind, proposed_kind
+from tacit.question_kinds import AnsweredQuestion, answered_questions, proposed_question
 from tacit_protocol.domain.columns import Column, NumericColumn
 from tacit_protocol.messages.study import UNITS_MAX
+from tacit_protocol.procedures.base import Procedure, Question
 
 OWNERS_MIN = {"one": 1, "two": 2, "one or more": 1, "two or more": 2}
 OWNERS_MAX = {"one": 1, "two": 2}
@@ -43,14 +44,14 @@ def draft_by_asking(talk: Talk, known: Known) -> StudyDraft:
         "What do you want to know? (one line)",
         _field(StudyDraft, "title", "the question, in at most 200 characters"),
     )
-    kind = _kind(talk, title, known)
-    curator = _curator(talk, kind, known)
-    procedure = kind.curated if curator else kind.procedure
+    answered = _question(talk, title, known)
+    curator = _curator(talk, answered, known)
+    procedure, kind = answered.by("curator" if curator else "agents"), answered.question
     owners = _owners(talk, kind, known, curator)
     columns = _columns(talk, kind, known, owners)
     fields: dict[str, Any] = {
         "title": title,
-        "procedure": procedure,
+        "procedure": procedure.name,
         "parameters": _parameters(talk, procedure, columns),
         "columns": [column.model_dump(mode="json", exclude_none=True) for column in columns],
         "owners": owners,
@@ -67,7 +68,7 @@ def _until(talk: Talk, question: str, read: Callable[[str], Answer], default: st
         text = talk.ask(question, default)
         try:
             return read(text)
-        except InputError as error:
+        except ValueError as error:  # an InputError, or what a procedure's own reader says
             talk.say(f"  {error}")
 
 
@@ -86,15 +87,15 @@ def _field(model: type[BaseModel], name: str, words: str) -> Callable[[str], Any
     return read
 
 
-def _kind(talk: Talk, title: str, known: Known) -> QuestionKind:
+def _question(talk: Talk, title: str, known: Known) -> AnsweredQuestion:
     """Propose what kind of question it is."""
-    kinds = [kind for kind in KINDS if kind.procedure or known.curators]
-    proposed = proposed_kind(title)
-    at = kinds.index(proposed) if proposed in kinds else len(kinds) - 1
+    asked = [one for one in answered_questions() if one.agents or known.curators]
+    proposed = proposed_question(title)
+    at = asked.index(proposed) if proposed in asked else len(asked) - 1
     talk.say("Which of these is it?")
-    for number, kind in enumerate(kinds, start=1):
-        talk.say(f"  {number:2}  {kind.words}  ({kind.procedure or kind.curated})")
-    return kinds[_until(talk, "Number", _numbered(len(kinds)), str(at + 1))]
+    for number, one in enumerate(asked, start=1):
+        talk.say(f"  {number:2}  {one.question.words}  ({one.by('agents').name})")
+    return asked[_until(talk, "Number", _numbered(len(asked)), str(at + 1))]
 
 
 def _numbered(count: int) -> Callable[[str], int]:
@@ -106,13 +107,13 @@ def _numbered(count: int) -> Callable[[str], int]:
     return read
 
 
-def _curator(talk: Talk, kind: QuestionKind, known: Known) -> str | None:
+def _curator(talk: Talk, answered: AnsweredQuestion, known: Known) -> str | None:
     """Ask who holds the data, where there is a choice."""
-    if not kind.curated or not known.curators:
+    if not answered.curator or not known.curators:
         return None
-    if not kind.procedure and len(known.curators) == 1:
+    if not answered.agents and len(known.curators) == 1:
         return known.curators[0]
-    none = [] if not kind.procedure else ["none"]
+    none = ["none"] if answered.agents else []
     talk.say(f"Curators that may hold the owners' data: {', '.join(known.curators)}.")
 
     def read(text: str) -> str | None:
@@ -123,7 +124,7 @@ def _curator(talk: Talk, kind: QuestionKind, known: Known) -> str | None:
     return _until(talk, "Which curator holds it?", read, "none" if none else known.curators[0])
 
 
-def _owners(talk: Talk, kind: QuestionKind, known: Known, curator: str | None) -> list[dict[str, Any]]:
+def _owners(talk: Talk, kind: Question, known: Known, curator: str | None) -> list[dict[str, Any]]:
     """Ask for the owners, their data sets and numbers of units."""
     talk.say(f"Owners enrolled at the tester: {', '.join(known.owners) or 'none'}.")
     least, most = OWNERS_MIN[kind.owners], OWNERS_MAX.get(kind.owners)
@@ -175,7 +176,7 @@ def _units(text: str) -> int | None:
     return int(text)
 
 
-def _columns(talk: Talk, kind: QuestionKind, known: Known, owners: list[dict[str, Any]]) -> list[Column]:
+def _columns(talk: Talk, kind: Question, known: Known, owners: list[dict[str, Any]]) -> list[Column]:
     """Ask for columns with public bounds or levels; earlier studies and common knowledge propose them."""
     talk.say(
         "Columns have public bounds (age 0 to 120) or levels (F, M): what values can be, never what the data "
@@ -203,7 +204,7 @@ def _some_columns(
     talk: Talk,
     question: str,
     known: dict[str, Column],
-    kind: QuestionKind,
+    kind: Question,
     taken: Collection[str] = (),
 ) -> list[Column]:
     for column in known.values():
@@ -221,7 +222,7 @@ def _some_columns(
     return [_column(talk, name, known, kind) for name in names]
 
 
-def _column(talk: Talk, name: str, known: dict[str, Column], kind: QuestionKind) -> Column:
+def _column(talk: Talk, name: str, known: dict[str, Column], kind: Question) -> Column:
     common = known_of(name)
     proposed = known.get(name) or (None if common is None else common.column(name))
     if common is not None and name not in known:
@@ -238,18 +239,15 @@ def _column(talk: Talk, name: str, known: dict[str, Column], kind: QuestionKind)
     return _until(talk, f"  {name}: {form}", read, default)
 
 
-def _parameters(talk: Talk, procedure: str, columns: Sequence[Column]) -> dict[str, Any]:
+def _parameters(talk: Talk, procedure: Procedure, columns: Sequence[Column]) -> dict[str, Any]:
     """Ask for what a procedure cannot do without."""
-    if procedure == "identity":
-        cells = 1
-        for column in columns:
-            cells *= len(getattr(column, "levels", ())) or 1
-        question = f"The known probabilities of the {cells} cells, with commas"
-        return {"probabilities": _until(talk, question, lambda text: probabilities_of(text, cells), "equal")}
-    return {}
+    return {
+        needed.name: _until(talk, needed.question, needed.read, needed.default)
+        for needed in procedure.needs(columns)
+    }
 
 
-def _unit(talk: Talk, kind: QuestionKind, known: Known, owners: list[dict[str, Any]]) -> dict[str, Any]:
+def _unit(talk: Talk, kind: Question, known: Known, owners: list[dict[str, Any]]) -> dict[str, Any]:
     earlier = known.of(owners[0]["name"], owners[0]["data_set"]).unit_column
     question = "Column that says whose row it is, where people have several rows (empty: a row is a person)"
     if kind.apart:
@@ -263,28 +261,27 @@ def _unit(talk: Talk, kind: QuestionKind, known: Known, owners: list[dict[str, A
     return {"unit_column": column} | _unit_rows(talk, kind) if column else {}
 
 
-def _unit_rows(talk: Talk, kind: QuestionKind) -> dict[str, str]:
+def _unit_rows(talk: Talk, kind: Question) -> dict[str, str]:
     """Ask which of several rows count; for dependence one, because averages depend through their numbers."""
     question = "Of several rows, does their average count, or one that is drawn by lot (average, one)"
     read = _field(StudyDraft, "unit_rows", "average or one")
     return {"unit_rows": _until(talk, question, read, "one" if kind.relates else "average")}
 
 
-def _budget(talk: Talk, kind: QuestionKind, procedure: str) -> dict[str, Any]:
+def _budget(talk: Talk, kind: Question, procedure: Procedure) -> dict[str, Any]:
     """Ask for the budget, the level and the time, each with a default."""
     talk.say(
         "epsilon is what every owner spends of its privacy budget: 1 is usual, 0.1 is strict, 4 is much.",
         "delta is a small chance that the promise fails: at most one in ten times the number of people."
-        + (" Counts need none." if kind.pure else ""),
+        + (" Counts need none." if kind.categories and kind.pure else ""),
     )
-    pure = kind.pure or procedure == "joint_independence"
     asked = [
         ("epsilon", "epsilon", "a number above 0, such as 1", "1"),
-        ("delta", "delta", "0, or a small number such as 1e-5", "0" if pure else "1e-5"),
+        ("delta", "delta", "0, or a small number such as 1e-5", "0" if kind.pure else "1e-5"),
         ("level", "level", "a number between 0 and 0.5", "0.05"),
         ("open_for_hours", "Hours that owners may take to answer", "hours, at most 2160", "168"),
     ]
-    if procedure in {"embedding_release", "noisy_counts"}:
+    if procedure.population is not None and procedure.population.measure == "error":
         asked = [question for question in asked if question[0] != "level"]
     else:
         talk.say(

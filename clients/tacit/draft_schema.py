@@ -8,7 +8,6 @@ from pydantic import BaseModel
 from pydantic.json_schema import GenerateJsonSchema
 
 from tacit.draft import StudyDraft
-from tacit.parameter_words import PARAMETER_WORDS
 
 DIALECT = GenerateJsonSchema.schema_dialect
 
@@ -73,7 +72,7 @@ def _parameters(name: str, model: type[BaseModel]) -> dict[str, Any]:
     schema = model.model_json_schema(ref_template=f"#/$defs/{name}.{{model}}")
     inner = schema.pop("$defs", {})
     schema["title"] = f"Parameters of {name}"
-    _describe(schema, f"Parameters of {name}: docs/procedures/{name}.md.", PARAMETER_WORDS.get(name, {}))
+    _describe(schema, f"Parameters of {name}: docs/procedures/{name}.md.", {})
     return {f"{name}.{each}": content for each, content in inner.items()} | {name: schema}
 
 

@@ -34,25 +34,6 @@ def parse_bounds(name: str, text: str) -> Column:
         raise InputError(words) from None
 
 
-def probabilities_of(text: str, cells: int) -> list[float]:
-    """Read one probability for each cell, with commas; ``equal`` stands for equal ones.
-
-    Raises:
-        InputError: there are others than that many, or they do not add up to 1.
-    """
-    if text == "equal":
-        return [1 / cells] * cells
-    try:
-        found = [float(part) for part in text.split(",")]
-    except ValueError:
-        found = []
-    if len(found) != cells or not all(0 <= value <= 1 for value in found):
-        raise InputError(f"write {cells} probabilities with commas between them, or equal")
-    if abs(math.fsum(found) - 1) > 1e-6:
-        raise InputError(f"they add up to {math.fsum(found):g}, and must add up to 1")
-    return found
-
-
 def _is_number(text: str) -> bool:
     try:
         return math.isfinite(float(text))

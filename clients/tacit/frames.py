@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tacit.errors import InputError
+from tacit_protocol.domain.columns import Domain
 
 RawColumn = npt.NDArray[np.float64] | npt.NDArray[np.object_]
 
@@ -48,6 +49,16 @@ class Sample:
         values made its column one of floats; truth values are "true" and "false". An agent does the same.
         """
         return np.array([_level(value) for value in self.columns[name]], dtype=object)
+
+    def within(self, domain: Domain) -> dict[str, npt.NDArray[Any]]:
+        """Return a domain's columns as ``numeric`` and ``categorical`` do, in its order; see there."""
+        numbers = {column.name for column in domain.numeric}
+        return {
+            column.name: self.numeric(column.name)
+            if column.name in numbers
+            else self.categorical(column.name)
+            for column in domain.columns
+        }
 
 
 def read_samples(

@@ -15,8 +15,6 @@ from tacit.array_table import ArrayTable
 from tacit.bounds import domain_of
 from tacit.errors import InputError
 from tacit.frames import Sample, read_samples
-from tacit.planning.effects import Amounts as Effect
-from tacit.planning.rows import with_effect
 from tacit_protocol.domain.columns import Domain
 from tacit_protocol.features.curated_release import MOMENT_CENTRE_SHARE, balance
 from tacit_protocol.features.optimise import NoDifferenceError, Optimum, PublicPair, optimise
@@ -29,6 +27,8 @@ from tacit_protocol.privacy.events import GaussianEvent
 from tacit_protocol.privacy.gaussian_sums import SensitivityError, gaussian_guarantee
 from tacit_protocol.privacy.guarantee import Budget
 from tacit_protocol.procedures import kernel_two_sample_plan
+from tacit_protocol.procedures.populations import Amounts as Effect
+from tacit_protocol.procedures.populations import EffectError, with_effect
 from tacit_protocol.statistics import curated_choice
 
 NUMBERS_TRIED: Mapping[str, tuple[int, ...]] = {"me": (1, 3, 10), "scf": (2, 6, 20)}
@@ -205,7 +205,12 @@ def _samples(
     domain = domain_of(bounds, list(read[0].columns))
     if public_y is not None:
         return (read[0], read[1]), domain
-    return (read[0], with_effect(read[0], read[0], domain, 0.0 if effect is None else effect, scale)), domain
+    rows = read[0].within(domain)
+    try:
+        shifted = with_effect(rows, rows, domain, 0.0 if effect is None else effect, scale)
+    except EffectError as error:
+        raise InputError(str(error)) from None
+    return (read[0], Sample(shifted)), domain
 
 
 def _public_pair(

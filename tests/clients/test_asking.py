@@ -18,12 +18,13 @@ from tacit.command.app import run
 from tacit.configuration import toml_text
 from tacit.draft import EnrolledKeys, StudyDraft
 from tacit.draft_questions import draft_by_asking
-from tacit.draft_words import bounds_words, parse_bounds, probabilities_of
+from tacit.draft_words import bounds_words, parse_bounds
 from tacit.errors import InputError
 from tacit.known_data_sets import Known, KnownDataSet, known_at, learn
-from tacit.question_kinds import KINDS, proposed_kind
+from tacit.question_kinds import answered_questions, proposed_question
 from tacit_protocol.domain.columns import CategoricalColumn, NumericColumn
 from tacit_protocol.messages.study import Party, Study
+from tacit_protocol.procedures.identity import probabilities_of
 from tacit_protocol.procedures.registry import PROCEDURES
 from tacit_protocol.signing.keys import PrivateKey
 
@@ -215,11 +216,11 @@ def test_a_curator_may_hold_the_data() -> None:
     ],
 )
 def test_a_question_in_plain_words_proposes_its_procedure(question: str, procedure: str) -> None:
-    assert proposed_kind(question).procedure == procedure
+    assert proposed_question(question).agents == procedure
 
 
 def test_every_procedure_answers_some_question() -> None:
-    answered = {name for kind in KINDS for name in (kind.procedure, kind.curated) if name}
+    answered = {name for one in answered_questions() for name in (one.agents, one.curator) if name}
     assert answered == set(PROCEDURES) - {"quick"}
 
 

@@ -261,7 +261,7 @@ def interruptible() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("interruptible")
-@pytest.mark.parametrize("name", ["tacit.command.app", "typer", "tacit.planning.effects"])
+@pytest.mark.parametrize("name", ["tacit.command.app", "typer", "tacit.planning.curve"])
 def test_an_interrupt_ends_the_command_without_a_trace(name: str) -> None:
     arguments = [sys.executable, "-c", START.format(name=name), *POWER]
     done = subprocess.run(arguments, capture_output=True, text=True, check=False, timeout=300)

@@ -75,8 +75,8 @@ def flags(
     """Read the flags."""
     # Loads NumPy and the statistics, which --help does without.
     from tacit.planning.draft import question_of_draft, units_of_draft  # noqa: PLC0415
-    from tacit.planning.effects import Effect  # noqa: PLC0415
     from tacit.planning.simulation import Setting, sizes_of  # noqa: PLC0415
+    from tacit_protocol.procedures.populations import Effect  # noqa: PLC0415
 
     found = Effect(
         effect, _amounts(shift), _amounts(scale), "quadratic" if quadratic else "linear", _table(row)

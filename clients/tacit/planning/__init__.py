@@ -6,10 +6,10 @@ Everything here draws from public or synthetic rows. A sample that is passed as 
 from tacit.planning.choices import ChoicePlan
 from tacit.planning.curve import CurvePoint, PowerCurve
 from tacit.planning.draft import power_of_draft
-from tacit.planning.effects import Effect
 from tacit.planning.sdk import plan_choice, plan_curve, plan_error, plan_power, plan_smallest
 from tacit.planning.simulation import ErrorPlan, Plan, PowerPlan
 from tacit.planning.smallest import SmallestPlan
+from tacit_protocol.procedures.populations import Effect
 
 __all__ = [
     "ChoicePlan",

@@ -11,19 +11,15 @@ from tacit.errors import InputError
 from tacit.frames import Sample, read_samples
 from tacit.in_process import Setting as Where
 from tacit.in_process import local_study, two_sample_procedure
-from tacit.planning.effects import KINDS, Effect
-from tacit.planning.questions import COUNTING, Question
+from tacit.planning.questions import Question, population_of
+from tacit.question_kinds import answered_questions
 from tacit_protocol.domain.columns import LEVELS_MAX, CategoricalColumn, Domain
-
-ALONE = ("joint_independence", "curated_distance_correlation", "identity", "independence_table")
-"""Procedures of one owner who holds all rows and columns."""
-
-BETWEEN_TWO = ("distance_correlation", "screening")
-"""Procedures of two owners who hold different columns of the same units."""
+from tacit_protocol.procedures.base import Procedure
+from tacit_protocol.procedures.base import Question as Kind
+from tacit_protocol.procedures.populations import Effect
+from tacit_protocol.procedures.registry import PROCEDURES
 
 UNIT_INTERVAL = (0.0, 1.0)
-
-TWO_SAMPLE = ("kernel_two_sample", "curated_two_sample")
 
 
 @dataclass(frozen=True)
@@ -44,20 +40,34 @@ class Asked:
         """The procedure's name. Raises InputError where there is no such procedure."""
         if self.setting not in get_args(Where):
             raise InputError('setting must be "owners" or "curator"')
-        if self.procedure is None or (self.setting == "curator" and self.procedure == "kernel_two_sample"):
+        if self.procedure is None:
             return two_sample_procedure(self.setting)
-        if self.procedure not in KINDS:
-            raise InputError(f"procedure must be one of {', '.join(KINDS)}")
+        population_of(self.procedure)
+        if self.setting == "curator":
+            question = PROCEDURES[self.procedure].question
+            curated = {one.question: one.curator for one in answered_questions()}
+            return (curated.get(question) if question else None) or self.procedure
         return self.procedure
+
+    @property
+    def kind(self) -> Kind:
+        """The question that the procedure answers. Raises InputError where it says none."""
+        found = self._procedure.question
+        if found is None:
+            raise InputError(f"{self.name} says no question: plan a draft of its study")
+        return found
+
+    @property
+    def _procedure(self) -> Procedure:
+        return PROCEDURES[self.name]
 
     def owners(self, n: int | Sequence[int]) -> int:
         """Return how many owners the study has."""
         if not isinstance(n, int | Sequence):
             raise InputError("n must be a whole number, or one for each owner")
-        if self.name in ALONE:
-            return 1
-        if self.name in BETWEEN_TWO or isinstance(n, int):
-            return 1 if self.name in ("noisy_counts", "embedding_release") else 2
+        asked = self.kind.owners
+        if asked in ("one", "two") or isinstance(n, int):
+            return 1 if asked.startswith("one") else 2
         return len(n)
 
     def question(self, n: int | Sequence[int], epsilon: float, delta: float, alpha: float) -> Question:
@@ -69,15 +79,15 @@ class Asked:
         """
         name, parameters = self.name, dict(self.parameters)
         owners = self.owners(n)
-        if name in TWO_SAMPLE and owners < 2:
+        if self.kind.owners == "two or more" and owners < 2:
             raise InputError("n must be one positive number, or at least two")
         sample = None if self.public is None else read_samples([self.public], self.columns)[0]
         domain = self._domain(sample, parameters)
         held: list[tuple[str, ...] | None] = [None] * owners
-        if name in BETWEEN_TWO:
-            held = list(_sides(domain, parameters.pop("groups", None), outcome=name == "screening"))
+        if self.kind.apart:
+            held = list(_sides(domain, parameters.pop("groups", None), outcome=self.kind.outcome))
         names = [f"owner-{number}" for number in range(1, owners + 1)]
-        if name == "screening":
+        if self.kind.outcome:
             parameters.setdefault("outcome", names[1])
         study = local_study(
             name,
@@ -88,25 +98,26 @@ class Asked:
             delta=delta,
             alpha=alpha,
             seed="0" * 32,
-            curated=name == "curated_two_sample",
+            curated="agents" not in self._procedure.held_by,
             columns=held,
         )
         return Question(study, self.effect, sample)
 
     def _domain(self, sample: Sample | None, parameters: dict[str, Any]) -> Domain:
-        if self.bounds is None and self.name in COUNTING:
+        if self.bounds is None and population_of(self.name).counted:
             return self._cells(parameters)
         if self.cells is not None:
             raise InputError("cells are of procedures on counts, without bounds")
         names, bounds = _column_names(sample, self.bounds, self.columns), self.bounds
-        if bounds is None and KINDS[self.name] == "dependence" and sample is None:
+        if bounds is None and self.kind.relates and sample is None:
             bounds = UNIT_INTERVAL
             names = names or ["x1", "x2"]
         if not names:
             raise InputError("name the columns: pass columns=[...], or bounds by name")
         domain = domain_of(bounds, names)
-        if self.name == "identity" and "probabilities" not in parameters:
-            raise InputError("say which distribution is known: pass probabilities=[...]")
+        for needed in self._procedure.needs(domain.columns):
+            if needed.name not in parameters:
+                raise InputError(f"say {needed.words}: pass {needed.name}=[...]")
         return domain
 
     def _cells(self, parameters: dict[str, Any]) -> Domain:
@@ -122,13 +133,13 @@ class Asked:
             raise InputError(
                 f"say how many cells there are: cells=20, or (4, 5) of a table, 2 to {LEVELS_MAX} a column"
             )
-        if self.name == "identity":
-            parameters.setdefault("probabilities", np.full(int(np.prod(shape)), 1 / np.prod(shape)).tolist())
-        columns = [
+        columns = tuple(
             CategoricalColumn(name=f"x{axis}", levels=tuple(str(level) for level in range(size)))
             for axis, size in enumerate(shape, 1)
-        ]
-        return Domain(columns=tuple(columns))
+        )
+        for needed in self._procedure.needs(columns):
+            parameters.setdefault(needed.name, needed.read(needed.default))
+        return Domain(columns=columns)
 
 
 def _sides(domain: Domain, groups: Any, outcome: bool) -> tuple[tuple[str, ...], tuple[str, ...]]:

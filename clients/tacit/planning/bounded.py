@@ -20,12 +20,13 @@ from tacit.bounds import domain_of
 from tacit.command.draft_flags import parse_column
 from tacit.errors import InputError, StudyRefusedError
 from tacit.planning.asking import Asked
-from tacit.planning.curve import SLOW, Over, at, curve_of, places_of
-from tacit.planning.effects import KINDS, Effect
-from tacit.planning.questions import COUNTING
+from tacit.planning.curve import Over, at, curve_of, places_of
 from tacit.planning.simulation import Answers, Setting, or_nothing, sizes_of
 from tacit.planning.smallest import TARGET
 from tacit_protocol.domain.columns import LEVELS_MAX
+from tacit_protocol.procedures.count_populations import Cells
+from tacit_protocol.procedures.populations import Effect
+from tacit_protocol.procedures.registry import PROCEDURES
 
 INPUT_BYTES_MAX = 2**14
 COLUMNS_MAX, CELLS_MAX, UNITS_MAX, SLOW_UNITS_MAX, RUNS = 8, 400, 20_000, 2000, 100
@@ -70,9 +71,9 @@ def plan(fields: Mapping[str, str], is_late: Callable[[], bool]) -> dict[str, An
     asked, setting, over, target = _read(fields)
     question = asked.question(setting.n[0], setting.epsilon, setting.delta, setting.alpha)
     setting = replace(setting, n=sizes_of(setting.n[0], question))
-    if asked.name in COUNTING and len(question.cells[0]) > CELLS_MAX:
+    if isinstance(question.population, Cells) and question.population.grid.size > CELLS_MAX:
         raise InputError(f"cells: at most {CELLS_MAX} here, of all columns together")
-    slow = asked.name in SLOW
+    slow = question.procedure.pairwise
     values = EPSILONS if over == "epsilon" else tuple(n for n in UNITS if not slow or n <= SLOW_UNITS_MAX)
 
     def watch(_: float, __: str) -> None:
@@ -104,12 +105,12 @@ def plan(fields: Mapping[str, str], is_late: Callable[[], bool]) -> dict[str, An
 
 def _read(fields: Mapping[str, str]) -> tuple[Asked, Setting, Over, float | None]:
     procedure, over = fields.get("procedure", ""), fields.get("over", "epsilon")
-    if procedure not in KINDS:
+    if procedure not in PROCEDURES or PROCEDURES[procedure].population is None:
         raise InputError("choose a procedure")
     if over not in ("epsilon", "n"):
         raise InputError("the curve is over epsilon or over n")
     units = _number(fields, "n", 1000, whole=True)
-    most = SLOW_UNITS_MAX if procedure in SLOW else UNITS_MAX
+    most = SLOW_UNITS_MAX if PROCEDURES[procedure].pairwise else UNITS_MAX
     if units > most:
         raise InputError(f"units: at most {most} here; tacit plan on your own machine takes more")
     columns = [parse_column(text.strip()) for text in fields.get("columns", "").splitlines() if text.strip()]

@@ -15,42 +15,6 @@ Parameters = Mapping[str, Any]
 
 CANDIDATES_MAX = 100
 
-LOCATIONS: tuple[Parameters, ...] = (
-    {},
-    {"features": "columns"},
-    *(
-        {"features": "me", "n_features": count, "bandwidth": width}
-        for count in (5, 20, 60)
-        for width in (0.1, 0.3, 1.0)
-    ),
-)
-
-CANDIDATES: Mapping[str, tuple[Parameters, ...]] = {
-    "kernel_two_sample": LOCATIONS,
-    "curated_two_sample": LOCATIONS,
-    "joint_independence": (
-        {},
-        *({"bandwidth": width} for width in (0.03, 0.1, 0.3, 1.0)),
-        {"kernel": "distance"},
-    ),
-    "distance_correlation": ({}, *({"n_features": count} for count in (1, 2, 3, 5, 8))),
-    "curated_distance_correlation": tuple({"test_share": share} for share in (0.2, 0.5, 0.8)),
-    "screening": ({}, *({"n_features": count} for count in (1, 2, 3, 5))),
-    "identity": (
-        {"method": "mcgof"},
-        {"method": "privit-laplace"},
-        {"method": "zcdp-gof"},
-    ),
-    "homogeneity": ({"noise": "laplace"}, {"noise": "gaussian"}),
-    "independence_table": ({"noise": "laplace"}, {"noise": "gaussian"}),
-    "noisy_counts": ({"noise": "laplace"}, {"noise": "gaussian"}),
-    "embedding_release": (
-        {},
-        *({"n_points": count, "bandwidth": width} for count in (30, 100, 300) for width in (0.1, 0.3, 1.0)),
-    ),
-}
-"""What is tried where no candidates are given: {} leaves all to the procedure."""
-
 
 @dataclass(frozen=True)
 class TriedChoice:
@@ -110,7 +74,7 @@ def choose(
     Raises:
         InputError: the inputs do not fit together, or the procedure refuses every candidate.
     """
-    listed = list(CANDIDATES[question.study.procedure] if candidates is None else candidates)
+    listed = list(question.procedure.choices if candidates is None else candidates)
     if not 1 <= len(listed) <= CANDIDATES_MAX:
         raise InputError(f"give 1 to {CANDIDATES_MAX} candidates")
     choices: list[TriedChoice] = []

@@ -8,11 +8,12 @@ import numpy as np
 
 from tacit.errors import InputError
 from tacit.planning.picture import curve_svg
-from tacit.planning.questions import Measure, Question
+from tacit.planning.questions import Question
 from tacit.planning.simulation import Answers, Setting, or_nothing, sizes_of
 from tacit.planning.sizes import Floats
 from tacit.planning.words import Interval, curve_words, target_words
 from tacit_protocol.procedures.base import Progress
+from tacit_protocol.procedures.populations import Measure
 
 Over = Literal["epsilon", "n"]
 
@@ -20,8 +21,6 @@ EPSILONS = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 UNITS = (200, 500, 1000, 2000, 5000, 10_000, 20_000)
 UNITS_AT_ONCE = (100, 200, 500, 1000, 2000)
 """Where curves are drawn by default; less far where the time grows with the square of the units."""
-
-SLOW = ("joint_independence", "curated_distance_correlation")
 
 POINTS_MAX = 50
 
@@ -160,7 +159,7 @@ def places_of(question: Question, over: Over, values: Sequence[float] | None) ->
     if over not in ("epsilon", "n"):
         raise InputError('over must be "epsilon" or "n"')
     if values is None:
-        units = UNITS_AT_ONCE if question.study.procedure in SLOW else UNITS
+        units = UNITS_AT_ONCE if question.procedure.pairwise else UNITS
         return list(EPSILONS if over == "epsilon" else units)
     places = sorted(set(values))
     if not 1 <= len(places) <= POINTS_MAX or not all(0 < value < np.inf for value in places):

@@ -6,11 +6,11 @@ from tacit.draft import StudyDraft
 from tacit.errors import InputError
 from tacit.frames import Sample
 from tacit.in_process import local_study
-from tacit.planning.effects import Effect
 from tacit.planning.questions import Question
 from tacit.planning.simulation import Plan, Setting, simulate, sizes_of
 from tacit_protocol.domain.columns import Domain
 from tacit_protocol.procedures.base import Progress
+from tacit_protocol.procedures.populations import Effect
 
 DRAFT_RUNS = 40
 """Simulated studies of a dry run: a standard error of at most .08, in about a second."""

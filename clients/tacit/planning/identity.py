@@ -8,11 +8,12 @@ import numpy as np
 import numpy.typing as npt
 
 from tacit.errors import InputError
-from tacit.planning.sizes import RUNS, Goal, SampleSizePlan, distributions, total_variation
+from tacit.planning.sizes import RUNS, Goal, SampleSizePlan, distributions
 from tacit_protocol.privacy.calibration import gaussian_mu
 from tacit_protocol.procedures.base import Progress
 from tacit_protocol.procedures.identity_plan import DECISIONS
 from tacit_protocol.statistics.identity_power import PlannedIdentity, first_guess
+from tacit_protocol.statistics.known_distribution import total_variation
 from tacit_protocol.statistics.privit import PrivitRefusedError
 from tacit_protocol.statistics.repetition import RepetitionRefusedError
 

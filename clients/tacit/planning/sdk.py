@@ -8,10 +8,10 @@ from tacit.in_process import Setting as Where
 from tacit.planning.asking import Asked
 from tacit.planning.choices import ChoicePlan, choose
 from tacit.planning.curve import Over, PowerCurve, curve
-from tacit.planning.effects import Amounts, Effect, Shape
 from tacit.planning.simulation import RUNS, ErrorPlan, Plan, PowerPlan, Setting, simulate, sizes_of
 from tacit.planning.smallest import TARGET, SmallestPlan, smallest
 from tacit_protocol.procedures.base import Progress
+from tacit_protocol.procedures.populations import Amounts, Effect, Shape
 
 EFFECTS = ("effect", "shift", "scale", "shape", "other")
 ABOUT = ("procedure", "bounds", "columns", "public", "cells", "setting")

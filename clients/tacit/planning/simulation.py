@@ -17,7 +17,7 @@ from scipy.special import stdtrit
 
 from tacit.errors import InputError, StudyRefusedError
 from tacit.in_process import run, seed_text
-from tacit.planning.questions import COUNTING, Question
+from tacit.planning.questions import Question
 from tacit.planning.simulated_noise import SimulatedNoise
 from tacit.planning.words import (
     ERROR,
@@ -164,7 +164,7 @@ def sizes_of(n: int | Sequence[int], question: Question) -> tuple[int, ...]:
     whole = all(isinstance(size, int) and not isinstance(size, bool) and size >= 1 for size in sizes)
     if not whole or len(sizes) != owners:
         raise InputError(f"n must be one positive number, or one for each of the {owners} owners")
-    most = UNITS_MAX if question.study.procedure in COUNTING else ROWS_MAX
+    most = UNITS_MAX if question.population.counted else ROWS_MAX
     if max(sizes) > most:
         raise InputError(f"n: a plan of this procedure draws {most} units of an owner at most")
     return sizes
@@ -257,10 +257,11 @@ def simulate(
         raise InputError(f"runs must be a whole number from 1 to {RUNS_MAX}")
     values = []
     for number, (study, rng) in enumerate(_studies(question, setting, runs, seed), 1):
-        tables, truth = question.draw(setting.n, rng)
+        held = question.draw(setting.n, rng)
         noise: NoiseSource = OpenDPNoise() if real_noise else SimulatedNoise(rng)
         (order,) = rng.spawn(1)
-        values.append(question.answer(run(question.procedure, study, tables, noise, order=order), truth))
+        result = run(question.procedure, study, question.tables(held), noise, order=order)
+        values.append(question.answer(result, held))
         if progress is not None:
             progress(number / runs, f"simulated {number} of {runs} studies")
     return Answers(question, setting, np.array(values), seed_text(seed))

@@ -19,8 +19,10 @@ from tacit.planning.words import Interval, exact_interval
 from tacit_protocol.messages.study import LEVEL_MIN
 from tacit_protocol.privacy.guarantee import EPSILON_MAX
 from tacit_protocol.procedures.base import Progress
+from tacit_protocol.statistics import known_distribution
 from tacit_protocol.statistics.cell_counts import CELLS_MAX
 from tacit_protocol.statistics.identity_power import BATCH_NUMBERS, paninski
+from tacit_protocol.statistics.known_distribution import total_variation
 
 Floats = npt.NDArray[np.float64]
 
@@ -367,11 +369,6 @@ def in_batches(some: Scores, numbers: int) -> Scores:
     return drawn
 
 
-def total_variation(one: Floats, other: Floats) -> float:
-    """Return the total variation distance of two distributions, (k,) each."""
-    return float(np.abs(one - other).sum() / 2)
-
-
 def distributions(
     q: int | npt.ArrayLike, distance: float, other: npt.ArrayLike | None
 ) -> tuple[Floats, Floats]:
@@ -401,11 +398,6 @@ def _uniform(cells: int) -> Floats:
 def distribution(values: npt.ArrayLike) -> Floats:
     """Return probabilities (k,); raises InputError where they are none."""
     try:
-        found = np.asarray(values, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise InputError("a distribution is a vector of numbers") from None
-    if found.ndim != 1 or len(found) < 2 or not np.all(found >= 0) or not abs(found.sum() - 1) <= 1e-6:
-        raise InputError("a distribution is a vector of at least two probabilities that add up to 1")
-    if len(found) > CELLS_MAX:
-        raise InputError(f"a distribution has {CELLS_MAX} cells at most")
-    return np.asarray(found / found.sum())
+        return known_distribution.distribution(values)
+    except known_distribution.DistributionError as error:
+        raise InputError(str(error)) from None

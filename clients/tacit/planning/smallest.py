@@ -7,12 +7,13 @@ import numpy as np
 
 from tacit.errors import InputError
 from tacit.planning.curve import Over, at
-from tacit.planning.questions import COUNTING, Measure, Question
+from tacit.planning.questions import Question
 from tacit.planning.simulation import Answers, ErrorPlan, Plan, Setting, fresh_seed, or_nothing
 from tacit.planning.sizes import CONFIRMED, STEP, STEP_MAX, Search, Trial
 from tacit.planning.words import number, percent
 from tacit_protocol.privacy.guarantee import EPSILON_MAX
 from tacit_protocol.procedures.base import Progress
+from tacit_protocol.procedures.populations import Measure
 
 TARGET = 0.8
 """Power that studies are commonly planned for."""
@@ -141,9 +142,8 @@ def _range(question: Question, over: Over) -> tuple[int, int]:
     """Return the step where a search starts, and the largest."""
     if over == "epsilon":
         return round(math.log(EPSILON_START) / STEP), math.floor(math.log(EPSILON_MAX) / STEP)
-    counted = question.study.procedure in COUNTING
     rows_max = math.floor(math.log(UNITS_TRIED_MAX) / STEP)
-    return round(math.log(UNITS_START) / STEP), STEP_MAX if counted else rows_max
+    return round(math.log(UNITS_START) / STEP), STEP_MAX if question.population.counted else rows_max
 
 
 def _lowest(over: Over) -> int:

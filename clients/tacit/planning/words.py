@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING
 
 from scipy.special import betaincinv
 
+from tacit.planning.questions import population_of
+
 if TYPE_CHECKING:
     from tacit.planning.curve import Crossing, CurvePoint, PowerCurve
     from tacit.planning.simulation import Planned
@@ -13,12 +15,6 @@ Interval = tuple[float, float]
 
 ERROR = 0.05
 """Error probability of every interval that a plan states."""
-
-ERRORS = {
-    "noisy_counts": "the worst cell of a table is off by {} of its units",
-    "embedding_release": "a column's mean or shares are off by {} of the range, one with another",
-}
-"""What the error of a release is, by procedure."""
 
 
 def exact_interval(found: int, runs: int) -> Interval:
@@ -77,7 +73,7 @@ def outcome_words(found: int, runs: int) -> str:
 
 def error_words(procedure: str, error: float, runs: int, interval: Interval | None) -> str:
     """Say how far a release was off in so many simulated studies, and how sure that is."""
-    said = ERRORS[procedure].format(percent(error))
+    said = population_of(procedure).off.format(percent(error))
     if interval is None:
         studies = "study, which leaves" if runs == 1 else "studies, which leave"
         return f"{said} in {runs} simulated {studies} no interval"

@@ -34,27 +34,38 @@ FrequencyRow = Annotated[tuple[Frequency, ...], Field(min_length=1, max_length=1
 
 
 class FeatureParameters(StrictModel):
-    """What a study may choose about its features; every choice is public.
+    """What a study may choose of mean embeddings (me), smooth characteristics (scf) and columns."""
 
-    ``kernel``, ``category_similarity`` and ``locations`` serve mean-embedding (ME) features, ``frequencies``
-    the smooth characteristic (SCF) ones, ``n_features`` and ``bandwidth`` both; ``cycles`` and ``pair_share``
-    the column-wise and pairwise ones. ``bandwidth`` is in units of the scaled columns; ``locations`` are rows
-    of the domain in its own units, one value per column; ``frequencies`` are in turns over each numeric
-    column's bounds, one value per column.
-    """
-
-    kernel: Literal["gaussian", "laplacian"] = "gaussian"
-    n_features: Annotated[int, Field(ge=1, le=FEATURES_MAX)] | None = None
-    bandwidth: Annotated[float, Field(gt=1e-3, le=1e3)] | None = None
-    category_similarity: Annotated[float, Field(ge=0, lt=1)] = 0.5
-    locations: Annotated[tuple[LocationRow, ...], Field(min_length=1, max_length=FEATURES_MAX)] | None = None
+    kernel: Literal["gaussian", "laplacian"] = Field(
+        "gaussian", description="The kernel's shape, of me; laplacian sees finer structure."
+    )
+    n_features: Annotated[int, Field(ge=1, le=FEATURES_MAX)] | None = Field(
+        None, description="Number of features of me and scf."
+    )
+    bandwidth: Annotated[float, Field(gt=1e-3, le=1e3)] | None = Field(
+        None,
+        description=(
+            "Of me and scf, in units of the scaled columns; by default the locations' median distance."
+        ),
+    )
+    category_similarity: Annotated[float, Field(ge=0, lt=1)] = Field(
+        0.5, description="Kernel value of two rows that differ in one category."
+    )
+    locations: Annotated[tuple[LocationRow, ...], Field(min_length=1, max_length=FEATURES_MAX)] | None = (
+        Field(
+            None,
+            description="Public rows, one value per column in its own units, in place of drawn ones (me).",
+        )
+    )
     frequencies: (
         Annotated[tuple[FrequencyRow, ...], Field(min_length=1, max_length=FEATURES_MAX // 2)] | None
-    ) = None
+    ) = Field(None, description="Public frequencies, one value per column, in place of drawn ones (scf).")
     cycles: (
         Annotated[tuple[Annotated[float, Field(gt=0, le=64)], ...], Field(min_length=1, max_length=16)] | None
-    ) = None
-    pair_share: Annotated[float, Field(ge=0, lt=1)] = PAIR_SHARE
+    ) = Field(None, description="Frequencies in turns over a column's bounds (auto and columns).")
+    pair_share: Annotated[float, Field(ge=0, lt=1)] = Field(
+        PAIR_SHARE, description="Part of the level and of the weight that goes to pairs of columns (auto)."
+    )
 
 
 def acting_parameters(features: str, parameters: FeatureParameters) -> dict[str, bool]:

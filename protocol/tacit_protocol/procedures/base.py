@@ -3,10 +3,12 @@
 import json
 import unicodedata
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, Protocol, TypeVar, runtime_checkable
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, Protocol, TypeVar, runtime_checkable
 
 from pydantic import BaseModel, ValidationError
 
+from tacit_protocol.domain.columns import Column
 from tacit_protocol.domain.table import Table
 from tacit_protocol.messages.encoding import encode
 from tacit_protocol.messages.release import Release
@@ -16,6 +18,7 @@ from tacit_protocol.privacy.guarantee import Guarantee
 from tacit_protocol.privacy.noise import NoiseSource
 from tacit_protocol.privacy.shares import Family
 from tacit_protocol.privacy.vector import COORDINATES_MAX
+from tacit_protocol.procedures.populations import Population
 from tacit_protocol.signing.envelope import digest
 from tacit_protocol.verdicts.bars import BarsPanel
 from tacit_protocol.verdicts.null import Null
@@ -46,6 +49,58 @@ Fields = Mapping[str, Any]
 
 Releases = Mapping[str, Release]
 """Releases by owner as a study reads them; empty where they are not at hand."""
+
+
+OwnersAsked = Literal["one", "two", "one or more", "two or more"]
+
+Holder = Literal["agents", "curator"]
+"""Who answers a study: an agent for every owner, or a curator who holds the data of all."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """A question as people put it, which one procedure answers, or one for agents and one for a curator.
+
+    Attributes:
+        words: the question.
+        signs: a regular expression of words that such questions use, in small letters; "" where none is sure.
+        owners: how many owners are asked.
+        rank: questions of a lower rank are looked for first in somebody's words: the more special ones.
+        apart: whether each of two owners holds columns of its own.
+        outcome: whether the second of them holds one, the outcome, and the parameter ``outcome`` names it.
+        categories: whether every column must be categorical.
+        pure: whether no delta is proposed, because none is needed.
+        relates: whether it asks if columns depend on each other, for which one row a unit is proposed.
+    """
+
+    words: str
+    signs: str
+    owners: OwnersAsked
+    rank: int = 0
+    apart: bool = False
+    outcome: bool = False
+    categories: bool = False
+    pure: bool = False
+    relates: bool = False
+
+
+@dataclass(frozen=True)
+class Needed:
+    """A parameter that has no default, and how a person is asked for it.
+
+    Attributes:
+        name: the parameter.
+        words: what it says, such as "which distribution is known".
+        question: what is asked.
+        read: reads an answer; raises ValueError, with words for the person, where it cannot be used.
+        default: the answer that is proposed.
+    """
+
+    name: str
+    words: str
+    question: str
+    read: Callable[[str], Any]
+    default: str
 
 
 class Procedure(Protocol):
@@ -110,6 +165,27 @@ class Procedure(Protocol):
         releases: Releases,  # noqa: ARG002
     ) -> Sequence[RowsPanel | BarsPanel]:
         """Return what is drawn besides the null distribution, the p-value and estimates with intervals."""
+        return ()
+
+    # What a study is asked with, and planned with, before there is one.
+
+    question: ClassVar[Question | None] = None
+    """What it answers, in plain words; None where nobody is to be asked whether they mean it."""
+
+    held_by: ClassVar[frozenset[Holder]] = frozenset({"agents"})
+    """Who may answer its studies."""
+
+    population: ClassVar[type[Population] | None] = None
+    """What simulated studies of it draw from; None where it cannot be planned."""
+
+    choices: ClassVar[tuple[Mapping[str, Any], ...]] = ({},)
+    """Parameters that a plan compares where none are given; {} leaves all to the procedure."""
+
+    pairwise: ClassVar[bool] = False
+    """Whether its time grows with the square of the number of units."""
+
+    def needs(self, columns: Sequence[Column]) -> tuple[Needed, ...]:  # noqa: ARG002
+        """Return the parameters that a study of these columns cannot do without."""
         return ()
 
 

@@ -43,29 +43,36 @@ FINER = (
 
 
 class CellParameters(StrictModel):
-    """What is counted; every choice is public.
+    """What is counted.
 
-    ``cuts``: each numeric column's inner edges. ``unlisted``: values that are not among a column's levels,
-    and missing ones, have ``cells`` of their own, two for each column, or count with the ``last`` level:
-    fewer cells, and less noise in all, where the levels are complete.
+    Cells of their own for other and missing values are two for each column; without them there are fewer
+    cells, and less noise in all, where the levels are complete.
     """
 
-    unlisted: Literal["cells", "last"] = "cells"
+    unlisted: Literal["cells", "last"] = Field(
+        "cells",
+        description="Whether other and missing values have cells of their own, or count with the last level.",
+    )
     cuts: dict[ColumnName, Annotated[tuple[float, ...], Field(min_length=1, max_length=1000)]] = Field(
-        default_factory=dict
+        default_factory=dict,
+        description=(
+            "Inner edges of each numeric column, by its name, increasing and strictly within its bounds."
+        ),
     )
 
 
 class CountParameters(CellParameters):
-    """How an owner counts; every choice is public.
+    """How an owner counts; every choice is public."""
 
-    ``noise``: ``laplace`` costs epsilon alone, ``gaussian`` needs a delta. ``rho``: Gaussian noise of
-    variance 1/rho on each cell, which is rho-zCDP, where that fits the budget; by default the whole budget
-    is used.
-    """
-
-    noise: Literal["laplace", "gaussian"] = "laplace"
-    rho: Annotated[float, Field(gt=0, le=5000)] | None = None
+    noise: Literal["laplace", "gaussian"] = Field(
+        "laplace", description="Laplace noise costs epsilon alone; gaussian needs a delta."
+    )
+    rho: Annotated[float, Field(gt=0, le=5000)] | None = Field(
+        None,
+        description=(
+            "zCDP of Gaussian noise (variance 1/rho on each cell); by default all that the budget allows."
+        ),
+    )
 
 
 @dataclass(frozen=True)

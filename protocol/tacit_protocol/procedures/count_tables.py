@@ -1,7 +1,7 @@
 """What procedures on noisy counts share: the owner's part, reading releases again, and what verdicts show."""
 
 from collections.abc import Mapping
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -55,7 +55,10 @@ class CellFinding(StrictModel):
 class CountTestParameters(CountParameters):
     """How owners count, and how many null statistics are simulated."""
 
-    replicates: Annotated[int, Field(ge=REPLICATES_MIN, le=REPLICATES_MAX)] = REPLICATES_DEFAULT
+    replicates: Annotated[int, Field(ge=REPLICATES_MIN, le=REPLICATES_MAX)] = Field(
+        REPLICATES_DEFAULT,
+        description="Simulated null statistics; the smallest p-value is 1/(replicates + 1).",
+    )
 
 
 class CountProcedure(Procedure):
@@ -63,6 +66,7 @@ class CountProcedure(Procedure):
 
     Parameters: ClassVar[type[BaseModel]] = CountParameters
     released: ClassVar[str] = "the number of units in each public cell"
+    choices: ClassVar[tuple[Mapping[str, Any], ...]] = ({"noise": "laplace"}, {"noise": "gaussian"})
 
     def parameters(self, study: Study) -> CountParameters:
         """Read the study's parameters. Raises StudyError where they are none of this procedure's."""

@@ -9,7 +9,7 @@ Derivations: docs/mathematics/curated-distance-correlation.md.
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -26,8 +26,10 @@ from tacit_protocol.privacy.permutation_test import decision_xi, permutation_dec
 from tacit_protocol.privacy.shares import Family
 from tacit_protocol.procedures.base import (
     Fields,
+    Holder,
     Procedure,
     Progress,
+    Question,
     ReleaseError,
     StudyError,
     require_shared_columns,
@@ -39,6 +41,7 @@ from tacit_protocol.procedures.curated_distance_plan import (
     DistancePlan,
     plan_of,
 )
+from tacit_protocol.procedures.populations import Dependence, Population
 from tacit_protocol.statistics.curated_distance import (
     COVARIANCE,
     FIRST,
@@ -124,6 +127,19 @@ class CuratedDistanceCorrelation(Procedure):
         "the roots of the distance covariance and of both distance variances, "
         "and the decision of a permutation test"
     )
+    question: ClassVar[Question | None] = Question(
+        "How strongly do columns in one place depend on each other?",
+        r"how strong|strength",
+        "one or more",
+        rank=8,
+        relates=True,
+    )
+    held_by: ClassVar[frozenset[Holder]] = frozenset({"curator"})
+    population: ClassVar[type[Population] | None] = Dependence
+    choices: ClassVar[tuple[Mapping[str, Any], ...]] = tuple(
+        {"test_share": share} for share in (0.2, 0.5, 0.8)
+    )
+    pairwise: ClassVar[bool] = True
 
     def check(self, study: Study) -> None:
         """Raise StudyError where the study cannot be run as written."""

@@ -58,15 +58,20 @@ Group = Annotated[tuple[ColumnName, ...], Field(min_length=1)]
 class CuratedDistanceCorrelationParameters(StrictModel):
     """What a study of this procedure may choose; every choice is public.
 
-    ``groups``: the columns of X and those of Y; default the study's two columns. ``test``: whether
-    ``test_share`` of epsilon buys the decision of a permutation test; without it, independence is rejected
-    where the noisy covariance leaves no other choice, which takes much stronger dependence.
+    Without a test, independence is rejected where the noisy covariance leaves no other choice, which takes
+    much stronger dependence.
     """
 
-    groups: tuple[Group, Group] | None = None
-    test: bool = True
-    test_share: Annotated[float, Field(ge=0.05, le=0.95)] = TEST_SHARE
-    permutations: Annotated[int, Field(ge=99, le=9999)] = PERMUTATIONS_DEFAULT
+    groups: tuple[Group, Group] | None = Field(
+        None, description="The columns of X and those of Y; by default the study's two columns."
+    )
+    test: bool = Field(True, description="Whether a part of epsilon buys the decision of a permutation test.")
+    test_share: Annotated[float, Field(ge=0.05, le=0.95)] = Field(
+        TEST_SHARE, description="That part of epsilon."
+    )
+    permutations: Annotated[int, Field(ge=99, le=9999)] = Field(
+        PERMUTATIONS_DEFAULT, description="Permutations of the test; they cost no privacy."
+    )
 
 
 @dataclass(frozen=True)

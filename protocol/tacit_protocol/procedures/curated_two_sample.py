@@ -7,7 +7,7 @@ test (dpMMD of Kim and Schrab). P0 is Raj, Law, Sejdinovic and Park, *A differen
 two-sample test*. Replacing one individual replaces one unit of one sample.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, cast
 
@@ -28,8 +28,10 @@ from tacit_protocol.privacy.permutation_test import permutation_decision
 from tacit_protocol.privacy.shares import Family
 from tacit_protocol.procedures.base import (
     Fields,
+    Holder,
     Procedure,
     Progress,
+    Question,
     ReleaseError,
     Releases,
     StudyError,
@@ -42,7 +44,8 @@ from tacit_protocol.procedures.curated_two_sample_plan import (
     Plan,
     plan_of,
 )
-from tacit_protocol.procedures.kernel_two_sample import two_sample_meaning
+from tacit_protocol.procedures.kernel_two_sample import FEATURE_CHOICES, ONE_POPULATION, two_sample_meaning
+from tacit_protocol.procedures.populations import Difference, Population
 from tacit_protocol.statistics.curated_choice import PAPER_REGULARISATION, Permuted, method_of
 from tacit_protocol.statistics.curated_means import CuratedMeans, curated_covariance
 from tacit_protocol.statistics.curated_test import CuratedFinding, MomentTest, additive_finding
@@ -102,6 +105,18 @@ class CuratedSummary:
     exact: Exact = field(repr=False)
 
 
+class SampleDifference(Difference):
+    """Rows of owners of whom all of the second sample's are shifted, or spread otherwise."""
+
+    @property
+    def others(self) -> Sequence[int]:
+        """Places of the second sample's owners."""
+        named = self.study.parameters.get("samples")
+        if named is None:
+            return super().others
+        return [place for place, owner in enumerate(self.study.owners) if owner.name in named[1]]
+
+
 class CuratedTwoSample(Procedure):
     """See the module. Registered as ``curated_two_sample``."""
 
@@ -111,6 +126,10 @@ class CuratedTwoSample(Procedure):
     Parameters: ClassVar[type[BaseModel]] = CuratedTwoSampleParameters
     Verdict: ClassVar[type[BaseModel]] = CuratedTwoSampleVerdict
     released: ClassVar[str] = "what the two-sample statistic needs of the features of both samples"
+    question: ClassVar[Question | None] = ONE_POPULATION
+    held_by: ClassVar[frozenset[Holder]] = frozenset({"curator"})
+    population: ClassVar[type[Population] | None] = SampleDifference
+    choices: ClassVar[tuple[Mapping[str, Any], ...]] = FEATURE_CHOICES
 
     def check(self, study: Study) -> None:
         """Raise StudyError where the study cannot be run as written."""

@@ -44,12 +44,12 @@ SampleOwners = Annotated[tuple[PartyName, ...], Field(min_length=1)]
 
 
 class CuratedTwoSampleParameters(CuratedChoice):
-    """What a study of this procedure may choose.
+    """What a study of this procedure may choose; every choice is public."""
 
-    ``samples``: two lists that share out the study's owners; default two owners, one in each.
-    """
-
-    samples: Annotated[tuple[SampleOwners, ...], Field(min_length=2, max_length=2)] | None = None
+    samples: Annotated[tuple[SampleOwners, ...], Field(min_length=2, max_length=2)] | None = Field(
+        None,
+        description="The two lists of owners' names that are compared; by default two owners, one in each.",
+    )
 
 
 Exact = CuratedSums | FeatureSums | ExactStatistic | npt.NDArray[np.float64]

@@ -12,7 +12,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from pydantic import BaseModel
 
@@ -30,6 +30,7 @@ from tacit_protocol.procedures.base import (
     Fields,
     Procedure,
     Progress,
+    Question,
     ReleaseError,
     Releases,
     StudyError,
@@ -60,6 +61,7 @@ from tacit_protocol.procedures.distance_correlation_plan import (
     public_generator,
     side_of,
 )
+from tacit_protocol.procedures.populations import Dependence, Population
 from tacit_protocol.procedures.relay import Combined, Relay
 from tacit_protocol.statistics.intervals import stated
 from tacit_protocol.strict import StrictModel
@@ -127,6 +129,19 @@ class DistanceCorrelation(Procedure):
     Verdict: ClassVar[type[BaseModel]] = DistanceCorrelationVerdict
     released: ClassVar[str] = "bounded features of its columns, in sums over public buckets or projected"
     RelayedVerdict: ClassVar[type[BaseModel]] = PeerVerdict
+    question: ClassVar[Question | None] = Question(
+        "Do the columns of one owner depend on those that another owner holds of the same people?",
+        r"(other|another|their|two) .*(depend|relate|correlat|associat)|same people",
+        "two",
+        rank=5,
+        apart=True,
+        relates=True,
+    )
+    population: ClassVar[type[Population] | None] = Dependence
+    choices: ClassVar[tuple[Mapping[str, Any], ...]] = (
+        {},
+        *({"n_features": count} for count in (1, 2, 3, 5, 8)),
+    )
 
     def check(self, study: Study) -> None:
         """Raise StudyError where the study cannot be run as written."""

@@ -54,21 +54,31 @@ Method = Literal["sketch", "pnc", "pnc-disjoint"]
 
 
 class DistanceCorrelationParameters(StrictModel):
-    """What a study of this procedure may choose; every choice is public.
+    """What a study of this procedure may choose; every choice is public."""
 
-    ``n_projections`` is the number of directions for an owner of several numeric columns, ``n_features`` the
-    number of frequencies for each direction (sketch alone), ``permutations`` those of the test. In ``peer``
-    mode the owner named by ``receiver`` gets the other's release, for its eyes alone, and publishes a private
-    covariance only where ``publish`` says so.
-    """
-
-    method: Method = "sketch"
-    mode: Literal["tester", "peer"] = "tester"
-    receiver: PartyName | None = None
-    publish: bool = False
-    n_projections: Annotated[int, Field(ge=1, le=1024)] | None = None
-    n_features: Annotated[int, Field(ge=1, le=64)] | None = None
-    permutations: Annotated[int, Field(ge=99, le=9999)] = PERMUTATIONS_DEFAULT
+    method: Method = Field(
+        "sketch",
+        description=(
+            "sketch; or pnc and pnc-disjoint, the published projections of every unit, for comparison."
+        ),
+    )
+    mode: Literal["tester", "peer"] = Field(
+        "tester",
+        description="tester: both owners add noise. peer: one owner's release goes to the other alone (pnc).",
+    )
+    receiver: PartyName | None = Field(None, description="The owner that receives, in peer mode.")
+    publish: bool = Field(
+        False, description="Whether the receiver releases a private covariance, in peer mode."
+    )
+    n_projections: Annotated[int, Field(ge=1, le=1024)] | None = Field(
+        None, description="Public directions, for an owner of several numeric columns."
+    )
+    n_features: Annotated[int, Field(ge=1, le=64)] | None = Field(
+        None, description="Frequencies of a numeric column; more see finer structure and blur the estimate."
+    )
+    permutations: Annotated[int, Field(ge=99, le=9999)] = Field(
+        PERMUTATIONS_DEFAULT, description="Permutations of the test; they cost no privacy."
+    )
 
 
 @dataclass(frozen=True)

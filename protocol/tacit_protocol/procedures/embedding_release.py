@@ -13,12 +13,14 @@ solving for those magnifies the last bits of linear algebra, which differ betwee
 verifier may allow.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
+import numpy as np
 from pydantic import BaseModel
 
+from tacit_protocol.domain.columns import NumericColumn
 from tacit_protocol.domain.table import PooledTable, Table
 from tacit_protocol.features.moment_release import MEAN
 from tacit_protocol.features.sums import FeatureSums
@@ -32,8 +34,10 @@ from tacit_protocol.privacy.shares import Family
 from tacit_protocol.privacy.vector import COORDINATES_MAX
 from tacit_protocol.procedures.base import (
     Fields,
+    Holder,
     Procedure,
     Progress,
+    Question,
     Releases,
     StudyError,
     parse_parameters,
@@ -60,6 +64,7 @@ from tacit_protocol.procedures.embedding_release_plan import (
 )
 from tacit_protocol.procedures.embedding_release_reuse import as_database, require_same_mean
 from tacit_protocol.procedures.embedding_release_verdict import EmbeddingReleaseVerdict, databases_of
+from tacit_protocol.procedures.populations import Columns, Held, Population, Records
 from tacit_protocol.verdicts.bars import BarsPanel
 from tacit_protocol.verdicts.words import OWNERS_NAMED_MAX, Meaning, joined
 from tacit_protocol.verdicts.works import DATABASE, Work
@@ -78,6 +83,43 @@ class DatabaseSummary:
     sums: FeatureSums | HistogramSums = field(repr=False)
 
 
+class DatabaseRecords(Records):
+    """Rows of which databases are released."""
+
+    off: ClassVar[str] = "a column's mean or shares are off by {} of the range, one with another"
+
+    def answer(self, result: Any, held: Sequence[Held]) -> float:
+        """Return how far a database's columns are off, one with another; the databases' mean.
+
+        Of a numeric column the error of its mean, as a part of its range; of a categorical one the total
+        variation distance of its levels' shares.
+        """
+        rows = [part for part in held if isinstance(part, Mapping)]
+        if self.study.curator is not None:
+            rows = [{name: np.concatenate([part[name] for part in rows]) for name in rows[0]}]
+        errors = [
+            self._errors(database, part)
+            for database, part in zip(result.databases.values(), rows, strict=True)
+        ]
+        return float(np.mean(errors))
+
+    def _errors(self, database: Any, rows: Columns) -> list[float]:
+        errors = []
+        for column in self.study.domain.columns:
+            points, values = database.points[column.name], rows[column.name]
+            if isinstance(column, NumericColumn):
+                clipped = np.nan_to_num(np.clip(values, column.lower, column.upper))
+                off = float(database.weights @ np.asarray(points, dtype=np.float64)) - float(clipped.mean())
+                errors.append(abs(off) / (column.upper - column.lower))
+                continue
+            off = sum(
+                abs(float(database.weights @ (points == level)) - float(np.mean(values == level)))
+                for level in column.levels
+            )
+            errors.append(off / 2)
+        return errors
+
+
 class EmbeddingRelease(Procedure):
     """See the module. Registered as ``embedding_release``."""
 
@@ -87,6 +129,18 @@ class EmbeddingRelease(Procedure):
     Parameters: ClassVar[type[BaseModel]] = EmbeddingReleaseParameters
     Verdict: ClassVar[type[BaseModel]] = EmbeddingReleaseVerdict
     released: ClassVar[str] = "the kernel mean embedding of its units at public points"
+    question: ClassVar[Question | None] = Question(
+        "Publish a private database that anybody may query for ever?",
+        r"publish|synthetic|database|release|share (a|the) (data|copy)",
+        "one or more",
+        rank=3,
+    )
+    held_by: ClassVar[frozenset[Holder]] = frozenset({"agents", "curator"})
+    population: ClassVar[type[Population] | None] = DatabaseRecords
+    choices: ClassVar[tuple[Mapping[str, Any], ...]] = (
+        {},
+        *({"n_points": count, "bandwidth": width} for count in (30, 100, 300) for width in (0.1, 0.3, 1.0)),
+    )
 
     def check(self, study: Study) -> None:
         """Raise StudyError where the study cannot be run as written."""

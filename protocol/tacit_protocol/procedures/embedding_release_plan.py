@@ -70,34 +70,56 @@ Candidate = Annotated[tuple[LocationRow, ...], Field(min_length=1, max_length=CA
 class EmbeddingReleaseParameters(StrictModel):
     """What a study may choose; every choice is public.
 
-    ``method``: ``subspace``, the noisy mean on points; ``random-features``, on ``n_frequencies`` random ones;
-    ``exponential``, one of a list of candidate databases, drawn. ``noise`` is Gaussian by default where the
-    study has a delta, and Laplace (pure epsilon) where it has none. ``placement`` says how points are drawn:
-    from noisy ``histograms`` of every column (the default of ``subspace``), of ``n_bins`` bins a number, for
-    ``histogram_share`` of the budget (columns of ``whole_numbers`` have a bin for each of theirs);
-    ``uniform`` over the domain; or around its ``middle`` as the two-sample test draws its locations.
-    ``points`` gives them instead: rows of the domain in its own units, from a
-    public sample. ``candidates`` are databases, lists of such rows; without them every multiset of
-    ``candidate_rows`` of the points is one.
-    ``bandwidth`` is in units of the scaled columns.
+    The default ``placement`` of ``subspace`` is from histograms of every column; ``middle`` draws points as
+    the two-sample test draws its locations. ``points`` and ``candidates`` are rows of the domain in its own
+    units, from a public sample; without candidates every multiset of ``candidate_rows`` points is one.
     """
 
-    method: Method = "subspace"
-    noise: Literal["gaussian", "laplace"] | None = None
-    kernel: Literal["gaussian", "laplacian"] = "gaussian"
-    n_points: Annotated[int, Field(ge=1, le=POINTS_MAX)] | None = None
-    placement: Literal["histograms", "uniform", "middle"] | None = None
-    n_bins: Annotated[int, Field(ge=1, le=BINS_MAX)] | None = None
-    histogram_share: Annotated[float, Field(ge=0.01, le=0.99)] | None = None
-    whole_numbers: Annotated[tuple[ColumnName, ...], Field(min_length=1, max_length=COLUMNS_MAX)] | None = (
-        None
+    method: Method = Field(
+        "subspace",
+        description="subspace (noisy mean on points), random-features, or exponential (a candidate, drawn).",
     )
-    points: Annotated[tuple[LocationRow, ...], Field(min_length=1, max_length=POINTS_MAX)] | None = None
-    n_frequencies: Annotated[int, Field(ge=1, le=FREQUENCIES_MAX)] | None = None
-    candidates: Annotated[tuple[Candidate, ...], Field(min_length=2, max_length=CELLS_MAX)] | None = None
-    candidate_rows: Annotated[int, Field(ge=1, le=CANDIDATE_ROWS_MAX)] | None = None
-    bandwidth: Annotated[float, Field(gt=1e-3, le=1e3)] | None = None
-    category_similarity: Annotated[float, Field(ge=0, lt=1)] = 0.5
+    noise: Literal["gaussian", "laplace"] | None = Field(
+        None, description="By default gaussian where the study has a delta, else laplace."
+    )
+    kernel: Literal["gaussian", "laplacian"] = Field("gaussian", description="The kernel's shape.")
+    n_points: Annotated[int, Field(ge=1, le=POINTS_MAX)] | None = Field(
+        None, description="Points that are drawn: noise grows with their square root, what they miss shrinks."
+    )
+    placement: Literal["histograms", "uniform", "middle"] | None = Field(
+        None,
+        description="Where points are drawn: over the whole domain, around its middle, or from histograms.",
+    )
+    n_bins: Annotated[int, Field(ge=1, le=BINS_MAX)] | None = Field(
+        None, description="Equal bins of each numeric column's histogram; by default 20."
+    )
+    histogram_share: Annotated[float, Field(ge=0.01, le=0.99)] | None = Field(
+        None, description="Part of the budget that buys the histograms; by default a quarter."
+    )
+    whole_numbers: Annotated[tuple[ColumnName, ...], Field(min_length=1, max_length=COLUMNS_MAX)] | None = (
+        Field(
+            None, description="Columns publicly known to hold whole numbers: a bin for each, points on them."
+        )
+    )
+    points: Annotated[tuple[LocationRow, ...], Field(min_length=1, max_length=POINTS_MAX)] | None = Field(
+        None,
+        description="Public points in place of drawn ones: rows with one value per column, in its own units.",
+    )
+    n_frequencies: Annotated[int, Field(ge=1, le=FREQUENCIES_MAX)] | None = Field(
+        None, description="Random frequencies of random-features."
+    )
+    candidates: Annotated[tuple[Candidate, ...], Field(min_length=2, max_length=CELLS_MAX)] | None = Field(
+        None, description="Databases that exponential chooses from, each a list of rows."
+    )
+    candidate_rows: Annotated[int, Field(ge=1, le=CANDIDATE_ROWS_MAX)] | None = Field(
+        None, description="Every multiset of so many of the points is a candidate (exponential)."
+    )
+    bandwidth: Annotated[float, Field(gt=1e-3, le=1e3)] | None = Field(
+        None, description="In units of the scaled columns; by default the points' median distance."
+    )
+    category_similarity: Annotated[float, Field(ge=0, lt=1)] = Field(
+        0.5, description="Kernel value of two different categories of one column."
+    )
 
 
 @dataclass(frozen=True)

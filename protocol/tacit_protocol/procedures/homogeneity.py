@@ -15,8 +15,9 @@ from pydantic import BaseModel
 from tacit_protocol.messages.release import Release
 from tacit_protocol.messages.study import Study
 from tacit_protocol.privacy.shares import Family
-from tacit_protocol.procedures.base import Fields, Progress, Releases, StudyError, reuse_warnings
+from tacit_protocol.procedures.base import Fields, Progress, Question, Releases, StudyError, reuse_warnings
 from tacit_protocol.procedures.count_panels import cell_text, residual_panel, simulations, striking, tables_of
+from tacit_protocol.procedures.count_populations import Cells
 from tacit_protocol.procedures.count_tables import (
     CellFinding,
     CountTest,
@@ -26,6 +27,7 @@ from tacit_protocol.procedures.count_tables import (
     simulation_seed,
     striking_cells,
 )
+from tacit_protocol.procedures.populations import Population
 from tacit_protocol.statistics.homogeneity import PairTest, Weights, compare_pairs, homogeneity_test
 from tacit_protocol.statistics.noisy_tables import NoisyTable, onto_simplex
 from tacit_protocol.strict import StrictModel
@@ -81,6 +83,15 @@ class Homogeneity(CountTest):
     title: ClassVar[str] = "Do the owners' categories have one distribution?"
     families: ClassVar[frozenset[Family]] = frozenset(("gaussian", "pure"))
     Verdict: ClassVar[type[BaseModel]] = HomogeneityVerdict
+    question: ClassVar[Question | None] = Question(
+        "Do the owners' categories have one distribution?",
+        r"categor.*(same|alike|equal|homogen|distribution)|homogen|shares",
+        "two or more",
+        rank=7,
+        categories=True,
+        pure=True,
+    )
+    population: ClassVar[type[Population] | None] = Cells
 
     def check(self, study: Study) -> None:
         """Raise StudyError where the study cannot be run as written."""

@@ -7,15 +7,16 @@ those of an earlier study again. What each costs and why: docs/mathematics/ident
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, SerializerFunctionWrapHandler, model_serializer
 
+from tacit_protocol.domain.columns import Column
 from tacit_protocol.domain.table import Table
 from tacit_protocol.messages.release import Release
 from tacit_protocol.messages.study import Owner, Study
@@ -28,8 +29,10 @@ from tacit_protocol.privacy.shares import Family
 from tacit_protocol.privacy.vector import NoisyVector
 from tacit_protocol.procedures.base import (
     Fields,
+    Needed,
     Procedure,
     Progress,
+    Question,
     ReleaseError,
     Releases,
     StudyError,
@@ -37,6 +40,7 @@ from tacit_protocol.procedures.base import (
     reuse_warnings,
 )
 from tacit_protocol.procedures.count_panels import cell_text, residual_panel, simulations
+from tacit_protocol.procedures.count_populations import Cells
 from tacit_protocol.procedures.count_tables import HOPELESS
 from tacit_protocol.procedures.identity_plan import (
     COUNTED,
@@ -45,7 +49,9 @@ from tacit_protocol.procedures.identity_plan import (
     IdentityPlan,
     plan_of,
 )
+from tacit_protocol.procedures.populations import Floats, Population
 from tacit_protocol.statistics.cell_counts import CellCounts, CountError, sum_cells
+from tacit_protocol.statistics.known_distribution import SUM_TOLERANCE
 from tacit_protocol.strict import StrictModel
 from tacit_protocol.verdicts.null import Null, affordable, chi_square, from_draws
 from tacit_protocol.verdicts.rows import RowsPanel
@@ -89,6 +95,15 @@ class IdentitySummary:
     drawn: npt.NDArray[np.int64] | int | None = field(repr=False, default=None)
 
 
+class KnownCells(Cells):
+    """Counts whose cells are larger and smaller in turn than the known distribution says."""
+
+    @cached_property
+    def null(self) -> Floats:
+        """The known distribution, (k,)."""
+        return self.probabilities(self.study.parameters["probabilities"])
+
+
 class Identity(Procedure):
     """See the module. Registered as ``identity``."""
 
@@ -98,6 +113,33 @@ class Identity(Procedure):
     Parameters: ClassVar[type[BaseModel]] = IdentityParameters
     Verdict: ClassVar[type[BaseModel]] = IdentityVerdict
     released: ClassVar[str] = "the number of units in each public cell, or what one test makes of it"
+    question: ClassVar[Question | None] = Question(
+        "Do the categories of one owner follow a known distribution?",
+        r"known|census|expected|published (distribution|shares)|follow|goodness|fair",
+        "one",
+        rank=2,
+        categories=True,
+        pure=True,
+    )
+    population: ClassVar[type[Population] | None] = KnownCells
+    choices: ClassVar[tuple[Mapping[str, Any], ...]] = (
+        {"method": "mcgof"},
+        {"method": "privit-laplace"},
+        {"method": "zcdp-gof"},
+    )
+
+    def needs(self, columns: Sequence[Column]) -> tuple[Needed, ...]:
+        """Return how the known distribution is asked for."""
+        cells = math.prod(len(getattr(column, "levels", ())) or 1 for column in columns)
+        return (
+            Needed(
+                "probabilities",
+                "which distribution is known",
+                f"The known probabilities of the {cells} cells, with commas",
+                partial(probabilities_of, cells=cells),
+                "equal",
+            ),
+        )
 
     def check(self, study: Study) -> None:
         """Raise StudyError where the study cannot be run as written."""
@@ -278,6 +320,25 @@ class Identity(Procedure):
             warnings=self.warnings(study, units) + reuse_warnings(study),
             **found,
         )
+
+
+def probabilities_of(text: str, cells: int) -> list[float]:
+    """Read one probability for each cell, with commas; ``equal`` stands for equal ones.
+
+    Raises:
+        ValueError: there are others than that many, or they do not add up to 1.
+    """
+    if text == "equal":
+        return [1 / cells] * cells
+    try:
+        found = [float(part) for part in text.split(",")]
+    except ValueError:
+        found = []
+    if len(found) != cells or not all(0 <= value <= 1 for value in found):
+        raise ValueError(f"write {cells} probabilities with commas between them, or equal")
+    if abs(math.fsum(found) - 1) > SUM_TOLERANCE:
+        raise ValueError(f"they add up to {math.fsum(found):g}, and must add up to 1")
+    return found
 
 
 def _vectors(plan: IdentityPlan, counts: CellCounts, noise: NoiseSource) -> dict[str, NoisyVector]:

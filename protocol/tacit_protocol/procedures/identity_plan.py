@@ -46,26 +46,45 @@ Probability = Annotated[float, Field(ge=0, le=1)]
 class IdentityParameters(CellParameters):
     """What a study of this procedure may choose; every choice is public.
 
-    ``probabilities``: of every level, or of every category ("other" and "missing" after the levels; left out
-    they have probability 0), in the order of the columns, the last one's levels changing fastest; a numeric
-    column has intervals between its cuts for levels. ``weights``: of cells, in mcgof and privit-laplace.
-    ``noise``: of the methods on noisy counts. ``rho``: zCDP of Gaussian counts, within the budget. ``null``:
-    of zcdp-gof. ``clipping``: of privit-laplace. ``distance``: the total variation distance that the Priv'IT
-    methods look for. ``samples`` and ``blocks``: privit's m and number of blocks, chosen from the number of
-    units where left out.
+    ``probabilities`` are those of every level, or of every category ("other" and "missing" after the levels;
+    left out they have probability 0); a numeric column has intervals between its cuts for levels.
     """
 
-    method: Method = "mcgof"
-    probabilities: Annotated[tuple[Probability, ...], Field(min_length=2)]
-    weights: Literal["published", "noise-aware"] | None = None
-    noise: Literal["laplace", "gaussian"] | None = None
-    rho: Annotated[float, Field(gt=0)] | None = None
-    null: Null = "auto"
-    clipping: Literal["filter", "tight"] = "tight"
-    distance: Annotated[float, Field(gt=0, le=1)] = DISTANCE_DEFAULT
-    samples: Annotated[float, Field(ge=1)] | None = None
-    blocks: Annotated[int, Field(ge=1, le=99)] | None = None
-    replicates: Annotated[int, Field(ge=999, le=REPLICATES_MAX)] = REPLICATES_DEFAULT
+    method: Method = Field(
+        "mcgof",
+        description="What the owner sends: noisy counts (mcgof, zcdp-gof), one statistic, or one decision.",
+    )
+    probabilities: Annotated[tuple[Probability, ...], Field(min_length=2)] = Field(
+        description="The known distribution: of every combination of levels, the last column's fastest."
+    )
+    weights: Literal["published", "noise-aware"] | None = Field(
+        None, description="Of cells, in mcgof and privit-laplace."
+    )
+    noise: Literal["laplace", "gaussian"] | None = Field(
+        None, description="Of mcgof: laplace, or gaussian, which needs a delta."
+    )
+    rho: Annotated[float, Field(gt=0)] | None = Field(
+        None,
+        description=(
+            "zCDP of Gaussian noise (variance 1/rho on each cell); by default all that the budget allows."
+        ),
+    )
+    null: Null = Field("auto", description="Null distribution of zcdp-gof.")
+    clipping: Literal["filter", "tight"] = Field(
+        "tight", description="Of privit-laplace: tight, or filter, as published."
+    )
+    distance: Annotated[float, Field(gt=0, le=1)] = Field(
+        DISTANCE_DEFAULT, description="Total variation distance that the Priv'IT methods look for."
+    )
+    samples: Annotated[float, Field(ge=1)] | None = Field(
+        None, description="The m of privit; by default from the number of units."
+    )
+    blocks: Annotated[int, Field(ge=1, le=99)] | None = Field(
+        None, description="Blocks of privit, whose majority decides; by default from the number of units."
+    )
+    replicates: Annotated[int, Field(ge=999, le=REPLICATES_MAX)] = Field(
+        REPLICATES_DEFAULT, description="Simulations of the null distribution; at least 1/level - 1."
+    )
 
 
 @dataclass(frozen=True)

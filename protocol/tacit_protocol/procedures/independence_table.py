@@ -7,6 +7,7 @@ mutual independence, and every pair in its margin. Derivations: docs/mathematics
 """
 
 from collections.abc import Mapping
+from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
@@ -16,9 +17,10 @@ from pydantic import BaseModel
 from tacit_protocol.messages.release import Release
 from tacit_protocol.messages.study import Study
 from tacit_protocol.privacy.shares import Family
-from tacit_protocol.procedures.base import Fields, Progress, Releases, StudyError, reuse_warnings
+from tacit_protocol.procedures.base import Fields, Progress, Question, Releases, StudyError, reuse_warnings
 from tacit_protocol.procedures.count_panels import cell_text, residual_panel, simulations, striking, tables_of
 from tacit_protocol.procedures.count_plan import CountPlan
+from tacit_protocol.procedures.count_populations import Cells, require_near
 from tacit_protocol.procedures.count_tables import (
     CellFinding,
     CountTest,
@@ -28,15 +30,19 @@ from tacit_protocol.procedures.count_tables import (
     simulation_seed,
     striking_cells,
 )
+from tacit_protocol.procedures.populations import Floats, Population
 from tacit_protocol.statistics.contingency import (
     IndependenceOutcome,
     PairOutcome,
     compare_columns,
     independence_test,
     margin_table,
+    margins_of,
+    product,
 )
 from tacit_protocol.statistics.contingency import residuals as table_residuals
 from tacit_protocol.statistics.cramers_v import DRAWS, TABLES_MAX, Association, cramers_v
+from tacit_protocol.statistics.known_distribution import total_variation
 from tacit_protocol.statistics.noisy_tables import NoisyTable, add_tables
 from tacit_protocol.strict import StrictModel
 from tacit_protocol.verdicts.null import Null, affordable, from_draws
@@ -92,6 +98,25 @@ class IndependenceTableVerdict(StrictModel):
     warnings: tuple[str, ...]
 
 
+class DependentCells(Cells):
+    """Counts of a table whose first two columns depend on each other."""
+
+    @cached_property
+    def cells(self) -> tuple[Floats, Floats]:
+        """The cells' probabilities of independent columns and of dependent ones, (k,) each."""
+        shape = self.grid.shape
+        if self.effect.other is not None:
+            other = self.probabilities(self.effect.other)
+            return np.asarray(product(margins_of(other, shape))).ravel(), other
+        null = self.null
+        as_given = self.public is not None and self.effect.size is None
+        return null, null if as_given else dependent(null, shape, self.size)
+
+    def words(self) -> str:
+        """Say how far the table is from independence."""
+        return f"a dependence of {total_variation(*self.cells):.3g} in total variation"
+
+
 class IndependenceTable(CountTest):
     """See the module. Registered as ``independence_table``."""
 
@@ -99,6 +124,16 @@ class IndependenceTable(CountTest):
     title: ClassVar[str] = "Are these categories independent of each other?"
     families: ClassVar[frozenset[Family]] = frozenset(("gaussian", "pure"))
     Verdict: ClassVar[type[BaseModel]] = IndependenceTableVerdict
+    question: ClassVar[Question | None] = Question(
+        "Are these categories independent of each other?",
+        r"categor.*independen|contingenc|table|chi.?square",
+        "one or more",
+        rank=6,
+        categories=True,
+        pure=True,
+        relates=True,
+    )
+    population: ClassVar[type[Population] | None] = DependentCells
 
     def check(self, study: Study) -> None:
         """Raise StudyError where the study cannot be run as written."""
@@ -247,3 +282,24 @@ def from_independence(table: NoisyTable, shape: tuple[int, ...]) -> npt.NDArray[
     found = table_residuals(shares, shape, table.units, table.noise_variance / table.units**2)
     floor = 1 / table.units**2  # where nothing is expected, one unit is the least that can be seen
     return np.asarray((shares - found.fitted) / np.sqrt(np.maximum(found.explained, floor)))
+
+
+def dependent(probabilities: Floats, shape: tuple[int, ...], distance: float) -> Floats:
+    """Return the joint distribution (k,) at a total variation distance from independent columns.
+
+    In the first two columns, cells whose levels are both even or both odd in number are larger, the others
+    smaller, with both columns' own distributions kept. Raises EffectError where it cannot be so far away.
+    """
+    table = probabilities.reshape(shape)
+    signs = []
+    for axis in (0, 1):
+        own = table.sum(axis=tuple(other for other in range(table.ndim) if other != axis))
+        turns = np.where(np.cumsum(own > 0) % 2 == 1, 1.0, -1.0) * (own > 0)
+        signs.append((turns - own @ turns) * (own > 0))
+    pattern = np.multiply.outer(*signs).reshape(shape[:2] + (1,) * (table.ndim - 2)) * table
+    unit = float(np.abs(pattern).sum() / 2)
+    shrinking = pattern < 0
+    largest = unit * float(np.min(table[shrinking] / -pattern[shrinking], initial=np.inf)) if unit else 0.0
+    require_near(distance, largest)
+    joint = table + pattern * (min(distance, largest) / unit if unit else 0.0)
+    return np.asarray(np.maximum(joint, 0.0).ravel())

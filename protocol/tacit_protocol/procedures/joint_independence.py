@@ -10,7 +10,7 @@ statistic of the data is compared with those of permuted data, with noise on all
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -34,14 +34,17 @@ from tacit_protocol.privacy.permutation_test import (
 from tacit_protocol.privacy.shares import Family
 from tacit_protocol.procedures.base import (
     Fields,
+    Holder,
     Procedure,
     Progress,
+    Question,
     ReleaseError,
     StudyError,
     parse_parameters,
     require_shared_columns,
     row_warnings,
 )
+from tacit_protocol.procedures.populations import Dependence, Population
 from tacit_protocol.statistics.joint_independence import permuted_statistics, units_max
 from tacit_protocol.statistics.joint_sensitivity import (
     evaluation_error,
@@ -83,20 +86,30 @@ Group = Annotated[tuple[ColumnName, ...], Field(min_length=1)]
 
 
 class JointIndependenceParameters(StrictModel):
-    """What a study of this procedure may choose; every choice is public.
+    """What a study of this procedure may choose; every choice is public."""
 
-    ``groups``: the variables, each a list of columns; default every column by itself. ``bandwidth`` is in
-    units of the scaled columns, of one kernel, or several whose kernels are averaged. ``distance`` has no
-    bandwidth: its kernel is that of distances, and with two variables the test is one of distance covariance.
-    """
-
-    groups: Annotated[tuple[Group, ...], Field(min_length=2, max_length=VARIABLES_MAX)] | None = None
-    kernel: Literal["gaussian", "laplacian", "distance"] = "gaussian"
+    groups: Annotated[tuple[Group, ...], Field(min_length=2, max_length=VARIABLES_MAX)] | None = Field(
+        None,
+        description=(
+            "The variables, as lists of columns; every column of the study in one of them. "
+            "By default every column by itself."
+        ),
+    )
+    kernel: Literal["gaussian", "laplacian", "distance"] = Field(
+        "gaussian", description="Kernel of numeric columns; distance gives a test of distance covariance."
+    )
     bandwidth: (
         Bandwidth | Annotated[tuple[Bandwidth, ...], Field(min_length=1, max_length=BANDWIDTHS_MAX)] | None
-    ) = None
-    category_similarity: Annotated[float, Field(ge=0, lt=1)] = 0.0
-    permutations: Annotated[int, Field(ge=PERMUTATIONS_MIN, le=PERMUTATIONS_MAX)] = PERMUTATIONS_DEFAULT
+    ) = Field(
+        None, description="In units of the scaled columns; a list averages kernels of several bandwidths."
+    )
+    category_similarity: Annotated[float, Field(ge=0, lt=1)] = Field(
+        0.0, description="Kernel value of two rows that differ in one category."
+    )
+    permutations: Annotated[int, Field(ge=PERMUTATIONS_MIN, le=PERMUTATIONS_MAX)] = Field(
+        PERMUTATIONS_DEFAULT,
+        description="Permutations of the test, at least 1/level - 1; they cost no privacy.",
+    )
 
 
 class JointIndependenceVerdict(StrictModel):
@@ -144,6 +157,22 @@ class JointIndependence(Procedure):
     Parameters: ClassVar[type[BaseModel]] = JointIndependenceParameters
     Verdict: ClassVar[type[BaseModel]] = JointIndependenceVerdict
     released: ClassVar[str] = "the decision of a permutation test of the d-variable Hilbert-Schmidt criterion"
+    question: ClassVar[Question | None] = Question(
+        "Do these columns depend on each other?",
+        r"depend|relat|correlat|associat|link|connect|effect of|influence",
+        "one",
+        rank=9,
+        pure=True,
+        relates=True,
+    )
+    held_by: ClassVar[frozenset[Holder]] = frozenset({"agents", "curator"})
+    population: ClassVar[type[Population] | None] = Dependence
+    choices: ClassVar[tuple[Mapping[str, Any], ...]] = (
+        {},
+        *({"bandwidth": width} for width in (0.03, 0.1, 0.3, 1.0)),
+        {"kernel": "distance"},
+    )
+    pairwise: ClassVar[bool] = True
 
     def check(self, study: Study) -> None:
         """Raise StudyError where the study cannot be run as written."""

@@ -8,7 +8,7 @@ noisy second moment) in one joint Gaussian release; the tester asks whether one 
 """
 
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -35,6 +35,7 @@ from tacit_protocol.procedures.base import (
     Fields,
     Procedure,
     Progress,
+    Question,
     ReleaseError,
     Releases,
     StudyError,
@@ -48,6 +49,7 @@ from tacit_protocol.procedures.kernel_two_sample_plan import (
     plan_of,
     require_same_release,
 )
+from tacit_protocol.procedures.populations import Difference, Population
 from tacit_protocol.statistics.intervals import Stated, stated
 from tacit_protocol.statistics.mmd_form import mmd_law
 from tacit_protocol.statistics.named_groups import GroupComparison, additive_families, named_groups
@@ -118,6 +120,25 @@ class KernelTwoSampleVerdict(StrictModel):
     warnings: tuple[str, ...]
 
 
+ONE_POPULATION = Question(
+    "Are our patients (records) alike: do they come from one population?",
+    r"alike|same|similar|differ|compar|population|shift|drift|match",
+    "two or more",
+    rank=10,
+)
+
+FEATURE_CHOICES: tuple[Mapping[str, Any], ...] = (
+    {},
+    {"features": "columns"},
+    *(
+        {"features": "me", "n_features": count, "bandwidth": width}
+        for count in (5, 20, 60)
+        for width in (0.1, 0.3, 1.0)
+    ),
+)
+"""Features that a plan compares."""
+
+
 class KernelTwoSample(Procedure):
     """See the module. Registered as ``kernel_two_sample``."""
 
@@ -127,6 +148,9 @@ class KernelTwoSample(Procedure):
     Parameters: ClassVar[type[BaseModel]] = KernelTwoSampleParameters
     Verdict: ClassVar[type[BaseModel]] = KernelTwoSampleVerdict
     released: ClassVar[str] = "the mean of bounded features of its units"
+    question: ClassVar[Question | None] = ONE_POPULATION
+    population: ClassVar[type[Population] | None] = Difference
+    choices: ClassVar[tuple[Mapping[str, Any], ...]] = FEATURE_CHOICES
 
     def check(self, study: Study) -> None:
         """Raise StudyError where the study cannot be run as written."""

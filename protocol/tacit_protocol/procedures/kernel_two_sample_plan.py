@@ -48,20 +48,32 @@ OF_THE_TEST = frozenset({"statistic", "null", "regularisation", "replicates"})
 
 
 class KernelTwoSampleParameters(FeatureParameters):
-    """What a study of this procedure may choose; every choice is public.
+    """What a study of this procedure may choose; ``paper`` has P0's raw features and its bounds."""
 
-    ``features``: ``auto`` (columns and pairs of columns), ``columns``, ``me`` (mean embedding at locations),
-    ``scf`` (smooth characteristic, numeric columns alone). ``calibration`` ``paper`` uses P0's raw features
-    and its bounds. ``statistic`` and ``null`` choose the test's form.
-    """
-
-    features: Literal["auto", "columns", "me", "scf"] = "auto"
-    calibration: Literal["tight", "paper"] = "tight"
-    statistic: Literal["auto", "noise-aware", "mmd", "max"] = "auto"
-    null: Literal["auto", "noise-aware", "weighted", "asymptotic"] = "auto"
-    mean_share: Annotated[float, Field(gt=0, lt=1)] = MEAN_SHARE
-    regularisation: Annotated[float, Field(ge=1e-12, le=1e3)] = REGULARISATION_DEFAULT
-    replicates: Annotated[int, Field(ge=99, le=100_000)] = REPLICATES_DEFAULT
+    features: Literal["auto", "columns", "me", "scf"] = Field(
+        "auto",
+        description=(
+            "What is compared: auto (columns and their pairs), columns, me (places), scf (frequencies)."
+        ),
+    )
+    calibration: Literal["tight", "paper"] = Field(
+        "tight", description="tight, or paper: the published release, for comparison."
+    )
+    statistic: Literal["auto", "noise-aware", "mmd", "max"] = Field(
+        "auto", description="Form of the test; auto suits the features."
+    )
+    null: Literal["auto", "noise-aware", "weighted", "asymptotic"] = Field(
+        "auto", description="How the p-value is computed; auto is the statistic's own."
+    )
+    mean_share: Annotated[float, Field(gt=0, lt=1)] = Field(
+        MEAN_SHARE, description="Part of the budget that buys means; the rest buys covariances (me and scf)."
+    )
+    regularisation: Annotated[float, Field(ge=1e-12, le=1e3)] = Field(
+        REGULARISATION_DEFAULT, description="Of the published statistic."
+    )
+    replicates: Annotated[int, Field(ge=99, le=100_000)] = Field(
+        REPLICATES_DEFAULT, description="Simulated nulls of the noise-aware form."
+    )
 
 
 @dataclass(frozen=True)

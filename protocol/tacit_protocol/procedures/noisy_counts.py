@@ -6,18 +6,21 @@ or Gaussian noise, also by rho (zCDP); all for the replacement of one privacy un
 Derivations: docs/mathematics/categorical.md.
 """
 
-from collections.abc import Mapping
-from typing import ClassVar, Literal
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Literal
 
+import numpy as np
 from pydantic import BaseModel
 
 from tacit_protocol.messages.release import Release
 from tacit_protocol.messages.study import Study
 from tacit_protocol.privacy.shares import Family
 from tacit_protocol.privacy.vector import COORDINATES_MAX
-from tacit_protocol.procedures.base import Fields, Progress, Releases, StudyError, reuse_warnings
+from tacit_protocol.procedures.base import Fields, Progress, Question, Releases, StudyError, reuse_warnings
 from tacit_protocol.procedures.count_panels import count_panels
+from tacit_protocol.procedures.count_populations import Cells
 from tacit_protocol.procedures.count_tables import CountProcedure, written_counts
+from tacit_protocol.procedures.populations import Held, Measure, Population
 from tacit_protocol.strict import StrictModel
 from tacit_protocol.verdicts.bars import BarsPanel
 from tacit_protocol.verdicts.words import Meaning, names_of
@@ -49,6 +52,27 @@ class NoisyCountsVerdict(StrictModel):
     warnings: tuple[str, ...]
 
 
+class CountedUnits(Cells):
+    """Counts that are released, and of which nothing is tested."""
+
+    measure: ClassVar[Measure] = "error"
+    medium: ClassVar[float] = 0.0
+    taken: ClassVar[frozenset[str]] = frozenset()
+    off: ClassVar[str] = "the worst cell of a table is off by {} of its units"
+
+    def words(self) -> str:
+        """Say that nothing is looked for."""
+        return "nothing: numbers are released"
+
+    def answer(self, result: Any, held: Sequence[Held]) -> float:
+        """Return how far the worst cell of a table is off, as a share of its units; the owners' mean."""
+        errors = [
+            np.abs(np.ravel(noisy) - counts).max() / counts.sum()
+            for noisy, counts in zip(result.tables.counts.values(), map(np.asarray, held), strict=True)
+        ]
+        return float(np.mean(errors))
+
+
 class NoisyCounts(CountProcedure):
     """See the module. Registered as ``noisy_counts``."""
 
@@ -56,6 +80,15 @@ class NoisyCounts(CountProcedure):
     title: ClassVar[str] = "How many units are in each cell?"
     families: ClassVar[frozenset[Family]] = frozenset(("gaussian", "pure"))
     Verdict: ClassVar[type[BaseModel]] = NoisyCountsVerdict
+    question: ClassVar[Question | None] = Question(
+        "How many are there in each category?",
+        r"how many|count|number of|frequenc|cross.?tab",
+        "one or more",
+        rank=4,
+        categories=True,
+        pure=True,
+    )
+    population: ClassVar[type[Population] | None] = CountedUnits
 
     def check(self, study: Study) -> None:
         """Raise StudyError where the study cannot be run as written."""

@@ -7,10 +7,10 @@ Vepakomma, Pushpita and Raskar, who give no method for it.
 Derivations: docs/mathematics/screening.md.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from pydantic import BaseModel
@@ -24,7 +24,15 @@ from tacit_protocol.privacy.guarantee import Guarantee
 from tacit_protocol.privacy.noise import NoiseSource
 from tacit_protocol.privacy.shares import Family
 from tacit_protocol.privacy.vector import COORDINATES_MAX
-from tacit_protocol.procedures.base import Fields, Procedure, Progress, ReleaseError, StudyError, row_warnings
+from tacit_protocol.procedures.base import (
+    Fields,
+    Procedure,
+    Progress,
+    Question,
+    ReleaseError,
+    StudyError,
+    row_warnings,
+)
 from tacit_protocol.procedures.distance_correlation import HOPELESS, MATCHED_BY_ORDER
 from tacit_protocol.procedures.distance_correlation_findings import COVARIANCE_SQR_MAX, resolution_caveat
 from tacit_protocol.procedures.distance_correlation_plan import (
@@ -33,6 +41,7 @@ from tacit_protocol.procedures.distance_correlation_plan import (
     public_generator,
     side_of,
 )
+from tacit_protocol.procedures.populations import Dependence, Held, Population
 from tacit_protocol.procedures.screening_plan import ScreeningParameters, ScreeningPlan, screening_plan
 from tacit_protocol.statistics.intervals import stated
 from tacit_protocol.statistics.screening import (
@@ -119,6 +128,15 @@ class OwnColumns:
     sums: ColumnsSums
 
 
+class ScreenedDependence(Dependence):
+    """Rows of which the outcome and one column depend on each other."""
+
+    def answer(self, result: Any, held: Sequence[Held]) -> float:  # noqa: ARG002
+        """Return 1 where that column was found, and 0 otherwise."""
+        pair = set(self.pair)
+        return float(any({found.column, found.outcome} == pair for found in result.found))
+
+
 class Screening(Procedure):
     """See the module. Registered as ``screening``."""
 
@@ -128,6 +146,20 @@ class Screening(Procedure):
     Parameters: ClassVar[type[BaseModel]] = ScreeningParameters
     Verdict: ClassVar[type[BaseModel]] = ScreeningVerdict
     released: ClassVar[str] = "bounded features of all its columns, summed over public buckets of units"
+    question: ClassVar[Question | None] = Question(
+        "Which of one owner's columns relate to the outcome that another owner holds?",
+        r"which .*(column|variable|feature|factor|gene|marker|relate|associat|predict|matter)|screen",
+        "two",
+        rank=1,
+        apart=True,
+        outcome=True,
+        relates=True,
+    )
+    population: ClassVar[type[Population] | None] = ScreenedDependence
+    choices: ClassVar[tuple[Mapping[str, Any], ...]] = (
+        {},
+        *({"n_features": count} for count in (1, 2, 3, 5)),
+    )
 
     def check(self, study: Study) -> None:
         """Raise StudyError where the study cannot be run as written."""

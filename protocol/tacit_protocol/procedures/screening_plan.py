@@ -53,18 +53,21 @@ BUCKETS_AIMED_MIN = 32
 
 
 class ScreeningParameters(StrictModel):
-    """What a study of this procedure may choose; every choice is public.
+    """What a study may choose; of two owners with as many columns the first has the outcome."""
 
-    ``outcome`` names the owner whose columns are the outcomes; by default the one with fewer columns, the
-    first of two with as many. ``control`` is the procedure that controls the false discovery rate,
-    ``n_features`` the number of frequencies of a numeric column.
-    """
-
-    outcome: PartyName | None = None
-    control: Literal["by", "bh"] = "by"
-    matrix: bool = False
-    n_features: Annotated[int, Field(ge=1, le=64)] | None = None
-    permutations: Annotated[int, Field(ge=99, le=PERMUTATIONS_MAX)] | None = None
+    outcome: PartyName | None = Field(
+        None, description="The owner whose columns are the outcomes; by default the one with fewer columns."
+    )
+    control: Literal["by", "bh"] = Field(
+        "by", description="Control of false discoveries: by holds always, bh assumes positive dependence."
+    )
+    matrix: bool = Field(False, description="Also estimate the correlations of all columns with each other.")
+    n_features: Annotated[int, Field(ge=1, le=64)] | None = Field(
+        None, description="Frequencies of a numeric column; more see finer structure and blur the estimate."
+    )
+    permutations: Annotated[int, Field(ge=99, le=PERMUTATIONS_MAX)] | None = Field(
+        None, description="Permutations of the test; they cost no privacy."
+    )
 
 
 @dataclass(frozen=True)

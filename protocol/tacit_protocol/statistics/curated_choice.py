@@ -61,20 +61,33 @@ class ChoiceError(ValueError):
 
 
 class CuratedChoice(FeatureParameters):
-    """What may be chosen, but for who belongs to which sample; every choice is public.
+    """What may be chosen, but for the samples. ``paper`` is P0's release of paired differences."""
 
-    ``release``: what leaves the curator. ``features`` as in ``kernel_two_sample``, and for ``permutation``
-    also ``kernel``, the full product kernel. ``calibration`` ``paper`` is P0's release of paired differences.
-    """
-
-    release: Literal["mean-covariance", "statistic", "permutation"] = "mean-covariance"
-    features: Literal["auto", "columns", "me", "scf", "kernel"] = "auto"
-    calibration: Literal["tight", "paper"] = "tight"
-    statistic: Literal["auto", "noise-aware", "mmd", "max"] = "auto"
-    mean_share: Annotated[float, Field(gt=0, lt=1)] = MEAN_SHARE
-    regularisation: Annotated[float, Field(ge=1e-4, le=1e3)] | None = None
-    replicates: Annotated[int, Field(ge=99, le=100_000)] = REPLICATES_DEFAULT
-    permutations: Annotated[int, Field(ge=PERMUTATIONS_MIN, le=PERMUTATIONS_MAX)] = PERMUTATIONS_DEFAULT
+    release: Literal["mean-covariance", "statistic", "permutation"] = Field(
+        "mean-covariance",
+        description="What leaves the curator: noisy means and covariances, one decision, or one number.",
+    )
+    features: Literal["auto", "columns", "me", "scf", "kernel"] = Field(
+        "auto", description="What is compared; kernel, the whole product kernel, with permutation alone."
+    )
+    calibration: Literal["tight", "paper"] = Field(
+        "tight", description="tight, or paper: the published release, for comparison."
+    )
+    statistic: Literal["auto", "noise-aware", "mmd", "max"] = Field(
+        "auto", description="Form of the test; auto suits the features."
+    )
+    mean_share: Annotated[float, Field(gt=0, lt=1)] = Field(
+        MEAN_SHARE, description="Part of the budget that buys means; the rest buys covariances (me and scf)."
+    )
+    regularisation: Annotated[float, Field(ge=1e-4, le=1e3)] | None = Field(
+        None, description="Of the published statistic."
+    )
+    replicates: Annotated[int, Field(ge=99, le=100_000)] = Field(
+        REPLICATES_DEFAULT, description="Simulated nulls of the noise-aware form."
+    )
+    permutations: Annotated[int, Field(ge=PERMUTATIONS_MIN, le=PERMUTATIONS_MAX)] = Field(
+        PERMUTATIONS_DEFAULT, description="Permutations of the permutation release; they cost no privacy."
+    )
 
     @property
     def additive(self) -> bool:
