@@ -2,12 +2,10 @@
 
 from collections.abc import Awaitable, Callable
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Self
 
-from tacit.asking import NOTHING, Operation, Pause
+from tacit.asking import NOTHING, Operation, Pause, Result
 from tacit.transport import AsyncTransport, Transport
-
-Result = TypeVar("Result")
 
 
 class Driver:

@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from tacit.errors import InputError
 from tacit.frames import Sample
-from tacit.planning.sizes import distribution, total_variation
+from tacit.planning.sizes import Floats, distribution, total_variation
 from tacit_protocol.domain.columns import Domain
 from tacit_protocol.messages.study import Study
 from tacit_protocol.procedures.count_plan import counted_part, grid_of
@@ -17,8 +17,6 @@ from tacit_protocol.statistics.known_distribution import DistributionError, cell
 
 if TYPE_CHECKING:
     from tacit.local.counted import CountedTable
-
-Floats = npt.NDArray[np.float64]
 
 
 def cells_of(study: Study) -> CellGrid:
