@@ -12,10 +12,8 @@ if TYPE_CHECKING:
     from tacit import local
     from tacit.adjusting import Adjustment, adjust
     from tacit.agent_client import AgentClient
-    from tacit.async_client import AsyncClient
-    from tacit.async_curator_client import AsyncCuratorClient
-    from tacit.client import Client
-    from tacit.curator_client import CuratorClient
+    from tacit.client import AsyncClient, Client
+    from tacit.curator_client import AsyncCuratorClient, CuratorClient
     from tacit.data_set import DataSetDescription
     from tacit.draft import StudyDraft
     from tacit.errors import TacitError
@@ -46,8 +44,8 @@ __all__ = [
 _HOMES = {
     "Adjustment": "tacit.adjusting",
     "AgentClient": "tacit.agent_client",
-    "AsyncClient": "tacit.async_client",
-    "AsyncCuratorClient": "tacit.async_curator_client",
+    "AsyncClient": "tacit.client",
+    "AsyncCuratorClient": "tacit.curator_client",
     "Client": "tacit.client",
     "CuratorClient": "tacit.curator_client",
     "DataSetDescription": "tacit.data_set",

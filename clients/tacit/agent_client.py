@@ -3,13 +3,14 @@
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
+from tacit.asking import ask_object, object_of, pages
 from tacit.client import token_source
 from tacit.configuration import AGENT_PORT, own_url, read_toml, text_field
+from tacit.driving import Driver
 from tacit.errors import ResponseError
-from tacit.http import HttpRequest, check, json_object, segment
+from tacit.http import HttpRequest, segment
 from tacit.keys import load_key
 from tacit.results import Result, result_of
 from tacit.transport import HttpTransport, Transport
@@ -21,7 +22,7 @@ PAGES_MAX = 10_000
 """Most pages of one listing that are read."""
 
 
-class AgentClient:
+class AgentClient(Driver):
     """An agent's local interface. Use it as a context manager."""
 
     def __init__(
@@ -35,7 +36,8 @@ class AgentClient:
         clock: Callable[[], float] = time.time,
     ) -> None:
         tokens = token_source(key, f"agent:{name}", clock)
-        self._transport = transport or HttpTransport(url, tokens, insecure_plain_http=insecure_plain_http)
+        chosen = transport or HttpTransport(url, tokens, insecure_plain_http=insecure_plain_http)
+        super().__init__(chosen, time.sleep)
 
     @classmethod
     def from_configuration(cls, path: Path) -> Self:
@@ -99,38 +101,14 @@ class AgentClient:
         query = {"kept": ",".join(kept_hashes)} if kept_hashes else {}
         return self._object(HttpRequest("GET", "/v1/ledger/verification", query))
 
-    def close(self) -> None:
-        """Close the connections."""
-        self._transport.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
     def _object(self, request: HttpRequest) -> dict[str, Any]:
-        return json_object(check(self._transport.send(request)))
+        return self._run(ask_object(request))
 
     def _post(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
         return self._object(HttpRequest("POST", path, body=encode_json(body)))
 
     def _items(self, path: str, query: dict[str, str]) -> list[dict[str, Any]]:
-        items: list[dict[str, Any]] = []
-        cursor: str | None = None
-        for _ in range(PAGES_MAX):
-            page_query = query | ({} if cursor is None else {"cursor": cursor})
-            page = self._object(HttpRequest("GET", path, page_query))
-            listed = page.get("items", page.get("entries"))
-            if not isinstance(listed, list):
-                raise ResponseError("the agent's answer is not a list")
-            items += listed
-            if page.get("next") is None:
-                return items
-            cursor = str(page["next"])
-        raise ResponseError("the agent's list does not end")
+        return self._run(pages(path, query, object_of, PAGES_MAX))
 
 
 def finding_result(found: dict[str, Any]) -> Result:

@@ -40,7 +40,9 @@ def ask_object(request: HttpRequest) -> Operation[dict[str, Any]]:
     return json_object((yield from ask(request)))
 
 
-def pages(path: str, query: Mapping[str, str], read: Callable[[Any], Item]) -> Operation[list[Item]]:
+def pages(
+    path: str, query: Mapping[str, str], read: Callable[[Any], Item], pages_max: int = PAGES_MAX
+) -> Operation[list[Item]]:
     """Read a whole listing, page after page; ``read`` makes one item of it.
 
     Raises:
@@ -48,10 +50,10 @@ def pages(path: str, query: Mapping[str, str], read: Callable[[Any], Item]) -> O
     """
     items: list[Item] = []
     cursor: str | None = None
-    for _ in range(PAGES_MAX):
+    for _ in range(pages_max):
         page_query = dict(query) | ({"cursor": cursor} if cursor is not None else {})
         page = yield from ask_object(HttpRequest("GET", path, page_query))
-        listed, following = page.get("items"), page.get("next")
+        listed, following = page.get("items", page.get("entries")), page.get("next")
         if not isinstance(listed, list):
             raise ResponseError("the service's answer is not a list")
         items.extend(read(item) for item in listed)
@@ -59,3 +61,10 @@ def pages(path: str, query: Mapping[str, str], read: Callable[[Any], Item]) -> O
             return items
         cursor = str(following)
     raise ResponseError("the service's list does not end")
+
+
+def object_of(item: Any) -> dict[str, Any]:
+    """Return an item of a list that is to be an object; raises ResponseError where it is something else."""
+    if not isinstance(item, dict):
+        raise ResponseError("an item of the service's answer is not an object")
+    return item

@@ -40,7 +40,7 @@ def domain_of(bounds: Any, columns: Sequence[str]) -> Domain:
     if unknown:
         raise InputError(f"bounds name {', '.join(map(repr, unknown))}, which the samples do not have")
     try:
-        return Domain(columns=tuple(_column(name, by_name[name]) for name in columns))
+        return Domain(columns=tuple(_bounded_column(name, by_name[name]) for name in columns))
     except ValidationError as error:
         raise InputError(f"bounds: {_reason(error)}") from error
 
@@ -60,7 +60,7 @@ def _by_position(bounds: Any, columns: Sequence[str]) -> dict[str, Any]:
     return dict(zip(columns, array, strict=True))
 
 
-def _column(name: str, bound: Any) -> Column:
+def _bounded_column(name: str, bound: Any) -> Column:
     if isinstance(bound, NumericColumn | CategoricalColumn):
         return bound
     values = [bound] if isinstance(bound, str) else _listed(name, bound)

@@ -1,13 +1,61 @@
-"""Drivers of operations (:mod:`tacit.asking`): one that blocks, and one that is awaited."""
+"""Drivers of operations (:mod:`tacit.asking`): one that blocks, and one that is awaited.
 
-from collections.abc import Awaitable, Callable
+A service's operations are written once, as methods that :func:`call` marks; a client inherits them beside the
+driver that it runs them with, which makes plain methods of them.
+"""
+
+import inspect
+from collections.abc import Awaitable, Callable, Coroutine
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Self, TypeVar, get_args, overload
 
-from tacit.asking import NOTHING, Operation, Pause
+from tacit.asking import NOTHING, Operation, Pause, Result
 from tacit.transport import AsyncTransport, Transport
 
-Result = TypeVar("Result")
+Arguments = ParamSpec("Arguments")
+Returned = TypeVar("Returned")
+
+
+class Call(Generic[Arguments, Returned]):
+    """An operation as a method: it blocks in a :class:`Driver`, and is awaited in an :class:`AsyncDriver`."""
+
+    def __init__(self, operation: Callable[Concatenate[Any, Arguments], Operation[Returned]]) -> None:
+        self.operation = operation
+
+    if TYPE_CHECKING:
+
+        @overload
+        def __get__(self, client: None, owner: Any) -> Self: ...
+        @overload
+        def __get__(self, client: "Driver", owner: Any) -> Callable[Arguments, Returned]: ...
+        @overload
+        def __get__(
+            self, client: "AsyncDriver", owner: Any
+        ) -> Callable[Arguments, Coroutine[Any, Any, Returned]]: ...
+        def __get__(self, client: Any, owner: Any) -> Any: ...
+
+    def describe(self, method: Callable[..., Any], owner: type) -> Callable[..., Any]:
+        """Give the method of ``owner`` that runs this operation its name, documentation and signature."""
+        name = self.operation.__name__
+        method.__name__, method.__qualname__ = name, f"{owner.__qualname__}.{name}"
+        method.__module__, method.__doc__ = owner.__module__, self.operation.__doc__
+        signature = inspect.signature(self.operation)
+        returned = get_args(signature.return_annotation)[-1]
+        method.__signature__ = signature.replace(return_annotation=returned)  # type: ignore[attr-defined]
+        return method
+
+
+def call(
+    operation: Callable[Concatenate[Any, Arguments], Operation[Returned]],
+) -> Call[Arguments, Returned]:
+    """Mark a method that is an operation."""
+    return Call(operation)
+
+
+def _calls(client: type) -> dict[str, Call[..., Any]]:
+    """Operations that a class inherits, by name."""
+    inherited = (item for base in reversed(client.__mro__) for item in vars(base).items())
+    return {name: value for name, value in inherited if isinstance(value, Call)}
 
 
 class Driver:
@@ -16,6 +64,11 @@ class Driver:
     def __init__(self, transport: Transport, sleep: Callable[[float], None]) -> None:
         self._transport = transport
         self._sleep = sleep
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        for name, inherited in _calls(cls).items():
+            setattr(cls, name, _blocking(inherited, cls))
 
     def close(self) -> None:
         """Close the connections."""
@@ -51,6 +104,11 @@ class AsyncDriver:
         self._transport = transport
         self._sleep = sleep
 
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        for name, inherited in _calls(cls).items():
+            setattr(cls, name, _awaited(inherited, cls))
+
     async def close(self) -> None:
         """Close the connections."""
         await self._transport.close()
@@ -76,3 +134,17 @@ class AsyncDriver:
                 answer = NOTHING
             else:
                 answer = await self._transport.send(step)
+
+
+def _blocking(inherited: Call[..., Any], client: type[Driver]) -> Callable[..., Any]:
+    def method(self: Driver, *arguments: Any, **named: Any) -> Any:
+        return self._run(inherited.operation(self, *arguments, **named))
+
+    return inherited.describe(method, client)
+
+
+def _awaited(inherited: Call[..., Any], client: type[AsyncDriver]) -> Callable[..., Any]:
+    async def method(self: AsyncDriver, *arguments: Any, **named: Any) -> Any:
+        return await self._run(inherited.operation(self, *arguments, **named))
+
+    return inherited.describe(method, client)

@@ -127,10 +127,10 @@ def _frame_columns(sample: Any, names: Sequence[str] | None, which: str) -> dict
     absent = [name for name in listed if name not in frame.columns]
     if absent:
         raise InputError(f"{which} has no column {', '.join(map(repr, absent))}")
-    return {name: _column(frame.get_column(name)) for name in listed}
+    return {name: _series_values(frame.get_column(name)) for name in listed}
 
 
-def _column(series: "nw.Series[Any]") -> npt.NDArray[Any]:
+def _series_values(series: "nw.Series[Any]") -> npt.NDArray[Any]:
     if series.dtype.is_numeric() or series.dtype == nw.Boolean:
         if series.null_count() or series.dtype.is_decimal():
             return series.cast(nw.Float64).fill_null(float("nan")).to_numpy()

@@ -13,16 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 from tacit.errors import InputError
-from tacit.released_database_estimate import Uncertainty
+from tacit.released_database_estimate import Floats, Uncertainty
 from tacit.released_database_histograms import NoisyHistograms
-from tacit.released_database_points import (
-    SAMPLE_MAX,
-    Columns,
-    Floats,
-    PointColumns,
-    WeightedDatabase,
-    locations_of,
-)
+from tacit.released_database_points import Columns, PointColumns, WeightedDatabase, locations_of
 from tacit.released_database_weights import Histograms, NoiseLaw, Weighting, WeightProblem
 from tacit_protocol.domain.columns import Domain
 from tacit_protocol.features.base import FeatureMap
@@ -34,7 +27,7 @@ from tacit_protocol.statistics.simplex_weights import SimplexFit
 if TYPE_CHECKING:
     from tacit.released_database_comparison import DatabaseComparison
 
-__all__ = ["SAMPLE_MAX", "ReleasedDatabase", "databases_of"]
+__all__ = ["ReleasedDatabase", "databases_of"]
 
 POINTS_ERROR_MAX = 3.0
 """Times the noise's norm that weighted points may be from the release before it is said."""

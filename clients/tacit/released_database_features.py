@@ -11,7 +11,6 @@ from tacit_protocol.features.kernels import ProductKernel
 from tacit_protocol.features.mean_embedding import WhitenedMeanEmbedding
 from tacit_protocol.features.public_choices import decode_locations
 from tacit_protocol.features.random_fourier import RandomFourier
-from tacit_protocol.statistics.reduced_set import MovingEmbedding, MovingFeatures, MovingFourier
 
 if TYPE_CHECKING:
     from tacit.released_database import ReleasedDatabase
@@ -50,15 +49,3 @@ def read_features(domain: Domain, kernel: ProductKernel, fields: dict[str, Any] 
     if len(signs) != len(domain.categorical) or not np.all(np.isfinite(frequencies)):
         raise ValueError("the frequencies do not fit the columns")
     return RandomFourier(frequencies, signs)
-
-
-def moving(kernel: ProductKernel, features: FeatureMap) -> MovingFeatures:
-    """Return the map with its gradient."""
-    if isinstance(features, WhitenedMeanEmbedding):
-        return MovingEmbedding(kernel, features)
-    if isinstance(features, RandomFourier):
-        return MovingFourier(features, features.frequencies)
-    raise TypeError("a database has random features or those of points")
-
-
-__all__ = ["features_fields", "moving", "read_features"]

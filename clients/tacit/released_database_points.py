@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tacit.errors import InputError
-from tacit.released_database_estimate import Estimate, Uncertainty
+from tacit.released_database_estimate import Estimate, Floats, Uncertainty
 from tacit_protocol.domain.columns import CategoricalColumn, Column, Domain, NumericColumn
 from tacit_protocol.features.kernels import ProductKernel
 from tacit_protocol.features.mean_embedding import Locations
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 SAMPLE_MAX = 10_000_000
 """Most rows of one sample: they are points that come again, so that more say nothing more."""
 
-Floats = npt.NDArray[np.float64]
 Columns = Mapping[str, npt.NDArray[Any]]
 Function = Callable[[Columns], npt.ArrayLike] | npt.ArrayLike
 

@@ -8,17 +8,23 @@ import numpy as np
 
 from tacit.errors import InputError
 from tacit.released_database import ReleasedDatabase
-from tacit.released_database_features import moving
 from tacit.released_database_weights import columns_of
 from tacit_protocol.domain.columns import Domain
 from tacit_protocol.features.base import FeatureMap
 from tacit_protocol.features.kernels import ProductKernel
-from tacit_protocol.features.mean_embedding import Locations
+from tacit_protocol.features.mean_embedding import Locations, WhitenedMeanEmbedding
 from tacit_protocol.features.public_choices import draw_locations
+from tacit_protocol.features.random_fourier import RandomFourier
 from tacit_protocol.messages.study import Study
 from tacit_protocol.procedures.embedding_release import features_of
 from tacit_protocol.procedures.embedding_release_plan import POINTS_MAX
-from tacit_protocol.statistics.reduced_set import ReducedSet, fit_reduced_set
+from tacit_protocol.statistics.reduced_set import (
+    MovingEmbedding,
+    MovingFeatures,
+    MovingFourier,
+    ReducedSet,
+    fit_reduced_set,
+)
 from tacit_protocol.statistics.simplex_weights import fit_simplex
 from tacit_protocol.workers import linear_algebra
 
@@ -119,4 +125,13 @@ def _fit(
 ) -> ReducedSet:
     # More threads take as long and twice the processor: the products are small.
     with linear_algebra().limit(limits=1, user_api="blas"):
-        return fit_reduced_set(moving(kernel, features), target, noise_error, starts, progress)
+        return fit_reduced_set(_moving(kernel, features), target, noise_error, starts, progress)
+
+
+def _moving(kernel: ProductKernel, features: FeatureMap) -> MovingFeatures:
+    """Return the map with its gradient."""
+    if isinstance(features, WhitenedMeanEmbedding):
+        return MovingEmbedding(kernel, features)
+    if isinstance(features, RandomFourier):
+        return MovingFourier(features, features.frequencies)
+    raise TypeError("a database has random features or those of points")

@@ -15,8 +15,8 @@ import numpy.typing as npt
 
 from tacit.bounds import domain_of
 from tacit.errors import InputError
-from tacit.released_database_estimate import Uncertainty
-from tacit.released_database_points import Columns, Floats, PointColumns, WeightedDatabase, locations_of
+from tacit.released_database_estimate import Floats, Uncertainty
+from tacit.released_database_points import Columns, PointColumns, WeightedDatabase, locations_of
 from tacit_protocol.domain.columns import CategoricalColumn, Domain, NumericColumn
 from tacit_protocol.features.kernels import ProductKernel
 from tacit_protocol.features.public_choices import UNLISTED, median_distance

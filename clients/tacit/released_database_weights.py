@@ -8,6 +8,7 @@ from typing import Any, Literal, ParamSpec, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from tacit.released_database_histograms import Floats
 from tacit_protocol.domain.columns import Domain
 from tacit_protocol.features.mean_embedding import REGULARISATION_PER_LOCATION, Locations
 from tacit_protocol.features.public_choices import decode_locations
@@ -25,7 +26,6 @@ from tacit_protocol.workers import linear_algebra
 Parameters = ParamSpec("Parameters")
 ResultT = TypeVar("ResultT")
 
-Floats = npt.NDArray[np.float64]
 Weighting = Literal["simplex", "regularised", "raw"]
 
 NoiseLaw = Literal["gaussian", "laplace", "bound"]
@@ -293,6 +293,3 @@ def columns_of(domain: Domain, locations: Locations) -> dict[str, npt.NDArray[An
         )
         for column in domain.columns
     }
-
-
-__all__ = ["GAP_SHARE", "REPLICAS", "SPLITS", "WeightProblem", "Weighting", "columns_of"]

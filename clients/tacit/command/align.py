@@ -9,7 +9,7 @@ import typer
 
 from tacit.command.output import AGENT_FILE, AgentFile, Json
 
-app = typer.Typer(
+align_app = typer.Typer(
     name="align",
     help="Compare the units of a data set with another owner's, without the tester.",
     no_args_is_help=True,
@@ -22,7 +22,7 @@ UnitColumn = Annotated[
 SharedKey = Annotated[Path, typer.Option(help="The key that both owners share, from `tacit data align key`.")]
 
 
-@app.command("key")
+@align_app.command("key")
 def key(
     out: Annotated[Path, typer.Option(help="A new file, for you and the other owner alone.")],
     as_json: Json = False,
@@ -38,7 +38,7 @@ def key(
         lines(f"{out}: for you and one other owner; never for the tester or an analyst")
 
 
-@app.command("make")
+@align_app.command("make")
 def make(
     *,
     data_set: DataSet,
@@ -52,7 +52,7 @@ def make(
     _run(config, ["make", *_of(data_set, key, unit_column), "--out", str(out)], as_json)
 
 
-@app.command("compare")
+@align_app.command("compare")
 def compare(
     *,
     data_set: DataSet,
@@ -70,13 +70,13 @@ def compare(
     _run(config, ["compare", *_of(data_set, key, unit_column), "--with", str(theirs), *listed], as_json)
 
 
-@app.command("list")
+@align_app.command("list")
 def list_alignments(config: AgentFile = AGENT_FILE, as_json: Json = False) -> None:
     """List what the agent has recorded: which data set is aligned with whose, by which digest."""
     _run(config, ["list"], as_json)
 
 
-@app.command("forget")
+@align_app.command("forget")
 def forget(
     *,
     digest: Annotated[str, typer.Argument(help="The alignment's digest, whole.")],

@@ -14,17 +14,17 @@ from tacit.command import (
     curator,
     data,
     demo,
-    doctor,
     ledger,
     party,
     plan,
     release,
     study,
-    study_results,
     tester,
 )
 from tacit.command.connect import connecting
+from tacit.command.doctor import doctor
 from tacit.command.output import Json, foreign
+from tacit.command.study_results import adjust, report
 from tacit.errors import InputError, TacitError
 from tacit_protocol.terminal import printable_lines
 
@@ -42,10 +42,10 @@ app = typer.Typer(
 )
 for noun in (tester, agent, curator, party, study, data, ledger, plan, release):
     app.add_typer(noun.app)
-study.app.command("report")(connecting(study_results.report))
-study.app.command("adjust")(study_results.adjust)
+study.app.command("report")(connecting(report))
+study.app.command("adjust")(adjust)
 app.command("demo")(demo.demo)
-app.command("doctor")(connecting(doctor.doctor))
+app.command("doctor")(connecting(doctor))
 
 
 @app.command("verify")

@@ -6,8 +6,9 @@ from typing import Annotated
 
 import typer
 
-from tacit.command import curator_decisions, curator_owner
 from tacit.command.connect import connecting
+from tacit.command.curator_decisions import add_decision_commands
+from tacit.command.curator_owner import add_data_commands
 from tacit.command.output import CURATOR_FILE, CuratorFile, Json
 
 app = typer.Typer(
@@ -196,5 +197,5 @@ def login(
         print_link(curator_owner_door, owner, as_json)
 
 
-curator_owner.add_to(app)
-curator_decisions.add_to(app)
+add_data_commands(app)
+add_decision_commands(app)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 Digest = Annotated[str, typer.Argument(help="The study's digest, or its beginning.")]
 
 
-def add_to(app: typer.Typer) -> None:
+def add_decision_commands(app: typer.Typer) -> None:
     """Add these commands to `tacit curator`."""
     for verb, command in (
         ("studies", studies),

@@ -18,7 +18,7 @@ AsOperator = Annotated[
 ]
 
 
-def add_to(app: typer.Typer) -> None:
+def add_data_commands(app: typer.Typer) -> None:
     """Add these commands to `tacit curator`."""
     app.command("owner-init")(owner_init)
     for verb, command in (

@@ -6,13 +6,13 @@ from typing import Annotated
 
 import typer
 
-from tacit.command import align
+from tacit.command.align import align_app
 from tacit.command.output import AGENT_FILE, AgentFile, Json
 
 app = typer.Typer(
     name="data", help="Describe, check and align an owner's data, locally.", no_args_is_help=True
 )
-app.add_typer(align.app)
+app.add_typer(align_app)
 
 
 @app.command("check")
