@@ -138,13 +138,12 @@ class ReleasedDatabase(WeightedDatabase):
 
         Of a function of several columns, apart from their cells: the embedding of a unit has norm 1, so that
         records of mass m may be elsewhere, and move it by at most sqrt 2 m. What noise and misfit hide is
-        taken to lie over the function's whole range.
+        taken to lie over the function's whole range, also where columns meet that no point has together.
         """
         cells, asked = self._cells(), PointColumns(self.points)
         weights, own = self.probability_weights, self._numbers(lambda _: function(asked))
         several = len(asked.read) > 1 and not together and self.noise_law != "bound"
-        hidden = float(np.hypot(self.noise_error, self.points_error)) / np.sqrt(2) if several else 0.0
-        total = min(1.0, hidden) * float(np.ptp(own))
+        total = self._hidden(function, own) if several else 0.0
         if not cells or (self.histograms is None and not together):
             return total if several else None
         for name, (first, last) in cells.items():
@@ -164,6 +163,19 @@ class ReleasedDatabase(WeightedDatabase):
             # A uniform place in a cell is off its middle by 1/sqrt(12) of the cell, root mean square.
             total = float(np.hypot(total, np.linalg.norm(ranges) / np.sqrt(12)))
         return total
+
+    def _hidden(self, function: Callable[[Columns], npt.ArrayLike], own: Floats) -> float:
+        """Return the mass that noise and misfit hide, times the range of a function of several columns."""
+        ordered = {
+            # Within the bounds: where points lie says little of where the few of them that are missing would.
+            column.name: np.linspace(column.lower, column.upper, len(self))
+            for column in self.domain.numeric
+        }
+        meetings = [ordered, *({**ordered, name: values[::-1]} for name, values in ordered.items())]
+        values = np.array([own, *(self._numbers(function, {**self.points, **one}) for one in meetings)])
+        if not np.all(np.isfinite(values)):
+            return np.inf
+        return min(1.0, float(np.hypot(self.noise_error, self.points_error)) / np.sqrt(2)) * np.ptp(values)
 
     def _unseen(self, name: str, changes: Floats, places: Floats, chosen: npt.NDArray[np.intp]) -> float:
         """Return what moving a column's points to ``chosen`` of ``places`` (P, J) does, as far as unseen.
