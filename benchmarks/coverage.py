@@ -319,9 +319,9 @@ The lowest of {count} rates:
   the curator's interval for the correlation of the units held.
 - *Published covariances* (peer mode) are the receiver's own, without its noise.
 - *Databases*: the part of answers that lie within 1.96 `error` of the value in these records, the mean width
-  of that, and, as *mean estimate*, the mean distance from it. *Product* is the mean of x y: what two columns
-  do together is understated where both are skewed (their points follow the embedding less closely there than
-  any error shows), and its cells are the lowest here. *Databases compared* are
+  of that, and, as *mean estimate*, the mean distance from it. *Product* is the mean of x y.
+  Correlations of skewed columns, at few units, are the lowest of them: the error counts what moves within
+  cells, and not which points are missing. *Databases compared* are
   [tests between releases](database-comparison.md).
 - The *witness* at a test location has a standard error of its own; of the ten strongest of forty each has the
   multiplier under which all forty hold together, 3.2 for .95.

@@ -171,6 +171,7 @@ def main(
     with threadpool_limits(limits=1, user_api="blas"):
         advance(chosen, counts, write)
         counts.compact()
+        write()
 
 
 def merged(folder: Path, name: str) -> Counts:

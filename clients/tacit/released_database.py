@@ -175,7 +175,8 @@ class ReleasedDatabase(WeightedDatabase):
         values = np.array([own, *(self._numbers(function, {**self.points, **one}) for one in meetings)])
         if not np.all(np.isfinite(values)):
             return np.inf
-        return min(1.0, float(np.hypot(self.noise_error, self.points_error)) / np.sqrt(2)) * np.ptp(values)
+        mass = min(1.0, float(np.hypot(self.noise_error, self.points_error)) / np.sqrt(2))
+        return mass * float(np.ptp(values))
 
     def _unseen(self, name: str, changes: Floats, places: Floats, chosen: npt.NDArray[np.intp]) -> float:
         """Return what moving a column's points to ``chosen`` of ``places`` (P, J) does, as far as unseen.

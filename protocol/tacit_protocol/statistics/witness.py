@@ -49,8 +49,10 @@ class LocationDifference(StrictModel):
     """A test location at which two owners differ: ``values`` by column, in the columns' own units.
 
     ``difference`` is the witness there, in [-1, 1] up to noise: above 0 where ``first`` has more records near
-    the location than ``second``. ``standard_error`` counts sampling and privacy noise; ``pvalue`` is adjusted
-    after Holm for all locations and pairs of owners.
+    the location than ``second``. ``standard_error`` counts sampling and privacy noise, of this location
+    alone: those named are the strongest of all J, so that intervals for them need the multiplier under which
+    all J hold together (3.2 for .95 at J = 40, after Bonferroni). ``pvalue`` is adjusted after Holm for all
+    locations and pairs of owners.
     """
 
     first: str
