@@ -3,6 +3,7 @@
 Everything here is post-processing: it costs nothing, and may be done by anyone, as often as they like.
 """
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -175,7 +176,7 @@ class ReleasedDatabase(WeightedDatabase):
         values = np.array([own, *(self._numbers(function, {**self.points, **one}) for one in meetings)])
         if not np.all(np.isfinite(values)):
             return np.inf
-        mass = min(1.0, float(np.hypot(self.noise_error, self.points_error)) / np.sqrt(2))
+        mass = min(1.0, math.hypot(self.noise_error, self.points_error) / math.sqrt(2))
         return mass * float(np.ptp(values))
 
     def _unseen(self, name: str, changes: Floats, places: Floats, chosen: npt.NDArray[np.intp]) -> float:
