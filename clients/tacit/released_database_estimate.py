@@ -27,8 +27,8 @@ class Estimate(float):
             where values gather at whole numbers. Of an expectation, the root mean square over places that are
             even in each cell, and of a function of several columns what mass the noise may hide, times the
             function's range. Of a correlation, what all places of a column together may do unseen; 1.96
-            errors then cover .70 at least, where columns are skewed and units few. Known of what is given as a
-            function; None otherwise, and for expectations of one column of fitted points.
+            errors then cover .70 at least, where columns are skewed and units few. Known of what is given as
+            a function; None otherwise, and for expectations of one column of fitted points.
         sampling: standard error of the records as a sample of a larger population; of no concern where the
             question is about these records.
         clamped: whether the number was moved into [0, 1], as a probability of weights below 0 may have to be.
