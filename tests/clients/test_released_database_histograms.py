@@ -84,7 +84,8 @@ def test_an_event_that_cuts_bins_says_so() -> None:
 def test_means_and_correlations_count_where_in_their_cells_records_lie() -> None:
     """Most at one end, and a long tail: within a bin nothing says where records lie.
 
-    Stated errors are so much larger than what is off that noise could not do it once in 1e6 runs.
+    How often errors cover is docs/benchmarks/coverage.md's; here, that the parts they lacked are there.
+    Floors are a sixth or less of what any of six releases gave, with a spread of a tenth.
     """
     rng = np.random.default_rng(5)
     x = np.where(rng.random(UNITS) < 0.6, 0.0, np.clip(rng.lognormal(0, 1, UNITS) / 20, 0, 1))
@@ -93,14 +94,14 @@ def test_means_and_correlations_count_where_in_their_cells_records_lie() -> None
         pl.DataFrame({"x": x, "y": y}), epsilon=1, delta=1e-6, bounds=(0, 1), n_points=100, seed=1
     )
     answers = [
-        (database.mean("x"), x.mean()),
-        (database.mean("y"), y.mean()),
-        (database.expectation(lambda c: c["x"] * c["y"]), np.mean(x * y)),
-        (database.correlation("x", "y"), np.corrcoef(x, y)[0, 1]),
+        (database.mean("x"), 0.0005),
+        (database.mean("y"), 0.0005),
+        (database.expectation(lambda c: c["x"] * c["y"]), 0.001),
+        (database.correlation("x", "y"), 0.02),
     ]
-    for found, truth in answers:
+    for found, floor in answers:
         assert found.resolution is not None
-        assert abs(found - truth) <= 1.96 * found.error
+        assert floor <= found.resolution <= found.error
     assert database.expectation(database.points["x"]).resolution is None, "an array names no cells"
     upper = database.points["x"].max()
     endless = database.expectation(lambda c: np.where(c["x"] > upper, np.inf, c["x"]))
