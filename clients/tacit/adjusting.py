@@ -18,6 +18,7 @@ from scipy.stats import false_discovery_control
 from tacit.errors import InputError
 from tacit_protocol.statistics.multiplicity import holm
 from tacit_protocol.terminal import printable
+from tacit_protocol.verdicts.base import BaseVerdict
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -182,23 +183,17 @@ def _title(result: Any) -> str:
 
 def _entries(name: str, result: Any) -> list[tuple[str, float, bool]]:
     """Return what a result counts as: name, p-value and whether it is a decision's, for each hypothesis."""
-    from tacit.results import (  # noqa: PLC0415 (results load slowly)
-        CuratedDistanceCorrelationResult,
-        DecisionResult,
-        ScreeningResult,
-    )
-
-    if isinstance(result, ScreeningResult):
-        return [(f"{name}: {p.column} – {p.outcome}", _pvalue(name, p.pvalue), False) for p in result.ranking]
-    if isinstance(result, DecisionResult | CuratedDistanceCorrelationResult):
-        return [(name, result.alpha if result.reject else 1.0, True)]
-    pvalue = getattr(result, "pvalue", None)
-    if pvalue is None:
-        verdict = getattr(result, "verdict", None)
-        pvalue = verdict.get("pvalue") if isinstance(verdict, Mapping) else None
-    if pvalue is None:
+    if isinstance(result, BaseVerdict):
+        hypotheses, decision = result.hypotheses(), result.private_decision
+    else:
+        pvalue = getattr(result, "pvalue", None)
+        hypotheses, decision = {} if pvalue is None else {"": pvalue}, False
+    if not hypotheses:
         raise InputError(f"{name} {TESTS_NOTHING}")
-    return [(name, _pvalue(name, pvalue), False)]
+    return [
+        (f"{name}: {which}" if which else name, _pvalue(name, pvalue), decision)
+        for which, pvalue in hypotheses.items()
+    ]
 
 
 def _pvalue(name: str, value: Any) -> float:

@@ -16,6 +16,7 @@ from tacit.results import Result, result_of
 from tacit.transport import HttpTransport, Transport
 from tacit_protocol.messages.encoding import encode_json
 from tacit_protocol.messages.study import Study
+from tacit_protocol.procedures.registry import procedure_named
 from tacit_protocol.signing.keys import PrivateKey
 
 PAGES_MAX = 10_000
@@ -119,6 +120,7 @@ def finding_result(found: dict[str, Any]) -> Result:
     """
     try:
         study = Study.model_validate_json(encode_json(found["study"]))
-        return result_of(study, found["finding"])
+        kind = procedure_named(study.procedure).Verdict
+        return result_of(study, found["finding"], kind=kind)
     except (KeyError, TypeError, ValueError) as error:
         raise ResponseError("the agent's answer is no finding") from error

@@ -14,7 +14,7 @@ import numpy as np
 from pydantic import ValidationError
 
 from tacit.errors import InputError, StudyRefusedError
-from tacit.results import Result, result_of
+from tacit.results import Result, result_from
 from tacit_protocol.domain.columns import Domain
 from tacit_protocol.domain.table import PooledTable, Table
 from tacit_protocol.messages.release import Release
@@ -80,7 +80,7 @@ def run(
         verdict = procedure.assemble(study, releases, progress)
     except StudyError as error:
         raise StudyRefusedError(str(error)) from error
-    return result_of(study, verdict.model_dump(mode="json"), releases=releases)
+    return result_from(verdict, study, releases=releases)
 
 
 def held_by_senders(study: Study, tables: Sequence[Table]) -> dict[str, Table]:

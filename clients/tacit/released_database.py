@@ -22,11 +22,13 @@ from tacit_protocol.domain.columns import Domain
 from tacit_protocol.features.base import FeatureMap
 from tacit_protocol.features.kernels import ProductKernel
 from tacit_protocol.features.mean_embedding import WhitenedMeanEmbedding
+from tacit_protocol.messages.encoding import encode_json
 from tacit_protocol.messages.study import Study
 from tacit_protocol.statistics.simplex_weights import SimplexFit
 
 if TYPE_CHECKING:
     from tacit.released_database_comparison import DatabaseComparison
+    from tacit_protocol.procedures.embedding_release_verdict import EmbeddingReleaseVerdict
 
 __all__ = ["ReleasedDatabase", "databases_of"]
 
@@ -371,43 +373,47 @@ class ReleasedDatabase(WeightedDatabase):
             InputError: the study has several owners and none is named, or not this one; or it is another's
                 verdict.
         """
+        from tacit_protocol.procedures.embedding_release_verdict import (  # noqa: PLC0415 (statistics load)
+            EmbeddingReleaseVerdict,
+        )
+
         try:
-            return only_database(databases_of(study, verdict), owner)
+            read = EmbeddingReleaseVerdict.model_validate_json(encode_json(dict(verdict)))
+            return only_database(databases_of(study, read), owner)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             if isinstance(error, InputError):
                 raise
             raise InputError("this is not the verdict of a database release") from error
 
 
-def databases_of(study: Study, verdict: Mapping[str, Any]) -> dict[str, ReleasedDatabase]:
-    """Return each sender's database, from a study of ``embedding_release`` and its verdict, plain values."""
-    return {name: _database_of(study, verdict, name) for name in verdict["embedding"]}
+def databases_of(study: Study, verdict: "EmbeddingReleaseVerdict") -> dict[str, ReleasedDatabase]:
+    """Return each sender's database, from a study of ``embedding_release`` and its verdict."""
+    return {name: _database_of(study, verdict, name) for name in verdict.embedding}
 
 
-def _database_of(study: Study, verdict: Mapping[str, Any], name: str) -> ReleasedDatabase:
-    chosen, drawn = verdict.get("weights"), verdict.get("drawn_points")
-    error = verdict["noise_error"][name] if chosen is None else verdict["excess"][name]
-    kernel = ProductKernel(verdict["kernel"], verdict["bandwidth"], verdict["category_similarity"])
+def _database_of(study: Study, verdict: "EmbeddingReleaseVerdict", name: str) -> ReleasedDatabase:
+    chosen, drawn = verdict.weights, verdict.drawn_points
+    error = verdict.noise_error[name] if verdict.excess is None else verdict.excess[name]
     common: dict[str, Any] = {
         "domain": study.domain,
-        "kernel": kernel,
-        "embedding": np.array(verdict["embedding"][name], dtype=np.float64),
-        "noise": verdict["noise"][name] if chosen is None else error,
+        "kernel": ProductKernel(verdict.kernel, verdict.bandwidth, verdict.category_similarity),
+        "embedding": np.array(verdict.embedding[name], dtype=np.float64),
+        "noise": verdict.noise[name] if chosen is None else error,
         "noise_error": error,
-        "units": verdict["units"][name],
-        "epsilon": verdict["epsilon"],
-        "delta": verdict["delta"],
-        "method": verdict["method"],
-        "warnings": tuple(verdict["warnings"]),
-        "noise_law": verdict.get("noise_law") or ("gaussian" if chosen is None else "bound"),
+        "units": verdict.units[name],
+        "epsilon": verdict.epsilon,
+        "delta": verdict.delta,
+        "method": verdict.method,
+        "warnings": verdict.warnings,
+        "noise_law": verdict.noise_law or ("gaussian" if chosen is None else "bound"),
         "chosen_weights": None if chosen is None else np.array(chosen[name], dtype=np.float64),
     }
-    if drawn is not None:
-        shares, noise = verdict["histograms"][name], verdict["histogram_noise"][name]
+    if verdict.histograms is not None and verdict.histogram_noise is not None and verdict.bins is not None:
+        shares, noise = verdict.histograms[name], verdict.histogram_noise[name]
         common["histograms"] = NoisyHistograms.of(
-            study.domain, verdict["bins"], shares, noise, study.parameters.get("whole_numbers") or ()
+            study.domain, verdict.bins, shares, noise, study.parameters.get("whole_numbers") or ()
         )
-    rows = verdict["points"] if drawn is None else drawn[name]
+    rows = verdict.points if drawn is None else drawn[name]
     if not rows:
         from tacit.released_database_reduced import from_random_features  # noqa: PLC0415 (as above)
 
@@ -415,7 +421,7 @@ def _database_of(study: Study, verdict: Mapping[str, Any], name: str) -> Release
     kinds = {column.name: column.kind for column in study.domain.columns}
     points: dict[str, npt.NDArray[Any]] = {
         column: np.array([row[place] for row in rows], dtype=float if kinds[column] == "numeric" else object)
-        for place, column in enumerate(verdict["columns"])
+        for place, column in enumerate(verdict.columns)
     }
     return ReleasedDatabase(points=points, **common)
 

@@ -4,8 +4,7 @@ from pathlib import Path
 
 from tacit.errors import InputError
 from tacit.released_database import ReleasedDatabase, only_database
-from tacit.results.database import DatabaseResult
-from tacit.results.study_verdict import study_verdict
+from tacit.results import DatabaseResult, study_verdict
 from tacit.verify import verify_transcript_of
 from tacit.whole_files import reason_of
 from tacit_protocol.messages.transcript import TRANSCRIPT_BYTES_MAX

@@ -11,8 +11,7 @@ from pydantic import BaseModel
 from tacit import outlook
 from tacit.command.app import run
 from tacit.http import HttpRequest, HttpResponse
-from tacit.results import RESULTS
-from tacit.results.two_sample import two_sample_result
+from tacit.results import TwoSampleResult
 from tacit_protocol.domain.table import Table
 from tacit_protocol.messages.encoding import decode, encode
 from tacit_protocol.messages.problems import MEDIA_TYPE, problem_document
@@ -27,6 +26,7 @@ from tacit_protocol.procedures.base import Procedure, Progress, StudyError
 from tacit_protocol.procedures.registry import PROCEDURES
 from tacit_protocol.signing.envelope import STUDY_TYPE, VERDICT_TYPE, open_envelope, peek_key_id, seal
 from tacit_protocol.signing.keys import PrivateKey
+from tacit_protocol.verdicts.base import BaseVerdict
 
 RESULT: dict[str, Any] = {
     "statistic": 12.5,
@@ -45,6 +45,7 @@ RESULT: dict[str, Any] = {
             "pvalue": 0.002,
             "reject": True,
             "squared_mmd": 0.02,
+            "squared_mmd_unbiased": 0.02,
             "lower": 0.01,
             "upper": 0.03,
         }
@@ -77,7 +78,7 @@ class QuickProcedure(Procedure):
     title: ClassVar[str] = "Quick"
     families: ClassVar[frozenset[Family]] = frozenset(("gaussian",))
     Parameters: ClassVar[type[BaseModel]] = QuickParameters
-    Verdict: ClassVar[type[BaseModel]] = BaseModel
+    Verdict: ClassVar[type[BaseVerdict]] = TwoSampleResult
 
     def check(self, study: Study) -> None:
         if study.parameters:
@@ -103,14 +104,13 @@ class QuickProcedure(Procedure):
 
     def assemble(
         self, study: Study, releases: Mapping[str, Release], progress: Progress | None = None
-    ) -> BaseModel:
+    ) -> BaseVerdict:
         raise NotImplementedError
 
 
 @pytest.fixture(autouse=True)
 def quick_procedure(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(PROCEDURES, "quick", QuickProcedure())
-    monkeypatch.setitem(RESULTS, "quick", two_sample_result)
 
 
 @pytest.fixture(autouse=True)

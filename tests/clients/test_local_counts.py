@@ -6,7 +6,7 @@ import polars as pl
 import pytest
 
 import tacit.local
-from tacit.command.counts_view import counts_fields, print_counts
+from tacit.command.result_view import print_result, result_fields
 from tacit.errors import InputError, StudyRefusedError
 from tacit.results import Result
 
@@ -138,7 +138,7 @@ def results() -> list[Result]:
 
 def test_results_are_shown_and_are_plain_values(capsys: pytest.CaptureFixture[str]) -> None:
     for result, words in zip(results(), ("Noisy counts", "DIFFER", "DEPEND"), strict=True):
-        print_counts(result)  # type: ignore[arg-type]
+        print_result(result)
         assert words in capsys.readouterr().out
-        assert "tables" in counts_fields(result)  # type: ignore[arg-type]
+        assert "tables" in result_fields(result)
         assert "epsilon" in str(result)

@@ -10,6 +10,7 @@ from enum import Enum
 from typing import Any
 
 import numpy as np
+from pydantic import BaseModel
 
 from tacit.command.result_view import print_result, result_fields
 from tacit.results import result_of
@@ -26,8 +27,12 @@ DIGITS = 9
 """Significant digits that are compared: libraries of linear algebra differ in the last ones."""
 
 
-def stated(transcript: bytes) -> dict[str, Any]:
-    """Verify a transcript, and return all that is said of it, as plain values."""
+def stated(transcript: bytes, names: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Verify a transcript, and return all that is said of it, as plain values.
+
+    ``names`` are the fields of results that are read, by name, and those of what they hold below them: by
+    default all that there are.
+    """
     verified = verify_transcript(transcript)
     if verified.result is None:
         return dict(plain({"ended": verified.verdict, "asked": asked(verified)}))
@@ -36,9 +41,7 @@ def stated(transcript: bytes) -> dict[str, Any]:
     meaning = meaning_of(study, verdict)
     shown = {
         "verdict": verdict,
-        "fields": {
-            f.name: getattr(result, f.name) for f in dataclasses.fields(result) if f.name not in HIDDEN
-        },
+        "fields": read(result, names),
         "command": {"fields": result_fields(result), "text": printed(result)},
         "report": words(
             report_html(Reported(study, verdict, verified.releases, verified.study_digest), "tacit")
@@ -48,6 +51,26 @@ def stated(transcript: bytes) -> dict[str, Any]:
         "picture": [picture_of(panel) for panel in result.panels()],
     }
     return dict(plain(shown))
+
+
+def read(value: Any, like: Any) -> Any:
+    """Return a value's attributes of the names that ``like`` has, and so on below them."""
+    if isinstance(value, tuple):
+        parts = like if isinstance(like, list) else [None] * len(value)
+        return [read(item, part) for item, part in zip(value, parts, strict=True)]
+    if dataclasses.is_dataclass(value) or isinstance(value, BaseModel):
+        names = like if isinstance(like, Mapping) else public_names(value)
+        return {name: read(getattr(value, name), names[name]) for name in names}
+    return value
+
+
+def public_names(value: Any) -> dict[str, None]:
+    """Return the names of a value's fields and properties."""
+    if not isinstance(value, BaseModel):
+        return dict.fromkeys(f.name for f in dataclasses.fields(value))
+    found = {n for n in dir(type(value)) if isinstance(getattr(type(value), n), property)}
+    own = {n for n in found | set(type(value).model_fields) if not n.startswith(("_", "model_"))}
+    return dict.fromkeys(sorted(own - HIDDEN))
 
 
 def printed(result: Any) -> list[str]:

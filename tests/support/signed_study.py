@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from tacit.results.common import StudyResult
+from tacit.results import Result
 from tacit_protocol.messages.encoding import encode
 from tacit_protocol.messages.release import ReleaseMessage
 from tacit_protocol.messages.study import Party, Study
@@ -15,7 +15,7 @@ from tacit_protocol.signing.envelope import RELEASE_TYPE, STUDY_TYPE, VERDICT_TY
 from tacit_protocol.signing.keys import PrivateKey
 
 
-def signed_transcript(result: StudyResult, **changes: Any) -> bytes:
+def signed_transcript(result: Result, **changes: Any) -> bytes:
     """Return the transcript of a local result between real parties; ``changes`` are the study's."""
     tester, analyst = PrivateKey.generate(), PrivateKey.generate()
     parties = [*result.source.study.owners, *result.source.study.senders]

@@ -12,7 +12,7 @@ from tacit_protocol.domain.table import EncodedChunk
 from tacit_protocol.messages.release import Release
 from tacit_protocol.messages.study import Owner, Party, Study
 from tacit_protocol.privacy.guarantee import Budget
-from tacit_protocol.procedures.kernel_two_sample import KernelTwoSample, KernelTwoSampleVerdict
+from tacit_protocol.procedures.kernel_two_sample import KernelTwoSample, TwoSampleResult
 
 Floats = npt.NDArray[np.float64]
 Codes = npt.NDArray[np.int32]
@@ -119,7 +119,7 @@ def releases_of(study: Study, tables: Sequence[MemoryTable], noise: Any) -> dict
     return releases
 
 
-def verdict_of(study: Study, tables: Sequence[MemoryTable], noise: Any) -> KernelTwoSampleVerdict:
+def verdict_of(study: Study, tables: Sequence[MemoryTable], noise: Any) -> TwoSampleResult:
     """The verdict on tables in memory."""
     return KernelTwoSample().assemble(study, releases_of(study, tables, noise))
 

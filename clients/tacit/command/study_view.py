@@ -13,7 +13,6 @@ from tacit.command.output import (
     time_text,
 )
 from tacit.command.result_view import print_result, result_fields
-from tacit.command.screening_view import screening_words
 from tacit.draft import PreparedStudy
 from tacit.results import StudyVerdict, decides_only, study_verdict
 from tacit_protocol.domain.columns import Column, NumericColumn
@@ -53,12 +52,19 @@ def print_prepared(prepared: PreparedStudy) -> None:
         *_reused_lines(study),
         f"  {len(study.owners)} owners, {len(study.domain.columns)} columns, level {study.level:g}, "
         f"open until {time_text(study.deadline)}",
-        *screening_words(study),
+        *(f"  {line}" for line in _asks(study)),
     )
     for warning in prepared.warnings:
         lines(f"Warning: {warning}")
     if not prepared.units_declared:
         lines("Note: declare every owner's units, and whether the study is hopeless is looked at as well.")
+
+
+def _asks(study: Study) -> tuple[str, ...]:
+    # Statistics load when needed.
+    from tacit_protocol.procedures.registry import procedure_named  # noqa: PLC0415
+
+    return procedure_named(study.procedure).asks(study)
 
 
 def _who_pays(prepared: PreparedStudy) -> str:

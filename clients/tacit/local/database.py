@@ -123,7 +123,7 @@ def release_database(
         verdict = procedure.assemble(study, {OWNER: release})
     except StudyError as error:
         raise StudyRefusedError(str(error)) from error
-    database = databases_of(study, verdict.model_dump(mode="json"))[OWNER]
+    database = databases_of(study, verdict)[OWNER]
     blind = public is None and database.points_are_blind
     if move_points or (move_points is None and blind and database.limits != database.warnings):
         database = database.reduced(len(database), starts=1, seed=seed)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from tacit.errors import StudyRefusedError
-from tacit.results import DistanceCorrelationResult, PeerOutcome, PeerResult, result_of
+from tacit.results import DistanceCorrelationResult, PeerOutcome, PeerResult, result_from
 from tacit_protocol.domain.table import Table
 from tacit_protocol.messages.release import Release
 from tacit_protocol.messages.study import Study
@@ -56,8 +56,7 @@ def run_peer(
         verdict = conclude(procedure, study, releases, units, progress)
     except StudyError as error:
         raise StudyRefusedError(str(error)) from error
-    stated = result_of(study, verdict.model_dump(mode="json"))
-    found = result_of(study, combined.finding.model_dump(mode="json"))
+    stated, found = result_from(verdict, study), result_from(combined.finding, study)
     if not isinstance(stated, PeerResult) or not isinstance(found, DistanceCorrelationResult):
         raise TypeError("the procedure has a result of another type")
     return PeerOutcome(finding=found, stated=stated)

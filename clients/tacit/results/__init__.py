@@ -1,27 +1,36 @@
-"""Typed results in the manner of scipy.stats: frozen, and the same from every surface.
+"""Results in the manner of scipy.stats: frozen, and the same from every surface.
 
-Whether a result comes from :mod:`tacit.local`, from a tester or from a transcript, it is built from the
-procedure's verdict. A two-sample result unpacks into ``statistic, pvalue``; a decision cannot be unpacked,
-since nothing finer than it is private.
+Whether a result comes from :mod:`tacit.local`, from a tester or from a transcript, it is the procedure's
+verdict, bound to its study. A two-sample result unpacks into ``statistic, pvalue``; a decision cannot be
+unpacked, since nothing finer than it is private.
 """
 
-from tacit.results.comparison import Comparison, LocationComparison
-from tacit.results.count_tables import NoisyTables
-from tacit.results.counts import HomogeneityResult, IndependenceTableResult, NoisyCountsResult
-from tacit.results.curated_distance import CuratedDistanceCorrelationResult
 from tacit.results.database import DatabaseResult
-from tacit.results.decision import DecisionResult
-from tacit.results.distance import DistanceCorrelationResult
-from tacit.results.generic import ProcedureResult
-from tacit.results.identity import IdentityResult
-from tacit.results.peer import PeerOutcome, PeerResult
-from tacit.results.registry import RESULTS, Result, decides_only, result_of
-from tacit.results.screening import ScreenedColumn, ScreeningResult
-from tacit.results.study_verdict import StudyVerdict, study_verdict
-from tacit.results.two_sample import TwoSampleResult
+from tacit.results.reading import (
+    PeerOutcome,
+    Result,
+    StudyVerdict,
+    decides_only,
+    result_from,
+    result_of,
+    study_verdict,
+)
+from tacit.results.screening import ScreeningResult
+from tacit_protocol.procedures.count_tables import NoisyTables
+from tacit_protocol.procedures.curated_distance_correlation import CuratedDistanceCorrelationResult
+from tacit_protocol.procedures.distance_correlation import DistanceCorrelationResult
+from tacit_protocol.procedures.distance_correlation_peer import PeerResult
+from tacit_protocol.procedures.homogeneity import HomogeneityResult
+from tacit_protocol.procedures.identity import IdentityResult
+from tacit_protocol.procedures.independence_table import IndependenceTableResult
+from tacit_protocol.procedures.kernel_two_sample import TwoSampleResult
+from tacit_protocol.procedures.noisy_counts import NoisyCountsResult
+from tacit_protocol.procedures.screening import ScreenedColumn
+from tacit_protocol.statistics.named_groups import Comparison
+from tacit_protocol.statistics.witness import LocationComparison
+from tacit_protocol.verdicts.base import DecisionResult, ProcedureResult, Source
 
 __all__ = [
-    "RESULTS",
     "Comparison",
     "CuratedDistanceCorrelationResult",
     "DatabaseResult",
@@ -39,9 +48,11 @@ __all__ = [
     "Result",
     "ScreenedColumn",
     "ScreeningResult",
+    "Source",
     "StudyVerdict",
     "TwoSampleResult",
     "decides_only",
+    "result_from",
     "result_of",
     "study_verdict",
 ]

@@ -1,26 +1,38 @@
 """The outcome of a database release: one database for each sender, and nothing tested."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Self
+
+from pydantic import PrivateAttr
 
 from tacit.released_database import ReleasedDatabase, databases_of, only_database
-from tacit.results.common import Source, StudyResult, common_fields
+from tacit_protocol.procedures.embedding_release_verdict import EmbeddingReleaseVerdict
 from tacit_protocol.reporting.svg import stacked_documents
+from tacit_protocol.verdicts.base import Source
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-@dataclass(frozen=True)
-class DatabaseResult(StudyResult):
+class DatabaseResult(EmbeddingReleaseVerdict):
     """Private databases, to be used for ever at no further cost.
 
     Attributes:
         databases: by sender: an owner, or the curator of all of them.
     """
 
-    databases: Mapping[str, ReleasedDatabase]
+    _databases: Mapping[str, ReleasedDatabase] = PrivateAttr(default_factory=dict)
+
+    def bound(self, source: Source) -> Self:
+        """Return the verdict with what it was made from, and its databases laid out."""
+        found = super().bound(source)
+        found._databases = databases_of(source.study, found)
+        return found
+
+    @property
+    def databases(self) -> Mapping[str, ReleasedDatabase]:
+        """By sender: an owner, or the curator of all of them."""
+        return self._databases
 
     def database(self, owner: str | None = None) -> ReleasedDatabase:
         """Return the owner's database, or the only one.
@@ -44,7 +56,8 @@ class DatabaseResult(StudyResult):
         """
         return self.database().plot()
 
-    def _picture(self) -> str | None:
+    def picture(self) -> str:
+        """Return the databases' picture, for the report."""
         return self.to_svg()
 
     def __str__(self) -> str:
@@ -52,11 +65,3 @@ class DatabaseResult(StudyResult):
             f"{len(self.databases)} databases: {', '.join(self.databases)}; epsilon {self.epsilon:g}, "
             f"delta {self.delta:g} ({self.method})"
         )
-
-
-def database_result(source: Source, verdict: Mapping[str, Any]) -> DatabaseResult:
-    """Build the typed result from a study and its verdict, as plain values.
-
-    Raises KeyError, TypeError, ValueError or AttributeError where the verdict is no database release's.
-    """
-    return DatabaseResult(databases=databases_of(source.study, verdict), **common_fields(source, verdict))

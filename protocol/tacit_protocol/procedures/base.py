@@ -21,6 +21,7 @@ from tacit_protocol.privacy.vector import COORDINATES_MAX
 from tacit_protocol.procedures.populations import Population
 from tacit_protocol.signing.envelope import digest
 from tacit_protocol.verdicts.bars import BarsPanel
+from tacit_protocol.verdicts.base import BaseVerdict
 from tacit_protocol.verdicts.null import Null
 from tacit_protocol.verdicts.rows import RowsPanel
 from tacit_protocol.verdicts.words import Meaning, plain_meaning
@@ -112,7 +113,7 @@ class Procedure(Protocol):
     """The kinds of mechanism events that a study of it may cost: which shares of an account it may need."""
 
     Parameters: ClassVar[type[BaseModel]]
-    Verdict: ClassVar[type[BaseModel]]
+    Verdict: ClassVar[type[BaseVerdict]]
 
     released: ClassVar[str] = "the numbers that its procedure asks for"
     """What a sender computes and releases, in the words of a paper's methods."""
@@ -143,8 +144,16 @@ class Procedure(Protocol):
 
     def assemble(
         self, study: Study, releases: Mapping[str, Release], progress: Progress | None = None
-    ) -> BaseModel:
+    ) -> BaseVerdict:
         """Compute the verdict from the releases by sender: post-processing alone, the same for everyone."""
+
+    def asks(self, study: Study) -> tuple[str, ...]:  # noqa: ARG002
+        """Say in lines what a study asks, where its columns and owners do not."""
+        return ()
+
+    def verdict_type(self, study: Study) -> type[BaseVerdict]:  # noqa: ARG002
+        """Return the type of a study's verdict; raises StudyError where it cannot be run as written."""
+        return self.Verdict
 
     def meaning(self, study: Study, verdict: Fields) -> Meaning:
         """Say what a verdict means, in sentences."""

@@ -1,7 +1,9 @@
 """What procedures on noisy counts share: the owner's part, reading releases again, and what verdicts show."""
 
-from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import product
+from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -13,12 +15,19 @@ from tacit_protocol.messages.study import Owner, Study
 from tacit_protocol.privacy.guarantee import Guarantee
 from tacit_protocol.privacy.noise import NoiseSource
 from tacit_protocol.procedures.base import Procedure, StudyError, parse_parameters, require_shared_columns
-from tacit_protocol.procedures.count_plan import CountParameters, CountPlan, count_plan
+from tacit_protocol.procedures.count_plan import (
+    CountParameters,
+    CountPlan,
+    count_plan,
+    counted_part,
+    grid_of,
+)
 from tacit_protocol.statistics.cell_counts import CellCounts, CellGrid
 from tacit_protocol.statistics.contingency import IndependenceOutcome
 from tacit_protocol.statistics.homogeneity import HomogeneityTest
 from tacit_protocol.statistics.noisy_tables import NoisyTable
 from tacit_protocol.strict import StrictModel
+from tacit_protocol.verdicts.base import BaseVerdict, PvalueVerdict, Renderer, ShownTable, Source
 
 REPLICATES_MIN, REPLICATES_DEFAULT, REPLICATES_MAX = 999, 1999, 100_000
 """Simulated null statistics: p-values down to 5e-4 by default."""
@@ -43,13 +52,121 @@ TABLE_NUMBERS_MAX = 10_000
 """Most noisy counts that a test's verdict shows beside its findings."""
 
 
-class CellFinding(StrictModel):
+class CellComparison(StrictModel):
     """A cell that stands out: its label by column, its p-value adjusted for all cells, and noisy shares."""
 
     labels: dict[str, str]
     pvalue: float
     reject: bool
     shares: dict[str, float]
+
+
+class ComparedPair(StrictModel):
+    """Two owners, or two columns, compared: the p-value is adjusted for all pairs."""
+
+    first: str
+    second: str
+    statistic: float
+    pvalue: float
+    reject: bool
+
+    @property
+    def names(self) -> tuple[str, str]:
+        """Which two."""
+        return self.first, self.second
+
+
+@dataclass(frozen=True)
+class NoisyTables:
+    """Noisy counts of public cells, one array for each owner.
+
+    Attributes:
+        columns: the columns that are counted.
+        labels: each column's labels, in the order of the arrays' axes.
+        counts: arrays by owner, one axis a column. Noise makes some of them negative or fractional.
+    """
+
+    columns: tuple[str, ...]
+    labels: tuple[tuple[str, ...], ...]
+    counts: Mapping[str, npt.NDArray[np.float64]]
+    renderer: Renderer = field(repr=False, compare=False)
+
+    @property
+    def table(self) -> npt.NDArray[np.float64]:
+        """The noisy counts of all owners together, one axis a column."""
+        return np.asarray(np.sum(list(self.counts.values()), axis=0))
+
+    def to_rows(self) -> list[tuple[tuple[str, ...], tuple[float, ...]]]:
+        """Return each cell's labels and its noisy counts, owner by owner."""
+        flat = [counts.ravel().tolist() for counts in self.counts.values()]
+        return list(zip(product(*self.labels), zip(*flat, strict=True), strict=True))
+
+    def to_pandas(self) -> Any:
+        """Return a pandas frame: one row a cell, one column for each owner."""
+        columns = {name: counts.ravel() for name, counts in self.counts.items()}
+        return self.renderer.frame(columns, dict(zip(self.columns, self.labels, strict=True)))
+
+    def fields(self) -> dict[str, Any]:
+        """Return the tables as plain values."""
+        return {
+            "columns": list(self.columns),
+            "labels": [list(labels) for labels in self.labels],
+            "counts": {name: counts.tolist() for name, counts in self.counts.items()},
+        }
+
+
+class TablesVerdict(BaseVerdict):
+    """A verdict that may show the owners' noisy tables, cells in row-major order of ``shape``."""
+
+    columns: tuple[str, ...]
+    shape: tuple[int, ...]
+    counts: dict[str, tuple[float, ...]] | None
+
+    def bound(self, source: Source) -> Self:
+        """Return the verdict with what it was made from; raises ValueError where that has other cells."""
+        cells = grid_of(source.study, counted_part(source.study)).size
+        if any(len(own) != cells for own in (self.counts or {}).values()):
+            raise ValueError("the verdict has not one count for each cell")
+        return super().bound(source)
+
+    @property
+    def tables(self) -> NoisyTables | None:
+        """Every owner's noisy counts, or None where they are too large to be shown."""
+        if self.counts is None:
+            return None
+        # Labels follow from the study, which the parties signed.
+        grid = grid_of(self.source.study, counted_part(self.source.study))
+        arrays = {name: np.array(own).reshape(grid.shape) for name, own in self.counts.items()}
+        return NoisyTables(grid.names, grid.labels, arrays, self.source.drawn_by)
+
+
+class CountsTestResult(PvalueVerdict, TablesVerdict):
+    """Outcome of a test on noisy counts. Unpacks into ``statistic, pvalue``.
+
+    Attributes:
+        statistic: the test statistic, from noisy counts alone; about 0 under the null hypothesis.
+        pvalue: simulated probability under the null hypothesis of a statistic at least as large.
+        cells: the ten cells that stand out most.
+        tables: every owner's noisy counts, or None where they are too large to be shown.
+    """
+
+    cells: tuple[CellComparison, ...]
+
+    def fields(self) -> dict[str, Any]:
+        """Return what the command lists beside the common fields."""
+        tables = None if self.tables is None else self.tables.fields()
+        return super().fields() | {"tables": tables, "cells": [cell.model_dump() for cell in self.cells]}
+
+    def _shown(self, finding: str, *tables: ShownTable) -> Sequence[str | ShownTable]:
+        """Return what the command shows: the finding, pairs, and the cells that are rejected."""
+        outstanding = (
+            f"  {', '.join(f'{name} {label}' for name, label in cell.labels.items())} stands out "
+            f"(p = {cell.pvalue:.3g})"
+            for cell in self.cells
+            if cell.reject
+        )
+        statistic = f"  statistic {self.statistic:.5g}; {self.method}"
+        return self._finding(finding), statistic, *tables, *outstanding
 
 
 class CountTestParameters(CountParameters):
@@ -177,13 +294,13 @@ def striking_cells(
     test: HomogeneityTest | IndependenceOutcome,
     shares: Mapping[str, npt.NDArray[np.float64]],
     level: float,
-) -> tuple[CellFinding, ...]:
+) -> tuple[CellComparison, ...]:
     """Return the cells with the smallest adjusted p-values, with up to CELLS_SHOWN owners' shares."""
     shown = dict(list(shares.items())[:CELLS_SHOWN])
     pvalues = test.cells
     order = np.argsort(-test.ratios, kind="stable")[:CELLS_SHOWN]
     return tuple(
-        CellFinding(
+        CellComparison(
             labels=dict(zip(grid.names, grid.label(int(cell)), strict=True)),
             pvalue=float(pvalues[cell]),
             reject=bool(pvalues[cell] <= level),

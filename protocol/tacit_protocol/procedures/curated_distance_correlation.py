@@ -7,7 +7,7 @@ Derivations: docs/mathematics/curated-distance-correlation.md.
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -41,6 +41,7 @@ from tacit_protocol.procedures.curated_distance_plan import (
     DistancePlan,
     plan_of,
 )
+from tacit_protocol.procedures.distance_correlation_findings import correlation_words
 from tacit_protocol.procedures.populations import Dependence, Population
 from tacit_protocol.statistics.curated_distance import (
     COVARIANCE,
@@ -61,7 +62,7 @@ from tacit_protocol.statistics.curated_distance_estimate import (
 )
 from tacit_protocol.statistics.intervals import stated
 from tacit_protocol.statistics.joint_independence import permuted_feature_statistics
-from tacit_protocol.strict import StrictModel
+from tacit_protocol.verdicts.base import BaseVerdict, ShownTable, interval_of
 from tacit_protocol.verdicts.words import Meaning, either
 from tacit_protocol.verdicts.works import DISTANCE, PERMUTATION, TWO_PARTIES, Work
 from tacit_protocol.workers import Workers, workers_of
@@ -72,7 +73,7 @@ HOPELESS = "Hopeless: "
 """What a warning starts with where the study should not be run as planned."""
 
 
-class CuratedDistanceCorrelationVerdict(StrictModel):
+class CuratedDistanceCorrelationResult(BaseVerdict):
     """Whether X and Y depend on each other, and how strongly. Distances are over a public diameter.
 
     ``statistic`` is the noisy dCov. ``distance_covariance_sqr_unbiased`` is unbiased for the units' own
@@ -82,15 +83,33 @@ class CuratedDistanceCorrelationVerdict(StrictModel):
     and ``lower`` to ``upper`` (of the correlation, None where a side hardly varies) cover the population's
     values with probability 1 - level or more in large samples; ``held_lower`` to ``held_upper`` covers the
     correlation of the units that are held, and counts the noise alone.
+
+    It cannot be unpacked: the decision has no p-value.
+
+    Attributes:
+        distance_covariance_sqr: squared distance covariance of the units, of distances over a public
+            diameter, cut to [0, 1/4].
+        distance_covariance_sqr_unbiased: the same before it is cut: what to average over studies.
+        covariance_interval: covers the population's with probability 1 - alpha or more in large samples.
+        distance_variances: squared distance variances of X and of Y.
+        distance_correlation: in [0, 1], or None where a side hardly varies.
+        interval: covers the population's distance correlation with probability 1 - alpha or more in large
+            samples, or None.
+        held_interval: covers that of the units held, counting the noise alone, or None.
     """
 
-    method: str
+    private_decision: ClassVar[bool] = True
+    listed: ClassVar[tuple[str, ...]] = (
+        "distance_covariance_sqr",
+        "distance_covariance_sqr_unbiased",
+        "covariance_interval",
+        "distance_variances",
+        "distance_correlation",
+        "interval",
+        "held_interval",
+    )
+
     statistic: float
-    reject: bool
-    level: float
-    units: dict[str, int]
-    epsilon: float
-    delta: float
     variables: tuple[tuple[str, ...], tuple[str, ...]]
     distance_covariance_sqr: float
     distance_covariance_sqr_unbiased: float
@@ -103,7 +122,40 @@ class CuratedDistanceCorrelationVerdict(StrictModel):
     held_lower: float | None
     held_upper: float | None
     bias_max: float
-    warnings: tuple[str, ...]
+
+    @property
+    def covariance_interval(self) -> Interval:
+        """That of the squared distance covariance."""
+        return self.covariance_lower, self.covariance_upper
+
+    @property
+    def interval(self) -> Interval | None:
+        """That of the population's distance correlation, or None."""
+        return interval_of(self.lower, self.upper)
+
+    @property
+    def held_interval(self) -> Interval | None:
+        """That of the distance correlation of the units held, or None."""
+        return interval_of(self.held_lower, self.held_upper)
+
+    def __str__(self) -> str:
+        decision = "dependent" if self.reject else "no dependence shown"
+        correlation = "unknown" if self.distance_correlation is None else f"{self.distance_correlation:.3f}"
+        return self._told(
+            f"{decision} at level {self.alpha:g}: distance correlation {correlation}, squared distance "
+            f"covariance {self.distance_covariance_sqr:.4g}"
+        )
+
+    def summary(self) -> Sequence[str | ShownTable]:
+        """Return what the command shows first."""
+        finding = "the columns depend on each other" if self.reject else "no dependence of the columns shown"
+        low, high = self.covariance_interval
+        return (
+            f"Verdict: {finding} (level {self.alpha:g}; the decision has no p-value)",
+            f"  {self.method}",
+            f"  squared distance covariance {self.distance_covariance_sqr:.4g}, [{low:.4g}, {high:.4g}]",
+            *correlation_words(self.distance_correlation, self.interval),
+        )
 
 
 @dataclass(frozen=True)
@@ -122,7 +174,7 @@ class CuratedDistanceCorrelation(Procedure):
     title: ClassVar[str] = "How strongly do columns that are in one place depend on each other?"
     families: ClassVar[frozenset[Family]] = frozenset(("gaussian", "pure", "approximate"))
     Parameters: ClassVar[type[BaseModel]] = CuratedDistanceCorrelationParameters
-    Verdict: ClassVar[type[BaseModel]] = CuratedDistanceCorrelationVerdict
+    Verdict: ClassVar[type[BaseVerdict]] = CuratedDistanceCorrelationResult
     released: ClassVar[str] = (
         "the roots of the distance covariance and of both distance variances, "
         "and the decision of a permutation test"
@@ -265,7 +317,7 @@ class CuratedDistanceCorrelation(Procedure):
 
     def assemble(
         self, study: Study, releases: Mapping[str, Release], progress: Progress | None = None
-    ) -> CuratedDistanceCorrelationVerdict:
+    ) -> CuratedDistanceCorrelationResult:
         """Compute the verdict: post-processing alone, the same for everyone."""
         plan, sender = plan_of(study), study.senders[0].name
         release = releases[sender]
@@ -279,7 +331,7 @@ class CuratedDistanceCorrelation(Procedure):
         correlation = _containing(found.correlation_value, found.correlation)
         held = _containing(found.correlation_value, found.held)
         lost = "no distance correlation is stated: a side's own variance is zero, or lost in its noise"
-        return CuratedDistanceCorrelationVerdict(
+        return CuratedDistanceCorrelationResult(
             method=_method(plan),
             statistic=noisy.values[0],
             reject=rejects(noisy, study.level) if release.decision is None else release.decision,

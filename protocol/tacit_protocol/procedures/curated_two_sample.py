@@ -13,7 +13,7 @@ from typing import Any, ClassVar, cast
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import BaseModel, SerializerFunctionWrapHandler, model_serializer
+from pydantic import BaseModel
 
 from tacit_protocol.domain.table import PooledTable, Table
 from tacit_protocol.features.curated_release import CuratedAdditiveRelease, CuratedMomentRelease
@@ -35,6 +35,7 @@ from tacit_protocol.procedures.base import (
     ReleaseError,
     Releases,
     StudyError,
+    parse_parameters,
     require_shared_columns,
 )
 from tacit_protocol.procedures.curated_two_sample_plan import (
@@ -44,21 +45,26 @@ from tacit_protocol.procedures.curated_two_sample_plan import (
     Plan,
     plan_of,
 )
-from tacit_protocol.procedures.kernel_two_sample import FEATURE_CHOICES, ONE_POPULATION, two_sample_meaning
+from tacit_protocol.procedures.kernel_two_sample import (
+    FEATURE_CHOICES,
+    ONE_POPULATION,
+    TwoSampleResult,
+    two_sample_meaning,
+)
 from tacit_protocol.procedures.populations import Difference, Population
 from tacit_protocol.statistics.curated_choice import PAPER_REGULARISATION, Permuted, method_of
 from tacit_protocol.statistics.curated_means import CuratedMeans, curated_covariance
 from tacit_protocol.statistics.curated_test import CuratedFinding, MomentTest, additive_finding
 from tacit_protocol.statistics.intervals import stated
 from tacit_protocol.statistics.mmd_form import mmd_law
-from tacit_protocol.statistics.named_groups import GroupComparison, named_groups
+from tacit_protocol.statistics.named_groups import named_groups
 from tacit_protocol.statistics.noise_aware import noise_aware_test
 from tacit_protocol.statistics.paired import paired_law
 from tacit_protocol.statistics.permuted_means import PermutationSizeError, draw_choices
 from tacit_protocol.statistics.private_statistic import STATISTIC, RidgeRelease
 from tacit_protocol.statistics.ridge import ridge_laws, ridge_pvalue
-from tacit_protocol.statistics.witness import LocationDifference, MeanEmbedding, location_differences
-from tacit_protocol.strict import StrictModel
+from tacit_protocol.statistics.witness import LocationComparison, MeanEmbedding, location_differences
+from tacit_protocol.verdicts.base import BaseVerdict, DecisionResult
 from tacit_protocol.verdicts.null import DRAWN_MAX, SIMULATED, WEIGHTED, Null, from_draws, max_null, quadratic
 from tacit_protocol.verdicts.words import Meaning
 from tacit_protocol.verdicts.works import KERNEL, PERMUTATION, Work
@@ -68,33 +74,21 @@ HOPELESS = "Hopeless: "
 """What a warning starts with where the study should not be run as planned."""
 
 
-class CuratedTwoSampleVerdict(StrictModel):
+class CuratedTwoSampleDecision(DecisionResult):
+    """Whether the two samples were found to differ: what the permutation release says, and nothing finer."""
+
+    if_rejected: ClassVar[str] = "the owners' records differ"
+    if_not_rejected: ClassVar[str] = "no difference between the owners' records shown"
+
+
+class CuratedTwoSampleResult(TwoSampleResult):
     """Whether the two samples come from one distribution and, as far as the release tells, by how much.
 
-    A field that the release does not allow is absent: ``permutation`` has none below ``warnings``, and
-    ``statistic`` has ``statistic`` and ``pvalue``.
+    A field that the release does not allow is absent: ``statistic`` has none below ``warnings`` but
+    ``statistic`` and ``pvalue``.
     """
 
-    method: str
-    reject: bool
-    level: float
-    units: dict[str, int]
-    epsilon: float
-    delta: float
-    warnings: tuple[str, ...]
-    statistic: float | None = None
-    pvalue: float | None = None
-    squared_mmd: float | None = None
-    squared_mmd_unbiased: float | None = None
-    lower: float | None = None
-    upper: float | None = None
-    columns: tuple[GroupComparison, ...] | None = None
-    locations: tuple[LocationDifference, ...] | None = None
-
-    @model_serializer(mode="wrap")
-    def _without_absent_fields(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        fields: dict[str, Any] = handler(self)
-        return {name: value for name, value in fields.items() if value is not None}
+    absent_fields: ClassVar[bool] = True
 
 
 @dataclass(frozen=True)
@@ -124,7 +118,7 @@ class CuratedTwoSample(Procedure):
     title: ClassVar[str] = "Do two samples that a curator holds come from one population?"
     families: ClassVar[frozenset[Family]] = frozenset(("gaussian", "pure", "approximate"))
     Parameters: ClassVar[type[BaseModel]] = CuratedTwoSampleParameters
-    Verdict: ClassVar[type[BaseModel]] = CuratedTwoSampleVerdict
+    Verdict: ClassVar[type[BaseVerdict]] = CuratedTwoSampleResult
     released: ClassVar[str] = "what the two-sample statistic needs of the features of both samples"
     question: ClassVar[Question | None] = ONE_POPULATION
     held_by: ClassVar[frozenset[Holder]] = frozenset({"curator"})
@@ -137,6 +131,11 @@ class CuratedTwoSample(Procedure):
         if study.curator is None:
             raise StudyError("this procedure needs a curator; without one use kernel_two_sample")
         plan_of(study)
+
+    def verdict_type(self, study: Study) -> type[BaseVerdict]:
+        """Return what a study's verdict is: a test, or a decision alone."""
+        release = parse_parameters(CuratedTwoSampleParameters, study).release
+        return CuratedTwoSampleDecision if release == "permutation" else CuratedTwoSampleResult
 
     def cost(self, study: Study) -> Guarantee:
         """Return what every owner spends: the study's whole budget, in one release for all of them."""
@@ -248,7 +247,7 @@ class CuratedTwoSample(Procedure):
 
     def assemble(
         self, study: Study, releases: Mapping[str, Release], progress: Progress | None = None
-    ) -> CuratedTwoSampleVerdict:
+    ) -> BaseVerdict:
         """Compute the verdict: post-processing alone, the same for everyone."""
         plan = plan_of(study)
         release = releases[study.senders[0].name]
@@ -256,7 +255,7 @@ class CuratedTwoSample(Procedure):
         report(0.05, "testing the samples")
         found = _verdict_fields(plan, study, release, report)
         report(1.0, "testing the samples")
-        return CuratedTwoSampleVerdict(
+        return self.verdict_type(study)(
             method=method_of(plan.parameters, plan.form),
             level=study.level,
             units={owner.name: release.units_by_owner[owner.name] for owner in study.owners},
@@ -310,7 +309,7 @@ def _verdict_fields(plan: Plan, study: Study, release: Release, report: Progress
         )
         return _tested(study, statistic, pvalue)
     found = _finding(plan, study, release, report)
-    named: tuple[LocationDifference, ...] = ()
+    named: tuple[LocationComparison, ...] = ()
     embedding = getattr(plan.release, "features", None)
     if found.witness is not None and isinstance(embedding, MeanEmbedding):
         names = ["+".join(names) for names in plan.samples]

@@ -9,7 +9,7 @@ Derivations: docs/mathematics/distance-correlation.md.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar
@@ -34,17 +34,19 @@ from tacit_protocol.procedures.base import (
     ReleaseError,
     Releases,
     StudyError,
+    parse_parameters,
     row_warnings,
 )
 from tacit_protocol.procedures.distance_correlation_findings import (
     COVARIANCE_SQR_MAX,
     Found,
+    correlation_words,
     projected,
     sketched,
 )
 from tacit_protocol.procedures.distance_correlation_peer import (
     OwnCovariance,
-    PeerVerdict,
+    PeerResult,
     check_published,
     covariance_moved,
     found_by_receiver,
@@ -64,7 +66,7 @@ from tacit_protocol.procedures.distance_correlation_plan import (
 from tacit_protocol.procedures.populations import Dependence, Population
 from tacit_protocol.procedures.relay import Combined, Relay
 from tacit_protocol.statistics.intervals import stated
-from tacit_protocol.strict import StrictModel
+from tacit_protocol.verdicts.base import BaseVerdict, Interval, PvalueVerdict, ShownTable, interval_of
 from tacit_protocol.verdicts.null import WORK_MAX, Null, from_draws
 from tacit_protocol.verdicts.words import Meaning, either, names_of
 from tacit_protocol.verdicts.works import DISTANCE, TWO_PARTIES, Work
@@ -76,7 +78,7 @@ HOPELESS = "Hopeless: "
 """What a warning starts with where the study should not be run as planned."""
 
 
-class DistanceCorrelationVerdict(StrictModel):
+class DistanceCorrelationResult(PvalueVerdict):
     """Whether the owners' columns depend on each other, and how strongly.
 
     Distances are over a public diameter. ``distance_covariance_sqr_unbiased`` is unbiased for the sketch, up
@@ -87,16 +89,37 @@ class DistanceCorrelationVerdict(StrictModel):
     For ``pnc`` both are of the noisy projections, there is no interval, and ``attenuation`` says what part of
     a squared correlation is left. ``aligned`` says that either owner checked, before it spent anything, that
     both hold the same units.
+
+    Attributes:
+        statistic: the test statistic, from private releases alone.
+        pvalue: probability under independence of a statistic at least as large; exact.
+        distance_covariance_sqr: squared distance covariance, of distances over a public diameter, cut to
+            [0, 1/4].
+        distance_covariance_sqr_unbiased: the same before it is cut: what to average over studies.
+        covariance_interval: contains the one, and covers what both estimate with probability 1 - alpha in
+            large samples, as far as the kept frequencies and the public directions show it: ``truncation`` is
+            not in it. None for pnc.
+        distance_correlation: its root over both distance deviations, in [0, 1], or None.
+        interval: covers the distance correlation of the kept frequencies and the public directions with
+            probability 1 - alpha in large samples, or None.
+        truncation: the most that ``distance_covariance_sqr``, and its interval, leave out; or None.
+        attenuation: what part of a squared correlation the noise has left, for pnc alone.
+        aligned: whether either owner checked, before it spent anything, that both hold the same units.
     """
 
-    method: str
-    statistic: float
-    pvalue: float
-    reject: bool
-    level: float
-    units: dict[str, int]
-    epsilon: float
-    delta: float
+    listed: ClassVar[tuple[str, ...]] = (
+        "statistic",
+        "pvalue",
+        "distance_covariance_sqr",
+        "distance_covariance_sqr_unbiased",
+        "covariance_interval",
+        "distance_correlation",
+        "interval",
+        "truncation",
+        "attenuation",
+        "aligned",
+    )
+
     distance_covariance_sqr: float
     distance_covariance_sqr_unbiased: float
     covariance_lower: float | None
@@ -108,7 +131,27 @@ class DistanceCorrelationVerdict(StrictModel):
     attenuation: float | None
     buckets: int | None
     aligned: bool
-    warnings: tuple[str, ...]
+
+    @property
+    def covariance_interval(self) -> Interval | None:
+        """That of both squared distance covariances; None for pnc."""
+        return interval_of(self.covariance_lower, self.covariance_upper)
+
+    @property
+    def interval(self) -> Interval | None:
+        """That of the distance correlation, or None."""
+        return interval_of(self.lower, self.upper)
+
+    def __str__(self) -> str:
+        decision = self._decided("dependent" if self.reject else "no dependence shown")
+        return self._told(f"{decision}, squared distance covariance {self.distance_covariance_sqr:.4g}")
+
+    def summary(self) -> Sequence[str | ShownTable]:
+        """Return what the command shows first."""
+        finding = "the columns depend on each other" if self.reject else "no dependence of the columns shown"
+        covariance = f"  squared distance covariance {self.distance_covariance_sqr:.4g}"
+        correlation = correlation_words(self.distance_correlation, self.interval)
+        return self._finding(finding), f"  {self.method}", covariance, *correlation
 
 
 @dataclass(frozen=True)
@@ -126,9 +169,9 @@ class DistanceCorrelation(Procedure):
     title: ClassVar[str] = "Do one owner's columns depend on another's?"
     families: ClassVar[frozenset[Family]] = frozenset(("gaussian",))
     Parameters: ClassVar[type[BaseModel]] = DistanceCorrelationParameters
-    Verdict: ClassVar[type[BaseModel]] = DistanceCorrelationVerdict
+    Verdict: ClassVar[type[BaseVerdict]] = DistanceCorrelationResult
     released: ClassVar[str] = "bounded features of its columns, in sums over public buckets or projected"
-    RelayedVerdict: ClassVar[type[BaseModel]] = PeerVerdict
+    RelayedVerdict: ClassVar[type[BaseVerdict]] = PeerResult
     question: ClassVar[Question | None] = Question(
         "Do the columns of one owner depend on those that another owner holds of the same people?",
         r"(other|another|their|two) .*(depend|relate|correlat|associat)|same people",
@@ -257,7 +300,7 @@ class DistanceCorrelation(Procedure):
 
     def assemble(
         self, study: Study, releases: Mapping[str, Release], progress: Progress | None = None
-    ) -> DistanceCorrelationVerdict:
+    ) -> DistanceCorrelationResult:
         """Compute the verdict: post-processing alone, the same for everyone."""
         plan = plan_of(study)
         own = [releases[owner.name] for owner in study.owners]
@@ -279,6 +322,11 @@ class DistanceCorrelation(Procedure):
         sender = next(owner for owner in study.owners if owner.name != receiver.name)
         return Relay(self, sender, receiver, plan.parameters.publish)
 
+    def verdict_type(self, study: Study) -> type[BaseVerdict]:
+        """Return what a study's verdict is: in peer mode, what everybody learns."""
+        mode = parse_parameters(DistanceCorrelationParameters, study).mode
+        return self.RelayedVerdict if mode == "peer" else self.Verdict
+
     def check_received(self, study: Study, release: Release) -> None:
         """Raise ReleaseError where a sealed release has not the shape and the noise of the sender's."""
         plan = plan_of(study)
@@ -294,16 +342,14 @@ class DistanceCorrelation(Procedure):
         published = plan.parameters.publish
         return Combined(finding, covariance_moved(plan, study, received, own.sums) if published else None)
 
-    def conclude(
-        self, study: Study, units: Mapping[str, int], releases: Mapping[str, Release]
-    ) -> PeerVerdict:
+    def conclude(self, study: Study, units: Mapping[str, int], releases: Mapping[str, Release]) -> PeerResult:
         """State where the result stays, and what of it was published."""
         return peer_verdict(plan_of(study), study, units, releases)
 
-    def _verdict(self, study: Study, found: Found, units: dict[str, int]) -> DistanceCorrelationVerdict:
+    def _verdict(self, study: Study, found: Found, units: dict[str, int]) -> DistanceCorrelationResult:
         # Noisy projections have no bounds, and so no largest covariance.
         largest = math.inf if found.covariance_interval[0] is None else COVARIANCE_SQR_MAX
-        return DistanceCorrelationVerdict(
+        return DistanceCorrelationResult(
             method=found.method if study.alignment is None else f"{found.method}, aligned units",
             statistic=found.test.statistic,
             pvalue=found.test.pvalue,

@@ -27,9 +27,17 @@ from tacit_protocol.statistics.sketched_covariance import (
     truncation_bound,
     variance_estimate,
 )
+from tacit_protocol.verdicts.base import Interval
 
 COVARIANCE_SQR_MAX = 0.25
 """Of distances in [0, 1]: at most the root of both distance variances, each at most 1/4."""
+
+
+def correlation_words(value: float | None, interval: Interval | None) -> tuple[str, ...]:
+    """Return the command's line of a distance correlation with its interval; none where there is none."""
+    if value is None or interval is None:
+        return ()
+    return (f"  distance correlation {value:.3f}, [{interval[0]:.3f}, {interval[1]:.3f}]",)
 
 
 @dataclass(frozen=True)

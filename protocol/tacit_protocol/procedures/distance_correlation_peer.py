@@ -8,10 +8,11 @@ Derivations: docs/mathematics/distance-correlation.md.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -39,7 +40,7 @@ from tacit_protocol.procedures.distance_correlation_plan import Plan, blocks_of
 from tacit_protocol.statistics.distance_covariance import projection_constant
 from tacit_protocol.statistics.exact_covariance import coarse, exact_covariance, influences
 from tacit_protocol.statistics.projected_correlation import NoisyProjections
-from tacit_protocol.strict import StrictModel
+from tacit_protocol.verdicts.base import BaseVerdict, Interval, ShownTable, interval_of
 
 COVARIANCE = "covariance"
 
@@ -49,27 +50,51 @@ COVARIANCE_BITS = 40
 Integers = npt.NDArray[np.int64]
 
 
-class PeerVerdict(StrictModel):
+class PeerResult(BaseVerdict):
     """What everybody learns of a study in peer mode: that it was done, and what the receiver published.
 
     ``distance_covariance_sqr`` is that of the sender's noisy projections and the receiver's raw ones, with
     the receiver's noise on it; the bounds cover it without that noise, with probability 1 - level. Nothing is
     tested: ``reject`` is False. ``spent`` is what each owner spent, of epsilon.
+
+    Attributes:
+        receiver: the owner with whom the result stays; its operator reads it with ``tacit agent result``.
+        spent: epsilon that each owner spent, by name.
+        distance_covariance_sqr: what the receiver published, with its noise, or None.
+        interval: covers it without the receiver's noise with probability 1 - alpha, or None.
     """
 
-    method: str
+    listed: ClassVar[tuple[str, ...]] = ("receiver", "spent", "distance_covariance_sqr", "interval")
+
     receiver: str
-    reject: bool
-    level: float
-    units: dict[str, int]
-    epsilon: float
-    delta: float
     spent: dict[str, float]
     distance_covariance_sqr: float | None
     covariance_lower: float | None
     covariance_upper: float | None
     aligned: bool
-    warnings: tuple[str, ...]
+
+    @property
+    def interval(self) -> Interval | None:
+        """Covers the published covariance without the receiver's noise, or None."""
+        return interval_of(self.covariance_lower, self.covariance_upper)
+
+    def __str__(self) -> str:
+        published = ""
+        if self.distance_covariance_sqr is not None:
+            published = f", squared distance covariance {self.distance_covariance_sqr:.4g}"
+        return f"{self.method}{published}, epsilon {self.epsilon:g}, delta {self.delta:g}"
+
+    def shown(self) -> Sequence[str | ShownTable]:
+        """Return all that the command shows: not every owner spends the same."""
+        spent = ", ".join(f"{name} {epsilon:g}" for name, epsilon in self.spent.items())
+        found = [f"Done: {self.method}", f"  epsilon spent: {spent}; delta {self.delta:g} where any"]
+        if self.distance_covariance_sqr is not None and self.interval is not None:
+            low, high = self.interval
+            found.append(
+                f"  squared distance covariance {self.distance_covariance_sqr:.4g}, its noise's interval "
+                f"{low:.4g} to {high:.4g}"
+            )
+        return found
 
 
 @dataclass(frozen=True)
@@ -186,7 +211,7 @@ def check_published(plan: Plan, release: Release) -> None:
 
 def peer_verdict(
     plan: Plan, study: Study, units: Mapping[str, int], releases: Mapping[str, Release]
-) -> PeerVerdict:
+) -> PeerResult:
     """State where the result stays, and what of it was published."""
     receiver, sender = (study.owners[side] for side in reversed(peer_sides(plan, study)))
     if units[sender.name] != units[receiver.name]:
@@ -210,7 +235,7 @@ def peer_verdict(
             "the covariance is that of noisy projections, far smaller than the data's, and no p-value is "
             "known for it: its law under independence depends on what stays with the receiver"
         )
-    return PeerVerdict(
+    return PeerResult(
         method=stays,
         receiver=receiver.name,
         reject=False,

@@ -66,6 +66,7 @@ from tacit_protocol.procedures.embedding_release_reuse import as_database, requi
 from tacit_protocol.procedures.embedding_release_verdict import EmbeddingReleaseVerdict, databases_of
 from tacit_protocol.procedures.populations import Columns, Held, Population, Records
 from tacit_protocol.verdicts.bars import BarsPanel
+from tacit_protocol.verdicts.base import BaseVerdict
 from tacit_protocol.verdicts.words import OWNERS_NAMED_MAX, Meaning, joined
 from tacit_protocol.verdicts.works import DATABASE, Work
 
@@ -127,7 +128,7 @@ class EmbeddingRelease(Procedure):
     title: ClassVar[str] = "What do the records look like?"
     families: ClassVar[frozenset[Family]] = frozenset(("gaussian", "pure"))
     Parameters: ClassVar[type[BaseModel]] = EmbeddingReleaseParameters
-    Verdict: ClassVar[type[BaseModel]] = EmbeddingReleaseVerdict
+    Verdict: ClassVar[type[BaseVerdict]] = EmbeddingReleaseVerdict
     released: ClassVar[str] = "the kernel mean embedding of its units at public points"
     question: ClassVar[Question | None] = Question(
         "Publish a private database that anybody may query for ever?",

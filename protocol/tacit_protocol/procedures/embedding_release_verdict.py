@@ -1,9 +1,7 @@
 """What a study of a private database says: every sender's database, laid out from its release."""
 
-from collections.abc import Mapping
-from typing import Any, Literal
-
-from pydantic import SerializerFunctionWrapHandler, model_serializer
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Literal
 
 from tacit_protocol.domain.columns import Domain
 from tacit_protocol.features.mean_embedding import Locations
@@ -24,7 +22,7 @@ from tacit_protocol.procedures.embedding_release_mechanism import (
     deviation_of,
 )
 from tacit_protocol.procedures.embedding_release_plan import EmbeddingPlan
-from tacit_protocol.strict import StrictModel
+from tacit_protocol.verdicts.base import BaseVerdict, ShownTable
 
 NEAR = 1e-4
 """Rounding of a scaled whole number is far below this; half-way between two lies far above."""
@@ -33,7 +31,7 @@ Row = tuple[float | str | None, ...]
 """A point: one value per column, in its own units."""
 
 
-class EmbeddingReleaseVerdict(StrictModel):
+class EmbeddingReleaseVerdict(BaseVerdict):
     """The public points, one value per column each, and every database on them, by its sender.
 
     A sender is an owner, or the curator of all owners, and ``units`` counts its units.
@@ -57,12 +55,9 @@ class EmbeddingReleaseVerdict(StrictModel):
     absent. ``reject`` is always false: a database tests nothing.
     """
 
-    method: str
+    absent_fields: ClassVar[bool] = True
+
     reject: Literal[False]
-    level: float
-    units: dict[str, int]
-    epsilon: float
-    delta: float
     columns: tuple[str, ...]
     points: tuple[Row, ...]
     kernel: Literal["gaussian", "laplacian"]
@@ -71,7 +66,6 @@ class EmbeddingReleaseVerdict(StrictModel):
     embedding: dict[str, tuple[float, ...]]
     noise: dict[str, float]
     noise_error: dict[str, float]
-    warnings: tuple[str, ...]
     noise_law: Literal["gaussian", "laplace"] | None = None
     frequencies: int | None = None
     candidates: int | None = None
@@ -83,10 +77,13 @@ class EmbeddingReleaseVerdict(StrictModel):
     histograms: dict[str, dict[str, tuple[float, ...]]] | None = None
     histogram_noise: dict[str, float] | None = None
 
-    @model_serializer(mode="wrap")
-    def _without_absent_fields(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        fields: dict[str, Any] = handler(self)
-        return {name: value for name, value in fields.items() if value is not None}
+    def summary(self) -> Sequence[str | ShownTable]:
+        """Return what the command shows first: who released a database."""
+        return (
+            f"Released: {', '.join(f'{name} ({units} units)' for name, units in self.units.items())}",
+            f"  {self.method}",
+            "  keep the transcript, and ask it as often as you like: tacit release show",
+        )
 
 
 def databases_of(

@@ -6,11 +6,10 @@ sampling and noise. Derivations: docs/mathematics/categorical.md.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import BaseModel
 
 from tacit_protocol.messages.release import Release
 from tacit_protocol.messages.study import Study
@@ -19,7 +18,8 @@ from tacit_protocol.procedures.base import Fields, Progress, Question, Releases,
 from tacit_protocol.procedures.count_panels import cell_text, residual_panel, simulations, striking, tables_of
 from tacit_protocol.procedures.count_populations import Cells
 from tacit_protocol.procedures.count_tables import (
-    CellFinding,
+    ComparedPair,
+    CountsTestResult,
     CountTest,
     require_work,
     shown_counts,
@@ -30,7 +30,7 @@ from tacit_protocol.procedures.count_tables import (
 from tacit_protocol.procedures.populations import Population
 from tacit_protocol.statistics.homogeneity import PairTest, Weights, compare_pairs, homogeneity_test
 from tacit_protocol.statistics.noisy_tables import NoisyTable, onto_simplex
-from tacit_protocol.strict import StrictModel
+from tacit_protocol.verdicts.base import BaseVerdict, ShownTable
 from tacit_protocol.verdicts.null import Null, affordable, from_draws
 from tacit_protocol.verdicts.rows import RowsPanel
 from tacit_protocol.verdicts.words import Meaning, either, names_of
@@ -43,37 +43,38 @@ TEST_STREAM, PAIRS_STREAM = 1, 2
 """Spawn keys under the study's seed."""
 
 
-class OwnersCompared(StrictModel):
-    """Two owners: p-value adjusted for all pairs."""
-
-    first: str
-    second: str
-    statistic: float
-    pvalue: float
-    reject: bool
-
-
-class HomogeneityVerdict(StrictModel):
+class HomogeneityResult(CountsTestResult):
     """Whether the owners' units come from one distribution over the cells, and who and what differs.
 
-    ``pairs`` is empty for more than ten owners. ``cells`` are those with the smallest p-values, adjusted for
-    all cells; ``counts`` are the noisy tables themselves, None where they are large.
+    ``cells`` are those with the smallest p-values, adjusted for all cells; ``counts`` are the noisy tables
+    themselves, None where they are large.
+
+    Attributes:
+        pairs: owners compared with each other; empty for more than ten.
     """
 
-    method: str
-    statistic: float
-    pvalue: float
-    reject: bool
-    level: float
-    units: dict[str, int]
-    epsilon: float
-    delta: float
-    columns: tuple[str, ...]
-    shape: tuple[int, ...]
-    counts: dict[str, tuple[float, ...]] | None
-    pairs: tuple[OwnersCompared, ...]
-    cells: tuple[CellFinding, ...]
-    warnings: tuple[str, ...]
+    listed: ClassVar[tuple[str, ...]] = ("statistic", "pvalue")
+
+    pairs: tuple[ComparedPair, ...]
+
+    def __str__(self) -> str:
+        return self._told(self._decided("the distributions differ" if self.reject else "no difference shown"))
+
+    def fields(self) -> dict[str, Any]:
+        """Return what the command lists beside the common fields."""
+        pairs = [{"names": p.names, "pvalue": p.pvalue, "reject": p.reject} for p in self.pairs]
+        return super().fields() | {"pairs": pairs}
+
+    def summary(self) -> Sequence[str | ShownTable]:
+        """Return what the command shows first."""
+        finding = "the owners' distributions DIFFER" if self.reject else "no difference shown"
+        rows = tuple(
+            (" and ".join(p.names), f"{p.pvalue:.3g}", "differ" if p.reject else "no difference shown")
+            for p in self.pairs
+        )
+        return self._shown(
+            finding, *([ShownTable(("Owners", "p (Holm)", ""), rows)] if len(rows) > 1 else [])
+        )
 
 
 class Homogeneity(CountTest):
@@ -82,7 +83,7 @@ class Homogeneity(CountTest):
     name: ClassVar[str] = "homogeneity"
     title: ClassVar[str] = "Do the owners' categories have one distribution?"
     families: ClassVar[frozenset[Family]] = frozenset(("gaussian", "pure"))
-    Verdict: ClassVar[type[BaseModel]] = HomogeneityVerdict
+    Verdict: ClassVar[type[BaseVerdict]] = HomogeneityResult
     question: ClassVar[Question | None] = Question(
         "Do the owners' categories have one distribution?",
         r"categor.*(same|alike|equal|homogen|distribution)|homogen|shares",
@@ -149,7 +150,7 @@ class Homogeneity(CountTest):
 
     def assemble(
         self, study: Study, releases: Mapping[str, Release], progress: Progress | None = None
-    ) -> HomogeneityVerdict:
+    ) -> HomogeneityResult:
         """Compute the verdict: post-processing alone, the same for everyone."""
         plan, parameters = self.plan(study), self.parameters(study)
         names = [owner.name for owner in study.owners]
@@ -164,7 +165,7 @@ class Homogeneity(CountTest):
         alone = PairTest(0, 1, test.statistic, test.pvalue) if len(names) == 2 else None
         pairs = _pairs(study, tables, parameters.replicates, report) if alone is None else (alone,)
         units = {name: table.units for name, table in zip(names, tables, strict=True)}
-        return HomogeneityVerdict(
+        return HomogeneityResult(
             method=f"chi-square test of homogeneity over {plan.grid.size} cells with {plan.noise.kind} noise "
             f"in its null, {parameters.replicates} replicates",
             statistic=test.statistic,
@@ -178,7 +179,7 @@ class Homogeneity(CountTest):
             shape=plan.grid.shape,
             counts=shown_counts(dict(zip(names, tables, strict=True))),
             pairs=tuple(
-                OwnersCompared(
+                ComparedPair(
                     first=names[pair.first],
                     second=names[pair.second],
                     statistic=pair.statistic,

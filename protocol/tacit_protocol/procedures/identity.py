@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import BaseModel, SerializerFunctionWrapHandler, model_serializer
+from pydantic import BaseModel
 
 from tacit_protocol.domain.columns import Column
 from tacit_protocol.domain.table import Table
@@ -36,6 +36,7 @@ from tacit_protocol.procedures.base import (
     ReleaseError,
     Releases,
     StudyError,
+    parse_parameters,
     require_shared_columns,
     reuse_warnings,
 )
@@ -52,7 +53,7 @@ from tacit_protocol.procedures.identity_plan import (
 from tacit_protocol.procedures.populations import Floats, Population
 from tacit_protocol.statistics.cell_counts import CellCounts, CountError, sum_cells
 from tacit_protocol.statistics.known_distribution import SUM_TOLERANCE
-from tacit_protocol.strict import StrictModel
+from tacit_protocol.verdicts.base import BaseVerdict, DecisionResult, PvalueVerdict, ShownTable
 from tacit_protocol.verdicts.null import Null, affordable, chi_square, from_draws
 from tacit_protocol.verdicts.rows import RowsPanel
 from tacit_protocol.verdicts.words import Meaning, either, names_of
@@ -62,26 +63,40 @@ STATISTIC = "statistic"
 """Name of the noisy statistic in a release of privit-laplace."""
 
 
-class IdentityVerdict(StrictModel):
-    """Whether the categories follow the distribution; a decision has no statistic and no p-value."""
+class IdentityDecision(DecisionResult):
+    """Whether the categories follow the distribution, and nothing finer."""
 
-    method: str
-    reject: bool
-    level: float
-    units: dict[str, int]
-    epsilon: float
-    delta: float
+    if_rejected: ClassVar[str] = "the categories follow another distribution"
+    if_not_rejected: ClassVar[str] = "no other distribution shown"
+
     cells: int
-    warnings: tuple[str, ...]
-    statistic: float | None = None
-    pvalue: float | None = None
-    rho: float | None = None
-    """Of Gaussian counts: their zero-concentrated differential privacy."""
 
-    @model_serializer(mode="wrap")
-    def _without_absent_fields(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        fields: dict[str, Any] = handler(self)
-        return {name: value for name, value in fields.items() if value is not None}
+
+class IdentityResult(PvalueVerdict):
+    """Outcome of ``identity`` where a number was released. Unpacks into ``statistic, pvalue``.
+
+    Attributes:
+        statistic: the test statistic, from the private release alone.
+        pvalue: probability, where the categories follow the distribution, of a statistic at least as large.
+        cells: number of cells k.
+        rho: zero-concentrated differential privacy of Gaussian counts, or None.
+    """
+
+    absent_fields: ClassVar[bool] = True
+    listed: ClassVar[tuple[str, ...]] = ("statistic", "pvalue", "cells", "rho")
+
+    cells: int
+    rho: float | None = None
+
+    def __str__(self) -> str:
+        return self._told(
+            self._decided("another distribution" if self.reject else "no other distribution shown")
+        )
+
+    def summary(self) -> Sequence[str | ShownTable]:
+        """Return what the command shows first."""
+        finding = "categories follow another distribution" if self.reject else "no difference shown"
+        return self._finding(finding), f"  {self.method}, {self.cells} cells"
 
 
 @dataclass(frozen=True)
@@ -111,7 +126,7 @@ class Identity(Procedure):
     title: ClassVar[str] = "Do one owner's categories follow a known distribution?"
     families: ClassVar[frozenset[Family]] = frozenset(("gaussian", "pure"))
     Parameters: ClassVar[type[BaseModel]] = IdentityParameters
-    Verdict: ClassVar[type[BaseModel]] = IdentityVerdict
+    Verdict: ClassVar[type[BaseVerdict]] = IdentityResult
     released: ClassVar[str] = "the number of units in each public cell, or what one test makes of it"
     question: ClassVar[Question | None] = Question(
         "Do the categories of one owner follow a known distribution?",
@@ -153,6 +168,11 @@ class Identity(Procedure):
             )
         if study.owners[0].units is not None:
             plan.check_units(study.owners[0].units)
+
+    def verdict_type(self, study: Study) -> type[BaseVerdict]:
+        """Return what a study's verdict is: a test, or a decision alone."""
+        method = parse_parameters(IdentityParameters, study).method
+        return IdentityDecision if method in DECISIONS else IdentityResult
 
     def cost(self, study: Study) -> Guarantee:
         """Return what the owner spends: pure epsilon, or Gaussian noise for zcdp-gof."""
@@ -305,13 +325,14 @@ class Identity(Procedure):
 
     def assemble(
         self, study: Study, releases: Mapping[str, Release], progress: Progress | None = None
-    ) -> IdentityVerdict:
+    ) -> BaseVerdict:
         """Compute the verdict: post-processing alone, the same for everyone."""
         plan, sender = plan_of(study), study.owners[0].name
         release = releases[sender]
         units = {sender: release.units}
         found = _found(plan, release, partial(_report, progress))
-        return IdentityVerdict(
+        kind = IdentityDecision if plan.method in DECISIONS else IdentityResult
+        return kind(
             level=study.level,
             units=units,
             epsilon=study.budget.epsilon,

@@ -6,13 +6,12 @@ chi-square statistic whose null distribution counts sampling and noise. Of more 
 mutual independence, and every pair in its margin. Derivations: docs/mathematics/categorical.md.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import BaseModel
 
 from tacit_protocol.messages.release import Release
 from tacit_protocol.messages.study import Study
@@ -22,7 +21,8 @@ from tacit_protocol.procedures.count_panels import cell_text, residual_panel, si
 from tacit_protocol.procedures.count_plan import CountPlan
 from tacit_protocol.procedures.count_populations import Cells, require_near
 from tacit_protocol.procedures.count_tables import (
-    CellFinding,
+    ComparedPair,
+    CountsTestResult,
     CountTest,
     require_work,
     shown_counts,
@@ -44,7 +44,7 @@ from tacit_protocol.statistics.contingency import residuals as table_residuals
 from tacit_protocol.statistics.cramers_v import DRAWS, TABLES_MAX, Association, cramers_v
 from tacit_protocol.statistics.known_distribution import total_variation
 from tacit_protocol.statistics.noisy_tables import NoisyTable, add_tables
-from tacit_protocol.strict import StrictModel
+from tacit_protocol.verdicts.base import BaseVerdict, Interval, ShownTable, interval_of
 from tacit_protocol.verdicts.null import Null, affordable, from_draws
 from tacit_protocol.verdicts.rows import RowsPanel
 from tacit_protocol.verdicts.words import Meaning, either, joined
@@ -57,45 +57,67 @@ TEST_STREAM, PAIRS_STREAM, ASSOCIATION_STREAM = 1, 2, 3
 """Spawn keys under the study's seed."""
 
 
-class ColumnsCompared(StrictModel):
+class ColumnsCompared(ComparedPair):
     """Two columns: p-value adjusted for all pairs, and Cramér's V with its interval."""
 
-    first: str
-    second: str
-    statistic: float
-    pvalue: float
-    reject: bool
     cramers_v: float
     lower: float
     upper: float
 
+    @property
+    def interval(self) -> Interval:
+        """Of Cramér's V."""
+        return self.lower, self.upper
 
-class IndependenceTableVerdict(StrictModel):
+
+class IndependenceTableResult(CountsTestResult):
     """Whether the columns are independent, among the units of all owners, and how strongly they depend.
 
     ``cramers_v`` and its interval are of two columns, among the units whose values in both are listed (all
     units where a column lists one level alone), and None of more; ``pairs`` has them for each pair.
     Intervals are for one pair, not for all together. ``cells`` are those with the smallest p-values,
     adjusted for all cells; ``counts`` are the noisy tables themselves, None where they are large.
+
+    Attributes:
+        cramers_v: strength of the association of two columns, in [0, 1]; None for more columns.
+        interval: of Cramér's V; counts the noise. None for more columns.
+        pairs: columns compared with each other, with Cramér's V.
     """
 
-    method: str
-    statistic: float
-    pvalue: float
-    reject: bool
-    level: float
-    units: dict[str, int]
-    epsilon: float
-    delta: float
-    columns: tuple[str, ...]
-    shape: tuple[int, ...]
-    counts: dict[str, tuple[float, ...]] | None
+    listed: ClassVar[tuple[str, ...]] = ("statistic", "pvalue", "cramers_v", "interval")
+
     cramers_v: float | None
     lower: float | None
     upper: float | None
     pairs: tuple[ColumnsCompared, ...]
-    cells: tuple[CellFinding, ...]
-    warnings: tuple[str, ...]
+
+    @property
+    def interval(self) -> Interval | None:
+        """Of Cramér's V; counts the noise. None for more columns than two."""
+        return interval_of(self.lower, self.upper)
+
+    def __str__(self) -> str:
+        decision = "the columns depend on each other" if self.reject else "no dependence shown"
+        strength = "" if self.cramers_v is None else f", Cramér's V {self.cramers_v:.3f}"
+        return self._told(f"{self._decided(decision)}{strength}")
+
+    def fields(self) -> dict[str, Any]:
+        """Return what the command lists beside the common fields."""
+        shown = ("names", "pvalue", "reject", "cramers_v", "interval")
+        return super().fields() | {"pairs": [{n: getattr(pair, n) for n in shown} for pair in self.pairs]}
+
+    def summary(self) -> Sequence[str | ShownTable]:
+        """Return what the command shows first."""
+        rows = tuple(
+            (
+                " and ".join(pair.names),
+                f"{pair.pvalue:.3g}",
+                f"{pair.cramers_v:.3f}, {pair.lower:.3f} to {pair.upper:.3f}",
+            )
+            for pair in self.pairs
+        )
+        finding = "the columns DEPEND on each other" if self.reject else "no dependence shown"
+        return self._shown(finding, ShownTable(("Columns", "p (Holm)", "Cramér's V"), rows))
 
 
 class DependentCells(Cells):
@@ -123,7 +145,7 @@ class IndependenceTable(CountTest):
     name: ClassVar[str] = "independence_table"
     title: ClassVar[str] = "Are these categories independent of each other?"
     families: ClassVar[frozenset[Family]] = frozenset(("gaussian", "pure"))
-    Verdict: ClassVar[type[BaseModel]] = IndependenceTableVerdict
+    Verdict: ClassVar[type[BaseVerdict]] = IndependenceTableResult
     question: ClassVar[Question | None] = Question(
         "Are these categories independent of each other?",
         r"categor.*independen|contingenc|table|chi.?square",
@@ -191,7 +213,7 @@ class IndependenceTable(CountTest):
 
     def assemble(
         self, study: Study, releases: Mapping[str, Release], progress: Progress | None = None
-    ) -> IndependenceTableVerdict:
+    ) -> IndependenceTableResult:
         """Compute the verdict: post-processing alone, the same for everyone."""
         plan, parameters = self.plan(study), self.parameters(study)
         tables = {owner.name: plan.read_owner(owner, releases) for owner in study.owners}
@@ -206,7 +228,7 @@ class IndependenceTable(CountTest):
         pairs = _pairs(study, plan, table, test, replicates=parameters.replicates, report=report)
         only = pairs[0] if len(pairs) == 1 else None
         units = {name: own.units for name, own in tables.items()}
-        return IndependenceTableVerdict(
+        return IndependenceTableResult(
             method=f"chi-square test of independence in a table of {' x '.join(map(str, plan.grid.shape))} "
             f"cells with {plan.noise.kind} noise in its null, {parameters.replicates} replicates",
             statistic=test.statistic,

@@ -8,7 +8,7 @@ statistic of the data is compared with those of permuted data, with noise on all
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -53,6 +53,7 @@ from tacit_protocol.statistics.joint_sensitivity import (
     statistic_max,
 )
 from tacit_protocol.strict import StrictModel
+from tacit_protocol.verdicts.base import BaseVerdict, DecisionResult
 from tacit_protocol.verdicts.words import Meaning, either, joined
 from tacit_protocol.verdicts.works import JOINT, PERMUTATION, Work
 from tacit_protocol.workers import workers_of
@@ -112,17 +113,18 @@ class JointIndependenceParameters(StrictModel):
     )
 
 
-class JointIndependenceVerdict(StrictModel):
+class JointIndependenceDecision(DecisionResult):
     """Whether the variables were found dependent. Nothing finer is private, so nothing finer is here."""
 
-    method: str
-    reject: bool
-    level: float
-    units: dict[str, int]
-    epsilon: float
-    delta: float
-    variables: tuple[tuple[str, ...], ...]
-    warnings: tuple[str, ...]
+    if_rejected: ClassVar[str] = "the columns are not jointly independent"
+    if_not_rejected: ClassVar[str] = "no dependence of the columns shown"
+
+    variables: tuple[tuple[str, ...], ...] = ()
+    """Columns that count as one stand together."""
+
+    def _of(self) -> Sequence[str]:
+        words = (names[0] if len(names) == 1 else f"({', '.join(names)})" for names in self.variables)
+        return (f"  of {', '.join(words)}",) if self.variables else ()
 
 
 @dataclass(frozen=True)
@@ -155,7 +157,7 @@ class JointIndependence(Procedure):
     title: ClassVar[str] = "Are these columns, or groups of columns, independent of each other?"
     families: ClassVar[frozenset[Family]] = frozenset(("pure", "approximate"))
     Parameters: ClassVar[type[BaseModel]] = JointIndependenceParameters
-    Verdict: ClassVar[type[BaseModel]] = JointIndependenceVerdict
+    Verdict: ClassVar[type[BaseVerdict]] = JointIndependenceDecision
     released: ClassVar[str] = "the decision of a permutation test of the d-variable Hilbert-Schmidt criterion"
     question: ClassVar[Question | None] = Question(
         "Do these columns depend on each other?",
@@ -285,7 +287,7 @@ class JointIndependence(Procedure):
 
     def assemble(
         self, study: Study, releases: Mapping[str, Release], progress: Progress | None = None
-    ) -> JointIndependenceVerdict:
+    ) -> JointIndependenceDecision:
         """State the decision: there is nothing to compute."""
         plan = _plan(study)
         sender = study.senders[0].name
@@ -295,7 +297,7 @@ class JointIndependence(Procedure):
         if progress is not None:
             progress(1.0, "reading the decision")
         units = dict(release.units_by_owner) or {sender: release.units}
-        return JointIndependenceVerdict(
+        return JointIndependenceDecision(
             method=_method(plan.parameters),
             reject=release.decision,
             level=study.level,

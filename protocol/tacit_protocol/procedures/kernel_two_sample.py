@@ -7,7 +7,7 @@ Every owner releases the noisy mean of bounded features of its units (and, for t
 noisy second moment) in one joint Gaussian release; the tester asks whether one distribution explains all.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -52,14 +52,19 @@ from tacit_protocol.procedures.kernel_two_sample_plan import (
 from tacit_protocol.procedures.populations import Difference, Population
 from tacit_protocol.statistics.intervals import Stated, stated
 from tacit_protocol.statistics.mmd_form import mmd_law
-from tacit_protocol.statistics.named_groups import GroupComparison, additive_families, named_groups
+from tacit_protocol.statistics.named_groups import (
+    Comparison,
+    GroupComparison,
+    additive_families,
+    named_groups,
+)
 from tacit_protocol.statistics.noise_aware import noise_aware_test
 from tacit_protocol.statistics.power import DETECTABLE_MAX, detectable_difference, detectable_squared_mmd
 from tacit_protocol.statistics.private_means import PrivateMeans
 from tacit_protocol.statistics.published import published_law
 from tacit_protocol.statistics.two_sample import Evidence, PairFinding, TwoSampleTest
-from tacit_protocol.statistics.witness import LocationDifference, MeanEmbedding, locations_of_owners
-from tacit_protocol.strict import StrictModel
+from tacit_protocol.statistics.witness import LocationComparison, MeanEmbedding, locations_of_owners
+from tacit_protocol.verdicts.base import BaseVerdict, Interval, PvalueVerdict, ShownTable, interval_of
 from tacit_protocol.verdicts.null import (
     DRAWN_MAX,
     SIMULATED,
@@ -80,44 +85,132 @@ NULL_STREAM = 2
 """Spawn key under the study's seed of simulated null distributions; public choices have another."""
 
 
-class PairComparison(StrictModel):
+class PairComparison(Comparison):
     """Two owners: p-value adjusted for all pairs, and the squared MMD with its interval."""
 
     first: str
     second: str
-    pvalue: float
-    reject: bool
     squared_mmd: float
     squared_mmd_unbiased: float
     lower: float
     upper: float
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The two owners."""
+        return self.first, self.second
 
-class KernelTwoSampleVerdict(StrictModel):
-    """Whether the owners' units come from one distribution, who and what differs, and by how much.
+    @property
+    def estimate(self) -> float:
+        """Their squared MMD."""
+        return self.squared_mmd
+
+    @property
+    def interval(self) -> Interval:
+        """That of their squared MMD."""
+        return self.lower, self.upper
+
+    @property
+    def estimate_unbiased(self) -> float:
+        """Their squared MMD before it is cut at 0."""
+        return self.squared_mmd_unbiased
+
+
+class TwoSampleResult(PvalueVerdict):
+    """Outcome of a kernel two-sample (or k-sample) test. Unpacks into ``statistic, pvalue``.
 
     ``squared_mmd`` is the average over pairs of owners of the estimated squared maximum mean discrepancy of
     the features' kernel, 0 where the unbiased one is negative; the interval contains it, and covers what it
     estimates with probability 1 - level at least, in large samples. ``locations`` are the test locations
     where two owners differ most, with ME features.
+
+    Attributes:
+        statistic: the test statistic, from private releases alone.
+        pvalue: probability under the null hypothesis (one population) of a statistic at least as large.
+        estimate: ``squared_mmd``, or None.
+        estimate_unbiased: the same before it is cut at 0: what to average over studies.
+        interval: contains ``estimate``, and covers what ``estimate`` estimates with probability 1 - alpha at
+            least, or None.
+        pairs: which owners differ (Holm).
+        columns: which columns, and which pairs of columns, differ (Holm), where the features tell.
+        locations: the test locations where owners differ most (Holm), with mean embeddings.
     """
 
-    method: str
-    statistic: float
-    pvalue: float
-    reject: bool
-    level: float
-    units: dict[str, int]
-    epsilon: float
-    delta: float
-    squared_mmd: float | None
-    squared_mmd_unbiased: float | None
-    lower: float | None
-    upper: float | None
-    pairs: tuple[PairComparison, ...]
-    columns: tuple[GroupComparison, ...]
-    locations: tuple[LocationDifference, ...]
-    warnings: tuple[str, ...]
+    squared_mmd: float | None = None
+    squared_mmd_unbiased: float | None = None
+    lower: float | None = None
+    upper: float | None = None
+    pairs: tuple[PairComparison, ...] = ()
+    columns: tuple[GroupComparison, ...] = ()
+    locations: tuple[LocationComparison, ...] = ()
+
+    listed: ClassVar[tuple[str, ...]] = ("statistic", "pvalue", "estimate", "estimate_unbiased", "interval")
+
+    @property
+    def estimate(self) -> float | None:
+        """Squared maximum mean discrepancy, averaged over pairs of owners."""
+        return self.squared_mmd
+
+    @property
+    def estimate_unbiased(self) -> float | None:
+        """The same before it is cut at 0."""
+        return self.squared_mmd_unbiased
+
+    @property
+    def interval(self) -> Interval | None:
+        """That of ``estimate``."""
+        return interval_of(self.lower, self.upper)
+
+    def __str__(self) -> str:
+        decision = "differ" if self.reject else "no difference shown"
+        return self._told(
+            f"{decision}: statistic {self.statistic:.4g}, p = {self.pvalue:.3g} at level {self.alpha:g}"
+        )
+
+    def fields(self) -> dict[str, Any]:
+        """Return what the command lists beside the common fields."""
+        compared = ("names", "pvalue", "reject")
+        located = ("names", "values", "difference", "standard_error", "pvalue", "reject")
+        return super().fields() | {
+            "pairs": [{name: getattr(pair, name) for name in compared} for pair in self.pairs],
+            "columns": [{name: getattr(column, name) for name in compared} for column in self.columns],
+            "locations": [{name: getattr(place, name) for name in located} for place in self.locations],
+        }
+
+    def summary(self) -> Sequence[str | ShownTable]:
+        """Return what the command shows first."""
+        decision = "DIFFERENT populations" if self.reject else "no difference shown"
+        return self._finding(decision), f"  statistic {self.statistic:.5g}; {self.method}"
+
+    def details(self) -> Sequence[str | ShownTable]:
+        """Return what the command shows after the cost: by how much, and who and what differs."""
+        found: list[str | ShownTable] = []
+        if self.estimate is not None:
+            interval = self.interval
+            between = "" if interval is None else f", interval {interval[0]:.4g} to {interval[1]:.4g}"
+            found.append(f"  squared MMD {self.estimate:.4g}{between}")
+        # Of the pairs of columns only those whose dependence differs: there may be thousands.
+        columns = [c for c in self.columns if len(c.names) == 1 or c.reject]
+        both: tuple[tuple[str, Sequence[Comparison]], ...] = (("Owners", self.pairs), ("Columns", columns))
+        found += [
+            ShownTable(
+                (title, "p (Holm)", ""),
+                tuple(
+                    (
+                        " and ".join(c.names),
+                        f"{c.pvalue:.3g}",
+                        "differ" if c.reject else "no difference shown",
+                    )
+                    for c in compared
+                ),
+            )
+            for title, compared in both
+            if compared
+        ]
+        found += [f"  {location}" for location in self.locations if location.reject]
+        if len(columns) < len(self.columns):
+            found.append("No other pair of columns shows another dependence.")
+        return found
 
 
 ONE_POPULATION = Question(
@@ -146,7 +239,7 @@ class KernelTwoSample(Procedure):
     title: ClassVar[str] = "Do the owners' records come from one population?"
     families: ClassVar[frozenset[Family]] = frozenset(("gaussian",))
     Parameters: ClassVar[type[BaseModel]] = KernelTwoSampleParameters
-    Verdict: ClassVar[type[BaseModel]] = KernelTwoSampleVerdict
+    Verdict: ClassVar[type[BaseVerdict]] = TwoSampleResult
     released: ClassVar[str] = "the mean of bounded features of its units"
     question: ClassVar[Question | None] = ONE_POPULATION
     population: ClassVar[type[Population] | None] = Difference
@@ -254,7 +347,7 @@ class KernelTwoSample(Procedure):
 
     def assemble(
         self, study: Study, releases: Mapping[str, Release], progress: Progress | None = None
-    ) -> KernelTwoSampleVerdict:
+    ) -> TwoSampleResult:
         """Compute the verdict: post-processing alone, the same for everyone."""
         plan = plan_of(study)
         report = progress if progress is not None else _silent
@@ -276,7 +369,7 @@ class KernelTwoSample(Procedure):
         )
         units = {name: releases[name].units for name in names}
         average = _average(pairs)
-        return KernelTwoSampleVerdict(
+        return TwoSampleResult(
             method=_method(plan),
             statistic=overall.statistic,
             pvalue=overall.pvalue,
@@ -332,7 +425,7 @@ def planned_test(plan: Plan, study: Study) -> TwoSampleTest:
     )
 
 
-def _named_locations(plan: Plan, study: Study, evidence: Evidence) -> tuple[LocationDifference, ...]:
+def _named_locations(plan: Plan, study: Study, evidence: Evidence) -> tuple[LocationComparison, ...]:
     features = plan.release.features
     if not isinstance(features, MeanEmbedding):
         return ()

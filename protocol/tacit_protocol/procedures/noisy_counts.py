@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-from pydantic import BaseModel
+import numpy.typing as npt
 
 from tacit_protocol.messages.release import Release
 from tacit_protocol.messages.study import Study
@@ -19,37 +19,85 @@ from tacit_protocol.privacy.vector import COORDINATES_MAX
 from tacit_protocol.procedures.base import Fields, Progress, Question, Releases, StudyError, reuse_warnings
 from tacit_protocol.procedures.count_panels import count_panels
 from tacit_protocol.procedures.count_populations import Cells
-from tacit_protocol.procedures.count_tables import CountProcedure, written_counts
+from tacit_protocol.procedures.count_tables import CountProcedure, NoisyTables, TablesVerdict, written_counts
 from tacit_protocol.procedures.populations import Held, Measure, Population
-from tacit_protocol.strict import StrictModel
 from tacit_protocol.verdicts.bars import BarsPanel
+from tacit_protocol.verdicts.base import BaseVerdict, ShownTable
 from tacit_protocol.verdicts.words import Meaning, names_of
 from tacit_protocol.verdicts.works import CHI_SQUARED, Work
 
+ROWS_SHOWN = 60
+"""Most cells of a table that the command prints."""
 
-class NoisyCountsVerdict(StrictModel):
+
+class NoisyCountsResult(TablesVerdict):
     """Every owner's noisy table, cells in row-major order of ``shape``; labels follow from the study.
 
     A count in the data lies within ``half_width`` of the noisy one with probability 1 - level; all counts of
     an owner together do within ``half_width_all``. Both are the largest of all owners', whose noises differ
     where releases are reused; ``noise`` and ``scale`` are those of the owner with the largest
     ``half_width_all``. ``reject`` is always false: a table tests nothing.
+
+    Attributes:
+        tables: every owner's noisy counts.
+        noise: "laplace" or "gaussian".
+        scale: Laplace scale, or standard deviation, of the noise on each cell.
+        half_width: the noise of one cell is within it with probability 1 - alpha.
+        half_width_all: that of all cells of an owner is, together, with probability 1 - alpha.
     """
 
-    method: str
+    listed: ClassVar[tuple[str, ...]] = ("noise", "scale", "half_width", "half_width_all")
+
     reject: Literal[False]
-    level: float
-    units: dict[str, int]
-    epsilon: float
-    delta: float
-    columns: tuple[str, ...]
-    shape: tuple[int, ...]
     counts: dict[str, tuple[float, ...]]
     noise: str
     scale: float
     half_width: float
     half_width_all: float
-    warnings: tuple[str, ...]
+
+    @property
+    def tables(self) -> NoisyTables:
+        """Every owner's noisy counts."""
+        tables = super().tables
+        if tables is None:
+            raise TypeError("noisy counts have tables")
+        return tables
+
+    @property
+    def table(self) -> npt.NDArray[np.float64]:
+        """The noisy counts of all owners together, one axis a column."""
+        return self.tables.table
+
+    def to_pandas(self) -> Any:
+        """Return a pandas frame: one row a cell, one column for each owner."""
+        return self.tables.to_pandas()
+
+    def __str__(self) -> str:
+        return (
+            f"{self.method}: each within {self.half_width:.4g} at confidence {1 - self.alpha:g}, all within "
+            f"{self.half_width_all:.4g}; epsilon {self.epsilon:g}, delta {self.delta:g}"
+        )
+
+    def fields(self) -> dict[str, Any]:
+        """Return what the command lists beside the common fields."""
+        return super().fields() | {"tables": self.tables.fields()}
+
+    def summary(self) -> Sequence[str | ShownTable]:
+        """Return what the command shows first: the tables."""
+        tables = self.tables
+        cells = tables.to_rows()
+        rows = tuple(
+            (", ".join(labels), *(f"{count:.1f}" for count in counts))
+            for labels, counts in cells[:ROWS_SHOWN]
+        )
+        more = len(cells) - ROWS_SHOWN
+        return (
+            f"Noisy counts: {self.method}",
+            f"  one count is within {self.half_width:.4g} of the noisy one, and all are within "
+            f"{self.half_width_all:.4g}, at confidence {1 - self.alpha:g}",
+            ShownTable((", ".join(tables.columns), *tables.counts), rows),
+            *((f"  and {more} more cells: --json shows all",) if more > 0 else ()),
+        )
 
 
 class CountedUnits(Cells):
@@ -79,7 +127,7 @@ class NoisyCounts(CountProcedure):
     name: ClassVar[str] = "noisy_counts"
     title: ClassVar[str] = "How many units are in each cell?"
     families: ClassVar[frozenset[Family]] = frozenset(("gaussian", "pure"))
-    Verdict: ClassVar[type[BaseModel]] = NoisyCountsVerdict
+    Verdict: ClassVar[type[BaseVerdict]] = NoisyCountsResult
     question: ClassVar[Question | None] = Question(
         "How many are there in each category?",
         r"how many|count|number of|frequenc|cross.?tab",
@@ -115,7 +163,7 @@ class NoisyCounts(CountProcedure):
 
     def assemble(
         self, study: Study, releases: Mapping[str, Release], progress: Progress | None = None
-    ) -> NoisyCountsVerdict:
+    ) -> NoisyCountsResult:
         """Compute the verdict: post-processing alone, the same for everyone."""
         if progress is not None:
             progress(0.5, "reading tables")
@@ -126,7 +174,7 @@ class NoisyCounts(CountProcedure):
         noises = [table.noises[0] for table in tables.values()]
         # Reused releases may have noise of another law: the widest tail need not have the largest variance.
         widest = max(noises, key=lambda noise: noise.half_width(study.level / size))
-        return NoisyCountsVerdict(
+        return NoisyCountsResult(
             method=f"noisy counts of {size} cells, {plan.noise.kind} noise",
             reject=False,
             level=study.level,

@@ -9,8 +9,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
-from pydantic import BaseModel
-
 from tacit_protocol.domain.table import Table
 from tacit_protocol.messages.encoding import decode
 from tacit_protocol.messages.release import Release, ReleaseMessage
@@ -24,6 +22,7 @@ from tacit_protocol.signing.envelope import (
     digest,
     open_envelope,
 )
+from tacit_protocol.verdicts.base import BaseVerdict
 
 AnswerKind = Literal["release", "sealed release", "receipt"]
 
@@ -36,7 +35,7 @@ class Combined:
     privatises where the receiver publishes, exact numbers with their sensitivity.
     """
 
-    finding: BaseModel
+    finding: BaseVerdict
     summary: Any = None
 
 
@@ -64,7 +63,7 @@ class Relay:
 class RelayedProcedure(Procedure, Protocol):
     """A procedure that can run between two owners, one of whom receives the other's release."""
 
-    RelayedVerdict: ClassVar[type[BaseModel]]
+    RelayedVerdict: ClassVar[type[BaseVerdict]]
     """Of such a study: what ``conclude`` returns."""
 
     def relay(self, study: Study) -> Relay | None:
@@ -76,7 +75,9 @@ class RelayedProcedure(Procedure, Protocol):
     def combine(self, study: Study, received: Release, table: Table) -> Combined:
         """Combine the sender's release with the receiver's own rows, exactly."""
 
-    def conclude(self, study: Study, units: Mapping[str, int], releases: Mapping[str, Release]) -> BaseModel:
+    def conclude(
+        self, study: Study, units: Mapping[str, int], releases: Mapping[str, Release]
+    ) -> BaseVerdict:
         """Compute the verdict from what the tester can see: numbers of units, and the receiver's release."""
 
 
@@ -170,7 +171,7 @@ def conclude(
     releases: Mapping[str, Release],
     units: Mapping[str, int],
     progress: Progress | None = None,
-) -> BaseModel:
+) -> BaseVerdict:
     """Compute the verdict from the answers: releases and units by sender. The same for everyone."""
     relay = relay_of(procedure, study)
     if relay is None:

@@ -7,7 +7,7 @@ Vepakomma, Pushpita and Raskar, who give no method for it.
 Derivations: docs/mathematics/screening.md.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar
@@ -45,7 +45,7 @@ from tacit_protocol.procedures.populations import Dependence, Held, Population
 from tacit_protocol.procedures.screening_plan import ScreeningParameters, ScreeningPlan, screening_plan
 from tacit_protocol.statistics.intervals import stated
 from tacit_protocol.statistics.screening import (
-    ScreenedColumn,
+    ColumnSide,
     ScreeningTests,
     correlation_of,
     estimate_pair,
@@ -55,6 +55,7 @@ from tacit_protocol.statistics.screening import (
 )
 from tacit_protocol.statistics.sketched_covariance import Permutations, Side, truncation_bound
 from tacit_protocol.strict import StrictModel
+from tacit_protocol.verdicts.base import BaseVerdict, Interval, ShownTable, interval_of
 from tacit_protocol.verdicts.words import NO_PROOF, Meaning, joined
 from tacit_protocol.verdicts.works import DISTANCE, FALSE_DISCOVERIES, TWO_PARTIES, Work
 
@@ -62,8 +63,8 @@ PILOT_STREAM = 4
 """Spawn key under the study's seed: of the permutations that standardise."""
 
 
-class ScreenedPair(StrictModel):
-    """What is found of one outcome and one column.
+class ScreenedColumn(StrictModel):
+    """One column against one outcome.
 
     ``distance_covariance_sqr_unbiased`` is unbiased up to ``truncation`` at most, and may be negative;
     ``distance_covariance_sqr`` is the same cut to [0, 1/4], where it lies in its interval. Intervals count
@@ -71,6 +72,23 @@ class ScreenedPair(StrictModel):
     ``distance_correlation``, in [0, 1], and its interval are None where a column hardly varies. ``sign`` is
     that of the leading monotone feature's covariance, 0 where a column has no order. ``qvalue`` is the
     smallest level of the false discovery rate at which the pair is found.
+
+    Attributes:
+        outcome: the outcome's name.
+        column: the column's name.
+        distance_covariance_sqr: squared distance covariance, over public diameters, cut to [0, 1/4].
+        distance_covariance_sqr_unbiased: the same before it is cut: what to average over studies.
+        covariance_interval: contains the one, and covers what both estimate, of this pair alone, with
+            probability 1 - alpha in large samples, as far as the kept frequencies show it: ``truncation`` is
+            not in it.
+        distance_correlation: in [0, 1]; None where either column hardly varies.
+        interval: covers the distance correlation of the kept frequencies, of this pair alone, with
+            probability 1 - alpha in large samples; None with it.
+        sign: of the covariance of the leading monotone features, 0 where a column has no order.
+        truncation: the most that ``distance_covariance_sqr``, and its interval, leave out.
+        pvalue: of the test of independence of this pair alone; exact.
+        qvalue: smallest level of the false discovery rate at which the pair is found.
+        reject: whether it is found at the study's level.
     """
 
     outcome: str
@@ -89,6 +107,28 @@ class ScreenedPair(StrictModel):
     qvalue: float
     reject: bool
 
+    @property
+    def covariance_interval(self) -> Interval:
+        """That of both squared distance covariances."""
+        return self.covariance_lower, self.covariance_upper
+
+    @property
+    def interval(self) -> Interval | None:
+        """That of the distance correlation, or None."""
+        return interval_of(self.lower, self.upper)
+
+    def _correlation(self) -> str:
+        if self.distance_correlation is None or self.interval is None:
+            return "unknown"
+        sign = {1: "+", -1: "-", 0: ""}[self.sign]
+        return f"{sign}{self.distance_correlation:.2f}, {self.interval[0]:.2f} to {self.interval[1]:.2f}"
+
+    def words(self) -> tuple[str, ...]:
+        """Return its line in the command's table."""
+        found = "found" if self.reject else ""
+        pvalues = f"{self.pvalue:.2g}", f"{self.qvalue:.2g}"
+        return self.column, self.outcome, self._correlation(), *pvalues, found
+
 
 class CorrelationMatrix(StrictModel):
     """Signed distance correlations of all columns of both owners, row by row below the diagonal.
@@ -100,24 +140,93 @@ class CorrelationMatrix(StrictModel):
     correlations: tuple[float | None, ...]
 
 
-class ScreeningVerdict(StrictModel):
-    """Which columns depend on the outcomes: ``pairs`` are ranked, the surest first.
+NOT_FOUND_SHOWN = 10
+"""Pairs that were not found and are shown all the same: the list may have a thousand."""
+
+
+class ScreeningVerdict(BaseVerdict):
+    """Which columns depend on the outcomes. Iterating yields the ranked pairs, the surest first.
 
     Among the rejected pairs the expected share of independent ones is at most ``level``. ``reject`` says that
     there are any.
+
+    Attributes:
+        ranking: every pair of an outcome and a column, the surest first.
+        aligned: whether either owner checked, before it spent anything, that both hold the same units.
     """
 
-    method: str
-    reject: bool
-    level: float
-    units: dict[str, int]
-    epsilon: float
-    delta: float
-    pairs: tuple[ScreenedPair, ...]
+    listed: ClassVar[tuple[str, ...]] = ("aligned",)
+
+    pairs: tuple[ScreenedColumn, ...]
     matrix: CorrelationMatrix | None
     buckets: int
     aligned: bool
-    warnings: tuple[str, ...]
+
+    @property
+    def ranking(self) -> tuple[ScreenedColumn, ...]:
+        """Every pair of an outcome and a column, the surest first."""
+        return self.pairs
+
+    @property
+    def found(self) -> tuple[ScreenedColumn, ...]:
+        """The pairs found: among them the expected share of independent ones is at most ``alpha``."""
+        return tuple(pair for pair in self.ranking if pair.reject)
+
+    def __iter__(self) -> Iterator[ScreenedColumn]:  # type: ignore[override]
+        return iter(self.ranking)
+
+    def __len__(self) -> int:
+        return len(self.ranking)
+
+    def __str__(self) -> str:
+        names = ", ".join(pair.column for pair in self.found) or "none"
+        return self._told(
+            f"{len(self.found)} of {len(self.ranking)} pairs found at false discovery rate {self.alpha:g}: "
+            f"{names}"
+        )
+
+    def hypotheses(self) -> Mapping[str, float]:
+        """Return the p-values of all pairs."""
+        return {f"{pair.column} – {pair.outcome}": pair.pvalue for pair in self.ranking}
+
+    def fields(self) -> dict[str, Any]:
+        """Return what the command lists beside the common fields."""
+        return super().fields() | {
+            "ranking": [{name: getattr(pair, name) for name in LISTED} for pair in self.ranking],
+            "matrix": None if self.matrix is None else self.matrix.model_dump(),
+        }
+
+    def summary(self) -> Sequence[str | ShownTable]:
+        """Return what the command shows first: the columns found, then the best of the others."""
+        found = len(self.found)
+        shown = self.ranking[: found + NOT_FOUND_SHOWN]
+        left = len(self.ranking) - len(shown)
+        return (
+            f"Verdict: {found} of {len(self.ranking)} pairs of columns depend on each other "
+            f"(false discovery rate at most {self.alpha:g})",
+            f"  {self.method}",
+            ShownTable(
+                ("Column", "Outcome", "Distance correlation", "p", "q", ""),
+                tuple(pair.words() for pair in shown),
+            ),
+            *((f"  {left} more were not found: --json lists them",) if left else ()),
+        )
+
+
+LISTED = (
+    "outcome",
+    "column",
+    "distance_covariance_sqr",
+    "distance_covariance_sqr_unbiased",
+    "covariance_interval",
+    "distance_correlation",
+    "interval",
+    "sign",
+    "pvalue",
+    "qvalue",
+    "reject",
+)
+"""What the command lists of every pair."""
 
 
 @dataclass(frozen=True)
@@ -144,7 +253,7 @@ class Screening(Procedure):
     title: ClassVar[str] = "Which of one owner's columns depend on another's outcome?"
     families: ClassVar[frozenset[Family]] = frozenset(("gaussian",))
     Parameters: ClassVar[type[BaseModel]] = ScreeningParameters
-    Verdict: ClassVar[type[BaseModel]] = ScreeningVerdict
+    Verdict: ClassVar[type[BaseVerdict]] = ScreeningVerdict
     released: ClassVar[str] = "bounded features of all its columns, summed over public buckets of units"
     question: ClassVar[Question | None] = Question(
         "Which of one owner's columns relate to the outcome that another owner holds?",
@@ -225,6 +334,16 @@ class Screening(Procedure):
             _check_side(plan, 0, release)
         except ReleaseError:
             _check_side(plan, 1, release)
+
+    def asks(self, study: Study) -> tuple[str, ...]:
+        """Say which columns are set against which outcomes."""
+        plan = screening_plan(study)
+        outcomes, columns = plan.names[plan.outcome], plan.names[1 - plan.outcome]
+        owners = study.owners[plan.outcome].name, study.owners[1 - plan.outcome].name
+        return (
+            f"{len(columns)} columns of {owners[1]} against {', '.join(outcomes)} of {owners[0]}; "
+            f"false discovery rate at most {study.level:g}, {plan.permutations} permutations",
+        )
 
     def meaning(self, study: Study, verdict: Fields) -> Meaning:
         """Say what a verdict means, in sentences."""
@@ -312,11 +431,11 @@ def _method(plan: ScreeningPlan, buckets: int, bucket_units: int) -> str:
     )
 
 
-def _read(plan: ScreeningPlan, side: int, release: Release) -> list[ScreenedColumn]:
+def _read(plan: ScreeningPlan, side: int, release: Release) -> list[ColumnSide]:
     sketch = plan.sketches[side]
     read = sketch.read(release.vectors, plan.design(release.units))
     return [
-        ScreenedColumn(
+        ColumnSide(
             Side(
                 own.buckets,
                 own.bucket_noise,
@@ -335,8 +454,8 @@ def _read(plan: ScreeningPlan, side: int, release: Release) -> list[ScreenedColu
 
 
 def _pairs(
-    plan: ScreeningPlan, outcomes: list[ScreenedColumn], others: list[ScreenedColumn], tests: ScreeningTests
-) -> tuple[ScreenedPair, ...]:
+    plan: ScreeningPlan, outcomes: list[ColumnSide], others: list[ColumnSide], tests: ScreeningTests
+) -> tuple[ScreenedColumn, ...]:
     """Estimate every pair and rank them: by p-value, then by the estimate of the covariance."""
     qvalues = false_discovery_values(tests.pvalues, plan.parameters.control)
     found = []
@@ -347,7 +466,7 @@ def _pairs(
             covariance = stated(estimate.covariance.value, interval, COVARIANCE_SQR_MAX)
             correlation = estimate.correlation
             found.append(
-                ScreenedPair(
+                ScreenedColumn(
                     outcome=plan.names[plan.outcome][i],
                     column=plan.names[1 - plan.outcome][j],
                     distance_covariance_sqr=covariance.value,
@@ -368,7 +487,7 @@ def _pairs(
     return tuple(sorted(found, key=lambda pair: (pair.pvalue, -pair.distance_covariance_sqr_unbiased)))
 
 
-def _matrix(plan: ScreeningPlan, columns: list[list[ScreenedColumn]]) -> CorrelationMatrix:
+def _matrix(plan: ScreeningPlan, columns: list[list[ColumnSide]]) -> CorrelationMatrix:
     correlations = signed_correlations([*columns[0], *columns[1]])
     below = correlations[np.tril_indices(len(correlations), -1)]
     return CorrelationMatrix(

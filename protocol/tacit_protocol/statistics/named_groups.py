@@ -12,13 +12,52 @@ PAIRS_NAMED_MAX = 50
 """Most pairs of columns that a verdict names, those that differ most; all columns are named."""
 
 
-class GroupComparison(StrictModel):
+class Comparison(StrictModel):
+    """One of several hypotheses tested together: which, its adjusted p-value, and the decision.
+
+    ``names`` holds the two owners, or the columns: one, or two whose dependence is compared. ``pvalue`` is
+    adjusted after Holm, so that it may be compared with the level as it is. For owners ``estimate`` is their
+    squared MMD, 0 where ``estimate_unbiased`` is negative, and ``interval`` contains it.
+    """
+
+    pvalue: float
+    reject: bool
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Two owners, or columns."""
+        raise NotImplementedError
+
+    @property
+    def estimate(self) -> float | None:
+        """Of two owners, their squared MMD."""
+        return None
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """Of two owners, that of their squared MMD."""
+        return None
+
+    @property
+    def estimate_unbiased(self) -> float | None:
+        """Of two owners, their squared MMD before it is cut at 0."""
+        return None
+
+    def __str__(self) -> str:
+        verb = "differ" if self.reject else "no difference shown"
+        return f"{' and '.join(self.names)}: {verb} (p = {self.pvalue:.3g})"
+
+
+class GroupComparison(Comparison):
     """A column or a pair of columns: p-value adjusted for all of them (Holm)."""
 
     kind: Literal["column", "pair"]
     columns: tuple[str, ...]
-    pvalue: float
-    reject: bool
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The columns."""
+        return self.columns
 
 
 def additive_families(features: AdditiveFeatures) -> tuple[Family, ...]:

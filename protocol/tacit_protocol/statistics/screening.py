@@ -44,7 +44,7 @@ Control = Literal["by", "bh"]
 
 
 @dataclass(frozen=True)
-class ScreenedColumn:
+class ColumnSide:
     """One column's part of a sketch.
 
     ``ordered`` says whether its first feature rises with the value: then a correlation has a sign.
@@ -72,7 +72,7 @@ def correlation_of(squared: float) -> float:
     return math.sqrt(min(1.0, max(0.0, squared)))
 
 
-def estimate_pair(first: ScreenedColumn, second: ScreenedColumn, coverage: float) -> PairEstimate:
+def estimate_pair(first: ColumnSide, second: ColumnSide, coverage: float) -> PairEstimate:
     """Estimate one pair of columns, of two owners."""
     covariance = covariance_estimate(first.side, second.side)
     variances = (variance_estimate(first.side), variance_estimate(second.side))
@@ -80,7 +80,7 @@ def estimate_pair(first: ScreenedColumn, second: ScreenedColumn, coverage: float
     return PairEstimate(covariance, correlation, _sign(first, second))
 
 
-def _sign(first: ScreenedColumn, second: ScreenedColumn) -> int:
+def _sign(first: ColumnSide, second: ColumnSide) -> int:
     if not (first.ordered and second.ordered):
         return 0
     return 1 if float(first.side.buckets[:, 0] @ second.side.buckets[:, 0]) >= 0 else -1
@@ -193,7 +193,7 @@ def _batches(orders: Iterator[npt.NDArray[np.int64]], size: int) -> Iterator[npt
         yield np.stack(batch)
 
 
-def signed_correlations(columns: Sequence[ScreenedColumn]) -> Floats:
+def signed_correlations(columns: Sequence[ColumnSide]) -> Floats:
     """Return the signed distance correlations of all columns, (p, p), with unit diagonal.
 
     Of two columns of one owner too: noises on different coordinates are independent, so that the estimate of
@@ -221,6 +221,6 @@ def unbiased_covariance_sqr(a: FloatMatrix, b: FloatMatrix) -> float:
     return 4 * (float(np.sum((a.T @ b) ** 2)) - float(own)) / (m * (m - 1))
 
 
-def _scale(column: ScreenedColumn) -> float:
+def _scale(column: ColumnSide) -> float:
     variance = variance_estimate(column.side)
     return variance.value if variance.value > VARIANCE_FACTOR_MIN * math.sqrt(variance.variance) else math.nan

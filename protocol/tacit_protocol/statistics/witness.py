@@ -45,7 +45,7 @@ KERNEL_VARIANCE_MAX = 0.25
 MeanEmbedding = WhitenedMeanEmbedding | RawMeanEmbedding
 
 
-class LocationDifference(StrictModel):
+class LocationComparison(StrictModel):
     """A test location at which two owners differ: ``values`` by column, in the columns' own units.
 
     ``difference`` is the witness there, in [-1, 1] up to noise: above 0 where ``first`` has more records near
@@ -62,6 +62,22 @@ class LocationDifference(StrictModel):
     standard_error: float
     pvalue: float
     reject: bool
+
+    @property
+    def names(self) -> tuple[str, str]:
+        """The two owners."""
+        return self.first, self.second
+
+    def __str__(self) -> str:
+        place = ", ".join(f"{name} {_value_text(value)}" for name, value in self.values.items())
+        more = self.first if self.difference > 0 else self.second
+        return f"near {place}: more of {more} (p = {self.pvalue:.3g})"
+
+
+def _value_text(value: float | str | None) -> str:
+    if value is None:
+        return "missing"
+    return value if isinstance(value, str) else f"{value:.4g}"
 
 
 @dataclass(frozen=True)
@@ -109,7 +125,7 @@ def location_differences(
     names: Sequence[str],
     witnesses: Mapping[tuple[int, int], Witness],
     level: float,
-) -> tuple[LocationDifference, ...]:
+) -> tuple[LocationComparison, ...]:
     """Name where pairs of owners differ most, at most LOCATIONS_NAMED_MAX, the strongest first.
 
     ``witnesses`` holds the witness of each pair of positions in ``names``.
@@ -126,7 +142,7 @@ def location_differences(
         first, second = pairs[number]
         witness = witnesses[first, second]
         found.append(
-            LocationDifference(
+            LocationComparison(
                 first=names[first],
                 second=names[second],
                 values=values[location],
@@ -141,7 +157,7 @@ def location_differences(
 
 def locations_of_owners(
     domain: Domain, features: MeanEmbedding, names: Sequence[str], evidence: Evidence, level: float
-) -> tuple[LocationDifference, ...]:
+) -> tuple[LocationComparison, ...]:
     """Name where owners differ most, from their own releases; none above OWNERS_COMPARED_MAX owners."""
     if len(names) > OWNERS_COMPARED_MAX or evidence.second_moments is None or evidence.second_noise is None:
         return ()

@@ -22,7 +22,7 @@ from tacit_protocol.procedures.base import StudyError
 from tacit_protocol.procedures.distance_correlation import (
     MATCHED_BY_ORDER,
     DistanceCorrelation,
-    DistanceCorrelationVerdict,
+    DistanceCorrelationResult,
 )
 
 Floats = np.typing.NDArray[np.float64]
@@ -81,7 +81,7 @@ class AlignedTable:
 
 def verdict_of(
     study: Study, sides: list[tuple[Floats, Integers]], seeds: tuple[int, int], noise: NoiseSource
-) -> DistanceCorrelationVerdict:
+) -> DistanceCorrelationResult:
     releases = {}
     for owner, (values, unit), seed in zip(study.owners, sides, seeds, strict=True):
         table = AlignedTable(study.domain_of(owner), values, unit, seed)

@@ -16,7 +16,7 @@ from tacit_protocol.privacy.noise import NoiseSource, OpenDPNoise
 from tacit_protocol.procedures.base import ReleaseError, StudyError, check_release
 from tacit_protocol.procedures.curated_distance_correlation import (
     CuratedDistanceCorrelation,
-    CuratedDistanceCorrelationVerdict,
+    CuratedDistanceCorrelationResult,
 )
 from tacit_protocol.statistics import curated_distance
 from tacit_protocol.statistics.distance_covariance import distance_correlation_sqr, distance_covariance_sqr
@@ -93,7 +93,7 @@ def released(study: Study, table: MemoryTable, noise: NoiseSource) -> Release:
     return release
 
 
-def verdict_of(study: Study, table: MemoryTable, noise: NoiseSource) -> CuratedDistanceCorrelationVerdict:
+def verdict_of(study: Study, table: MemoryTable, noise: NoiseSource) -> CuratedDistanceCorrelationResult:
     return PROCEDURE.assemble(study, {study.senders[0].name: released(study, table, noise)})
 
 

@@ -20,7 +20,7 @@ from tacit_protocol.procedures.base import ReleaseError, StudyError
 from tacit_protocol.procedures.curated_two_sample import (
     HOPELESS,
     CuratedTwoSample,
-    CuratedTwoSampleVerdict,
+    CuratedTwoSampleResult,
 )
 from tacit_protocol.procedures.kernel_two_sample import KernelTwoSample
 
@@ -85,7 +85,7 @@ def release_of(study: Study, table: PooledTable, noise: Any, order: int = 1) -> 
     return release
 
 
-def verdict_of(study: Study, table: PooledTable, noise: Any, order: int = 1) -> CuratedTwoSampleVerdict:
+def verdict_of(study: Study, table: PooledTable, noise: Any, order: int = 1) -> CuratedTwoSampleResult:
     return PROCEDURE.assemble(study, {"curator": release_of(study, table, noise, order)})
 
 
@@ -171,7 +171,7 @@ def test_every_choice_gives_a_verdict_and_sends_what_it_says(parameters: dict[st
     assert release.units_by_owner == {"o0": 600, "o1": 600}
     verdict = PROCEDURE.assemble(study, {"curator": release})
     fields = verdict.model_dump()
-    assert decode(CuratedTwoSampleVerdict, encode(verdict)) == verdict
+    assert decode(type(verdict), encode(verdict)) == verdict
     assert verdict.reject or parameters.get("release") == "statistic" or "calibration" in parameters
     assert (verdict.epsilon, verdict.delta, verdict.level) == (1.0, 1e-5, 0.01)
     assert None not in fields.values()

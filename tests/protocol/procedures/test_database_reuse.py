@@ -12,7 +12,7 @@ from tacit_protocol.privacy.guarantee import Budget
 from tacit_protocol.privacy.noise import OpenDPNoise
 from tacit_protocol.procedures.base import ReleaseError, StudyError, check_release, check_study, reread
 from tacit_protocol.procedures.embedding_release import EmbeddingRelease, plan_of
-from tacit_protocol.procedures.kernel_two_sample import KernelTwoSample, KernelTwoSampleVerdict
+from tacit_protocol.procedures.kernel_two_sample import KernelTwoSample, TwoSampleResult
 from tacit_protocol.statistics.mmd_form import bounded_moments
 from tacit_protocol.statistics.private_means import PrivateMeans
 
@@ -48,7 +48,7 @@ def reusing(study: Study, names: tuple[str, ...]) -> Study:
     return study.model_copy(update={"owners": tuple(owners)})
 
 
-def verdict_on(shift: float, seed: int, reused: tuple[str, ...]) -> KernelTwoSampleVerdict:
+def verdict_on(shift: float, seed: int, reused: tuple[str, ...]) -> TwoSampleResult:
     """The verdict on two owners, the second shifted, with some releases taken from their databases."""
     study = reusing(study_of(PLANE, ME, level=0.05), reused)
     check_study(TEST, study)

@@ -17,7 +17,7 @@ from tacit_protocol.privacy.guarantee import Budget
 from tacit_protocol.privacy.noise import OpenDPNoise
 from tacit_protocol.privacy.vector import COORDINATES_MAX
 from tacit_protocol.procedures.base import ReleaseError, StudyError
-from tacit_protocol.procedures.distance_correlation import DistanceCorrelation, DistanceCorrelationVerdict
+from tacit_protocol.procedures.distance_correlation import DistanceCorrelation, DistanceCorrelationResult
 from tacit_protocol.procedures.distance_correlation_findings import read_side
 from tacit_protocol.procedures.distance_correlation_plan import DESIGN_STREAM, plan_of, public_generator
 from tacit_protocol.procedures.registry import PROCEDURES
@@ -86,7 +86,7 @@ def releases_of(study: Study, x: Any, y: Any, noise: Any) -> dict[str, Release]:
     return found
 
 
-def verdict_of(study: Study, x: Any, y: Any, noise: Any) -> DistanceCorrelationVerdict:
+def verdict_of(study: Study, x: Any, y: Any, noise: Any) -> DistanceCorrelationResult:
     return PROCEDURE.assemble(study, releases_of(study, x, y, noise))
 
 

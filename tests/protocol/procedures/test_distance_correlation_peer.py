@@ -17,7 +17,7 @@ from tacit_protocol.messages.study import Study
 from tacit_protocol.messages.transcript import Transcript
 from tacit_protocol.messages.verdict import VerdictMessage
 from tacit_protocol.procedures.base import ReleaseError, StudyError
-from tacit_protocol.procedures.distance_correlation import DistanceCorrelationVerdict
+from tacit_protocol.procedures.distance_correlation import DistanceCorrelationResult
 from tacit_protocol.procedures.distance_correlation_peer import OwnCovariance
 from tacit_protocol.procedures.relay import Combined, conclude, numbers_released_by, relay_of
 from tacit_protocol.signing.envelope import (
@@ -52,8 +52,8 @@ def combined(study: Study, x: Floats, y: Floats, seed: int = 1) -> tuple[Release
     return release, PROCEDURE.combine(study, release, table(study, 1, y))
 
 
-def finding(made: Combined) -> DistanceCorrelationVerdict:
-    assert isinstance(made.finding, DistanceCorrelationVerdict)
+def finding(made: Combined) -> DistanceCorrelationResult:
+    assert isinstance(made.finding, DistanceCorrelationResult)
     return made.finding
 
 

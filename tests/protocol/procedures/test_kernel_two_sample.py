@@ -27,7 +27,7 @@ from tacit_protocol.procedures.base import ReleaseError, StudyError
 from tacit_protocol.procedures.kernel_two_sample import (
     HOPELESS,
     KernelTwoSample,
-    KernelTwoSampleVerdict,
+    TwoSampleResult,
 )
 from tacit_protocol.statistics.named_groups import PAIRS_NAMED_MAX
 
@@ -149,7 +149,7 @@ def test_every_choice_gives_a_verdict_and_sends_what_it_says(parameters: dict[st
     assert verdict.lower is not None
     assert verdict.upper is not None
     assert 0 <= verdict.lower <= verdict.upper
-    assert decode(KernelTwoSampleVerdict, encode(verdict)) == verdict
+    assert decode(TwoSampleResult, encode(verdict)) == verdict
     published = parameters.get("null") in ("weighted", "asymptotic") or (
         parameters.get("calibration") == "paper" and "statistic" not in parameters
     )
@@ -266,7 +266,7 @@ def test_progress_rises_from_zero_to_one() -> None:
     assert seen[-1] == 1.0
 
 
-def named(verdict: KernelTwoSampleVerdict) -> set[tuple[str, ...]]:
+def named(verdict: TwoSampleResult) -> set[tuple[str, ...]]:
     return {group.columns for group in verdict.columns if group.reject}
 
 
