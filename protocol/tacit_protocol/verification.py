@@ -251,7 +251,7 @@ def _verify_reused(
         source, source_procedure = sources[source_digest]
         release, digests[owner.name] = _open_release("reuse", text, source_digest, owner.name, owner.key)
         _check_release("reuse", source_procedure, source, release, owner.name)
-        releases[owner.name] = _reread(procedure, study, owner, source, release)
+        releases[owner.name] = _reread(procedure, study, owner, source, release, lender=source_procedure)
 
 
 def _verify_source(named: str, text: str) -> tuple[Study, Procedure]:
@@ -261,9 +261,11 @@ def _verify_source(named: str, text: str) -> tuple[Study, Procedure]:
     return source, _check_study("reuse", source)
 
 
-def _reread(procedure: Procedure, study: Study, owner: Owner, source: Study, release: Release) -> Release:
+def _reread(
+    procedure: Procedure, study: Study, owner: Owner, source: Study, release: Release, *, lender: Procedure
+) -> Release:
     try:
-        return reread(procedure, study, owner, source, release)
+        return reread(procedure, study, owner, source, release, lender=lender)
     except StudyError as error:
         raise VerificationError("reuse", str(error), owner.name) from None
 

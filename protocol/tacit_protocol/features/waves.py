@@ -16,8 +16,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
-from tacit_protocol.features.base import FloatMatrix
+FloatMatrix = npt.NDArray[np.float64]
+
 
 WAVE_ERROR = 2e-14
 """Bound on the error of a cosine or a sine at the turns as they are given, in float64."""

@@ -226,6 +226,17 @@ class ChecksRereads(Rereads, Protocol):
 
 
 @runtime_checkable
+class Lends(Protocol):
+    """A procedure whose releases studies of other procedures may read as they are."""
+
+    borrowers: ClassVar[frozenset[str]]
+    """The procedures that may."""
+
+    def check_borrower(self, study: Study, source: Study) -> None:
+        """Raise StudyError unless a borrower's study can read this procedure's releases for ``source``."""
+
+
+@runtime_checkable
 class Chooses(Protocol):
     """A procedure some of whose releases name one of a public list of candidates."""
 
@@ -311,16 +322,44 @@ def _check_transcript(procedure: Procedure, study: Study) -> None:
         )
 
 
-def reread(procedure: Procedure, study: Study, owner: Owner, source: Study, release: Release) -> Release:
+def reread(
+    procedure: Procedure,
+    study: Study,
+    owner: Owner,
+    source: Study,
+    release: Release,
+    *,
+    lender: Procedure | None = None,
+) -> Release:
     """Return the release that one of a study's owners made for an earlier study, as this study expects it.
 
-    The caller has checked the signatures and digests of ``source`` and ``release``.
+    The caller has checked the signatures and digests of ``source`` and ``release``. ``lender`` is the
+    procedure of ``source``: without it, releases are read by what the study's own procedure knows.
 
     Raises:
         StudyError: the release cannot be read again for this study; says what to change, quoting no data.
     """
     if not isinstance(procedure, Rereads):
         raise StudyError("this procedure reads no release of an earlier study; leave reuses out")
+    _check_same_parties(study, owner, source)
+    if isinstance(lender, Lends) and study.procedure in lender.borrowers:
+        lender.check_borrower(study, source)
+        found = release
+    else:
+        found = procedure.reread(study, owner, source, release)
+    try:
+        if isinstance(procedure, ChecksRereads):
+            _check_parts_played(study, found)
+            procedure.check_reread(study, found)
+        else:
+            check_release(procedure, study, found)
+    except ReleaseError as error:
+        raise StudyError(f"the reused release does not fit this study: {error}") from None
+    return found
+
+
+def _check_same_parties(study: Study, owner: Owner, source: Study) -> None:
+    """Raise StudyError unless an earlier study had the same tester, owner, privacy unit and alignment."""
     if source.tester.key != study.tester.key:
         raise StudyError("the reused release was made for a study at another tester")
     if source.curator is not None:
@@ -338,16 +377,6 @@ def reread(procedure: Procedure, study: Study, owner: Owner, source: Study, rele
         raise StudyError("the earlier study read units of several rows otherwise; use the same unit_rows")
     if source.alignment != study.alignment:
         raise StudyError("the earlier study's units were aligned otherwise; name the same alignment")
-    found = procedure.reread(study, owner, source, release)
-    try:
-        if isinstance(procedure, ChecksRereads):
-            _check_parts_played(study, found)
-            procedure.check_reread(study, found)
-        else:
-            check_release(procedure, study, found)
-    except ReleaseError as error:
-        raise StudyError(f"the reused release does not fit this study: {error}") from None
-    return found
 
 
 def row_warnings(study: Study) -> tuple[str, ...]:

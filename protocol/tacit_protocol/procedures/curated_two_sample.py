@@ -57,7 +57,7 @@ from tacit_protocol.statistics.curated_means import CuratedMeans, curated_covari
 from tacit_protocol.statistics.curated_test import CuratedFinding, MomentTest, additive_finding
 from tacit_protocol.statistics.intervals import stated
 from tacit_protocol.statistics.mmd_form import mmd_law
-from tacit_protocol.statistics.named_groups import named_groups
+from tacit_protocol.statistics.named_groups import max_null, named_groups
 from tacit_protocol.statistics.noise_aware import noise_aware_test
 from tacit_protocol.statistics.paired import paired_law
 from tacit_protocol.statistics.permuted_means import PermutationSizeError, draw_choices
@@ -65,7 +65,7 @@ from tacit_protocol.statistics.private_statistic import STATISTIC, RidgeRelease
 from tacit_protocol.statistics.ridge import ridge_laws, ridge_pvalue
 from tacit_protocol.statistics.witness import LocationComparison, MeanEmbedding, location_differences
 from tacit_protocol.verdicts.base import BaseVerdict, DecisionResult
-from tacit_protocol.verdicts.null import DRAWN_MAX, SIMULATED, WEIGHTED, Null, from_draws, max_null, quadratic
+from tacit_protocol.verdicts.null import DRAWN_MAX, SIMULATED, WEIGHTED, Null, from_draws, quadratic
 from tacit_protocol.verdicts.words import Meaning
 from tacit_protocol.verdicts.works import KERNEL, PERMUTATION, Work
 from tacit_protocol.workers import Workers, workers_of

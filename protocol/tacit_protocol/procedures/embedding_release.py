@@ -62,7 +62,11 @@ from tacit_protocol.procedures.embedding_release_plan import (
     EmbeddingReleaseParameters,
     plan_of,
 )
-from tacit_protocol.procedures.embedding_release_reuse import as_database, require_same_mean
+from tacit_protocol.procedures.embedding_release_reuse import (
+    as_database,
+    require_same_database,
+    require_same_mean,
+)
 from tacit_protocol.procedures.embedding_release_verdict import EmbeddingReleaseVerdict, databases_of
 from tacit_protocol.procedures.populations import Columns, Held, Population, Records
 from tacit_protocol.verdicts.bars import BarsPanel
@@ -240,6 +244,12 @@ class EmbeddingRelease(Procedure):
         require_same_mean(study, ours, source, theirs)
         kept = {name: release.vectors[name] for name in (HISTOGRAMS, MEAN) if name in release.vectors}
         return Release(units=release.units, guarantee=release.guarantee, vectors=kept, choice=release.choice)
+
+    borrowers: ClassVar[frozenset[str]] = frozenset({"kernel_two_sample"})
+
+    def check_borrower(self, study: Study, source: Study) -> None:
+        """Raise StudyError unless a two-sample study can use a database release for ``source`` as a mean."""
+        require_same_database(study, source)
 
     def check_reread(self, study: Study, release: Release) -> None:
         """Raise ReleaseError where a release that is read again is not a database of this study."""

@@ -42,7 +42,6 @@ from tacit_protocol.procedures.base import (
     require_shared_columns,
     reuse_warnings,
 )
-from tacit_protocol.procedures.embedding_release_reuse import require_same_database
 from tacit_protocol.procedures.kernel_two_sample_plan import (
     KernelTwoSampleParameters,
     Plan,
@@ -56,6 +55,7 @@ from tacit_protocol.statistics.named_groups import (
     Comparison,
     GroupComparison,
     additive_families,
+    max_null,
     named_groups,
 )
 from tacit_protocol.statistics.noise_aware import noise_aware_test
@@ -72,7 +72,6 @@ from tacit_protocol.verdicts.null import (
     Null,
     chi_square,
     from_draws,
-    max_null,
     quadratic,
 )
 from tacit_protocol.verdicts.words import Meaning, either, names_of
@@ -303,15 +302,14 @@ class KernelTwoSample(Procedure):
     def reread(self, study: Study, owner: Owner, source: Study, release: Release) -> Release:  # noqa: ARG002
         """Return a release as it is, where it was made for the same columns, features and noise.
 
-        A database release is a mean without a second moment, with less noise: the MMD form takes it.
+        A database release is a mean without a second moment, with less noise: the MMD form takes it
+        (``EmbeddingRelease.check_borrower``).
 
         Raises:
             StudyError: it was not; says which of them to make the same.
         """
         if source.procedure == self.name:
             require_same_release(study, source)
-        elif source.procedure == "embedding_release":
-            require_same_database(study, source)
         else:
             raise StudyError(f"{self.name} reads releases of {self.name} and embedding_release, no others")
         return release

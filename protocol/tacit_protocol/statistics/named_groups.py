@@ -3,10 +3,13 @@
 from collections.abc import Sequence
 from typing import Literal
 
+import numpy as np
+
 from tacit_protocol.domain.columns import Domain
 from tacit_protocol.features.additive import AdditiveFeatures
 from tacit_protocol.statistics.max_form import Family, GroupResult
 from tacit_protocol.strict import StrictModel
+from tacit_protocol.verdicts.null import Critical, Null, chi_square_quantile, largest_of
 
 PAIRS_NAMED_MAX = 50
 """Most pairs of columns that a verdict names, those that differ most; all columns are named."""
@@ -87,3 +90,14 @@ def named_groups(domain: Domain, groups: Sequence[GroupResult], level: float) ->
     columns = [group for group in named if group.kind == "column"]
     pairs = sorted((group for group in named if group.kind == "pair"), key=lambda group: group.pvalue)
     return tuple(columns + pairs[:PAIRS_NAMED_MAX])
+
+
+def max_null(features: AdditiveFeatures, owners: int, statistic: float, level: float) -> Null:
+    """Return the null of the max form; each family of coordinates has its own part of the level."""
+    families, criticals = additive_families(features), []
+    for family in families:
+        count = family.groups[-1][2] - family.groups[0][1]
+        each = -np.expm1(np.log1p(-level * family.share) / count)
+        of = f"{family.name}s" if len(families) > 1 else ""
+        criticals.append(Critical(chi_square_quantile(owners - 1, each), of))
+    return largest_of(features.dimension, owners - 1, statistic, tuple(criticals))

@@ -8,9 +8,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import chdtr, chdtri, gammaln, xlogy
 
-from tacit_protocol.features.additive import AdditiveFeatures
 from tacit_protocol.nulls.quadratic_law import QuadraticLaw
-from tacit_protocol.statistics.named_groups import additive_families
 
 Floats = npt.NDArray[np.float64]
 
@@ -135,17 +133,6 @@ def from_draws(words: str, draws: Floats, level: float) -> Null | None:
 
 def _degrees(degrees: int) -> str:
     return f"{degrees} degree{'' if degrees == 1 else 's'} of freedom"
-
-
-def max_null(features: AdditiveFeatures, owners: int, statistic: float, level: float) -> Null:
-    """Return the null of the max form; each family of coordinates has its own part of the level."""
-    families, criticals = additive_families(features), []
-    for family in families:
-        count = family.groups[-1][2] - family.groups[0][1]
-        each = -np.expm1(np.log1p(-level * family.share) / count)
-        of = f"{family.name}s" if len(families) > 1 else ""
-        criticals.append(Critical(chi_square_quantile(owners - 1, each), of))
-    return largest_of(features.dimension, owners - 1, statistic, tuple(criticals))
 
 
 def affordable(replicates: int, numbers: int) -> int | None:

@@ -71,7 +71,10 @@ def reread_all(engine: Engine, study: Study, parsed: Parsed) -> dict[str, Releas
     for owner in study.reusing:
         source = parsed(str(owner.reuses))
         try:
-            found[owner.name] = reread(procedure, study, owner, source, _release(engine, owner, source))
+            lender = procedure_named(source.procedure)
+            found[owner.name] = reread(
+                procedure, study, owner, source, _release(engine, owner, source), lender=lender
+            )
         except StudyError as error:
             raise ProblemError("reuse-refused", detail=str(error)) from None
     return found

@@ -58,7 +58,7 @@ def verdict_on(shift: float, seed: int, reused: tuple[str, ...]) -> TwoSampleRes
         owner = study.owner_named(name)
         source = database().model_copy(update={"owners": (owner.model_copy(update={"reuses": None}),)})
         release = made(source, tables[name], SeededNoise(1000 + 2 * seed + index))
-        releases[name] = reread(TEST, study, owner, source, release)
+        releases[name] = reread(TEST, study, owner, source, release, lender=DATABASE)
     return TEST.assemble(study, releases)
 
 
@@ -128,14 +128,14 @@ def test_a_database_that_is_no_mean_of_the_tests_features_is_refused(name: str) 
     source, study = database(**of_database), reusing(study_of(PLANE, given(ME | of_test)), ("o0",))
     release = made(source, sample(1), OpenDPNoise())
     with pytest.raises(StudyError, match=words):
-        reread(TEST, study, study.owners[0], source, release)
+        reread(TEST, study, study.owners[0], source, release, lender=DATABASE)
 
 
 def test_another_budget_is_refused() -> None:
     source = database().model_copy(update={"budget": Budget.of(2.0, 1e-5)})
     study = reusing(study_of(PLANE, ME), ("o0",))
     with pytest.raises(StudyError, match="another budget"):
-        reread(TEST, study, study.owners[0], source, made(source, sample(1), SeededNoise(1)))
+        reread(TEST, study, study.owners[0], source, made(source, sample(1), SeededNoise(1)), lender=DATABASE)
 
 
 def test_points_as_a_verdict_wrote_them_are_the_same_points() -> None:
@@ -144,7 +144,7 @@ def test_points_as_a_verdict_wrote_them_are_the_same_points() -> None:
     release = made(source, sample(1), SeededNoise(1))
     rows = [list(row) for row in DATABASE.assemble(source, {"o0": release}).points]
     study = reusing(study_of(PLANE, {"features": "me", "locations": rows, "bandwidth": 0.4}), ("o0",))
-    assert reread(TEST, study, study.owners[0], source, release) is release
+    assert reread(TEST, study, study.owners[0], source, release, lender=DATABASE) is release
 
 
 def test_an_owner_that_is_asked_cannot_send_a_mean_alone() -> None:

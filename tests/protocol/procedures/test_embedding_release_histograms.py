@@ -243,4 +243,4 @@ def test_it_enters_no_two_sample_study_and_the_refusal_says_what_to_do() -> None
     owners = (two.owners[0].model_copy(update={"reuses": "a" * 64}), two.owners[1])
     two = two.model_copy(update={"owners": owners})
     with pytest.raises(StudyError, match="state points"):
-        reread(KernelTwoSample(), two, two.owners[0], source, made)
+        reread(KernelTwoSample(), two, two.owners[0], source, made, lender=PROCEDURE)
