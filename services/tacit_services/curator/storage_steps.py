@@ -19,6 +19,6 @@ class StorageStep(StrEnum):
     """The data set is deleted; its file is still there."""
 
 
-def reached(step: StorageStep) -> None:
+def storage_reached(step: StorageStep) -> None:
     """Mark that the step has been reached; does nothing outside of tests."""
     failpoint(step.value)

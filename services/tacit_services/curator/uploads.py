@@ -22,7 +22,7 @@ from tacit_services.curator.data_sets import DataSets, HeldDataSet, view
 from tacit_services.curator.incoming import Encoded, RowShape, UploadRefusedError
 from tacit_services.curator.incoming_body import PIECE_BYTES, IncomingBody, NextPiece, StoppedError
 from tacit_services.curator.parquet_upload import decoded, require_modest
-from tacit_services.curator.storage_steps import StorageStep, reached
+from tacit_services.curator.storage_steps import StorageStep, storage_reached
 from tacit_services.curator.store import RowStore, RowWriter
 from tacit_services.curator.unit_count import UnitCounter
 from tacit_services.shared.clock import Clock
@@ -122,7 +122,7 @@ class Uploads:
         """
         now = int(self._clock())
         file = run_transaction(self._engine, lambda c: self._data_sets.delete(c, owner, name, now))
-        reached(StorageStep.KEY_DELETED)
+        storage_reached(StorageStep.KEY_DELETED)
         if file is not None:
             self._store.remove(file)
         forget_deleted(self._engine)
@@ -146,7 +146,7 @@ class Uploads:
                     self._go_on()
                     rows = shape.stored(encoded)
                     writer.write(rows)
-                    reached(StorageStep.FILE_BEGUN)
+                    storage_reached(StorageStep.FILE_BEGUN)
                     if seen.unit_column is not None:
                         counter.add(shape.unit_hashes(rows))
                 if writer.rows == 0:
@@ -166,7 +166,7 @@ class Uploads:
 
     def _commit(self, seen: HeldDataSet, taken: _Taken) -> tuple[dict[str, Any], bool]:
         writer, now = taken.writer, int(self._clock())
-        reached(StorageStep.FILE_WRITTEN)
+        storage_reached(StorageStep.FILE_WRITTEN)
 
         def swap(connection: Connection) -> tuple[str | None, dict[str, Any]]:
             old = self._data_sets.swap_rows(
@@ -191,10 +191,10 @@ class Uploads:
         except BaseException:
             writer.discard()
             raise
-        reached(StorageStep.ROWS_SWAPPED)
+        storage_reached(StorageStep.ROWS_SWAPPED)
         if old is not None:
             self._store.remove(old)
-        reached(StorageStep.ROWS_HELD)
+        storage_reached(StorageStep.ROWS_HELD)
         return shown, old is None
 
 
