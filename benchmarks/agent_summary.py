@@ -25,12 +25,11 @@ from threadpoolctl import threadpool_limits
 
 from benchmarks.two_sample import study_of_columns
 from tacit_protocol.features.kernels import ProductKernel
-from tacit_protocol.features.mean_embedding import WhitenedMeanEmbedding
-from tacit_protocol.features.public_choices import draw_locations, median_distance
+from tacit_protocol.features.mean_embedding import WhitenedMeanEmbedding, draw_locations, median_distance
 from tacit_protocol.procedures.kernel_two_sample import KernelTwoSample
 from tacit_services.agent.data.parquet_source import ParquetSource
 from tacit_services.agent.data.table import SourceTable
-from tacit_services.shared.threads import limit_blas_threads
+from tacit_services.shared.arithmetic import limit_blas_threads
 
 CHUNK_ROWS = 16_384
 """Rows of the peer's chunks: about what the agent's own are at 50 columns."""

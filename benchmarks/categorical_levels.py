@@ -20,9 +20,14 @@ import numpy as np
 import numpy.typing as npt
 
 from benchmarks.resumable import Answers, Cell, Counts, level_statement, main, table
-from tacit_protocol.statistics.contingency import plausible_margins, residuals, simulate
-from tacit_protocol.statistics.homogeneity import Weights, plausible_pools
-from tacit_protocol.statistics.noisy_tables import CellNoise, NoisyTable, onto_simplex
+from tacit_protocol.numerics.noisy_tables import CellNoise, NoisyTable, onto_simplex
+from tacit_protocol.procedures.counts.statistic import (
+    Weights,
+    plausible_margins,
+    plausible_pools,
+    residuals,
+    simulate,
+)
 
 Floats = npt.NDArray[np.float64]
 

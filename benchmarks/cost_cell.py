@@ -28,13 +28,13 @@ from tacit_protocol.messages.release import Release, ReleaseMessage
 from tacit_protocol.messages.study import Study
 from tacit_protocol.privacy.noise import OpenDPNoise
 from tacit_protocol.procedures.base import Adapts, ReleaseError, StudyError, check_release, check_study
-from tacit_protocol.procedures.registry import procedure_named
+from tacit_protocol.procedures.discovery import procedure_named
 from tacit_protocol.procedures.relay import check_answer, conclude, read_answer
 from tacit_protocol.signing.envelope import RELEASE_TYPE, STUDY_TYPE, digest, open_envelope, seal
 from tacit_protocol.signing.keys import PrivateKey
 from tacit_services.agent.data.parquet_source import ParquetSource
 from tacit_services.agent.data.table import SourceTable
-from tacit_services.shared.threads import prepare_to_compute
+from tacit_services.shared.arithmetic import prepare_to_compute
 
 MEBIBYTE = 2**20
 

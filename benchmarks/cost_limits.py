@@ -5,8 +5,7 @@ from tacit_protocol.domain.columns import COLUMNS_MAX, CategoricalColumn, Domain
 from tacit_protocol.messages.encoding import MESSAGE_BYTES_MAX, decode, encode
 from tacit_protocol.messages.study import OWNERS_MAX, Owner, Party, Study
 from tacit_protocol.messages.transcript import TRANSCRIPT_BYTES_MAX, numbers_max
-from tacit_protocol.privacy.guarantee import Budget
-from tacit_protocol.privacy.vector import COORDINATES_MAX
+from tacit_protocol.privacy.guarantee import COORDINATES_MAX, Budget
 from tacit_protocol.signing.envelope import STUDY_TYPE, seal
 from tacit_protocol.signing.keys import PrivateKey
 

@@ -35,7 +35,7 @@ from benchmarks.load_servers import postgres, serving, write_tester
 from benchmarks.resumable import Answers, Cell, main
 from tacit import Client
 from tacit_protocol.signing.keys import PrivateKey
-from tacit_services.shared.threads import prepare_to_compute
+from tacit_services.shared.arithmetic import prepare_to_compute
 
 QUESTION = QUESTIONS["kernel_two_sample"]
 

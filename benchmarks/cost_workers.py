@@ -24,18 +24,16 @@ import numpy as np
 from benchmarks.cost_studies import QUESTIONS, Parties, Point, Question, write_rows
 from benchmarks.cost_workers_page import Measured, Ran, Stages, page
 from tacit_protocol.domain.columns import Domain
-from tacit_protocol.domain.reduction import Reduction
-from tacit_protocol.domain.table import EncodedChunk
+from tacit_protocol.domain.table import EncodedChunk, Reduction
 from tacit_protocol.messages.study import Study
-from tacit_protocol.procedures.registry import procedure_named
+from tacit_protocol.procedures.discovery import procedure_named
 from tacit_protocol.workers import ThreadWorkers, Workers, linear_algebra
 from tacit_services.agent.data.parquet_source import ParquetSource
-from tacit_services.agent.data.partial_sums import SourcePart, reduce_rows
 from tacit_services.agent.data.reader import Reader, TableBounds
 from tacit_services.agent.data.source import Columns
-from tacit_services.agent.data.table import SourceTable
+from tacit_services.agent.data.table import SourcePart, SourceTable, reduce_rows
 from tacit_services.agent.data.units import UnitHasher
-from tacit_services.shared.threads import prepare_to_compute
+from tacit_services.shared.arithmetic import prepare_to_compute
 
 SharedT = TypeVar("SharedT")
 ItemT = TypeVar("ItemT")

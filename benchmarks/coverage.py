@@ -17,18 +17,17 @@ import numpy.typing as npt
 import tacit.local
 from benchmarks import coverage_databases, coverage_dependence
 from benchmarks.resumable import Answers, Cell, Counts, main, table
-from tacit.array_table import ArrayTable
-from tacit.frames import Sample
-from tacit.in_process import local_study, seed_text, two_sample_procedure
+from tacit.in_process.runner import local_study, seed_text, two_sample_procedure
+from tacit.in_process.samples import ArrayTable, Sample
 from tacit.results import TwoSampleResult
 from tacit_protocol.domain.columns import Domain, NumericColumn
-from tacit_protocol.features.sums import sum_features
+from tacit_protocol.features.moments import sum_features
 from tacit_protocol.messages.study import Study
-from tacit_protocol.privacy.calibration import gaussian_mu
-from tacit_protocol.procedures.curated_two_sample_plan import plan_of as curated_plan
-from tacit_protocol.procedures.kernel_two_sample_plan import plan_of as two_sample_plan
-from tacit_protocol.statistics.cramers_v import cramers_v
-from tacit_protocol.statistics.noisy_tables import CellNoise, NoisyTable
+from tacit_protocol.numerics.noisy_tables import CellNoise, NoisyTable
+from tacit_protocol.privacy.accounting import gaussian_mu
+from tacit_protocol.procedures.counts.statistic import cramers_v
+from tacit_protocol.procedures.curated_two_sample.plan import plan_of as curated_plan
+from tacit_protocol.procedures.kernel_two_sample.release import plan_of as two_sample_plan
 
 Floats = npt.NDArray[np.float64]
 

@@ -16,10 +16,10 @@ import tacit.local
 from benchmarks.database_comparison import NOISES, NULLS, POPULATIONS
 from benchmarks.database_comparison import run as compared
 from benchmarks.resumable import Answers, Cell
+from tacit.database.points import Estimate
+from tacit.database.released import ReleasedDatabase
 from tacit.errors import InputError
 from tacit.local.database import release_database
-from tacit.released_database import ReleasedDatabase
-from tacit.released_database_estimate import Estimate
 from tacit.results import TwoSampleResult
 from tacit_protocol.features.kernels import ProductKernel
 from tacit_protocol.features.mean_embedding import Locations

@@ -13,13 +13,13 @@ from scipy.spatial.distance import cdist
 
 import tacit.local
 from benchmarks.resumable import Answers, Cell
-from tacit.in_process import local_study, seed_text
+from tacit.in_process.runner import local_study, seed_text
 from tacit.local.distance import OWNERS
 from tacit_protocol.domain.columns import Domain, NumericColumn
 from tacit_protocol.features.mean_embedding import Locations
 from tacit_protocol.messages.study import Study
-from tacit_protocol.procedures.distance_correlation_plan import plan_of
-from tacit_protocol.statistics.distance_covariance import distance_correlation_sqr, distance_covariance_sqr
+from tacit_protocol.numerics.distance_covariance import distance_correlation_sqr, distance_covariance_sqr
+from tacit_protocol.procedures.distance_correlation.release import plan_of
 
 Floats = npt.NDArray[np.float64]
 

@@ -16,7 +16,7 @@ from scipy.special import ndtri
 
 import tacit.local
 from benchmarks.resumable import Answers, Cell, Counts, main, table
-from tacit_protocol.statistics.distance_covariance import distance_correlation_sqr, distance_covariance_sqr
+from tacit_protocol.numerics.distance_covariance import distance_correlation_sqr, distance_covariance_sqr
 
 Floats = npt.NDArray[np.float64]
 

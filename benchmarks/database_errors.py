@@ -18,18 +18,21 @@ import polars as pl
 from benchmarks.database_queries import SIMILARITY
 from benchmarks.database_query_data import Columns, Floats, Query, QueryData, is_there, queries_of, read
 from benchmarks.resumable import Answers, Cell, Counts, main, table
-from tacit.bounds import domain_of
+from tacit.database.points import Estimate
+from tacit.database.released import ReleasedDatabase
+from tacit.database.weights import columns_of
 from tacit.errors import InputError
+from tacit.in_process.samples import domain_of
 from tacit.local.database import release_database
-from tacit.released_database import ReleasedDatabase
-from tacit.released_database_estimate import Estimate
-from tacit.released_database_weights import columns_of
-from tacit_protocol.domain.encode import encode
-from tacit_protocol.domain.table import EncodedChunk
+from tacit_protocol.domain.table import EncodedChunk, encode
 from tacit_protocol.features.kernels import ProductKernel
-from tacit_protocol.features.mean_embedding import Locations, WhitenedMeanEmbedding
-from tacit_protocol.features.public_choices import draw_locations, median_distance
-from tacit_protocol.privacy.calibration import gaussian_mu
+from tacit_protocol.features.mean_embedding import (
+    Locations,
+    WhitenedMeanEmbedding,
+    draw_locations,
+    median_distance,
+)
+from tacit_protocol.privacy.accounting import gaussian_mu
 
 Weights = Literal["simplex", "regularised", "raw"]
 

@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from benchmarks.database_query_data import ENDS, INTEGERS, Columns, Query, QueryData
-from tacit_protocol.privacy.calibration import gaussian_mu
-from tacit_protocol.statistics.simplex_weights import project_on_simplex
+from tacit_protocol.numerics.simplex_weights import project_on_simplex
+from tacit_protocol.privacy.accounting import gaussian_mu
 
 Floats = npt.NDArray[np.float64]
 

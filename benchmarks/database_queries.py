@@ -45,21 +45,23 @@ from benchmarks.database_queries_page import (
 )
 from benchmarks.database_query_data import FILES, Columns, Floats, QueryData, is_there, read
 from benchmarks.resumable import Answers, Cell, main
-from tacit.bounds import domain_of
+from tacit.database.released import ReleasedDatabase
+from tacit.in_process.samples import domain_of
 from tacit.local.database import release_database
-from tacit.released_database import ReleasedDatabase
-from tacit_protocol.domain.encode import encode
-from tacit_protocol.domain.table import EncodedChunk
+from tacit_protocol.domain.table import EncodedChunk, encode
 from tacit_protocol.features.base import FeatureMap
-from tacit_protocol.features.kernels import ProductKernel
-from tacit_protocol.features.mean_embedding import Locations, WhitenedMeanEmbedding
-from tacit_protocol.features.moment_release import MEAN, MomentRelease, MomentShares
-from tacit_protocol.features.public_choices import decode_locations, draw_locations, median_distance
-from tacit_protocol.features.random_fourier import RandomFourier
-from tacit_protocol.features.sums import row_slices
-from tacit_protocol.privacy.gaussian_sums import gaussian_guarantee, noise_scales
+from tacit_protocol.features.kernels import ProductKernel, RandomFourier
+from tacit_protocol.features.mean_embedding import (
+    Locations,
+    WhitenedMeanEmbedding,
+    decode_locations,
+    draw_locations,
+    median_distance,
+)
+from tacit_protocol.features.moments import MEAN, MomentRelease, MomentShares, row_slices
+from tacit_protocol.numerics.simplex_weights import fit_simplex
+from tacit_protocol.privacy.gaussian_mechanism import gaussian_guarantee, noise_scales
 from tacit_protocol.privacy.guarantee import Budget
-from tacit_protocol.statistics.simplex_weights import fit_simplex
 
 SIMILARITY = 0.5
 """Of two categories; the procedure's default."""

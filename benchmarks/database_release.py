@@ -44,17 +44,16 @@ from benchmarks.database_release_pictures import draw
 from benchmarks.resumable import Answers, Cell, main
 from tacit.local.database import release_database
 from tacit_protocol.features.base import FeatureMap
-from tacit_protocol.features.kernels import ProductKernel
+from tacit_protocol.features.kernels import ProductKernel, RandomFourier
 from tacit_protocol.features.mean_embedding import (
     REGULARISATION_PER_LOCATION,
     Locations,
     WhitenedMeanEmbedding,
 )
-from tacit_protocol.features.moment_release import MEAN, MomentRelease, MomentShares
-from tacit_protocol.features.random_fourier import RandomFourier
-from tacit_protocol.privacy.gaussian_sums import gaussian_guarantee, noise_scales
+from tacit_protocol.features.moments import MEAN, MomentRelease, MomentShares
+from tacit_protocol.numerics.simplex_weights import fit_simplex
+from tacit_protocol.privacy.gaussian_mechanism import gaussian_guarantee, noise_scales
 from tacit_protocol.privacy.guarantee import Budget
-from tacit_protocol.statistics.simplex_weights import fit_simplex
 
 BLOCK_ROWS = 4096
 

@@ -5,9 +5,9 @@ import math
 from benchmarks.database_population import p2_bandwidth
 from benchmarks.resumable import Counts
 from tacit_protocol.features.kernels import ProductKernel
-from tacit_protocol.privacy.calibration import gaussian_mu
-from tacit_protocol.privacy.dyadic import grid_bits, rounding_sensitivity
-from tacit_protocol.privacy.gaussian_sums import DISCRETISATION_SHARE
+from tacit_protocol.privacy.accounting import gaussian_mu
+from tacit_protocol.privacy.exact_sums import grid_bits, rounding_sensitivity
+from tacit_protocol.privacy.gaussian_mechanism import DISCRETISATION_SHARE
 
 DELTA = 1e-6
 DIMENSIONS = (2, 5)

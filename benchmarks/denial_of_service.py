@@ -39,7 +39,7 @@ from benchmarks.two_sample import study_of_columns
 from tacit_protocol.messages.encoding import encode
 from tacit_protocol.messages.study import Owner, Party
 from tacit_protocol.procedures.base import canonical
-from tacit_protocol.procedures.registry import procedure_named
+from tacit_protocol.procedures.discovery import procedure_named
 from tacit_protocol.signing.envelope import STUDY_TYPE, digest, seal
 from tacit_protocol.signing.keys import PrivateKey
 from tacit_protocol.signing.tokens import issue_token

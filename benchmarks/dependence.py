@@ -12,7 +12,7 @@ from scipy.special import ndtri
 
 from tacit_protocol.domain.table import EncodedChunk
 from tacit_protocol.features.brownian import BrownianFeatures
-from tacit_protocol.statistics.distance_covariance import distance_covariance_sqr
+from tacit_protocol.numerics.distance_covariance import distance_covariance_sqr
 
 Floats = npt.NDArray[np.float64]
 Pair = tuple[Floats, Floats]

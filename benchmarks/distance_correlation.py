@@ -36,14 +36,15 @@ from benchmarks.distance_correlation_page import (
 )
 from benchmarks.resumable import Answers, Cell, main
 from tacit.results import DistanceCorrelationResult
-from tacit_protocol.features.row_projections import ProjectionRelease, RowProjections
-from tacit_protocol.privacy.events import GaussianEvent
-from tacit_protocol.privacy.gaussian_sums import gaussian_guarantee
-from tacit_protocol.privacy.guarantee import Budget
-from tacit_protocol.privacy.vector import COORDINATES_MAX
-from tacit_protocol.statistics.distance_covariance import distance_covariance_sqr
-from tacit_protocol.statistics.projected_correlation import NoisyProjections, projected_test
-from tacit_protocol.statistics.sketched_covariance import Permutations
+from tacit_protocol.features.aligned_sums import ProjectionRelease, RowProjections
+from tacit_protocol.numerics.distance_covariance import distance_covariance_sqr
+from tacit_protocol.privacy.gaussian_mechanism import gaussian_guarantee
+from tacit_protocol.privacy.guarantee import COORDINATES_MAX, Budget, GaussianEvent
+from tacit_protocol.procedures.distance_correlation.statistic import (
+    NoisyProjections,
+    Permutations,
+    projected_test,
+)
 
 FREQUENCIES = 4
 """The procedure's default for one column."""

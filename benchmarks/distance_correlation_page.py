@@ -8,9 +8,8 @@ import numpy as np
 
 from benchmarks.dependence import KINDS, population_value
 from benchmarks.resumable import Counts, level_statement, table
-from tacit_protocol.privacy.events import GaussianEvent
-from tacit_protocol.privacy.gaussian_sums import gaussian_guarantee
-from tacit_protocol.privacy.guarantee import Budget
+from tacit_protocol.privacy.gaussian_mechanism import gaussian_guarantee
+from tacit_protocol.privacy.guarantee import Budget, GaussianEvent
 
 DELTA = 1e-5
 LEVELS = (0.05, 0.01)
@@ -56,7 +55,7 @@ On P4's data sets: [the eight data sets](p4-data-sets.md). A million rows throug
 ESTIMATES = """## Unbiased
 
 {runs} runs a cell, ε = 1. *Rows* is the unbiased squared distance covariance of the same rows without
-privacy, by `statistics/distance_covariance.py`, which agrees with dcor 0.7 to twelve digits (500, 5000 and
+privacy, by `numerics/distance_covariance.py`, which agrees with dcor 0.7 to twelve digits (500, 5000 and
 20 000 rows of the quadratic law). *Kept* is the part of it in the four frequencies of the sketch, computed
 without privacy too, and *cut* what is left out, rows less kept. The private estimate's mean must be that of
 *kept* within three standard errors.

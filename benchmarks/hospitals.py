@@ -16,13 +16,12 @@ from typing import Any
 
 import numpy as np
 
-from tacit.array_table import ArrayTable
-from tacit.demo import COLUMNS, HOSPITALS
-from tacit.frames import Sample
-from tacit.in_process import held_by_senders, local_study, seed_text
+from tacit.demo.hospitals import COLUMNS, HOSPITALS
+from tacit.in_process.runner import held_by_senders, local_study, seed_text
+from tacit.in_process.samples import ArrayTable, Sample
 from tacit_protocol.domain.columns import Domain
 from tacit_protocol.privacy.noise import OpenDPNoise
-from tacit_protocol.procedures.registry import procedure_named
+from tacit_protocol.procedures.discovery import procedure_named
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "benchmarks" / "hospitals.md"
@@ -116,7 +115,7 @@ def hospitals(runs: int) -> list[str]:
     domain = Domain.model_validate({"columns": tuple(COLUMNS)}, strict=False)
     data = {}
     for name in HOSPITALS:
-        with resources.as_file(resources.files("tacit.demo_data") / f"{name}.csv") as path:
+        with resources.as_file(resources.files("tacit.demo.data") / f"{name}.csv") as path:
             data[name] = read(path)
     lines = table_head(["pooled", "release"], EPSILONS)
     for pooling in POOLINGS:

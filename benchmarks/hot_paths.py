@@ -22,27 +22,24 @@ import numpy.typing as npt
 from benchmarks.agent_summary import make_file
 from benchmarks.two_sample import study_of_columns
 from tacit_protocol.domain.columns import Domain, NumericColumn
-from tacit_protocol.domain.encode import encode, encode_numeric
-from tacit_protocol.domain.table import EncodedChunk, Table
-from tacit_protocol.features import sums as feature_sums
-from tacit_protocol.features.additive import AdditiveFeatures, default_choice
-from tacit_protocol.features.additive_release import AdditiveRelease
+from tacit_protocol.domain.table import EncodedChunk, Table, encode, encode_numeric
+from tacit_protocol.features import moments as feature_sums
+from tacit_protocol.features.additive import AdditiveFeatures, AdditiveRelease, default_choice
 from tacit_protocol.features.brownian import BrownianFeatures, random_directions
-from tacit_protocol.features.kernels import ProductKernel
+from tacit_protocol.features.kernels import ProductKernel, RandomFourier
 from tacit_protocol.features.mean_embedding import Locations, WhitenedMeanEmbedding
-from tacit_protocol.features.random_fourier import RandomFourier
-from tacit_protocol.features.sketch_release import add_signed
-from tacit_protocol.features.sums import sum_features
-from tacit_protocol.features.waves import wave
-from tacit_protocol.privacy.dyadic import ExactSum, unit_averages, whole_steps
+from tacit_protocol.features.moments import sum_features
+from tacit_protocol.features.sketches import add_signed
+from tacit_protocol.numerics.distance_covariance import distance_covariance_sqr
+from tacit_protocol.numerics.sincos import wave
+from tacit_protocol.privacy.exact_sums import ExactSum, unit_averages, whole_steps
 from tacit_protocol.procedures.kernel_two_sample import KernelTwoSample
-from tacit_protocol.statistics.distance_covariance import distance_covariance_sqr
 from tacit_services.agent.data.arrow_columns import numbers
 from tacit_services.agent.data.parquet_source import ParquetSource
 from tacit_services.agent.data.reader import CHUNK_BYTES
 from tacit_services.agent.data.source import Columns
 from tacit_services.agent.data.table import SourceTable
-from tacit_services.shared.threads import prepare_to_compute
+from tacit_services.shared.arithmetic import prepare_to_compute
 
 ROWS = 2_000
 """Rows of a slice: what features are computed of at once (SLICE_BYTES)."""

@@ -21,10 +21,10 @@ from threadpoolctl import threadpool_limits
 
 from benchmarks.identity_page import EXPERIMENTS, text
 from benchmarks.resumable import Counts
-from tacit_protocol.privacy.calibration import gaussian_mu
-from tacit_protocol.statistics.identity_power import PlannedIdentity, first_guess, paninski
-from tacit_protocol.statistics.privit import PrivitRefusedError
-from tacit_protocol.statistics.repetition import RepetitionRefusedError
+from tacit_protocol.numerics.noisy_tables import paninski
+from tacit_protocol.privacy.accounting import gaussian_mu
+from tacit_protocol.procedures.identity.privit import PrivitRefusedError, RepetitionRefusedError
+from tacit_protocol.procedures.identity.simulate import PlannedIdentity, first_guess
 
 Floats = npt.NDArray[np.float64]
 

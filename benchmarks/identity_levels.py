@@ -19,11 +19,15 @@ import numpy.typing as npt
 
 from benchmarks.categorical_levels import law
 from benchmarks.resumable import Answers, Cell, Counts, level_statement, main, table
-from tacit_protocol.statistics.clipped_identity import ClippedIdentity
-from tacit_protocol.statistics.goodness_of_fit import GoodnessOfFit, Weights
-from tacit_protocol.statistics.noisy_tables import CellNoise
-from tacit_protocol.statistics.privit import PrivitRefusedError, plan_privit
-from tacit_protocol.statistics.repetition import Repetition, RepetitionRefusedError
+from tacit_protocol.numerics.noisy_tables import CellNoise
+from tacit_protocol.procedures.identity.privit import (
+    ClippedIdentity,
+    PrivitRefusedError,
+    Repetition,
+    RepetitionRefusedError,
+    plan_privit,
+)
+from tacit_protocol.procedures.identity.statistic import GoodnessOfFit, Weights
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]

@@ -18,13 +18,14 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from benchmarks.resumable import table
-from tacit.in_process import local_study, seed_text
-from tacit.local.counted import CountedTable
+from tacit.in_process.runner import local_study, seed_text
+from tacit.in_process.samples import CountedTable
 from tacit.local.identity import columns_of
 from tacit_protocol.messages.study import Study
+from tacit_protocol.numerics.noisy_tables import paninski
 from tacit_protocol.privacy.noise import OpenDPNoise
 from tacit_protocol.procedures.identity import Identity
-from tacit_protocol.statistics.identity_power import PlannedIdentity, paninski
+from tacit_protocol.procedures.identity.simulate import PlannedIdentity
 
 CELLS = (100, 1000, 10_600, 20_000)
 EPSILON, DELTA, LEVEL, DISTANCE = 1.0, 1e-6, 1 / 3, 1.0

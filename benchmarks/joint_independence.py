@@ -22,13 +22,12 @@ from tacit_protocol.features.unit_gram import UnitGram, UnitRows
 from tacit_protocol.privacy.guarantee import Budget
 from tacit_protocol.privacy.permutation_test import permutation_decision, rank_max
 from tacit_protocol.procedures.joint_independence import BANDWIDTH_PER_COLUMN
-from tacit_protocol.statistics.joint_independence import permuted_statistics
-from tacit_protocol.statistics.joint_sensitivity import (
+from tacit_protocol.procedures.joint_independence.sensitivity import (
     evaluation_error,
     observed_sensitivity,
     permuted_sensitivity,
 )
-from tacit_protocol.statistics.low_rank import factorise
+from tacit_protocol.procedures.joint_independence.statistic import factorise, permuted_statistics
 
 Floats = npt.NDArray[np.float64]
 

@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from tacit_protocol.features.kernels import ProductKernel
 from tacit_protocol.features.unit_gram import UnitGram, UnitRows
-from tacit_protocol.statistics.joint_independence import permuted_statistics
+from tacit_protocol.procedures.joint_independence.statistic import permuted_statistics
 from tacit_protocol.workers import ThreadWorkers
 
 Floats = npt.NDArray[np.float64]

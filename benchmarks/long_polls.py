@@ -27,11 +27,10 @@ import httpx
 from benchmarks.load import fill, make_uploads
 from benchmarks.load_servers import Served, serving, write_tester
 from benchmarks.two_sample import study_of_columns
-from tacit_protocol.messages.cancellation import CancellationMessage
 from tacit_protocol.messages.encoding import encode
-from tacit_protocol.messages.study import OWNERS_MAX, Owner, Party
+from tacit_protocol.messages.study import OWNERS_MAX, CancellationMessage, Owner, Party
 from tacit_protocol.procedures.base import canonical
-from tacit_protocol.procedures.registry import procedure_named
+from tacit_protocol.procedures.discovery import procedure_named
 from tacit_protocol.signing.envelope import CANCELLATION_TYPE, STUDY_TYPE, digest, seal
 from tacit_protocol.signing.keys import PrivateKey
 from tacit_protocol.signing.tokens import issue_token

@@ -7,7 +7,7 @@ import time
 
 import numpy as np
 
-from tacit_protocol.nulls.weighted_chi_square import survival, survival_many
+from tacit_protocol.numerics.quadratic_forms import survival, survival_many
 
 REFERENCES = (
     (15.0, (1.0,) * 5, 2.0, 0.0142747464),

@@ -29,18 +29,21 @@ from benchmarks.p4_page import (
 from benchmarks.resumable import Answers, Cell, main
 from benchmarks.two_sample import ArrayTable
 from tacit.errors import StudyRefusedError
-from tacit.in_process import local_study, seed_text
+from tacit.in_process.runner import local_study, seed_text
 from tacit_protocol.domain.columns import Domain, NumericColumn
 from tacit_protocol.domain.table import EncodedChunk
+from tacit_protocol.features.aligned_sums import ProjectionRelease, RowProjections, deal_out
 from tacit_protocol.features.brownian import random_directions
-from tacit_protocol.features.row_projections import ProjectionRelease, RowProjections, deal_out
 from tacit_protocol.messages.study import Study
-from tacit_protocol.privacy.events import GaussianEvent
-from tacit_protocol.privacy.gaussian_sums import gaussian_guarantee
-from tacit_protocol.privacy.guarantee import Budget
+from tacit_protocol.privacy.gaussian_mechanism import gaussian_guarantee
+from tacit_protocol.privacy.guarantee import Budget, GaussianEvent
 from tacit_protocol.privacy.noise import OpenDPNoise
 from tacit_protocol.procedures.curated_distance_correlation import CuratedDistanceCorrelation, DistanceSummary
-from tacit_protocol.statistics.projected_correlation import NoisyProjections, RawCorrelation, raw_correlation
+from tacit_protocol.procedures.distance_correlation.statistic import (
+    NoisyProjections,
+    RawCorrelation,
+    raw_correlation,
+)
 
 RUNS = 20
 DIRECTIONS = 8

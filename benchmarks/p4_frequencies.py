@@ -19,12 +19,12 @@ from benchmarks.p4_data import Floats, Halves, exact, read
 from benchmarks.resumable import table
 from tacit_protocol.domain.table import EncodedChunk
 from tacit_protocol.features.brownian import BrownianFeatures, crowded_half_width, random_directions
-from tacit_protocol.features.moment_release import DIAGONAL
-from tacit_protocol.features.sketch_release import SKETCH, SketchRelease
-from tacit_protocol.privacy.gaussian_sums import gaussian_guarantee
+from tacit_protocol.features.moments import DIAGONAL
+from tacit_protocol.features.sketches import SKETCH, SketchRelease
+from tacit_protocol.privacy.gaussian_mechanism import gaussian_guarantee
 from tacit_protocol.privacy.guarantee import Budget
-from tacit_protocol.procedures.distance_correlation_plan import DistanceCorrelationParameters, Plan, aimed
-from tacit_protocol.statistics.sketched_covariance import Permutations, Side, permutation_test
+from tacit_protocol.procedures.distance_correlation.release import DistanceCorrelationParameters, Plan, aimed
+from tacit_protocol.procedures.distance_correlation.statistic import Permutations, Side, permutation_test
 
 PAGE = Path("docs/benchmarks/p4-frequencies.md")
 DELTA, LEVEL = 1e-5, 0.05

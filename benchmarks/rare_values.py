@@ -15,11 +15,15 @@ import numpy as np
 import numpy.typing as npt
 
 from benchmarks.resumable import table
-from tacit_protocol.privacy.calibration import gaussian_mu
-from tacit_protocol.procedures.kernel_two_sample_plan import MEAN_SHARE
-from tacit_protocol.statistics import mmd_form
-from tacit_protocol.statistics.noise_aware import noise_aware_test
-from tacit_protocol.statistics.private_means import PrivateCovariance, PrivateMeans, pool_covariance
+from tacit_protocol.privacy.accounting import gaussian_mu
+from tacit_protocol.procedures.kernel_two_sample.release import MEAN_SHARE
+from tacit_protocol.procedures.means import private_means
+from tacit_protocol.procedures.means.private_means import (
+    PrivateCovariance,
+    PrivateMeans,
+    noise_aware_test,
+    pool_covariance,
+)
 
 Floats = npt.NDArray[np.float64]
 Test = Callable[[PrivateMeans, PrivateCovariance], float]
@@ -65,13 +69,13 @@ def without_rare_units(means: PrivateMeans, *_: float) -> Floats:
 
 def mmd_before(means: PrivateMeans, covariance: PrivateCovariance) -> float:
     """Return the MMD form's p-value without the weight of rare units."""
-    with patch.object(mmd_form, "rare_guard", without_rare_units):
-        return mmd_form.mmd_test(means, covariance)[1]
+    with patch.object(private_means, "rare_guard", without_rare_units):
+        return private_means.mmd_test(means, covariance)[1]
 
 
 def mmd_after(means: PrivateMeans, covariance: PrivateCovariance) -> float:
     """Return the MMD form's p-value."""
-    return mmd_form.mmd_test(means, covariance)[1]
+    return private_means.mmd_test(means, covariance)[1]
 
 
 def noise_aware(trace_max: float) -> Test:

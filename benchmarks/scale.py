@@ -28,18 +28,18 @@ from threadpoolctl import threadpool_limits
 
 from benchmarks.two_sample import study_of_columns
 from tacit_protocol.domain.table import EncodedChunk
-from tacit_protocol.features.additive_release import AdditiveRelease
+from tacit_protocol.features.additive import AdditiveRelease
 from tacit_protocol.features.base import FloatMatrix
 from tacit_protocol.features.mean_embedding import WhitenedMeanEmbedding
 from tacit_protocol.messages.study import Study
 from tacit_protocol.procedures.kernel_two_sample import KernelTwoSample
-from tacit_protocol.procedures.kernel_two_sample_plan import plan_of
+from tacit_protocol.procedures.kernel_two_sample.release import plan_of
 from tacit_protocol.workers import ThreadWorkers, Workers
 from tacit_services.agent.data.parquet_source import ParquetSource
 from tacit_services.agent.data.reader import Computing
 from tacit_services.agent.data.table import SourceTable
+from tacit_services.shared.arithmetic import prepare_to_compute
 from tacit_services.shared.compute import ComputeSettings, make_workers
-from tacit_services.shared.threads import prepare_to_compute
 
 PAGES = Path("docs/benchmarks")
 COLUMNS = 20

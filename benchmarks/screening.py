@@ -17,8 +17,8 @@ import numpy.typing as npt
 import tacit.local
 from benchmarks.resumable import Answers, Cell, Counts, main, table
 from tacit.results import ScreenedColumn
-from tacit_protocol.statistics.distance_covariance import distance_correlation_sqr, distance_covariance_sqr
-from tacit_protocol.statistics.screening import Control, false_discovery_values
+from tacit_protocol.numerics.distance_covariance import distance_correlation_sqr, distance_covariance_sqr
+from tacit_protocol.procedures.screening.statistic import Control, false_discovery_values
 
 Floats = npt.NDArray[np.float64]
 

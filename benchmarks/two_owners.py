@@ -29,9 +29,9 @@ import pyarrow.parquet as pq
 from benchmarks.dependence import draw
 from benchmarks.resumable import table
 from benchmarks.two_owners_alignment import FIRST_ID, UNIT_COLUMN, Alignment, align, order_of
-from tacit.configuration import DataSetSetup, PolicySetup
-from tacit.draft import StudyDraft
-from tacit.federation import LocalFederation, OwnerSetup
+from tacit.setup.configuration import DataSetSetup, PolicySetup
+from tacit.setup.federation import LocalFederation, OwnerSetup
+from tacit.studies.draft import StudyDraft
 
 FOLDER = Path(__file__).resolve().parents[1] / "docs" / "benchmarks"
 PAGE, ALIGNED_PAGE = FOLDER / "two-owners.md", FOLDER / "two-owners-aligned.md"

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from tacit.federation import LocalFederation
+from tacit.setup.federation import LocalFederation
 
 UNIT_COLUMN = "person"
 FIRST_ID = 870_000_000

@@ -13,13 +13,13 @@ import numpy.typing as npt
 
 from benchmarks.data_sets import PROBLEMS
 from benchmarks.two_sample import SimulatedNoise
-from tacit.locations import optimise_locations
+from tacit.planning.locations import optimise_locations
 from tacit_protocol.domain.columns import CategoricalColumn, Column, Domain, NumericColumn
 from tacit_protocol.domain.table import EncodedChunk, PooledTable
 from tacit_protocol.features.choice import FeatureParameters, kernel_features
 from tacit_protocol.messages.study import Owner, Party, Study
-from tacit_protocol.nulls.weighted_chi_square import survival
-from tacit_protocol.privacy.calibration import gaussian_mu
+from tacit_protocol.numerics.quadratic_forms import survival
+from tacit_protocol.privacy.accounting import gaussian_mu
 from tacit_protocol.privacy.guarantee import Budget
 from tacit_protocol.procedures.curated_two_sample import CuratedTwoSample
 from tacit_protocol.procedures.kernel_two_sample import KernelTwoSample

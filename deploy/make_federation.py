@@ -119,7 +119,7 @@ def make_federation(folder: Path, also: Sequence[str] = ()) -> str:
         hidden / "tester_database_url",
         f"postgresql+psycopg://tacit:{password}@postgres:5432/tacit",
     )
-    data = resources.files("tacit.demo_data")
+    data = resources.files("tacit.demo.data")
     for owner in OWNERS:
         secret = owner.replace("-", "_") + "_key"
         write_key(hidden / secret)

@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, settings
 from long_runs import LONG
 from study_parties import MeanProcedure, Parties
 
-from tacit_protocol.procedures import registry
+from tacit_protocol.procedures import discovery
 from tacit_services.shared import database
 
 # The usual run takes the same examples every time, at whatever speed: what passed here passes there. New
@@ -142,7 +142,7 @@ def database_url(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPa
 def mean_procedure(monkeypatch: pytest.MonkeyPatch) -> MeanProcedure:
     """The stand-in procedure, registered as ``mean`` for one test."""
     procedure = MeanProcedure()
-    monkeypatch.setitem(registry.PROCEDURES, "mean", procedure)
+    monkeypatch.setitem(discovery.PROCEDURES, "mean", procedure)
     return procedure
 
 

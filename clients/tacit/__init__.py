@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tacit import local
-    from tacit.adjusting import Adjustment, adjust
-    from tacit.agent_client import AgentClient
-    from tacit.client import AsyncClient, Client
-    from tacit.curator_client import AsyncCuratorClient, CuratorClient
-    from tacit.data_set import DataSetDescription
-    from tacit.draft import StudyDraft
+    from tacit.client.agent import AgentClient
+    from tacit.client.curator import AsyncCuratorClient, CuratorClient
+    from tacit.client.data_set import DataSetDescription
+    from tacit.client.tester import AsyncClient, Client
+    from tacit.client.transcripts import load_result
     from tacit.errors import TacitError
     from tacit.results import DecisionResult, ProcedureResult, TwoSampleResult
-    from tacit.saved_results import load_result
+    from tacit.studies.draft import StudyDraft
+    from tacit.studies.multiple_testing import Adjustment, adjust
 
 __version__ = "0.1.0"
 
@@ -42,20 +42,20 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Adjustment": "tacit.adjusting",
-    "AgentClient": "tacit.agent_client",
-    "AsyncClient": "tacit.client",
-    "AsyncCuratorClient": "tacit.curator_client",
-    "Client": "tacit.client",
-    "CuratorClient": "tacit.curator_client",
-    "DataSetDescription": "tacit.data_set",
+    "Adjustment": "tacit.studies.multiple_testing",
+    "AgentClient": "tacit.client.agent",
+    "AsyncClient": "tacit.client.tester",
+    "AsyncCuratorClient": "tacit.client.curator",
+    "Client": "tacit.client.tester",
+    "CuratorClient": "tacit.client.curator",
+    "DataSetDescription": "tacit.client.data_set",
     "DecisionResult": "tacit.results",
     "ProcedureResult": "tacit.results",
-    "StudyDraft": "tacit.draft",
+    "StudyDraft": "tacit.studies.draft",
     "TacitError": "tacit.errors",
     "TwoSampleResult": "tacit.results",
-    "adjust": "tacit.adjusting",
-    "load_result": "tacit.saved_results",
+    "adjust": "tacit.studies.multiple_testing",
+    "load_result": "tacit.client.transcripts",
 }
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
-from tacit_protocol.procedures.registry import PROCEDURES
+from tacit_protocol.procedures.discovery import PROCEDURES
 from tacit_protocol.procedures.relay import RelayedProcedure
 from tacit_protocol.signing.envelope import Envelope
 from tacit_protocol.signing.tokens import CLAIMS
@@ -200,7 +200,7 @@ def log_lines() -> Iterator[tuple[str, str, str]]:
             if isinstance(call.func.value, ast.Name) and call.func.value.id == "log":
                 fields = ", ".join(f"`{word.arg}`" for word in call.keywords)
                 yield event.value, fields, str(file.relative_to(ROOT))
-            elif call.func.attr == "tell":  # tacit_services.shared.connections:Places.tell
+            elif call.func.attr == "tell":  # tacit_services.shared.http_server:Places.tell
                 yield event.value, "`times`, `taken`, `strangers`", str(file.relative_to(ROOT))
 
 

@@ -25,10 +25,10 @@ from release_audit import ReleaseCase, release  # noqa: E402
 
 from tacit_protocol.messages.release import Release  # noqa: E402
 from tacit_protocol.messages.study import Study  # noqa: E402
-from tacit_protocol.privacy import laplace_statistic, laplace_sums, noisy_counts, permutation_test  # noqa: E402
-from tacit_protocol.privacy.events import ApproximateEvent, GaussianEvent, MechanismEvent  # noqa: E402
-from tacit_protocol.privacy.gaussian_sums import SumPart  # noqa: E402
-from tacit_protocol.procedures.registry import PROCEDURES  # noqa: E402
+from tacit_protocol.privacy import laplace_mechanism, noisy_counts, permutation_test  # noqa: E402
+from tacit_protocol.privacy.gaussian_mechanism import SumPart  # noqa: E402
+from tacit_protocol.privacy.guarantee import ApproximateEvent, GaussianEvent, MechanismEvent  # noqa: E402
+from tacit_protocol.procedures.discovery import PROCEDURES  # noqa: E402
 
 FOLDER = ROOT / "docs" / "security" / "releases"
 
@@ -70,7 +70,11 @@ class Handed:
 def watched() -> Iterator[Handed]:
     """Note what the mechanisms are handed."""
     handed = Handed()
-    scale, laplace, prepare = SumPart.scale, laplace_sums.scale_of_event, permutation_test.prepare_comparison
+    scale, laplace, prepare = (
+        SumPart.scale,
+        laplace_mechanism.scale_of_event,
+        permutation_test.prepare_comparison,
+    )
 
     def scale_of(part: SumPart, mu: float) -> float:
         handed.parts[part.name] = part
@@ -90,9 +94,9 @@ def watched() -> Iterator[Handed]:
 
     with (
         patch.object(SumPart, "scale", scale_of),
-        patch.object(laplace_sums, "scale_of_event", laplace_of),
+        patch.object(laplace_mechanism, "scale_of_event", laplace_of),
         patch.object(noisy_counts, "laplace_scale", laplace_of),
-        patch.object(laplace_statistic, "laplace_scale", laplace_of),
+        patch.object(laplace_mechanism, "laplace_scale", laplace_of),
         patch.object(permutation_test, "prepare_comparison", prepared),
     ):
         yield handed

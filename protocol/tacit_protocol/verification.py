@@ -18,13 +18,10 @@ from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel
 
-from tacit_protocol.messages.cancellation import CancellationMessage
-from tacit_protocol.messages.decline import DeclineMessage
 from tacit_protocol.messages.encoding import MessageError, decode, encode
-from tacit_protocol.messages.release import Release, ReleaseMessage
-from tacit_protocol.messages.study import Owner, Study
-from tacit_protocol.messages.transcript import TRANSCRIPT_BYTES_MAX, Transcript
-from tacit_protocol.messages.verdict import VerdictMessage
+from tacit_protocol.messages.release import DeclineMessage, Release, ReleaseMessage
+from tacit_protocol.messages.study import CancellationMessage, Owner, Study
+from tacit_protocol.messages.transcript import TRANSCRIPT_BYTES_MAX, Transcript, VerdictMessage
 from tacit_protocol.procedures.base import (
     Procedure,
     Progress,
@@ -35,7 +32,7 @@ from tacit_protocol.procedures.base import (
     require_canonical,
     reread,
 )
-from tacit_protocol.procedures.registry import procedure_named
+from tacit_protocol.procedures.discovery import procedure_named
 from tacit_protocol.procedures.relay import (
     OwnAnswer,
     Relay,

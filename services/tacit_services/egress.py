@@ -12,13 +12,10 @@ from typing import Literal
 from pydantic import BaseModel
 
 from tacit_protocol.messages.alignment import AlignmentMessage
-from tacit_protocol.messages.cancellation import CancellationMessage
-from tacit_protocol.messages.decline import DeclineMessage
-from tacit_protocol.messages.release import ReleaseMessage
+from tacit_protocol.messages.release import DeclineMessage, ReleaseMessage
 from tacit_protocol.messages.sealed import Receipt, SealedPackage, SealedRelease
-from tacit_protocol.messages.study import Study
-from tacit_protocol.messages.transcript import Transcript
-from tacit_protocol.messages.verdict import VerdictMessage
+from tacit_protocol.messages.study import CancellationMessage, Study
+from tacit_protocol.messages.transcript import Transcript, VerdictMessage
 from tacit_protocol.signing.envelope import (
     ALIGNMENT_TYPE,
     CANCELLATION_TYPE,
@@ -112,7 +109,7 @@ ANSWER_HEADERS: Fields = (
         "tacit_services.shared.pages.site:Site",
         "of pages alone: the reader's own session, and what a browser may do",
     )
-    | _public("x-request-id", "tacit_services.shared.observation:Observation", "random")
+    | _public("x-request-id", "tacit_services.shared.http_app:Observation", "random")
 )
 
 _SUMMARY = "tacit_services.tester.studies:Studies"
@@ -148,7 +145,7 @@ _HEALTH: dict[str, Exchange] = {
     "GET /metrics": Exchange(
         "who may reach the port",
         note="Prometheus text: requests by method, route and status, their seconds, studies by state, polls "
-        "that wait (tacit_services.shared.observation:Metrics). Of an agent or curator, durations of its own "
+        "that wait (tacit_services.shared.http_app:Metrics). Of an agent or curator, durations of its own "
         "routes and numbers of studies: keep the port within the institution",
     ),
     "GET /v1/openapi.json": Exchange(
@@ -238,7 +235,7 @@ AGENT: Mapping[str, Exchange] = _HEALTH | {
     f"{method} {path}": Exchange(
         "the owner's own key alone",
         _own("**", "tacit_services.agent.views:detail", "stays with the owner, who can read the data anyway"),
-        _own("**", "tacit_services.agent.api:Decline", "a note for the owner's own record"),
+        _own("**", "tacit_services.agent.service:Decline", "a note for the owner's own record"),
         note,
     )
     for method, path, note in (
@@ -270,7 +267,7 @@ _STUDY_HERE = (
     "digest title procedure state data_set epsilon_micro delta_pico numbers_released what_leaves deadline "
     "received_at changed_at analyst.name analyst.key"
 )
-_HERE = "tacit_services.curator.views:summary"
+_HERE = "tacit_services.curator.routes:summary"
 _HERE_WHY = "the study and its cost, to the owners whose data it asks for and the operator"
 _DECISION = "owners[].owner owners[].account owners[].decision owners[].decided_by owners[].decided_at"
 
@@ -300,9 +297,7 @@ def _data_set(place: str) -> dict[str, Egress]:
 CURATOR: Mapping[str, Exchange] = _HEALTH | {
     "GET /v1/identity": Exchange(
         "anyone",
-        _public(
-            "name key audience software", "tacit_services.curator.surroundings:CuratorIdentity", "who it is"
-        ),
+        _public("name key audience software", "tacit_services.curator.routes:CuratorIdentity", "who it is"),
     ),
     "POST /v1/invitations": Exchange(
         "the curator's operator", _INVITED, _public("name", _ROSTER, _ROSTER_WHY)
@@ -352,12 +347,12 @@ CURATOR: Mapping[str, Exchange] = _HEALTH | {
         _study_here("")
         | _public(
             "plain_words warnings[] study.** verdict.**",
-            "tacit_services.curator.views:detail",
+            "tacit_services.curator.routes:detail",
             "the study, in words too, and the verdict",
         )
         | _own(
             "accounts[].account accounts.**",
-            "tacit_services.curator.views:detail",
+            "tacit_services.curator.routes:detail",
             "the caller's own account; all of the study's to the operator",
         ),
     ),
@@ -365,15 +360,17 @@ CURATOR: Mapping[str, Exchange] = _HEALTH | {
     "POST /v1/studies/{digest}/decline": Exchange(
         "an owner, for its own data",
         _study_here(""),
-        _own("reason", "tacit_services.agent.api:Decline", "a note for the owner's own record"),
+        _own("reason", "tacit_services.agent.service:Decline", "a note for the owner's own record"),
     ),
     "GET /v1/ledger": Exchange(
         "an owner its own accounts, the operator all",
-        _own("entries.** next", "tacit_services.curator.views:ledger", "debits of the caller's own accounts"),
+        _own(
+            "entries.** next", "tacit_services.curator.routes:ledger", "debits of the caller's own accounts"
+        ),
     ),
     "GET /v1/ledger/verification": Exchange(
         "an owner its own accounts, the operator all",
-        _own("**", "tacit_services.curator.views:ledger_verification", "of the caller's own accounts"),
+        _own("**", "tacit_services.curator.routes:ledger_verification", "of the caller's own accounts"),
     ),
     "GET /": Exchange("as `GET /v1/studies`", note=_OWN_PAGES),
     "GET /studies/{digest}": Exchange("as `GET /v1/studies/{digest}`", note=_OWN_PAGES),

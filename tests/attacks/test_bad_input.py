@@ -32,14 +32,18 @@ from tester_federation import URL, Federation
 from tacit_protocol.messages.problems import MEDIA_TYPE, PROBLEMS, URN_PREFIX
 from tacit_protocol.signing.keys import PrivateKey
 from tacit_protocol.signing.tokens import issue_token
-from tacit_services.agent.api import Surroundings, create_agent_app
+from tacit_services.agent.service import Surroundings, create_agent_app
 from tacit_services.agent.tester_client import TesterClient
-from tacit_services.curator.study_routes import add_study_routes
+from tacit_services.curator.routes import add_study_routes
 from tacit_services.shared import http_server
-from tacit_services.shared.connections import Places
-from tacit_services.shared.http_app import create_app, json_bytes, json_response
-from tacit_services.shared.http_server import Stopping, make_server
-from tacit_services.shared.limits import BODY_TIMEOUT_S, DRAINED_BYTES_MAX
+from tacit_services.shared.http_app import (
+    BODY_TIMEOUT_S,
+    DRAINED_BYTES_MAX,
+    create_app,
+    json_bytes,
+    json_response,
+)
+from tacit_services.shared.http_server import Places, Stopping, make_server
 
 CANARY = "Xc4nary7"
 

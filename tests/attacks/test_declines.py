@@ -18,8 +18,8 @@ from odd_rows import CATEGORY, MISSING, NUMBER, OTHER, F, M
 from tacit_protocol.domain.columns import Domain
 from tacit_services.agent.data import csv_source
 from tacit_services.agent.data.csv_source import CsvSource, RecordShape, records_of
-from tacit_services.agent.data.open_source import open_source
 from tacit_services.agent.data.source import DataError
+from tacit_services.agent.data.source_settings import open_source
 from tacit_services.agent.data.table import SourceTable
 from tacit_services.agent.schema import State
 

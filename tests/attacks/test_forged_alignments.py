@@ -11,16 +11,14 @@ from agent_fakes import World
 from aligned_owners import IDS, UNIT_COLUMN, Peer, aligned_study
 from attacked_agent import AttackedAgent
 
-from tacit_protocol.alignment import UnitKey
-from tacit_protocol.messages.alignment import NO_PROOF, AlignmentMessage
+from tacit_protocol.messages.alignment import NO_PROOF, AlignmentMessage, UnitKey
 from tacit_protocol.messages.encoding import encode
 from tacit_protocol.messages.study import Party
-from tacit_protocol.procedures.registry import PROCEDURES
+from tacit_protocol.procedures.discovery import PROCEDURES
 from tacit_protocol.signing.envelope import ALIGNMENT_TYPE, ENVELOPE_BYTES_MAX, STUDY_TYPE, seal
 from tacit_protocol.signing.keys import PrivateKey
-from tacit_services.agent import align
-from tacit_services.agent.align import AlignmentRefusedError
-from tacit_services.agent.alignments import alignments
+from tacit_services.agent import alignment
+from tacit_services.agent.alignment import AlignmentRefusedError, alignments
 from tacit_services.shared.database import run_transaction
 
 MALLORY = PrivateKey.generate()
@@ -99,8 +97,8 @@ def test_a_file_in_the_owners_own_key_is_refused(victim: Victim) -> None:
 def test_every_flipped_bit_and_every_cut_is_refused(victim: Victim, monkeypatch: pytest.MonkeyPatch) -> None:
     """A flip in every 29th byte and a cut at every 97th: the file has some 1300. The data are read once."""
     genuine = victim.peer.sealed()
-    own = align._own_side(victim.config, "patients", None, victim.peer.key_file)
-    monkeypatch.setattr(align, "_own_side", lambda *_: own)
+    own = alignment._own_side(victim.config, "patients", None, victim.peer.key_file)
+    monkeypatch.setattr(alignment, "_own_side", lambda *_: own)
     for place in range(0, len(genuine), 29):
         flipped = bytearray(genuine)
         flipped[place] ^= 1 << (place % 8)
@@ -118,7 +116,7 @@ def test_a_check_left_out_would_be_caught(victim: Victim, monkeypatch: pytest.Mo
         forged = FORGERIES["re-signed, with a proof by another key"](victim.peer)
     else:
         monkeypatch.setattr(
-            align,
+            alignment,
             "open_envelope",
             lambda envelope, *_: base64.b64decode(json.loads(envelope)["payload"]),
         )

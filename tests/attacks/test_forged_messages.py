@@ -13,7 +13,7 @@ from tester_federation import Federation, problem
 from tacit_protocol.domain.columns import CategoricalColumn, Domain, NumericColumn
 from tacit_protocol.messages.encoding import encode, encode_json
 from tacit_protocol.messages.study import Party, Study
-from tacit_protocol.messages.verdict import VerdictMessage
+from tacit_protocol.messages.transcript import VerdictMessage
 from tacit_protocol.procedures import relay as relay_module
 from tacit_protocol.signing import envelope as envelope_module
 from tacit_protocol.signing.envelope import (
@@ -35,8 +35,8 @@ from tacit_services.agent.schema import State
 from tacit_services.tester import answers as answers_module
 from tacit_services.tester import studies as studies_module
 from tacit_services.tester.answers import Answers
-from tacit_services.tester.endings import Signer
 from tacit_services.tester.studies import Identity, Studies
+from tacit_services.tester.study_completion import Signer
 
 CONSTANT_TEXTS = {
     "this is not an envelope",

@@ -13,8 +13,8 @@ import pytest
 from forked_python import forked_python
 
 from tacit_protocol.domain.columns import CategoricalColumn, Domain, NumericColumn
-from tacit_services.agent.data.open_source import open_source
 from tacit_services.agent.data.source import DataError
+from tacit_services.agent.data.source_settings import open_source
 from tacit_services.agent.data.table import SourceTable
 
 GROWTH_BYTES_MAX = 256 * 10**6

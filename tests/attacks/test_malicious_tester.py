@@ -15,10 +15,9 @@ from tacit_protocol.domain.columns import Domain, NumericColumn
 from tacit_protocol.messages.encoding import decode
 from tacit_protocol.messages.release import ReleaseMessage
 from tacit_protocol.messages.study import Study
-from tacit_protocol.privacy.guarantee import Budget
-from tacit_protocol.privacy.shares import Amounts
-from tacit_protocol.privacy.vector import NoisyVector
-from tacit_protocol.procedures.registry import PROCEDURES
+from tacit_protocol.privacy.accounting import Amounts
+from tacit_protocol.privacy.guarantee import Budget, NoisyVector
+from tacit_protocol.procedures.discovery import PROCEDURES
 from tacit_protocol.signing.envelope import RELEASE_TYPE, open_envelope
 from tacit_services.agent.policy import Policy
 from tacit_services.agent.schema import State

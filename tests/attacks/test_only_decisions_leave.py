@@ -30,7 +30,7 @@ from fault_world import SeededNoise
 
 from tacit_protocol.domain.columns import Domain, NumericColumn
 from tacit_protocol.messages.release import Release
-from tacit_protocol.privacy.vector import NoisyVector
+from tacit_protocol.privacy.guarantee import NoisyVector
 from tacit_protocol.procedures import curated_two_sample, joint_independence
 from tacit_protocol.procedures.base import Procedure
 from tacit_protocol.verification import verify_transcript

@@ -28,8 +28,7 @@ from tacit_protocol.messages.sealed import (
     padded,
 )
 from tacit_protocol.messages.study import SealingCertificate, Study
-from tacit_protocol.privacy.guarantee import Budget
-from tacit_protocol.privacy.vector import COORDINATES_MAX, NoisyVector
+from tacit_protocol.privacy.guarantee import COORDINATES_MAX, Budget, NoisyVector
 from tacit_protocol.signing.envelope import (
     RECEIPT_TYPE,
     RELEASE_TYPE,
@@ -40,7 +39,7 @@ from tacit_protocol.signing.envelope import (
 )
 from tacit_protocol.signing.sealing import SealContext, certified_bytes, certify, open_sealed, seal_to
 from tacit_protocol.signing.tokens import issue_token
-from tacit_services.agent import sealed as sealed_module
+from tacit_services.agent import releases as sealed_module
 from tacit_services.agent import views
 from tacit_services.agent.agent import Agent
 from tacit_services.agent.intake import StudyRefusedError

@@ -14,26 +14,28 @@ import httpx
 import pytest
 
 from tacit import AsyncClient, AsyncCuratorClient, Client, CuratorClient
-from tacit.agent_client import AgentClient
+from tacit.client.agent import AgentClient
+from tacit.client.http import HttpRequest
+from tacit.client.transport import AsyncHttpTransport, HttpTransport
 from tacit.command.app import run
-from tacit.configuration import (
+from tacit.errors import InputError
+from tacit.setup.configuration import (
+    CuratorAddress,
     DataSetSetup,
     PolicySetup,
     TesterAddress,
     init_agent,
+    init_curator,
+    init_owner,
     init_party,
     toml_text,
 )
-from tacit.curator_configuration import CuratorAddress, init_curator, init_owner
-from tacit.doctor import examine
-from tacit.errors import InputError
-from tacit.http import HttpRequest
-from tacit.transport import AsyncHttpTransport, HttpTransport
+from tacit.setup.doctor import examine
 from tacit_protocol.signing.keys import PrivateKey
 from tacit_services.agent.settings import AgentSettings
 from tacit_services.agent.tester_client import TesterClient, TesterError
 from tacit_services.curator.settings import CuratorSettings
-from tacit_services.shared.exchange_deadline import require_private
+from tacit_services.shared.request_timeout import require_private
 from tacit_services.shared.settings import SettingsError
 from tacit_services.tester.settings import TesterSettings
 

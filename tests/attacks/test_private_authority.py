@@ -15,22 +15,24 @@ from typing import Any
 import pytest
 from typer.main import get_command
 
+from tacit.client.http import HttpRequest
+from tacit.client.transport import HttpTransport, tls_of
 from tacit.command.app import app, run
-from tacit.configuration import (
+from tacit.errors import TransportError
+from tacit.setup.configuration import (
+    CuratorAddress,
     DataSetSetup,
     PolicySetup,
     TesterAddress,
     init_agent,
+    init_curator,
+    init_owner,
     init_party,
     init_tester,
     toml_text,
 )
-from tacit.curator_configuration import CuratorAddress, init_curator, init_owner
-from tacit.errors import TransportError
-from tacit.http import HttpRequest
-from tacit.keys import load_key
-from tacit.processes import ServiceKind, ServiceProcess, free_ports, service_command, stop_all
-from tacit.transport import HttpTransport, tls_of
+from tacit.setup.keys import load_key
+from tacit.setup.processes import ServiceKind, ServiceProcess, free_ports, service_command, stop_all
 
 ROOT = Path(__file__).resolve().parents[2]
 READY_S = 300.0

@@ -13,10 +13,10 @@ import psycopg
 import pytest
 from forked_python import services_forked
 
-from tacit.configuration import DataSetSetup, PolicySetup
-from tacit.draft import StudyDraft
-from tacit.federation import LocalFederation, OwnerSetup
-from tacit.keys import load_key
+from tacit.setup.configuration import DataSetSetup, PolicySetup
+from tacit.setup.federation import LocalFederation, OwnerSetup
+from tacit.setup.keys import load_key
+from tacit.studies.draft import StudyDraft
 from tacit_protocol.signing.tokens import issue_token
 
 WORD, NUMBER = "Zq7canaryward", "73.4192837"

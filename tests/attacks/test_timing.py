@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from tacit_protocol.domain.table import Table
 from tacit_protocol.messages.study import RESPOND_AFTER_S, RESPOND_AFTER_S_MAX, Study
 from tacit_services.agent.data.source import DataError
-from tacit_services.agent.loops import Loops
-from tacit_services.agent.schedule import DOUBLINGS, MARGIN_S, send_time
+from tacit_services.agent.participant import Loops
+from tacit_services.agent.releases import DOUBLINGS, MARGIN_S, send_time
 
 PATIENCE_S = 300.0
 

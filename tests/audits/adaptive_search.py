@@ -23,7 +23,7 @@ import numpy.typing as npt
 from scipy.signal import fftconvolve
 from scipy.special import ndtr
 
-from tacit_protocol.privacy.events import GaussianEvent, LaplaceEvent, MechanismEvent
+from tacit_protocol.privacy.guarantee import GaussianEvent, LaplaceEvent, MechanismEvent
 
 Floats = npt.NDArray[np.float64]
 Events = tuple[MechanismEvent, ...]

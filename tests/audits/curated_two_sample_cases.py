@@ -27,7 +27,7 @@ from tacit_protocol.domain.columns import Domain
 from tacit_protocol.domain.table import PooledTable
 from tacit_protocol.messages.study import Owner, Party, Study
 from tacit_protocol.privacy.guarantee import Budget
-from tacit_protocol.procedures.curated_two_sample_plan import plan_of
+from tacit_protocol.procedures.curated_two_sample.plan import plan_of
 
 REGULARISATION = 0.1
 """Gamma of the audited statistic."""

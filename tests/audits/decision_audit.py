@@ -16,7 +16,7 @@ from tacit_protocol.domain.table import Table
 from tacit_protocol.messages.study import Study
 from tacit_protocol.privacy.noise import NoiseSource
 from tacit_protocol.procedures.base import Procedure
-from tacit_protocol.procedures.registry import procedure_named
+from tacit_protocol.procedures.discovery import procedure_named
 
 Integers = npt.NDArray[np.int64]
 

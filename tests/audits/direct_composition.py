@@ -15,7 +15,7 @@ import numpy.typing as npt
 from scipy.signal import fftconvolve
 from scipy.special import ndtr
 
-from tacit_protocol.privacy.events import ApproximateEvent, GaussianEvent, LaplaceEvent, MechanismEvent
+from tacit_protocol.privacy.guarantee import ApproximateEvent, GaussianEvent, LaplaceEvent, MechanismEvent
 
 Floats = npt.NDArray[np.float64]
 

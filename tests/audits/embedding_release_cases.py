@@ -19,11 +19,11 @@ from neighbour_search import Effort, Rows, largest_change
 from release_audit import Neighbours, ReleaseCase, release
 
 from tacit_protocol.domain.columns import Domain
-from tacit_protocol.features.moment_release import MEAN
+from tacit_protocol.features.moments import MEAN
 from tacit_protocol.messages.study import Owner, Party, Study
 from tacit_protocol.privacy.guarantee import Budget
 from tacit_protocol.procedures.embedding_release import plan_of
-from tacit_protocol.procedures.embedding_release_histograms import HISTOGRAMS, histograms_then_mean
+from tacit_protocol.procedures.embedding_release.release import HISTOGRAMS, histograms_then_mean
 
 FOURIER = {"method": "random-features"}
 UNIFORM = {"placement": "uniform"}

@@ -13,7 +13,7 @@ from tacit_protocol.domain.table import EncodedChunk
 from tacit_protocol.features.base import FeatureMap
 from tacit_protocol.messages.study import Owner, Party, Study
 from tacit_protocol.privacy.guarantee import Budget
-from tacit_protocol.procedures import kernel_two_sample_plan
+from tacit_protocol.procedures.kernel_two_sample import release
 
 ONE_NUMBER = Domain(columns=(NumericColumn(name="x", lower=0.0, upper=1.0),))
 NUMBERS = Domain(columns=tuple(NumericColumn(name=f"x{i}", lower=0.0, upper=1.0) for i in range(2)))
@@ -83,7 +83,7 @@ def space_of(asked: Study) -> Space:
 
 
 def features_of(asked: Study) -> FeatureMap:
-    return kernel_two_sample_plan.plan_of(asked).release.features
+    return release.plan_of(asked).release.features
 
 
 @cache

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import betainccinv, betaincinv, ndtri
 
-from tacit_protocol.privacy.calibration import gaussian_delta
+from tacit_protocol.privacy.accounting import gaussian_delta
 
 Floats = npt.NDArray[np.float64]
 

@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 from release_audit import Call, Runs
 
-from tacit_protocol.privacy.calibration import gaussian_mu, laplace_multiplier
+from tacit_protocol.privacy.accounting import gaussian_mu, laplace_multiplier
 from tacit_protocol.privacy.noise import NoiseSource
 
 SCALE = 2.0**20

@@ -10,14 +10,15 @@ from functools import cache
 import numpy as np
 from neighbour_search import Effort, Found, Objective, Rows, Space, largest_change
 
-from tacit_protocol.features.additive import AdditiveFeatures, default_choice
+from tacit_protocol.features.additive import AdditiveFeatures, ColumnWise, DirectSum, Pairwise, default_choice
 from tacit_protocol.features.base import FeatureMap, FloatMatrix
-from tacit_protocol.features.column_wise import ColumnWise
-from tacit_protocol.features.direct_sum import DirectSum
 from tacit_protocol.features.kernels import ProductKernel
-from tacit_protocol.features.mean_embedding import Locations, RawMeanEmbedding, WhitenedMeanEmbedding
-from tacit_protocol.features.pairwise import Pairwise
-from tacit_protocol.features.smooth_characteristic import SmoothCharacteristic
+from tacit_protocol.features.mean_embedding import (
+    Locations,
+    RawMeanEmbedding,
+    SmoothCharacteristic,
+    WhitenedMeanEmbedding,
+)
 
 SEED = 20_240_607
 """Of the table. The tests search again with another one."""

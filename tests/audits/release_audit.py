@@ -21,10 +21,10 @@ from tacit_protocol.domain.columns import Domain
 from tacit_protocol.domain.table import EncodedChunk
 from tacit_protocol.messages.release import Release
 from tacit_protocol.messages.study import Study
-from tacit_protocol.privacy.events import ApproximateEvent, GaussianEvent, LaplaceEvent
+from tacit_protocol.privacy.guarantee import ApproximateEvent, GaussianEvent, LaplaceEvent
 from tacit_protocol.privacy.noise import NoiseSource
 from tacit_protocol.privacy.permutation_test import decision_xi
-from tacit_protocol.procedures.registry import procedure_named
+from tacit_protocol.procedures.discovery import procedure_named
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]

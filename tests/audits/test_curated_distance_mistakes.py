@@ -6,10 +6,9 @@ from curated_distance_cases import CASES
 from joint_independence_cases import CASES as JOINT
 from release_audit import largest_move
 
-from tacit_protocol.features.distance_kernel import DistanceKernel
-from tacit_protocol.privacy.gaussian_sums import SumPart
-from tacit_protocol.procedures import curated_distance_plan
-from tacit_protocol.statistics import curated_distance
+from tacit_protocol.features.kernels import DistanceKernel
+from tacit_protocol.privacy.gaussian_mechanism import SumPart
+from tacit_protocol.procedures.curated_distance_correlation import release
 
 Floats = np.typing.NDArray[np.float64]
 
@@ -25,19 +24,19 @@ def test_without_a_mistake_nothing_is_caught() -> None:
 
 
 def test_sensitivities_two_percent_too_small_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    stated = curated_distance.deviation_sensitivity
-    monkeypatch.setattr(curated_distance, "deviation_sensitivity", lambda units: 0.98 * stated(units))
+    stated = release.deviation_sensitivity
+    monkeypatch.setattr(release, "deviation_sensitivity", lambda units: 0.98 * stated(units))
     assert is_caught("2 numbers")
 
 
 def test_sensitivities_of_the_squares_to_first_order_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """27/32 belongs to the squared variance; its root moves by 2."""
-    monkeypatch.setattr(curated_distance, "deviation_sensitivity", lambda units: 27 / 32 / units)
+    monkeypatch.setattr(release, "deviation_sensitivity", lambda units: 27 / 32 / units)
     assert is_caught("2 numbers")
 
 
 def test_each_root_calibrated_as_if_alone_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    parts = curated_distance.release_parts
+    parts = release.release_parts
 
     def alone(*arguments: object) -> tuple[SumPart, ...]:
         return tuple(
@@ -45,16 +44,16 @@ def test_each_root_calibrated_as_if_alone_is_caught(monkeypatch: pytest.MonkeyPa
             for part in parts(*arguments)  # type: ignore[arg-type]
         )
 
-    monkeypatch.setattr(curated_distance_plan, "release_parts", alone)
+    monkeypatch.setattr(release, "release_parts", alone)
     assert is_caught("2 numbers")
 
 
 def test_the_decision_calibrated_to_the_data_as_they_are_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """Permuted data move by 4/n, twice as much."""
     monkeypatch.setattr(
-        curated_distance_plan,
+        release,
         "permuted_sensitivity",
-        lambda units, _: curated_distance.deviation_sensitivity(units),
+        lambda units, _: release.deviation_sensitivity(units),
     )
     assert is_caught("2 numbers, with the test")
 

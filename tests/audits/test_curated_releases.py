@@ -5,11 +5,10 @@ import pytest
 from curated_two_sample_cases import CASES
 from release_audit import largest_move
 
-from tacit_protocol.features import curated_release
-from tacit_protocol.features.sums import sum_sensitivity
-from tacit_protocol.statistics import private_statistic
-from tacit_protocol.statistics.permuted_means import PermutedFeatures
-from tacit_protocol.statistics.ridge import ridge_sensitivity
+from tacit_protocol.features.moments import sum_sensitivity
+from tacit_protocol.procedures.curated_two_sample import release
+from tacit_protocol.procedures.curated_two_sample.permuted_means import PermutedFeatures
+from tacit_protocol.procedures.curated_two_sample.release import ridge_sensitivity
 
 TOO_SMALL = 0.9
 
@@ -18,17 +17,13 @@ TOO_SMALL = 0.9
 def test_a_difference_whose_unit_moves_more_than_stated_is_caught(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(
-        curated_release, "sum_sensitivity", lambda *given: TOO_SMALL * sum_sensitivity(*given)
-    )
+    monkeypatch.setattr(release, "sum_sensitivity", lambda *given: TOO_SMALL * sum_sensitivity(*given))
     moved, allowed = largest_move(CASES[name])
     assert moved.gaussian > 1.05 * allowed.gaussian
 
 
 def test_a_bound_on_the_statistic_a_tenth_too_small_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        private_statistic, "ridge_sensitivity", lambda *given: TOO_SMALL * ridge_sensitivity(*given)
-    )
+    monkeypatch.setattr(release, "ridge_sensitivity", lambda *given: TOO_SMALL * ridge_sensitivity(*given))
     moved, allowed = largest_move(CASES["statistic"])
     assert moved.gaussian > 1.05 * allowed.gaussian
 

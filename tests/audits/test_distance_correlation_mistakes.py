@@ -6,10 +6,10 @@ from distance_correlation_cases import CASES
 from release_audit import largest_move
 
 from tacit_protocol.domain.table import EncodedChunk
-from tacit_protocol.features import placed_units, sketch_release, sums
+from tacit_protocol.features import aligned_sums, moments, sketches
+from tacit_protocol.features.aligned_sums import RowProjections
 from tacit_protocol.features.brownian import BrownianFeatures
-from tacit_protocol.features.row_projections import RowProjections
-from tacit_protocol.privacy.dyadic import GridError
+from tacit_protocol.privacy.exact_sums import GridError
 
 Floats = np.typing.NDArray[np.float64]
 Integers = np.typing.NDArray[np.int64]
@@ -31,44 +31,44 @@ def test_a_diameter_a_tenth_too_small_is_caught(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_unit_that_is_in_two_buckets_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    once = sketch_release.add_signed
+    once = sketches.add_signed
 
     def twice(sketch: Integers, steps: Floats, codes: Integers) -> None:
         once(sketch, steps, codes)
         once(sketch, steps, (codes + 2) % (2 * len(sketch)))
 
-    monkeypatch.setattr(sketch_release, "add_signed", twice)
+    monkeypatch.setattr(sketches, "add_signed", twice)
     assert is_caught("sketch, 1 number")
 
 
 def test_units_that_weigh_more_for_having_more_rows_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two fifths more for a unit of several rows. Their sum would leave the grid, which refuses it."""
-    averages = sums.unit_averages
+    averages = moments.unit_averages
 
     def weighed(rows: Floats, unit: Integers, units: int, bits: int) -> Floats:
         return (
             averages(rows, unit, units, bits) * np.minimum(np.bincount(unit, minlength=units), 1.4)[:, None]
         )
 
-    monkeypatch.setattr(sums, "unit_averages", weighed)
+    monkeypatch.setattr(moments, "unit_averages", weighed)
     assert is_caught("sketch, aligned, a unit of 1 row or of 5")
 
     def summed(rows: Floats, unit: Integers, units: int, bits: int) -> Floats:
         return averages(rows, unit, units, bits) * np.bincount(unit, minlength=units)[:, None]
 
-    monkeypatch.setattr(sums, "unit_averages", summed)
+    monkeypatch.setattr(moments, "unit_averages", summed)
     with pytest.raises(GridError):
         is_caught("pnc, aligned, units of 3 rows")
 
 
 def test_places_that_follow_values_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """One unit's values decide where the others are."""
-    genuine = placed_units._places
+    genuine = aligned_sums._places
 
     def by_value(chunk: EncodedChunk, done: int) -> Integers:
         return np.roll(genuine(chunk, done), int(chunk.numeric[0, 0] > 0.5))
 
-    monkeypatch.setattr(placed_units, "_places", by_value)
+    monkeypatch.setattr(aligned_sums, "_places", by_value)
     assert is_caught("sketch, aligned, a unit of 1 row or of 5")
     assert is_caught("pnc-disjoint, aligned, a unit of 4 rows or of 1")
 

@@ -12,17 +12,17 @@ from neighbour_search import Space, largest_change
 from release_audit import largest_move
 
 from tacit_protocol.features.column_histograms import ColumnHistograms
-from tacit_protocol.features.random_fourier import RandomFourier
-from tacit_protocol.features.sums import sum_features
-from tacit_protocol.privacy import laplace_sums
-from tacit_protocol.privacy.gaussian_sums import SumPart
-from tacit_protocol.procedures import embedding_release_mechanism as mechanism
+from tacit_protocol.features.kernels import RandomFourier
+from tacit_protocol.features.moments import sum_features
+from tacit_protocol.privacy import laplace_mechanism
+from tacit_protocol.privacy.gaussian_mechanism import SumPart
 from tacit_protocol.procedures.embedding_release import features_of
-from tacit_protocol.procedures.embedding_release_histograms import HistogramsThenMean, HistogramSums
+from tacit_protocol.procedures.embedding_release import release as mechanism
+from tacit_protocol.procedures.embedding_release.release import HistogramsThenMean, HistogramSums
 
 
 def test_laplace_noise_for_the_l2_sensitivity_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(laplace_sums, "l1_sensitivity", lambda part: part.sensitivity)
+    monkeypatch.setattr(laplace_mechanism, "l1_sensitivity", lambda part: part.sensitivity)
     moved, allowed = largest_move(CASES["subspace, 2 narrow points, Laplace"])
     assert moved.laplace > 1.4 * allowed.laplace
 
@@ -86,7 +86,7 @@ def test_half_the_sensitivity_of_a_distance_is_caught(monkeypatch: pytest.Monkey
 
 def test_what_lies_between_the_points_of_a_grid_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     """At both ends and in the middle this frequency's product is 1; the search finds -1 between them."""
-    monkeypatch.setattr("tacit_protocol.features.random_fourier.GRID_POINTS", 3)
+    monkeypatch.setattr("tacit_protocol.features.kernels.GRID_POINTS", 3)
     features = RandomFourier(np.array([[2 * np.pi], [2 * np.pi]]))
     assert features.diameter == 2
     assert largest_change(features, Space(1), seed=5).value > 1.99

@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 from scipy.stats import hypergeom, poisson
 
-from tacit_protocol.statistics.privit import PrivitInstance, PrivitPlan, samples_max
-from tacit_protocol.statistics.repetition import Repetition
+from tacit_protocol.procedures.identity.privit import PrivitInstance, PrivitPlan, Repetition, samples_max
 
 HALF = np.array([0.5, 0.5])
 NEGLIGIBLE = 1e-13

@@ -27,14 +27,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from long_runs import choose
 
-from tacit_protocol.privacy.calibration import laplace_multiplier
-from tacit_protocol.privacy.events import ApproximateEvent, GaussianEvent, LaplaceEvent, MechanismEvent
-from tacit_protocol.privacy.gaussian_sums import gaussian_guarantee, halved_guarantee
-from tacit_protocol.privacy.guarantee import Budget, Guarantee
-from tacit_protocol.privacy.shares import Amounts, Cap, charge
+from tacit_protocol.privacy.accounting import Amounts, Cap, charge, laplace_multiplier
+from tacit_protocol.privacy.gaussian_mechanism import gaussian_guarantee, halved_guarantee
+from tacit_protocol.privacy.guarantee import (
+    ApproximateEvent,
+    Budget,
+    GaussianEvent,
+    Guarantee,
+    LaplaceEvent,
+    MechanismEvent,
+)
 from tacit_services.ledger import accounts
 from tacit_services.ledger.accounts import account_of, debit, set_caps
-from tacit_services.ledger.schema import ACCOUNTS, METADATA
+from tacit_services.ledger.entries import ACCOUNTS, METADATA
 
 HISTORIES = choose(1, 10)
 """Times as many histories in ``make audit``."""

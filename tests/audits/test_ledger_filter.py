@@ -14,12 +14,7 @@ from adaptive_search import TRANSFORM_ERROR, Events, Grid, Search, largest
 from audited_procedures import AUDITED
 from long_runs import LONG, choose
 
-from tacit_protocol.privacy.accounting import compose_epsilon_micro
-from tacit_protocol.privacy.calibration import gaussian_mu
-from tacit_protocol.privacy.events import ApproximateEvent, GaussianEvent, LaplaceEvent
-from tacit_protocol.privacy.gaussian_sums import gaussian_guarantee
-from tacit_protocol.privacy.guarantee import DELTA_UNITS, EPSILON_UNITS, Budget, Guarantee
-from tacit_protocol.privacy.shares import (
+from tacit_protocol.privacy.accounting import (
     APPROXIMATE_UNITS,
     EVERYTHING_MAY_RUN,
     FAMILIES,
@@ -29,9 +24,21 @@ from tacit_protocol.privacy.shares import (
     Cap,
     Division,
     charge,
+    compose_epsilon_micro,
     families_of,
+    gaussian_mu,
 )
-from tacit_protocol.procedures.registry import PROCEDURES
+from tacit_protocol.privacy.gaussian_mechanism import gaussian_guarantee
+from tacit_protocol.privacy.guarantee import (
+    DELTA_UNITS,
+    EPSILON_UNITS,
+    ApproximateEvent,
+    Budget,
+    GaussianEvent,
+    Guarantee,
+    LaplaceEvent,
+)
+from tacit_protocol.procedures.discovery import PROCEDURES
 from tacit_services.ledger import accounts
 from tacit_services.ledger.accounts import Account, new_account
 

@@ -17,20 +17,18 @@ from agent_fakes import FAKES, World
 from debit_process import COST, DEBIT_MICRO
 from planted import with_mistake
 
-from tacit.agent_client import AgentClient
+from tacit.client.agent import AgentClient
+from tacit.client.http import HttpRequest, HttpResponse
 from tacit.command import connect
 from tacit.command.app import run as run_command
-from tacit.http import HttpRequest, HttpResponse
 from tacit_protocol.privacy.guarantee import Budget, Guarantee
 from tacit_protocol.signing.tokens import issue_token
 from tacit_services.agent.__main__ import main as agent_main
-from tacit_services.agent.api import Surroundings, create_agent_app
-from tacit_services.agent.service import build
+from tacit_services.agent.service import Surroundings, build, create_agent_app
 from tacit_services.agent.settings import AgentSettings
 from tacit_services.ledger import verification
 from tacit_services.ledger.accounts import debit, set_caps
-from tacit_services.ledger.entries import FIRST_HASH, entry_of
-from tacit_services.ledger.schema import ACCOUNTS, ENTRIES
+from tacit_services.ledger.entries import ACCOUNTS, ENTRIES, FIRST_HASH, entry_of
 from tacit_services.ledger.verification import Inspection, inspect
 from tacit_services.shared.database import create_engine, run_transaction, upgrade
 

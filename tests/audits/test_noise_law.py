@@ -12,10 +12,10 @@ from noise_law import DRAWS_MIN, LEVEL, variance, wrong_in, wrong_in_counts
 from release_audit import Floats, Recorder, ReleaseCase, release
 
 from tacit_protocol.privacy import noise as source
-from tacit_protocol.privacy.events import MechanismEvent
+from tacit_protocol.privacy.guarantee import MechanismEvent
 from tacit_protocol.privacy.noise import NoiseSource, OpenDPNoise
 from tacit_protocol.procedures.base import Adapts
-from tacit_protocol.procedures.registry import procedure_named
+from tacit_protocol.procedures.discovery import procedure_named
 
 pytestmark = pytest.mark.timeout(1800)
 

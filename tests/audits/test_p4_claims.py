@@ -3,9 +3,9 @@
 import numpy as np
 from lower_bound import epsilon_of_mu, exceeds
 
+from tacit_protocol.features.aligned_sums import RowProjections
 from tacit_protocol.features.brownian import operator_norm, random_directions
-from tacit_protocol.features.row_projections import RowProjections
-from tacit_protocol.privacy.calibration import gaussian_mu
+from tacit_protocol.privacy.accounting import gaussian_mu
 
 EPSILON, DELTA = 1.0, 1e-5
 PROJECTIONS, COLUMNS = 8, 20

@@ -13,17 +13,15 @@ import numpy.typing as npt
 import pytest
 from peer_world import GaussianNoise, key_of
 
-from tacit.array_table import ArrayTable
-from tacit.frames import Sample
+from tacit.in_process.samples import ArrayTable, Sample
 from tacit_protocol.domain.columns import Domain, NumericColumn
 from tacit_protocol.domain.table import Table
 from tacit_protocol.messages.release import Release
 from tacit_protocol.messages.study import Owner, Party, Study
 from tacit_protocol.privacy.guarantee import Budget
-from tacit_protocol.procedures import distance_correlation_peer
-from tacit_protocol.procedures.distance_correlation import DistanceCorrelation
-from tacit_protocol.procedures.distance_correlation_peer import OwnCovariance
-from tacit_protocol.procedures.distance_correlation_plan import blocks_of, plan_of
+from tacit_protocol.procedures.distance_correlation import DistanceCorrelation, peer
+from tacit_protocol.procedures.distance_correlation.peer import OwnCovariance
+from tacit_protocol.procedures.distance_correlation.release import blocks_of, plan_of
 from tacit_protocol.signing.sealing import certify
 
 Floats = npt.NDArray[np.float64]
@@ -169,8 +167,8 @@ def test_several_columns_stay_within_it(study: Study) -> None:
 
 @pytest.mark.parametrize("mistake", [0.99, 0.5])
 def test_a_sensitivity_that_is_too_small_is_caught(monkeypatch: pytest.MonkeyPatch, mistake: float) -> None:
-    genuine = distance_correlation_peer.influences
-    monkeypatch.setattr(distance_correlation_peer, "influences", lambda fixed: genuine(fixed) * mistake)
+    genuine = peer.influences
+    monkeypatch.setattr(peer, "influences", lambda fixed: genuine(fixed) * mistake)
     study = ONE_COLUMN["pnc, one column"]
     sent = received(study, 1)
     assert reached(study, aimed(study, sent), sent) > 1

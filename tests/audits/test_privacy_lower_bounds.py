@@ -14,7 +14,7 @@ from mechanism_cases import MechanismCase, TooNarrow
 from release_audit import promised, release, scored_runs
 from scipy.special import ndtr
 
-from tacit_protocol.privacy.calibration import gaussian_delta
+from tacit_protocol.privacy.accounting import gaussian_delta
 from tacit_protocol.privacy.noise import NoiseSource, OpenDPNoise
 
 pytestmark = pytest.mark.timeout(1800)

@@ -7,9 +7,9 @@ import pytest
 from release_audit import largest_move
 from screening_cases import CASES
 
-from tacit_protocol.features import columns_sketch
+from tacit_protocol.features import sketches
 from tacit_protocol.features.brownian import BrownianFeatures
-from tacit_protocol.privacy.gaussian_sums import SumPart
+from tacit_protocol.privacy.gaussian_mechanism import SumPart
 
 
 def is_caught(name: str) -> bool:
@@ -23,7 +23,7 @@ def test_without_a_mistake_nothing_is_caught() -> None:
 
 def test_noise_for_one_column_alone_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """A person has all of the columns."""
-    monkeypatch.setattr(columns_sketch, "_root_of_squares", max)
+    monkeypatch.setattr(sketches, "_root_of_squares", max)
     assert is_caught("3 columns")
 
 
@@ -34,11 +34,11 @@ def test_a_diameter_a_tenth_too_small_is_caught(monkeypatch: pytest.MonkeyPatch)
 
 def test_a_mean_that_costs_nothing_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """The mean calibrated to the whole budget, as if the sketch were not released."""
-    right = columns_sketch.SumPart
+    right = sketches.SumPart
 
     def planted(name: str, *fields: Any) -> SumPart:
         part = right(name, *fields)
         return replace(part, share=1.0) if name == "mean" else part
 
-    monkeypatch.setattr(columns_sketch, "SumPart", planted)
+    monkeypatch.setattr(sketches, "SumPart", planted)
     assert is_caught("3 columns")

@@ -10,12 +10,10 @@ import pytest
 from neighbour_cases import Case, cases, half_turns, random_frequencies, ratios, searched
 from neighbour_search import Features, Rows, Space, largest_change
 
+from tacit_protocol.features.additive import ColumnWise, Pairwise
 from tacit_protocol.features.base import EVALUATION_ERROR, FloatMatrix
-from tacit_protocol.features.column_wise import ColumnWise
 from tacit_protocol.features.kernels import ProductKernel
-from tacit_protocol.features.mean_embedding import Locations, WhitenedMeanEmbedding
-from tacit_protocol.features.pairwise import Pairwise
-from tacit_protocol.features.smooth_characteristic import SmoothCharacteristic
+from tacit_protocol.features.mean_embedding import Locations, SmoothCharacteristic, WhitenedMeanEmbedding
 
 FRESH_SEED = 7
 """The planted bounds are searched from here, not from the seed that found the largest changes."""

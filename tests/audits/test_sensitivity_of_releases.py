@@ -12,10 +12,10 @@ from audited_procedures import AUDITED, CASES, FIRST, missing
 from kernel_two_sample_cases import ALL, STUDIES, many_row_units, one_row_units, others_of, worst_units
 from release_audit import ReleaseCase, largest_move, moved_in_noise, promised, release
 
-from tacit_protocol.features.column_wise import ColumnWise
-from tacit_protocol.features.moment_release import MomentShares
-from tacit_protocol.procedures import kernel_two_sample_plan
-from tacit_protocol.procedures.registry import PROCEDURES
+from tacit_protocol.features.additive import ColumnWise
+from tacit_protocol.features.moments import MomentShares
+from tacit_protocol.procedures.discovery import PROCEDURES
+from tacit_protocol.procedures.kernel_two_sample import release as kernel_two_sample_plan
 
 KERNEL = AUDITED["kernel_two_sample"]
 

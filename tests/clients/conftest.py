@@ -8,22 +8,21 @@ from typing import Any, ClassVar
 import pytest
 from pydantic import BaseModel
 
-from tacit import outlook
+from tacit.client.http import HttpRequest, HttpResponse
 from tacit.command.app import run
-from tacit.http import HttpRequest, HttpResponse
 from tacit.results import TwoSampleResult
+from tacit.studies import preflight
 from tacit_protocol.domain.table import Table
 from tacit_protocol.messages.encoding import decode, encode
 from tacit_protocol.messages.problems import MEDIA_TYPE, problem_document
 from tacit_protocol.messages.release import Release
 from tacit_protocol.messages.study import Study
-from tacit_protocol.messages.verdict import VerdictMessage
-from tacit_protocol.privacy.events import GaussianEvent
-from tacit_protocol.privacy.guarantee import Guarantee
+from tacit_protocol.messages.transcript import VerdictMessage
+from tacit_protocol.privacy.accounting import Family
+from tacit_protocol.privacy.guarantee import GaussianEvent, Guarantee
 from tacit_protocol.privacy.noise import NoiseSource
-from tacit_protocol.privacy.shares import Family
 from tacit_protocol.procedures.base import Procedure, Progress, StudyError
-from tacit_protocol.procedures.registry import PROCEDURES
+from tacit_protocol.procedures.discovery import PROCEDURES
 from tacit_protocol.signing.envelope import STUDY_TYPE, VERDICT_TYPE, open_envelope, peek_key_id, seal
 from tacit_protocol.signing.keys import PrivateKey
 from tacit_protocol.verdicts.base import BaseVerdict
@@ -116,7 +115,7 @@ def quick_procedure(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(autouse=True)
 def no_planning_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """Planning has tests of its own; a process for each study that is made here would take minutes."""
-    monkeypatch.setattr(outlook, "plan_in_process", lambda *_: outlook.Planned(unplanned="not here"))
+    monkeypatch.setattr(preflight, "plan_in_process", lambda *_: preflight.Planned(unplanned="not here"))
 
 
 @dataclass

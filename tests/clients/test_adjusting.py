@@ -11,11 +11,11 @@ from signed_study import signed_transcript
 
 import tacit
 from tacit import local
-from tacit.adjusting import CONTROLS
 from tacit.command.app import run
 from tacit.errors import InputError
-from tacit.in_process import local_study, seed_text
+from tacit.in_process.runner import local_study, seed_text
 from tacit.results import Result, result_of
+from tacit.studies.multiple_testing import CONTROLS
 from tacit_protocol.domain.columns import Domain, NumericColumn
 
 # Worked by hand from the definitions: m p; max_j (m - j + 1) p_(j); min_j m p_(j) / j.

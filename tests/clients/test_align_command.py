@@ -10,9 +10,9 @@ from agent_fakes import World
 from aligned_owners import IDS, UNIT_COLUMN, Peer
 from forked_python import commands_forked
 
-from tacit import agent_process
 from tacit.command.app import run
-from tacit.draft import StudyDraft
+from tacit.setup import processes
+from tacit.studies.draft import StudyDraft
 
 OWN = ("--data-set", "patients")
 Command = Callable[..., tuple[int, str]]
@@ -34,7 +34,7 @@ def align(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[Comman
         said = capsys.readouterr()
         return code, said.out + said.err
 
-    with commands_forked(agent_process):
+    with commands_forked(processes):
         yield step
 
 

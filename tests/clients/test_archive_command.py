@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from tacit.command import services
+from tacit.command import connect
 from tacit.command.app import app
 from tacit.errors import ConfigurationError
 
@@ -14,7 +14,7 @@ from tacit.errors import ConfigurationError
 def becomes(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     """What processes were to be run."""
     found: list[list[str]] = []
-    monkeypatch.setattr(services.os, "execv", lambda _, command: found.append(command))
+    monkeypatch.setattr(connect.os, "execv", lambda _, command: found.append(command))
     return found
 
 

@@ -12,20 +12,27 @@ from typing import Any
 
 import pytest
 
-from tacit import Client, outlook
+from tacit import Client
 from tacit.command import connect
 from tacit.command.app import run
-from tacit.configuration import toml_text
-from tacit.draft import EnrolledKeys, StudyDraft
-from tacit.draft_questions import draft_by_asking
-from tacit.draft_words import bounds_words, parse_bounds
 from tacit.errors import InputError
-from tacit.known_data_sets import Known, KnownDataSet, known_at, learn
-from tacit.question_kinds import answered_questions, proposed_question
+from tacit.setup.configuration import toml_text
+from tacit.studies import preflight
+from tacit.studies.catalogue import answered_questions, proposed_question
+from tacit.studies.draft import EnrolledKeys, StudyDraft
+from tacit.studies.wizard import (
+    Known,
+    KnownDataSet,
+    bounds_words,
+    draft_by_asking,
+    known_at,
+    learn,
+    parse_bounds,
+)
 from tacit_protocol.domain.columns import CategoricalColumn, NumericColumn
 from tacit_protocol.messages.study import Party, Study
+from tacit_protocol.procedures.discovery import PROCEDURES
 from tacit_protocol.procedures.identity import probabilities_of
-from tacit_protocol.procedures.registry import PROCEDURES
 from tacit_protocol.signing.keys import PrivateKey
 
 AGE = NumericColumn(name="age", lower=0, upper=120)
@@ -269,7 +276,7 @@ def at_terminal(
     monkeypatch.setattr(connect, "party_client", client)
     monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
 
-    def type_in(*typed: str, planned: outlook.Planned) -> Any:
+    def type_in(*typed: str, planned: preflight.Planned) -> Any:
         remaining = iter(typed)
 
         def answer(_: str) -> str:
@@ -279,7 +286,7 @@ def at_terminal(
                 raise EOFError from None
 
         monkeypatch.setattr(builtins, "input", answer)
-        monkeypatch.setattr(outlook, "plan_in_process", lambda *_: planned)
+        monkeypatch.setattr(preflight, "plan_in_process", lambda *_: planned)
         return memory_tester
 
     return type_in
@@ -291,8 +298,8 @@ ANSWERS = (
 )
 OFTEN = "in 36 of 40 simulated studies (95 % interval 0.76 to 0.98)"
 
-GOOD = outlook.Planned(power=0.9, often=OFTEN, runs=40, effect="a shift")
-POOR = outlook.Planned(
+GOOD = preflight.Planned(power=0.9, often=OFTEN, runs=40, effect="a shift")
+POOR = preflight.Planned(
     power=0.05,
     runs=100,
     effect="a shift",

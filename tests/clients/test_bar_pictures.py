@@ -10,12 +10,12 @@ from played_releases import BOUNDS, patients, played
 from scipy.stats import norm
 
 from tacit.results import DatabaseResult, NoisyCountsResult, Result, result_of
-from tacit.results.plotting import figure_of
-from tacit_protocol.procedures.count_panels import PANELS_MAX
+from tacit.results.rendering import figure_of
+from tacit_protocol.numerics.noisy_tables import CellNoise
+from tacit_protocol.procedures.counts.base import PANELS_MAX
 from tacit_protocol.reporting.panels import panels_of
 from tacit_protocol.reporting.svg import panel_svg, stacked_svg
-from tacit_protocol.statistics.noisy_tables import CellNoise
-from tacit_protocol.verdicts.bars import BarsPanel
+from tacit_protocol.verdicts.panels import BarsPanel
 
 SVG = "{http://www.w3.org/2000/svg}"
 WARDS = {"ward": BOUNDS["ward"]}

@@ -9,6 +9,7 @@ import pytest
 from pydantic import ValidationError
 
 from tacit import AsyncClient, Client
+from tacit.client.http import HttpRequest, HttpResponse
 from tacit.errors import (
     HopelessStudyError,
     InputError,
@@ -18,7 +19,6 @@ from tacit.errors import (
     VerdictTimeoutError,
     VerificationFailedError,
 )
-from tacit.http import HttpRequest, HttpResponse
 from tacit_protocol.messages.problems import MEDIA_TYPE, problem_document
 from tacit_protocol.messages.study import Study
 from tacit_protocol.signing.envelope import STUDY_TYPE, VERDICT_TYPE, open_envelope, seal

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from tacit import Client
+from tacit.client.http import HttpResponse
 from tacit.command import connect
-from tacit.command.draft_flags import parse_column, parse_owner, parse_parameter
-from tacit.configuration import read_party, read_toml, toml_text
 from tacit.errors import InputError
-from tacit.http import HttpResponse
+from tacit.setup.configuration import read_party, read_toml, toml_text
+from tacit.studies.draft_flags import parse_column, parse_owner, parse_parameter
 from tacit_protocol.signing.keys import PrivateKey
 
 RESULT = {

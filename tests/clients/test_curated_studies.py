@@ -11,9 +11,9 @@ import pytest
 from tacit import Client
 from tacit.command import connect
 from tacit.command.app import run
-from tacit.command.draft_flags import parse_owner
-from tacit.configuration import toml_text
 from tacit.errors import InputError, StudyRefusedError
+from tacit.setup.configuration import toml_text
+from tacit.studies.draft_flags import parse_owner
 from tacit_protocol.signing.keys import PrivateKey
 
 Run = Callable[..., tuple[int, str, str]]

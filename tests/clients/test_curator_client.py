@@ -12,12 +12,11 @@ import httpx
 import pytest
 
 from tacit import AsyncCuratorClient, CuratorClient, DataSetDescription
-from tacit.configuration import toml_text
-from tacit.curator_configuration import CuratorAddress, init_owner, read_owner
-from tacit.data_set import PART_BYTES, upload_of
+from tacit.client.data_set import PART_BYTES, upload_of
+from tacit.client.http import HttpRequest, HttpResponse, Upload
+from tacit.client.transport import AsyncHttpTransport, HttpTransport
 from tacit.errors import InputError, ProblemError, ResponseError, VerificationFailedError
-from tacit.http import HttpRequest, HttpResponse, Upload
-from tacit.transport import AsyncHttpTransport, HttpTransport
+from tacit.setup.configuration import CuratorAddress, init_owner, read_owner, toml_text
 from tacit_protocol.messages.problems import MEDIA_TYPE, problem_document
 from tacit_protocol.signing.keys import PrivateKey
 

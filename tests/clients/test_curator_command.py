@@ -10,10 +10,9 @@ from typing import Any
 import pytest
 
 from tacit import CuratorClient
+from tacit.client.http import HttpRequest, HttpResponse
 from tacit.command import connect
-from tacit.configuration import read_party, read_toml
-from tacit.curator_configuration import read_own_curator, read_owner
-from tacit.http import HttpRequest, HttpResponse
+from tacit.setup.configuration import read_own_curator, read_owner, read_party, read_toml
 from tacit_protocol.signing.keys import PrivateKey
 
 Run = Callable[..., tuple[int, str, str]]

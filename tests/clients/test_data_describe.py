@@ -13,10 +13,9 @@ import pyarrow.parquet as pq
 import pytest
 from pydantic import ValidationError
 
-from tacit.described_columns import described, snippet
 from tacit.errors import InputError
-from tacit.public_knowledge import KNOWN, known_of
-from tacit.schemas import ColumnSchema, columns_of
+from tacit.setup.column_description import ColumnSchema, columns_of, described, snippet
+from tacit.studies.public_knowledge import KNOWN, known_of
 from tacit_services.agent.settings import DataSetSettings
 
 NAMES = "patient_id,age,sex,BMI,dose"

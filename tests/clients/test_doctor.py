@@ -10,29 +10,30 @@ import pytest
 from forked_python import commands_forked
 
 import tacit_services
-from tacit import doctor, doctor_database
-from tacit.configuration import (
+from tacit.client.http import HttpRequest, HttpResponse
+from tacit.errors import TransportError
+from tacit.setup import diagnostics, doctor
+from tacit.setup.configuration import (
+    CuratorAddress,
     DataSetSetup,
     PolicySetup,
     TesterAddress,
     init_agent,
+    init_curator,
+    init_owner,
     init_party,
     init_tester,
     read_toml,
 )
-from tacit.curator_configuration import CuratorAddress, init_curator, init_owner
-from tacit.doctor import examine
-from tacit.doctor_database import database_findings, file_system_of, revisions
-from tacit.errors import TransportError
-from tacit.findings import Finding
-from tacit.http import HttpRequest, HttpResponse
-from tacit.keys import load_key
+from tacit.setup.diagnostics import Diagnostic, database_findings, file_system_of, revisions
+from tacit.setup.doctor import examine
+from tacit.setup.keys import load_key
 from tacit_protocol.messages.problems import MEDIA_TYPE, problem_document
 
 NOW = 1_700_000_000.0
 KEY = "ab" * 32
 
-Examine = Callable[..., dict[str, Finding]]
+Examine = Callable[..., dict[str, Diagnostic]]
 
 
 class Tester:
@@ -81,7 +82,7 @@ def mounts(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyP
     """A machine with one local disk, whatever this one has."""
     file = tmp_path_factory.mktemp("proc") / "mounts"
     file.write_text("/dev/sda1 / ext4 rw 0 0\n")
-    monkeypatch.setattr(doctor_database, "MOUNTS", file)
+    monkeypatch.setattr(diagnostics, "MOUNTS", file)
     return file
 
 
@@ -92,12 +93,12 @@ def _forked() -> Iterator[None]:
         yield
 
 
-def look(file: Path, tester: Tester) -> dict[str, Finding]:
+def look(file: Path, tester: Tester) -> dict[str, Diagnostic]:
     found = examine(file, clock=lambda: NOW, transport=lambda _: tester)
     return {finding.name: finding for finding in found}
 
 
-def states(found: dict[str, Finding]) -> dict[str, str]:
+def states(found: dict[str, Diagnostic]) -> dict[str, str]:
     return {name: finding.state for name, finding in found.items()}
 
 
@@ -246,7 +247,7 @@ def test_a_database_on_what_is_no_local_disk_is_found(
     assert file_system_of(tmp_path / "tester") == kind
 
 
-def database(path: Path, *statements: str) -> dict[str, Finding]:
+def database(path: Path, *statements: str) -> dict[str, Diagnostic]:
     connection = sqlite3.connect(path)
     for statement in statements:
         connection.execute(statement)

@@ -8,16 +8,14 @@ import pytest
 from dask_cluster import DaskCluster, connections_closed_whole, write_certificates
 from forked_python import commands_forked
 
-from tacit import doctor
-from tacit.configuration import DataSetSetup, PolicySetup, TesterAddress, init_agent
-from tacit.curator_configuration import init_curator
-from tacit.doctor import examine
+from tacit.client.http import HttpRequest, HttpResponse
 from tacit.errors import TransportError
-from tacit.findings import Finding
-from tacit.http import HttpRequest, HttpResponse
+from tacit.setup import doctor
+from tacit.setup.configuration import DataSetSetup, PolicySetup, TesterAddress, init_agent, init_curator
+from tacit.setup.diagnostics import Diagnostic
+from tacit.setup.doctor import examine
 from tacit_protocol.workers import WorkersUnavailableError
-from tacit_services.shared.cluster import ClusterWorkers
-from tacit_services.shared.cluster_client import Certificates, Patience
+from tacit_services.shared.cluster import Certificates, ClusterWorkers, Patience
 from tacit_services.shared.cluster_task import versions
 
 pytestmark = pytest.mark.long
@@ -76,7 +74,7 @@ def _forked() -> Iterator[None]:
         yield
 
 
-def compute(file: Path) -> Finding:
+def compute(file: Path) -> Diagnostic:
     (found,) = (found for found in examine(file, transport=lambda _: Away()) if found.name == "compute")
     return found
 

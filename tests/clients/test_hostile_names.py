@@ -24,17 +24,17 @@ import typer
 from signed_study import signed_transcript
 
 from tacit import local
+from tacit.client.http import HttpRequest, HttpResponse
+from tacit.client.transport import HttpTransport
 from tacit.command import _report_fault
 from tacit.command import app as app_module
-from tacit.command.services import become
-from tacit.configuration import toml_value
-from tacit.http import HttpRequest, HttpResponse
-from tacit.keys import load_key
-from tacit.transport import HttpTransport
+from tacit.command.connect import become
+from tacit.setup.configuration import toml_value
+from tacit.setup.keys import load_key
 from tacit_protocol.messages.encoding import encode
 from tacit_protocol.messages.problems import problem_document
 from tacit_protocol.messages.study import Party, Study
-from tacit_protocol.messages.verdict import VerdictMessage
+from tacit_protocol.messages.transcript import VerdictMessage
 from tacit_protocol.signing.envelope import STUDY_TYPE, VERDICT_TYPE, digest, seal
 from tacit_protocol.terminal import printable, printable_lines
 

@@ -9,10 +9,8 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from tacit.array_table import ArrayTable
-from tacit.bounds import domain_of
 from tacit.errors import InputError
-from tacit.frames import Sample, read_samples
+from tacit.in_process.samples import ArrayTable, Sample, domain_of, read_samples
 from tacit_protocol.domain.columns import CategoricalColumn, NumericColumn
 
 VALUES = {"age": [30.0, None, 50.0], "sex": ["F", None, "M"], "visits": [1, 2, 3]}

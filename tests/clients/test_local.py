@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 
 import tacit.local
-from tacit.draft import HOPELESS
 from tacit.errors import InputError, StudyRefusedError
 from tacit.local import kernel_two_sample, plan_power
+from tacit.studies.draft import HOPELESS
 from tacit_protocol.procedures import kernel_two_sample as procedure
 
 BOUNDS = {"age": (0, 120), "sex": ["F", "M"]}

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from tacit.errors import InputError, StudyRefusedError
+from tacit.in_process.samples import CountedTable
 from tacit.local import DecisionResult, IdentityResult, identity
-from tacit.local.counted import CountedTable
 from tacit_protocol.domain.columns import CategoricalColumn, Domain
 
 SKEWED = [0.5, 0.3, 0.15, 0.05]

@@ -11,7 +11,7 @@ import pytest
 
 from tacit.errors import InputError, StudyRefusedError
 from tacit.local import DecisionResult, joint_independence
-from tacit.local.variables import read_variables
+from tacit.local.inputs import read_variables
 from tacit_protocol.domain.columns import CategoricalColumn, NumericColumn
 
 ROWS = 400

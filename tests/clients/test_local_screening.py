@@ -6,14 +6,10 @@ import pytest
 from local_noise import seeded_noise
 
 from tacit.command.result_view import print_result, result_fields
-from tacit.correlation_matrix import (
-    nearest_correlation,
-    normal_correlation,
-    normal_distance_correlation,
-)
 from tacit.errors import InputError, StudyRefusedError
 from tacit.local import ScreeningResult, screening
-from tacit_protocol.statistics.distance_covariance import distance_correlation_sqr
+from tacit.results.screening import nearest_correlation, normal_correlation, normal_distance_correlation
+from tacit_protocol.numerics.distance_covariance import distance_correlation_sqr
 
 ROWS = 4000
 RNG = np.random.default_rng(1)

@@ -6,9 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tacit.array_table import ArrayTable, drawing
 from tacit.errors import InputError
-from tacit.frames import Sample
+from tacit.in_process.samples import ArrayTable, Sample, drawing
 from tacit.local import distance_correlation, independence_table, joint_independence, screening
 from tacit.local.two_owners import read_two_owners
 from tacit_protocol.domain.columns import Domain, NumericColumn

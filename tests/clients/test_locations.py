@@ -12,20 +12,18 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
-from tacit.array_table import ArrayTable
-from tacit.bounds import domain_of
 from tacit.command.app import app
-from tacit.command.plan_locations import _toml
+from tacit.command.plan import _toml
 from tacit.errors import InputError
-from tacit.frames import read_samples
-from tacit.in_process import local_study
+from tacit.in_process.runner import local_study
+from tacit.in_process.samples import ArrayTable, domain_of, read_samples
 from tacit.local import kernel_two_sample, optimise_locations
-from tacit.locations import _planned_test
+from tacit.planning.locations import _planned_test
 from tacit_protocol.domain.table import PooledTable, Table
 from tacit_protocol.features.kernels import ProductKernel
 from tacit_protocol.privacy.noise import OpenDPNoise
-from tacit_protocol.procedures.kernel_two_sample_plan import KernelTwoSampleParameters
-from tacit_protocol.procedures.registry import procedure_named
+from tacit_protocol.procedures.discovery import procedure_named
+from tacit_protocol.procedures.kernel_two_sample.release import KernelTwoSampleParameters
 
 PLAN: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-5, "n": 400, "seed": 1, "starts": 2}
 BOUNDS = {"age": (0, 120), "sex": ["F", "M"]}

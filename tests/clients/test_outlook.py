@@ -7,17 +7,17 @@ from typing import Any
 
 import pytest
 
-from tacit import outlook as outlook_module
-from tacit.draft import EnrolledKeys, PreparedStudy, StudyDraft, prepare
-from tacit.outlook import (
+from tacit.studies import preflight as outlook_module
+from tacit.studies.draft import EnrolledKeys, PreparedStudy, StudyDraft, prepare
+from tacit.studies.preflight import (
     POWER_HOPELESS,
     Planned,
     is_hopeless,
-    outlook,
     plan_in_process,
+    preflight,
     stewards_words,
 )
-from tacit.outlook_process import plan
+from tacit.studies.preflight_process import plan
 from tacit_protocol.messages.study import Party
 from tacit_protocol.signing.keys import PrivateKey
 
@@ -72,7 +72,7 @@ def test_a_hopeless_study_is_told_what_would_help() -> None:
     assert planned.hopeless
     assert planned.power is not None
     assert planned.power < 2 * POWER_HOPELESS
-    seen = outlook(poor, prepared(poor), planner=lambda *_: planned)
+    seen = preflight(poor, prepared(poor), planner=lambda *_: planned)
     reason = seen.hopeless[-1]
     assert reason.startswith("Hopeless: it found a shift of 0.5 standard deviations in age in ")
     assert f"in {planned.found} of {planned.runs} simulated studies (95 % interval" in reason
@@ -118,7 +118,7 @@ def test_without_numbers_of_units_nothing_is_planned() -> None:
     def never(*_: Any) -> Planned:
         raise AssertionError
 
-    seen = outlook(draft, prepared(draft), planner=never)
+    seen = preflight(draft, prepared(draft), planner=never)
     assert "declare every owner's units" in seen.unplanned
 
 

@@ -9,7 +9,6 @@ import pandas as pd
 import pytest
 from scipy.stats import binomtest, chisquare
 
-from tacit.draft import StudyDraft
 from tacit.errors import InputError, StudyRefusedError
 from tacit.local import (
     identity,
@@ -23,9 +22,10 @@ from tacit.local import (
 )
 from tacit.planning import ErrorPlan, PowerPlan, power_of_draft
 from tacit.planning.curve import Crossing, crossing, monotone
-from tacit.planning.simulated_noise import SimulatedNoise
+from tacit.planning.simulation import SimulatedNoise
 from tacit.planning.words import exact_interval
-from tacit_protocol.procedures.registry import PROCEDURES
+from tacit.studies.draft import StudyDraft
+from tacit_protocol.procedures.discovery import PROCEDURES
 
 AGE = {"age": (0, 120)}
 

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from tacit.command.app import app
 from tacit.errors import InputError
 from tacit.local import IdentityResult, compare_identity_methods, identity, plan_identity
-from tacit_protocol.statistics.identity_power import paninski
+from tacit_protocol.numerics.noisy_tables import paninski
 
 CELLS, SHIFT = 12, 0.4
 

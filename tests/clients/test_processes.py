@@ -11,17 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from tacit.configuration import DataSetSetup, PolicySetup
 from tacit.errors import ConfigurationError, ServiceError
-from tacit.federation import LocalFederation, OwnerSetup
-from tacit.processes import (
-    PORTS,
-    SPREAD,
-    ServiceProcess,
-    free_ports,
-    interruptions_deferred,
-    stop_all,
-)
+from tacit.setup.configuration import DataSetSetup, PolicySetup
+from tacit.setup.federation import LocalFederation, OwnerSetup
+from tacit.setup.processes import PORTS, SPREAD, ServiceProcess, free_ports, interruptions_deferred, stop_all
 
 
 def python(script: str) -> list[str]:
@@ -67,7 +60,7 @@ def test_processes_that_start_together_look_a_thousand_ports_apart() -> None:
 def test_a_port_that_is_taken_is_not_found(monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
-        monkeypatch.setattr("tacit.processes.PORTS", [taken.getsockname()[1]])
+        monkeypatch.setattr("tacit.setup.processes.PORTS", [taken.getsockname()[1]])
         with pytest.raises(ServiceError, match="not found"):
             free_ports(1)
 
@@ -83,7 +76,7 @@ def test_a_service_that_ended_names_its_log_and_its_last_words(tmp_path: Path) -
 
 
 def test_stopping_kills_what_does_not_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tacit.processes.STOP_TIMEOUT_S", 0.2)
+    monkeypatch.setattr("tacit.setup.processes.STOP_TIMEOUT_S", 0.2)
     ignore = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)"
     deaf = f"{ignore}; print('up', flush=True); signal.pause()"
     log = tmp_path / "deaf.log"

@@ -9,8 +9,8 @@ import pytest
 from pyarrow import csv, parquet
 
 from tacit.command.app import run
+from tacit.database.released import ReleasedDatabase
 from tacit.local.database import release_database
-from tacit.released_database import ReleasedDatabase
 
 
 @cache

@@ -5,9 +5,9 @@ from functools import cache
 import numpy as np
 import pytest
 
+from tacit.database.released import ReleasedDatabase
 from tacit.errors import InputError, StudyRefusedError
 from tacit.local.database import release_database
-from tacit.released_database import ReleasedDatabase
 
 UNITS = 20_000
 

@@ -7,11 +7,10 @@ import numpy as np
 import polars as pl
 import pytest
 
+from tacit.database.released import ReleasedDatabase
+from tacit.database.weights import Histograms, NoisyHistograms, WeightProblem
 from tacit.errors import InputError, StudyRefusedError
 from tacit.local.database import release_database
-from tacit.released_database import ReleasedDatabase
-from tacit.released_database_histograms import NoisyHistograms
-from tacit.released_database_weights import Histograms, WeightProblem
 
 UNITS = 20_000
 LEVELS = ["a", "b", "c"]

@@ -9,13 +9,12 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
+from tacit.database.comparison import NULLS
+from tacit.database.points import Estimate, WeightedDatabase
+from tacit.database.released import ReleasedDatabase
+from tacit.database.weights import Weighting
 from tacit.errors import InputError, StudyRefusedError
 from tacit.local.database import release_database
-from tacit.released_database import ReleasedDatabase
-from tacit.released_database_comparison import NULLS
-from tacit.released_database_estimate import Estimate
-from tacit.released_database_points import WeightedDatabase
-from tacit.released_database_weights import Weighting
 
 BOUNDS = {"x": (0, 10), "y": (-1, 1), "kind": ["a", "b", "never seen"]}
 TEN = {"n_points": 10}

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from tacit import released_database_weights as module
-from tacit.released_database_weights import Weighting, WeightProblem
+from tacit.database import weights as module
+from tacit.database.weights import Weighting, WeightProblem
 
 
 def threads() -> set[int]:

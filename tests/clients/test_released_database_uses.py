@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 from database_simulation import simulated_database, simulated_rows
 
+from tacit.database.released import ReleasedDatabase
+from tacit.database.transform import combined
 from tacit.errors import InputError, PlottingError
 from tacit.local.database import release_database
-from tacit.released_database import ReleasedDatabase
-from tacit.released_database_transform import combined
 
 
 @cache

@@ -16,9 +16,8 @@ from tacit.command.app import run
 from tacit.errors import InputError, VerificationFailedError
 from tacit.results import Result
 from tacit_protocol.procedures.base import Procedure
-from tacit_protocol.procedures.registry import PROCEDURES
-from tacit_protocol.reporting.methods import meaning_of, works_of
-from tacit_protocol.reporting.report import Reported, report_html
+from tacit_protocol.procedures.discovery import PROCEDURES
+from tacit_protocol.reporting.report import Reported, meaning_of, report_html, works_of
 from tacit_protocol.verdicts.words import NO_PROOF
 
 HOSTILE = '</title></style><script>alert(1)</script><img src=x onerror="a()"> & \u202etxt.exe\u202c'

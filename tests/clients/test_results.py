@@ -6,13 +6,13 @@ import pytest
 from pydantic import ValidationError
 
 from tacit.command.result_view import print_result, result_fields
-from tacit.draft import HOPELESS
 from tacit.errors import VerificationFailedError
-from tacit.in_process import local_study, seed_text
+from tacit.in_process.runner import local_study, seed_text
 from tacit.results import DecisionResult, ProcedureResult, Result, TwoSampleResult, result_of
+from tacit.studies.draft import HOPELESS
 from tacit_protocol.domain.columns import Domain, NumericColumn
 from tacit_protocol.messages.study import Study
-from tacit_protocol.procedures.registry import procedure_named
+from tacit_protocol.procedures.discovery import procedure_named
 
 DECISION: dict[str, Any] = {
     "method": "a method",

@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 
 from tacit import Client
+from tacit.client.http import HttpRequest, HttpResponse
 from tacit.command import connect
-from tacit.command.draft_flags import parse_reuse
-from tacit.configuration import toml_text
-from tacit.draft import StudyDraft
 from tacit.errors import InputError, ProblemError, StudyRefusedError
-from tacit.http import HttpRequest, HttpResponse
+from tacit.setup.configuration import toml_text
+from tacit.studies.draft import StudyDraft
+from tacit.studies.draft_flags import parse_reuse
 from tacit_protocol.messages.release import Release
 from tacit_protocol.messages.study import Owner, Study
-from tacit_protocol.procedures.registry import PROCEDURES
+from tacit_protocol.procedures.discovery import PROCEDURES
 from tacit_protocol.signing.keys import PrivateKey
 
 Draft = dict[str, Any]

@@ -14,7 +14,7 @@ from tacit.local import (
     release_database,
     screening,
 )
-from tacit_protocol.procedures.registry import PROCEDURES
+from tacit_protocol.procedures.discovery import PROCEDURES
 
 INTERVALS = {
     ("lower", "upper"): ("squared_mmd", "cramers_v", "distance_correlation"),

@@ -10,12 +10,12 @@ import jsonschema
 import pytest
 
 from tacit.command.app import run
-from tacit.configuration import toml_text
-from tacit.draft import StudyDraft
-from tacit.draft_schema import draft_schema, schema_text
 from tacit.errors import InputError
-from tacit.toml_lines import TomlLines
-from tacit_protocol.procedures.registry import PROCEDURES
+from tacit.setup.configuration import toml_text
+from tacit.studies.draft import StudyDraft
+from tacit.studies.draft_faults import TomlLines
+from tacit.studies.draft_schema import draft_schema, schema_text
+from tacit_protocol.procedures.discovery import PROCEDURES
 
 ROOT = Path(__file__).resolve().parents[2]
 

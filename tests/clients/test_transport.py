@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 import httpx
 import pytest
 
+from tacit.client.http import MESSAGE_SIZE_MAX, HttpRequest
+from tacit.client.transport import ATTEMPTS_MAX, PAUSE_MAX_S, AsyncHttpTransport, HttpTransport
 from tacit.errors import ResponseError, TransportError
-from tacit.http import MESSAGE_SIZE_MAX, HttpRequest
-from tacit.transport import ATTEMPTS_MAX, PAUSE_MAX_S, AsyncHttpTransport, HttpTransport
 
 GET = HttpRequest("GET", "/v1/identity", signed=False)
 

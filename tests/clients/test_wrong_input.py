@@ -15,9 +15,9 @@ from played_releases import patients, played
 from pyarrow import parquet
 from signed_study import signed_transcript
 
+from tacit.atomic_write import written_whole
 from tacit.errors import InputError
 from tacit.results import DatabaseResult
-from tacit.whole_files import written_whole
 
 Run = Callable[..., tuple[int, str, str]]
 

@@ -9,7 +9,7 @@ import pytest
 from compatibility_cases import CASES, FIXTURES
 from compatibility_stated import stated
 
-from tacit_protocol.procedures.registry import PROCEDURES
+from tacit_protocol.procedures.discovery import PROCEDURES
 
 KEPT = sorted(FIXTURES.glob("*.json"))
 

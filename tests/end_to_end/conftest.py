@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from forked_python import forked_python, services_forked
 
-from tacit.federation import LocalFederation, OwnerSetup
+from tacit.setup.federation import LocalFederation, OwnerSetup
 
 COMMAND = ("-c", "from tacit.command import main; main()")
 PATIENCE_S = 300.0

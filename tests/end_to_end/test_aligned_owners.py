@@ -11,11 +11,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tacit.configuration import DataSetSetup, PolicySetup
-from tacit.draft import StudyDraft
-from tacit.federation import LocalFederation, OwnerSetup
-from tacit.keys import create_unit_key
 from tacit.results import StudyVerdict
+from tacit.setup.configuration import DataSetSetup, PolicySetup
+from tacit.setup.federation import LocalFederation, OwnerSetup
+from tacit.setup.keys import create_unit_key
+from tacit.studies.draft import StudyDraft
 from tacit_protocol.messages.alignment import AlignmentMessage
 from tacit_protocol.messages.encoding import decode
 from tacit_protocol.signing.envelope import ALIGNMENT_TYPE, open_envelope, peek_key_id

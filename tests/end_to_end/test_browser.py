@@ -15,12 +15,12 @@ from attacked_agent import AttackedAgent
 from browser import Visitor, hostile_site, running_browser, serving, visitor
 from scipy.stats import chi2
 
+from tacit.client.sign_in import Door, agent_door, make_sign_in_link, party_door
 from tacit.command.app import run
-from tacit.configuration import DataSetSetup, PolicySetup
-from tacit.draft import StudyDraft
-from tacit.federation import LocalFederation, OwnerSetup
-from tacit.sign_in import Door, agent_door, make_sign_in_link, party_door
-from tacit_services.agent.api import Surroundings, create_agent_app
+from tacit.setup.configuration import DataSetSetup, PolicySetup
+from tacit.setup.federation import LocalFederation, OwnerSetup
+from tacit.studies.draft import StudyDraft
+from tacit_services.agent.service import Surroundings, create_agent_app
 
 UNITS = 1500
 PATIENCE_S = 300.0

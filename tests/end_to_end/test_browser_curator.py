@@ -11,7 +11,7 @@ from browser import Visitor, running_browser, serving, visitor
 from curator_federation import OPERATOR, CuratorFederation, curator_federation
 from fault_world import NOW, key_of
 
-from tacit.sign_in import Door, make_sign_in_link
+from tacit.client.sign_in import Door, make_sign_in_link
 from tacit_services.ledger.accounts import account_of
 
 pytestmark = pytest.mark.long

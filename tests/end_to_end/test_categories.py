@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tacit.configuration import DataSetSetup, PolicySetup
-from tacit.draft import StudyDraft
-from tacit.federation import LocalFederation, OwnerSetup
 from tacit.results import HomogeneityResult, IndependenceTableResult, NoisyCountsResult
+from tacit.setup.configuration import DataSetSetup, PolicySetup
+from tacit.setup.federation import LocalFederation, OwnerSetup
+from tacit.studies.draft import StudyDraft
 
 pytestmark = pytest.mark.long
 

@@ -9,14 +9,13 @@ from typing import Any
 
 import pytest
 
-from tacit.client import Client
-from tacit.configuration import DataSetSetup, PolicySetup
-from tacit.data_set import DataSetDescription
-from tacit.demo import COLUMNS, HOSPITALS
+from tacit.client.data_set import DataSetDescription
+from tacit.client.tester import Client
+from tacit.demo.hospitals import COLUMNS, HOSPITALS
 from tacit.errors import ProblemError
-from tacit.federation import LocalFederation, OwnerSetup
-from tacit.local_curator import CuratedOwnerSetup, LocalCurator
 from tacit.results import CuratedDistanceCorrelationResult, DecisionResult, TwoSampleResult
+from tacit.setup.configuration import DataSetSetup, PolicySetup
+from tacit.setup.federation import CuratedOwnerSetup, LocalCurator, LocalFederation, OwnerSetup
 
 EPSILON, DELTA = 2.0, 1e-5
 INDEPENDENCE_EPSILON = 8.0
@@ -51,7 +50,7 @@ def write(path: Path, rows: Rows) -> Path:
 
 
 def hospital(name: str) -> Rows:
-    with resources.as_file(resources.files("tacit.demo_data") / f"{name}.csv") as path:
+    with resources.as_file(resources.files("tacit.demo.data") / f"{name}.csv") as path:
         return read(path)
 
 

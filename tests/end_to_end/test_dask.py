@@ -16,7 +16,7 @@ from dask_cluster import DaskCluster
 
 from tacit_protocol.domain.columns import CategoricalColumn, Domain, NumericColumn
 from tacit_protocol.messages.study import Study
-from tacit_protocol.procedures.registry import PROCEDURES
+from tacit_protocol.procedures.discovery import PROCEDURES
 from tacit_services.agent import service
 from tacit_services.agent.settings import AgentSettings
 from tacit_services.agent.tester_client import TesterClient

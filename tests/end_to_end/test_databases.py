@@ -9,12 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tacit.client.data_set import DataSetDescription
 from tacit.command.app import run
-from tacit.configuration import DataSetSetup, PolicySetup
-from tacit.data_set import DataSetDescription
-from tacit.draft import StudyDraft
-from tacit.federation import LocalFederation, OwnerSetup
-from tacit.local_curator import CuratedOwnerSetup
+from tacit.setup.configuration import DataSetSetup, PolicySetup
+from tacit.setup.federation import CuratedOwnerSetup, LocalFederation, OwnerSetup
+from tacit.studies.draft import StudyDraft
 
 pytestmark = pytest.mark.long
 

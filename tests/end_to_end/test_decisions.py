@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from tacit.configuration import DataSetSetup, PolicySetup
-from tacit.draft import StudyDraft
-from tacit.federation import LocalFederation, OwnerSetup
+from tacit.setup.configuration import DataSetSetup, PolicySetup
+from tacit.setup.federation import LocalFederation, OwnerSetup
+from tacit.studies.draft import StudyDraft
 
 UNITS = 2000
 Process = Callable[..., "subprocess.CompletedProcess[str]"]

@@ -16,15 +16,13 @@ import httpx
 import psutil
 import pytest
 
-from tacit.agent_client import AgentClient
-from tacit.command.demo_all_view import show_all
-from tacit.curator_client import CuratorClient
-from tacit.demo_all import AllAnswers, Answer
-from tacit.demo_owners import published_people
-from tacit.demo_questions import Question
-from tacit.draft import prepare
+from tacit.client.agent import AgentClient
+from tacit.client.curator import CuratorClient
+from tacit.client.transcripts import verify_transcript_of
+from tacit.command.demo_view import show_all
+from tacit.demo.all_systems import AllAnswers, Answer, Question, published_people
 from tacit.results import DatabaseResult, DistanceCorrelationResult, StudyVerdict, study_verdict
-from tacit.verify import verify_transcript_of
+from tacit.studies.draft import prepare
 
 pytestmark = pytest.mark.long
 

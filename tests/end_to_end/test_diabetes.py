@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tacit.configuration import DataSetSetup, PolicySetup
-from tacit.draft import StudyDraft
-from tacit.federation import LocalFederation, OwnerSetup
+from tacit.setup.configuration import DataSetSetup, PolicySetup
+from tacit.setup.federation import LocalFederation, OwnerSetup
+from tacit.studies.draft import StudyDraft
 
 SOURCE = Path(__file__).resolve().parents[3] / "shared" / "data" / "diabetes130.csv.gz"
 

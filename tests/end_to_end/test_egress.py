@@ -19,17 +19,16 @@ import numpy as np
 import pytest
 from recording_proxy import Recorded, Recording, recording_proxy
 
-from tacit.agent_client import AgentClient
-from tacit.client import Client
-from tacit.configuration import DataSetSetup, PolicySetup
-from tacit.data_set import DataSetDescription
-from tacit.draft import StudyDraft
-from tacit.federation import LocalFederation, OwnerSetup
-from tacit.keys import load_key
-from tacit.local_curator import CuratedOwnerSetup
-from tacit.processes import free_ports
+from tacit.client.agent import AgentClient
+from tacit.client.data_set import DataSetDescription
+from tacit.client.tester import Client
+from tacit.setup.configuration import DataSetSetup, PolicySetup
+from tacit.setup.federation import CuratedOwnerSetup, LocalFederation, OwnerSetup
+from tacit.setup.keys import load_key
+from tacit.setup.processes import free_ports
+from tacit.studies.draft import StudyDraft
 from tacit_protocol.messages.problems import MEDIA_TYPE
-from tacit_protocol.procedures.registry import PROCEDURES
+from tacit_protocol.procedures.discovery import PROCEDURES
 from tacit_protocol.procedures.relay import RelayedProcedure
 from tacit_protocol.signing.envelope import RELEASE_TYPE, STUDY_TYPE, VERDICT_TYPE
 from tacit_protocol.signing.sealing import certify

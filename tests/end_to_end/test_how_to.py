@@ -11,10 +11,9 @@ from typing import Any
 import pytest
 
 from tacit.command.app import run as tacit
-from tacit.keys import load_key
-from tacit_protocol.privacy.events import LaplaceEvent
-from tacit_protocol.privacy.guarantee import Budget, Guarantee
-from tacit_protocol.procedures.registry import PROCEDURES
+from tacit.setup.keys import load_key
+from tacit_protocol.privacy.guarantee import Budget, Guarantee, LaplaceEvent
+from tacit_protocol.procedures.discovery import PROCEDURES
 from tacit_services.agent import service
 from tacit_services.agent.__main__ import main as agent_main
 from tacit_services.agent.policy import Policy

@@ -17,8 +17,7 @@ from dask_cluster import connections_closed_whole, write_certificates
 from distributed.cli import dask_scheduler, dask_worker
 
 from tacit_services.agent.settings import AgentSettings
-from tacit_services.shared.cluster import ClusterWorkers
-from tacit_services.shared.cluster_client import Certificates, Patience
+from tacit_services.shared.cluster import Certificates, ClusterWorkers, Patience
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "how-to" / "dask.md").read_text("utf-8")

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from tacit.configuration import DataSetSetup, PolicySetup
-from tacit.draft import StudyDraft
-from tacit.federation import LocalFederation, OwnerSetup
 from tacit.results import DecisionResult, IdentityResult
+from tacit.setup.configuration import DataSetSetup, PolicySetup
+from tacit.setup.federation import LocalFederation, OwnerSetup
+from tacit.studies.draft import StudyDraft
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
 TRAIN, TEST = DATA / "adult_train.csv.gz", DATA / "adult_test.csv.gz"

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tacit.agent_client import AgentClient, finding_result
-from tacit.configuration import DataSetSetup, PolicySetup
-from tacit.draft import StudyDraft
+from tacit.client.agent import AgentClient, finding_result
 from tacit.errors import ProblemError
-from tacit.federation import LocalFederation, OwnerSetup
-from tacit.keys import load_key
 from tacit.results import DistanceCorrelationResult, PeerResult
+from tacit.setup.configuration import DataSetSetup, PolicySetup
+from tacit.setup.federation import LocalFederation, OwnerSetup
+from tacit.setup.keys import load_key
+from tacit.studies.draft import StudyDraft
 from tacit_protocol.signing.sealing import certify
 
 pytestmark = pytest.mark.long

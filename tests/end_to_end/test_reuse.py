@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tacit.configuration import DataSetSetup, PolicySetup
-from tacit.draft import StudyDraft
+from tacit.client.transcripts import verify_transcript_of
 from tacit.errors import ProblemError, VerificationFailedError
-from tacit.federation import LocalFederation, OwnerSetup
-from tacit.verify import verify_transcript_of
+from tacit.setup.configuration import DataSetSetup, PolicySetup
+from tacit.setup.federation import LocalFederation, OwnerSetup
+from tacit.studies.draft import StudyDraft
 
 pytestmark = pytest.mark.long
 

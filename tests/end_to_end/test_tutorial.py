@@ -16,7 +16,7 @@ import httpx
 import pytest
 
 from tacit.command.app import run
-from tacit.processes import free_ports
+from tacit.setup.processes import free_ports
 
 TUTORIALS = Path(__file__).resolve().parents[2] / "docs" / "tutorials"
 PORTS = ("8400", "8711", "8712", "8720")

@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tacit.configuration import DataSetSetup, PolicySetup
-from tacit.draft import StudyDraft
-from tacit.federation import LocalFederation, OwnerSetup
+from tacit.setup.configuration import DataSetSetup, PolicySetup
+from tacit.setup.federation import LocalFederation, OwnerSetup
+from tacit.studies.draft import StudyDraft
 
 pytestmark = pytest.mark.long
 

@@ -15,7 +15,7 @@ from tester_federation import Federation
 from tacit_services.ledger.accounts import MICRO, account_of, debits_of, set_caps
 from tacit_services.ledger.verification import verify
 from tacit_services.shared.database import create_engine, run_transaction, upgrade
-from tacit_services.tester import storing
+from tacit_services.tester import answers
 from tacit_services.tester.tables import JOBS, RELEASES
 
 pytestmark = pytest.mark.both_databases
@@ -64,7 +64,7 @@ def test_fifty_identical_uploads_give_one_row_and_one_answer(federation: Federat
 def test_a_tester_that_does_not_look_before_it_stores_would_be_caught(
     federation: Federation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(storing, "is_stored", lambda *_: False)
+    monkeypatch.setattr(answers, "is_stored", lambda *_: False)
     assert faults_of_uploads(federation) != []
 
 

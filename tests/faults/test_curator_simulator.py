@@ -27,8 +27,8 @@ from hypothesis.stateful import (
 from long_runs import LONG, choose
 from simulation import Fault, SimulatedKillError
 
-from tacit_protocol.procedures import registry
-from tacit_services.agent import outbox, participant
+from tacit_protocol.procedures import discovery
+from tacit_services.agent import participant
 from tacit_services.agent import releases as releases_module
 from tacit_services.agent.releases import Releaser
 from tacit_services.agent.steps import Step as AgentStep
@@ -128,7 +128,7 @@ class Histories(RuleBasedStateMachine):
                 raise SimulatedKillError
 
         with pytest.MonkeyPatch.context() as patch:
-            for module in (participant, releases_module, outbox, curator_module):
+            for module in (participant, releases_module, participant, curator_module):
                 patch.setattr(module, "reached", reached)
             try:
                 self.simulation.act(CURATOR, "poll")
@@ -157,7 +157,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Hist
     """The state machine with its databases, in memory where the system has a file system there."""
     memory = Path("/dev/shm")  # noqa: S108 (a folder of its own below)
     for name, procedure in PROCEDURES.items():
-        monkeypatch.setitem(registry.PROCEDURES, name, procedure)
+        monkeypatch.setitem(discovery.PROCEDURES, name, procedure)
     with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else tmp_path) as folder:
         CuratedSimulation.make_templates(Path(folder))
         monkeypatch.setattr(Histories, "templates", Path(folder), raising=False)

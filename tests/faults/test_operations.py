@@ -20,13 +20,22 @@ import sqlalchemy as sa
 from fastapi import FastAPI, Request
 from starlette.responses import Response
 
-from tacit.configuration import DataSetSetup, PolicySetup, TesterAddress, init_agent, init_party, init_tester
-from tacit.curator_configuration import CuratorAddress, init_curator, init_owner
-from tacit.doctor import examine
 from tacit.errors import TransportError
-from tacit_services.agent import loops
+from tacit.setup.configuration import (
+    CuratorAddress,
+    DataSetSetup,
+    PolicySetup,
+    TesterAddress,
+    init_agent,
+    init_curator,
+    init_owner,
+    init_party,
+    init_tester,
+)
+from tacit.setup.doctor import examine
+from tacit_services.agent import participant
 from tacit_services.agent.tester_client import TesterUnavailableError
-from tacit_services.curator.storage_keys import StorageKeys
+from tacit_services.curator.encryption import StorageKeys
 from tacit_services.curator.store import RowStore
 from tacit_services.shared import database
 from tacit_services.shared.database import (
@@ -39,7 +48,7 @@ from tacit_services.shared.database import (
 )
 from tacit_services.shared.http_app import create_app, json_response
 from tacit_services.shared.http_server import Stopping, make_server
-from tacit_services.tester.leases import Leases
+from tacit_services.tester.jobs import Leases
 from tacit_services.tester.tables import JOBS
 
 PATIENCE_S = 120.0
@@ -249,7 +258,7 @@ def test_the_doctor_names_a_file_that_others_may_read(
     tester = TesterAddress("https://tester.example", "ab" * 32)
     source = DataSetSetup("heart", "heart.csv", 1.0, 1e-5)
     file = init_agent(tmp_path, "north", tester, source, PolicySetup(), host="127.0.0.1", port=8710)
-    monkeypatch.setattr("tacit.doctor._data", lambda _: iter(()))
+    monkeypatch.setattr("tacit.setup.doctor._data", lambda _: iter(()))
     for database_file in ("agent.sqlite3", "agent.sqlite3-wal"):
         (tmp_path / database_file).touch(mode=0o600)
 
@@ -376,8 +385,8 @@ def test_a_loop_is_back_within_ten_seconds_of_an_outages_end(
     def poll(_: float) -> bool:
         raise error
 
-    monkeypatch.setattr(loops.random, "uniform", lambda _, most: most)
-    running = loops.Loops(SimpleNamespace(poll=poll), Stop(), 20.0)  # type: ignore[arg-type]
+    monkeypatch.setattr(participant.random, "uniform", lambda _, most: most)
+    running = participant.Loops(SimpleNamespace(poll=poll), Stop(), 20.0)  # type: ignore[arg-type]
     running._forever(running._poll)
     assert pauses[:4] == [1.0, 2.0, 4.0, 8.0]
     assert set(pauses[4:]) == {10.0}

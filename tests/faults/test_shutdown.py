@@ -18,7 +18,7 @@ from forked_python import ForkedProcess, forked_python
 from own_time import PATIENCE_S, STOP_S_MAX, stop
 from study_parties import Parties
 
-from tacit.processes import free_ports
+from tacit.setup.processes import free_ports
 from tacit_protocol.messages.encoding import encode
 from tacit_protocol.messages.study import Party
 from tacit_protocol.privacy.guarantee import Budget

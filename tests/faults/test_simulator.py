@@ -32,16 +32,16 @@ from simulation import OWNERS, Fault, SimulatedKillError, Simulation
 from sqlalchemy.engine import Engine
 
 from tacit_protocol.messages.study import Study
-from tacit_protocol.privacy.shares import Amounts
-from tacit_protocol.procedures import registry
+from tacit_protocol.privacy.accounting import Amounts
+from tacit_protocol.procedures import discovery
 from tacit_protocol.procedures.relay import OwnAnswer
-from tacit_services.agent import outbox
+from tacit_services.agent import participant
 from tacit_services.agent import participant as agent_module
 from tacit_services.agent import releases as releases_module
 from tacit_services.agent.steps import Step as AgentStep
 from tacit_services.agent.tester_client import TesterClient
 from tacit_services.ledger import accounts
-from tacit_services.tester import received
+from tacit_services.tester import reuse
 
 pytestmark = pytest.mark.long
 
@@ -151,7 +151,7 @@ class Histories(RuleBasedStateMachine):
     @rule(owner=st.sampled_from(OWNERS), step=st.sampled_from(list(AgentStep)))
     def kill_agent(self, owner: str, step: AgentStep) -> None:
         with pytest.MonkeyPatch.context() as patch:
-            for module in (agent_module, releases_module, outbox):
+            for module in (agent_module, releases_module, participant):
                 patch.setattr(module, "reached", kill_at(step))
             for action in ("poll", "work"):
                 try:
@@ -179,7 +179,7 @@ class Histories(RuleBasedStateMachine):
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Histories]]:
     """The state machine with its databases, in memory where the system has a file system there."""
     memory = Path("/dev/shm")  # noqa: S108 (a folder of its own below)
-    monkeypatch.setitem(registry.PROCEDURES, PROCEDURE.name, PROCEDURE)
+    monkeypatch.setitem(discovery.PROCEDURES, PROCEDURE.name, PROCEDURE)
     with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else tmp_path) as folder:
         Simulation.make_templates(Path(folder))
         monkeypatch.setattr(Histories, "templates", Path(folder), raising=False)
@@ -244,14 +244,14 @@ def encode_releases_again(patch: pytest.MonkeyPatch) -> None:
 
 
 def exchange_releases(patch: pytest.MonkeyPatch) -> None:
-    genuine = received._answers
+    genuine = reuse._answers
 
     def exchanged(engine: Engine, name: str, study: Study) -> dict[str, OwnAnswer]:
         answers = genuine(engine, name, study)
         order = sorted(answers, key=lambda owner: _sum_in(answers[owner]))
         return {owner.name: answers[other] for owner, other in zip(study.owners, order, strict=True)}
 
-    patch.setattr(received, "_answers", exchanged)
+    patch.setattr(reuse, "_answers", exchanged)
 
 
 def _sum_in(answer: OwnAnswer) -> int:

@@ -29,8 +29,7 @@ from tacit_services.agent.schema import OUTBOX, State
 from tacit_services.agent.studies import StudyRow, insert_study
 from tacit_services.agent.tester_client import TesterClient
 from tacit_services.ledger import accounts
-from tacit_services.ledger.accounts import debit, debits_of, set_caps
-from tacit_services.ledger.errors import LedgerConflictError, LedgerDamagedError
+from tacit_services.ledger.accounts import LedgerConflictError, LedgerDamagedError, debit, debits_of, set_caps
 from tacit_services.ledger.verification import verify
 from tacit_services.shared import database
 from tacit_services.shared.database import (
@@ -40,7 +39,7 @@ from tacit_services.shared.database import (
     run_transaction,
     upgrade,
 )
-from tacit_services.tester import storing
+from tacit_services.tester import answers
 
 RESTART_S_MAX = 180
 
@@ -405,7 +404,7 @@ def test_a_database_that_restarts_in_mid_transaction_loses_nothing(
     tester = Federation(tmp_path, postgres_url, parties)
     tester.enrol_everyone()
     study = tester.create()
-    genuine = storing.end_if_answered
+    genuine = answers.end_if_answered
 
     def die(connection: sa.Connection, *rest: object) -> None:
         kill_server_of(connection)
@@ -413,7 +412,7 @@ def test_a_database_that_restarts_in_mid_transaction_loses_nothing(
 
     before = names_and_rows(tester.engine)
     with monkeypatch.context() as patch:
-        patch.setattr(storing, "end_if_answered", die)
+        patch.setattr(answers, "end_if_answered", die)
         refusal = tester.release(study, "north")
     assert (refusal.status_code, problem(refusal)) == (503, "database-unavailable")
     assert int(refusal.headers["retry-after"]) > 0

@@ -20,7 +20,7 @@ from window import FORM, Window
 from tacit_protocol.messages.problems import PROBLEMS
 from tacit_protocol.signing.keys import PrivateKey
 from tacit_protocol.signing.tokens import issue_token
-from tacit_services.agent.api import Surroundings, create_agent_app
+from tacit_services.agent.service import Surroundings, create_agent_app
 from tacit_services.shared.pages.sessions import LINK_LIFE_S, SESSION_LIFE_S
 
 CANARY = "Xc4nary7"

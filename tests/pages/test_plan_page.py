@@ -16,7 +16,7 @@ from window import Window
 
 from tacit.errors import InputError
 from tacit.planning import bounded
-from tacit_protocol.procedures.registry import PROCEDURES
+from tacit_protocol.procedures.discovery import PROCEDURES
 from tacit_protocol.signing.tokens import issue_token
 from tacit_services.shared.http_server import Stopping
 from tacit_services.shared.problem_responses import ProblemError

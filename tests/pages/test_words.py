@@ -2,7 +2,7 @@
 
 import pytest
 
-from tacit_services.shared.pages.words import BRIEF_LENGTH_MAX, PARTS_SHOWN, brief
+from tacit_services.shared.pages.formatting import BRIEF_LENGTH_MAX, PARTS_SHOWN, brief
 
 
 @pytest.mark.parametrize(

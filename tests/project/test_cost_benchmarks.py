@@ -15,7 +15,7 @@ from benchmarks.resumable import Counts
 
 from tacit_protocol.messages.encoding import MESSAGE_BYTES_MAX
 from tacit_protocol.procedures.base import check_study
-from tacit_protocol.procedures.registry import PROCEDURES, procedure_named
+from tacit_protocol.procedures.discovery import PROCEDURES, procedure_named
 from tacit_protocol.workers import in_order
 
 NOTHING = Overhead()

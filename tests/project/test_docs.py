@@ -13,7 +13,7 @@ from typer.main import get_command
 
 import tacit
 from tacit.command.app import app
-from tacit_protocol.procedures.registry import PROCEDURES
+from tacit_protocol.procedures.discovery import PROCEDURES
 from tacit_services.agent.policy import DataSetPolicy, Policy
 from tacit_services.agent.settings import AgentSettings, DataSetSettings
 from tacit_services.curator.data_sets import ConfiguredDataSet

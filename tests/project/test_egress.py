@@ -20,15 +20,15 @@ from tacit_protocol.messages import problems
 from tacit_protocol.messages.release import Release
 from tacit_protocol.messages.study import Study
 from tacit_protocol.privacy import noisy_counts
-from tacit_protocol.privacy.vector import NoisyVector
-from tacit_protocol.procedures.registry import PROCEDURES
+from tacit_protocol.privacy.guarantee import NoisyVector
+from tacit_protocol.procedures.discovery import PROCEDURES
 from tacit_protocol.signing.keys import PrivateKey
 from tacit_protocol.signing.tokens import CLAIMS, issue_token
 from tacit_protocol.strict import Egress, StrictModel, UnclassifiedFieldError, egress_of
 from tacit_services import egress
-from tacit_services.agent import api as agent_api
+from tacit_services.agent import service as agent_api
 from tacit_services.agent import tester_client
-from tacit_services.agent.api import Surroundings, create_agent_app
+from tacit_services.agent.service import Surroundings, create_agent_app
 from tacit_services.agent.tester_client import TesterClient
 from tacit_services.egress import ROUTES, Service, declared, paths_in, steps_of
 from tacit_services.shared.database import create_engine, upgrade

@@ -12,15 +12,16 @@ from fastapi import FastAPI
 from pydantic import BaseModel
 from typer.main import get_command
 
-from tacit import configuration, curator_configuration, errors
+from tacit import errors
+from tacit.client.data_set import DataSetDescription, DataSetPolicy
 from tacit.command.app import app
-from tacit.data_set import DataSetDescription, DataSetPolicy
-from tacit.draft import DraftOwner, StudyDraft
+from tacit.setup import configuration
+from tacit.studies.draft import DraftOwner, StudyDraft
 from tacit_protocol.messages.problems import PROBLEMS
-from tacit_protocol.procedures.registry import PROCEDURES
+from tacit_protocol.procedures.discovery import PROCEDURES
 from tacit_services.agent import service as agent_service
-from tacit_services.agent.api import Surroundings, create_agent_app
 from tacit_services.agent.schema import State
+from tacit_services.agent.service import Surroundings, create_agent_app
 from tacit_services.agent.settings import AgentSettings
 from tacit_services.curator import service as curator_service
 from tacit_services.curator.settings import CuratorSettings
@@ -74,7 +75,7 @@ class NoLoops:
 
 
 def curator_app(folder: Path) -> FastAPI:
-    curator_configuration.init_curator(folder, "registry", TESTER, host="127.0.0.1", port=8720)
+    configuration.init_curator(folder, "registry", TESTER, host="127.0.0.1", port=8720)
     base = curator_service.open_foundation(CuratorSettings.load(folder / "curator.toml"))
     curator = curator_service.make_curator(base, PROCEDURES, threading.Event())
     made = curator_service.make_app(base, curator, NoLoops(), Stopping())  # type: ignore[arg-type]
@@ -174,7 +175,7 @@ def fields_read(reader: Any) -> set[str]:
     ("heading", "fields"),
     [
         ("party.toml", fields_read(configuration.read_party)),
-        ("owner.toml", fields_read(curator_configuration.read_owner)),
+        ("owner.toml", fields_read(configuration.read_owner)),
         ("A data set's description", set(DataSetDescription.model_fields) | set(DataSetPolicy.model_fields)),
         ("A study's draft", set(StudyDraft.model_fields) | set(DraftOwner.model_fields)),
     ],

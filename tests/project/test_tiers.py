@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tacit_protocol.procedures.registry import PROCEDURES
+from tacit_protocol.procedures.discovery import PROCEDURES
 
 TESTS = Path(__file__).resolve().parents[1]
 PAGE = (TESTS / "README.md").read_text()

@@ -10,17 +10,19 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from tacit_protocol.alignment import (
+from tacit_protocol.messages.alignment import (
     BUCKETS_MAX,
     ID_LENGTH_MAX,
+    NO_PROOF,
     AlignmentError,
+    AlignmentMessage,
     UnitHashes,
     UnitKey,
     bucket_count,
     bucket_ends,
+    buckets_text,
     canonical_id,
 )
-from tacit_protocol.messages.alignment import NO_PROOF, AlignmentMessage, buckets_text
 from tacit_protocol.messages.encoding import decode, encode
 from tacit_protocol.messages.study import Party
 from tacit_protocol.signing.envelope import ALIGNMENT_TYPE, ENVELOPE_BYTES_MAX, seal

@@ -10,9 +10,8 @@ from study_parties import MeanProcedure, Parties
 
 from tacit_protocol.messages.encoding import encode, encode_json
 from tacit_protocol.messages.release import ReleaseMessage
-from tacit_protocol.messages.transcript import Transcript
-from tacit_protocol.messages.verdict import VerdictMessage
-from tacit_protocol.procedures.registry import procedure_named
+from tacit_protocol.messages.transcript import Transcript, VerdictMessage
+from tacit_protocol.procedures.discovery import procedure_named
 from tacit_protocol.signing.envelope import (
     RELEASE_TYPE,
     STUDY_TYPE,

@@ -12,9 +12,8 @@ from tacit_protocol.domain.columns import Domain, NumericColumn
 from tacit_protocol.messages.encoding import encode, encode_json
 from tacit_protocol.messages.release import Release
 from tacit_protocol.messages.study import Owner, Party, Study
-from tacit_protocol.messages.transcript import Transcript
-from tacit_protocol.messages.verdict import VerdictMessage
-from tacit_protocol.procedures import registry
+from tacit_protocol.messages.transcript import Transcript, VerdictMessage
+from tacit_protocol.procedures import discovery
 from tacit_protocol.signing.envelope import (
     RELEASE_TYPE,
     STUDY_TYPE,
@@ -182,7 +181,7 @@ def test_a_procedure_that_rereads_nothing_is_caught(case: Case, monkeypatch: pyt
         reread = None  # type: ignore[assignment]
 
     data = case.transcript()
-    monkeypatch.setitem(registry.PROCEDURES, "mean", Forgetful())
+    monkeypatch.setitem(discovery.PROCEDURES, "mean", Forgetful())
     fails(data, "study", "no release of an earlier study")
 
 
@@ -194,7 +193,7 @@ def test_what_is_read_again_must_fit_the_later_study(case: Case, monkeypatch: py
             return release.model_copy(update={"vectors": {"mode": release.vectors["mean"]}})
 
     data = case.transcript()
-    monkeypatch.setitem(registry.PROCEDURES, "mean", Careless())
+    monkeypatch.setitem(discovery.PROCEDURES, "mean", Careless())
     fails(data, "reuse", "does not fit this study")
 
 

@@ -20,11 +20,9 @@ from tacit_protocol.domain.table import Table
 from tacit_protocol.messages.problems import problem_document
 from tacit_protocol.messages.release import Release
 from tacit_protocol.messages.study import Owner, Party, Study
-from tacit_protocol.privacy.events import LaplaceEvent
-from tacit_protocol.privacy.guarantee import Budget, Guarantee
+from tacit_protocol.privacy.accounting import Family
+from tacit_protocol.privacy.guarantee import Budget, Guarantee, LaplaceEvent, NoisyVector
 from tacit_protocol.privacy.noise import NoiseSource
-from tacit_protocol.privacy.shares import Family
-from tacit_protocol.privacy.vector import NoisyVector
 from tacit_protocol.procedures.base import ReleaseError, StudyError
 from tacit_protocol.signing.envelope import STUDY_TYPE, digest, seal
 from tacit_protocol.signing.keys import PrivateKey

@@ -22,9 +22,8 @@ from tacit_services.agent.intake import Job, StudyRefusedError
 from tacit_services.agent.releases import Releaser
 from tacit_services.agent.service import run
 from tacit_services.agent.tester_client import TesterClient
-from tacit_services.ledger.accounts import debit, debits_of
+from tacit_services.ledger.accounts import AlreadyDebitedError, debit, debits_of
 from tacit_services.ledger.entries import Entry
-from tacit_services.ledger.errors import AlreadyDebitedError
 from tacit_services.shared.database import run_transaction
 
 CLIENTS: list[TesterClient] = []

@@ -8,14 +8,13 @@ from typing import Any
 import numpy as np
 from agent_fakes import World
 
-from tacit_protocol.alignment import UnitKey, bucket_count
 from tacit_protocol.domain.columns import Domain, NumericColumn
-from tacit_protocol.messages.alignment import NO_PROOF, AlignmentMessage, buckets_text
+from tacit_protocol.messages.alignment import NO_PROOF, AlignmentMessage, UnitKey, bucket_count, buckets_text
 from tacit_protocol.messages.encoding import encode
 from tacit_protocol.messages.study import Owner, Party, Study
 from tacit_protocol.signing.envelope import ALIGNMENT_TYPE, seal
 from tacit_protocol.signing.keys import PrivateKey
-from tacit_services.agent.align import compare
+from tacit_services.agent.alignment import compare
 
 IDS = tuple(f"p{i}" for i in range(60))
 """The ids that the world's data set holds."""

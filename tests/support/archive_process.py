@@ -5,14 +5,14 @@ from pathlib import Path
 
 from study_parties import MeanProcedure
 
-from tacit_protocol.procedures import registry
+from tacit_protocol.procedures import discovery
 from tacit_services.shared.database import create_engine
 from tacit_services.tester.archive.archiving import ENDED, Archiver
 from tacit_services.tester.archive.files import open_folder
 
 
 def main(database_url: str, folder: Path, now: float) -> None:
-    registry.PROCEDURES["mean"] = MeanProcedure()
+    discovery.PROCEDURES["mean"] = MeanProcedure()
     with open_folder(folder) as opened:
         archiver = Archiver(create_engine(database_url), opened, lambda: now, delete=True)
         archiver.run(dict.fromkeys(ENDED, int(now) + 1))

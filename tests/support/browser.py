@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 import pytest
 from fastapi import FastAPI
 
-from tacit.sign_in import Door, make_sign_in_link
+from tacit.client.sign_in import Door, make_sign_in_link
 from tacit_services.shared.http_server import Stopping, make_server
 
 ROOT = Path(__file__).resolve().parents[2]

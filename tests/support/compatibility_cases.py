@@ -19,13 +19,11 @@ import numpy as np
 from compatibility_stated import stated
 from signed_study import signed_transcript
 
-from tacit.array_table import ArrayTable
-from tacit.bounds import domain_of
-from tacit.frames import Sample
-from tacit.in_process import local_study, run
+from tacit.in_process.runner import local_study, run
+from tacit.in_process.samples import ArrayTable, Sample, domain_of
 from tacit_protocol.domain.columns import Domain
 from tacit_protocol.privacy.noise import OpenDPNoise
-from tacit_protocol.procedures.registry import procedure_named
+from tacit_protocol.procedures.discovery import procedure_named
 
 FIXTURES = Path(__file__).resolve().parents[1] / "compatibility" / "fixtures"
 LETTERS = ("a", "b", "c")

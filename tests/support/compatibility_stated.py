@@ -14,10 +14,9 @@ from pydantic import BaseModel
 
 from tacit.command.result_view import print_result, result_fields
 from tacit.results import result_of
-from tacit_protocol.procedures.plain_words import Asked
-from tacit_protocol.procedures.registry import procedure_named
-from tacit_protocol.reporting.methods import meaning_of
-from tacit_protocol.reporting.report import Reported, report_html
+from tacit_protocol.procedures.disclosure import Asked
+from tacit_protocol.procedures.discovery import procedure_named
+from tacit_protocol.reporting.report import Reported, meaning_of, report_html
 from tacit_protocol.verification import VerifiedTranscript, verify_transcript
 
 HIDDEN = {"source", "verdict"}

@@ -20,10 +20,9 @@ from tacit_protocol.procedures.base import Procedure, Progress, ReleaseError
 from tacit_protocol.strict import StrictModel
 from tacit_services.agent.participant import Identity
 from tacit_services.agent.tester_client import TesterClient
-from tacit_services.curator.curator import Curator
+from tacit_services.curator.curator import Curator, CuratorIntake
 from tacit_services.curator.data_sets import ConfiguredDataSet, DataSets, HeldPolicy, Registration
-from tacit_services.curator.intake import CuratorIntake
-from tacit_services.curator.storage_keys import StorageKeys
+from tacit_services.curator.encryption import StorageKeys
 from tacit_services.curator.store import RowStore
 from tacit_services.curator.tables import OWNERS
 from tacit_services.tester.tables import PARTIES

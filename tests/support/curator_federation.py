@@ -17,16 +17,16 @@ from simulation import Network
 
 from tacit_protocol.messages.study import Study
 from tacit_protocol.privacy.noise import NoiseSource
-from tacit_protocol.procedures import registry
+from tacit_protocol.procedures import discovery
 from tacit_protocol.procedures.base import Procedure
 from tacit_protocol.signing.tokens import issue_token
-from tacit_services.agent.loops import Loops
+from tacit_services.agent.participant import Loops
 from tacit_services.agent.tester_client import TesterClient
 from tacit_services.curator.service import make_app, make_curator, open_foundation
 from tacit_services.curator.settings import CuratorSettings
 from tacit_services.shared.database import create_engine, run_transaction, upgrade
 from tacit_services.shared.http_server import Stopping
-from tacit_services.tester.transcripts import transcript_of
+from tacit_services.tester.studies import transcript_of
 
 URL = "https://curator.example"
 OPERATOR = CURATOR
@@ -162,7 +162,7 @@ def curator_federation(
         reaching = partial(TesterClient, transport=httpx.MockTransport(network.carry))
         patch.setattr("tacit_services.curator.service.TesterClient", reaching)
         for name, procedure in procedures.items():
-            patch.setitem(registry.PROCEDURES, name, procedure)
+            patch.setitem(discovery.PROCEDURES, name, procedure)
         federation = CuratorFederation(folder, network, procedures, noise, url)
         try:
             yield federation

@@ -12,7 +12,7 @@ from pathlib import Path
 from curator_world import CuratorWorld
 
 from tacit_protocol.signing.keys import PrivateKey
-from tacit_services.curator import incoming_body
+from tacit_services.curator import uploads
 from tacit_services.shared.http_server import serve
 from tacit_services.shared.logging import configure_logging
 
@@ -38,7 +38,7 @@ def load(folder: Path) -> CuratorWorld:
     return CuratorWorld(folder, database_url(folder), owners=keys, operator=operator)
 
 
-class Hoarder(incoming_body.IncomingBody):
+class Hoarder(uploads.IncomingBody):
     """Plant: nothing is parsed before everything has arrived."""
 
     def read(self, size: int = -1) -> bytes:

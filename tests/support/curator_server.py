@@ -13,7 +13,7 @@ import httpx
 from curator_world import URL, CuratorWorld
 from forked_python import forked_python
 
-from tacit.processes import free_ports
+from tacit.setup.processes import free_ports
 from tacit_protocol.signing.tokens import issue_token
 from tacit_services.shared.failpoints import VARIABLE
 

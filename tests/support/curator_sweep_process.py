@@ -28,7 +28,7 @@ from fault_world import SeededNoise
 from kill_sweep_process import AGENT_TABLES, IMPORTED_LATE, Sweep
 
 from tacit_protocol.messages.study import Study
-from tacit_protocol.procedures import registry
+from tacit_protocol.procedures import discovery
 from tacit_services.agent.intake import Job
 from tacit_services.agent.participant import AlreadyDecidedError
 from tacit_services.agent.releases import Releaser
@@ -96,7 +96,7 @@ def main(folder: str, curator_url: str, tester_url: str) -> None:
     for name in IMPORTED_LATE:
         importlib.import_module(name)
     procedure = CuratedSum()
-    registry.PROCEDURES[procedure.name] = procedure
+    discovery.PROCEDURES[procedure.name] = procedure
     sweep = CuratorSweep(Path(folder), curator_url, tester_url)
     gc.freeze()
     for line in sys.stdin:

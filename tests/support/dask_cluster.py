@@ -15,8 +15,8 @@ import pytest
 from compose_processes import loopback_address
 from forked_python import ForkedProcess, forked_python
 
-from tacit_services.shared import loop_thread
-from tacit_services.shared.cluster_client import Certificates
+from tacit_services.shared import cluster
+from tacit_services.shared.cluster import Certificates
 
 ROOT = Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "deploy"
@@ -50,8 +50,8 @@ def client_certificates(folder: Path) -> Certificates:
 def connections_closed_whole() -> Iterator[None]:
     """Let this process close its connections whole, however busy the machine is: else sockets may leak."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(loop_thread, "LAST_S", STARTED_S)
-        patch.setattr(loop_thread, "STOP_S", STARTED_S)
+        patch.setattr(cluster, "LAST_S", STARTED_S)
+        patch.setattr(cluster, "STOP_S", STARTED_S)
         yield
 
 

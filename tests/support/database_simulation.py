@@ -6,8 +6,8 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from tacit.released_database import ReleasedDatabase
-from tacit.released_database_weights import columns_of
+from tacit.database.released import ReleasedDatabase
+from tacit.database.weights import columns_of
 from tacit_protocol.domain.columns import Domain, NumericColumn
 from tacit_protocol.features.kernels import ProductKernel
 from tacit_protocol.features.mean_embedding import Locations, WhitenedMeanEmbedding

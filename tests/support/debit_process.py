@@ -7,11 +7,9 @@ import sys
 
 import sqlalchemy as sa
 
-from tacit_protocol.privacy.events import ApproximateEvent
-from tacit_protocol.privacy.guarantee import EPSILON_UNITS, Budget, Guarantee
+from tacit_protocol.privacy.guarantee import EPSILON_UNITS, ApproximateEvent, Budget, Guarantee
 from tacit_protocol.signing.envelope import digest
-from tacit_services.ledger.accounts import debit
-from tacit_services.ledger.errors import BudgetExceededError
+from tacit_services.ledger.accounts import BudgetExceededError, debit
 from tacit_services.shared.database import DatabaseUnavailableError, create_engine, run_transaction
 
 DEBIT_MICRO = 10_000

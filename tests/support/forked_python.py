@@ -22,7 +22,7 @@ from typing import Any, Protocol
 
 import pytest
 
-from tacit.processes import ServiceProcess, service_environment
+from tacit.setup.processes import ServiceProcess, service_environment
 
 SERVER = Path(__file__).parent / "fork_server.py"
 START_S_MAX = 300.0
@@ -37,10 +37,10 @@ MODULES: dict[str, tuple[str, ...]] = {
     "distributed.cli": (
         "distributed.cli.dask_scheduler",
         "distributed.cli.dask_worker",
-        "tacit_services.agent.data.partial_sums",
+        "tacit_services.agent.data.table",
         "tacit_services.shared.cluster_task",
     ),
-    "tacit.command": ("tacit.command.app", "tacit.verify", "tacit.results", "tacit.agent_client"),
+    "tacit.command": ("tacit.command.app", "tacit.client.transcripts", "tacit.results", "tacit.client.agent"),
 }
 """What is imported before a command is run, by a word of it."""
 

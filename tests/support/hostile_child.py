@@ -20,7 +20,7 @@ from hostile_tester import ATTACKS
 from tacit_protocol.domain.columns import Domain, NumericColumn
 from tacit_protocol.messages import encoding
 from tacit_protocol.messages.encoding import encode, encode_json
-from tacit_protocol.procedures.registry import PROCEDURES
+from tacit_protocol.procedures.discovery import PROCEDURES
 from tacit_protocol.signing.envelope import STUDY_TYPE, digest, seal
 from tacit_services.agent import tester_client
 from tacit_services.agent.intake import StudyRefusedError

@@ -40,11 +40,11 @@ from fault_world import (
 )
 from step_order import StepOrder
 
-from tacit.processes import free_ports
+from tacit.setup.processes import free_ports
 from tacit_protocol.messages.encoding import encode
 from tacit_protocol.messages.release import ReleaseMessage
 from tacit_protocol.messages.study import Study
-from tacit_protocol.procedures import registry
+from tacit_protocol.procedures import discovery
 from tacit_protocol.signing.envelope import RELEASE_TYPE, digest, seal
 from tacit_protocol.signing.tokens import issue_token
 from tacit_protocol.verification import VerificationError, verify_transcript
@@ -57,10 +57,10 @@ from tacit_services.shared.database import create_engine, run_transaction, upgra
 from tacit_services.shared.http_server import serve
 from tacit_services.shared.logging import configure_logging
 from tacit_services.tester import steps
-from tacit_services.tester.leases import LEASE_S, Leases
+from tacit_services.tester.jobs import LEASE_S, Leases
+from tacit_services.tester.studies import transcript_of
 from tacit_services.tester.tables import JOBS, RELEASES, VERDICTS
 from tacit_services.tester.tables import METADATA as TESTER_TABLES
-from tacit_services.tester.transcripts import transcript_of
 
 PATIENCE_S = 300.0
 """How long a part of a case may take; it takes a fraction of a second."""
@@ -404,7 +404,7 @@ def main(folder: str, agent_url: str, tester_url: str) -> None:
     configure_logging("ERROR")
     for name in IMPORTED_LATE:
         importlib.import_module(name)
-    registry.PROCEDURES[PROCEDURE.name] = PROCEDURE
+    discovery.PROCEDURES[PROCEDURE.name] = PROCEDURE
     sweep = Sweep(Path(folder), agent_url, tester_url)
     gc.freeze()  # so that a child's collector does not copy every page
     for line in sys.stdin:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tacit import local
-from tacit.planning.simulated_noise import SimulatedNoise
+from tacit.planning.simulation import SimulatedNoise
 
 
 @contextmanager

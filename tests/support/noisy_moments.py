@@ -2,7 +2,12 @@
 
 import numpy as np
 
-from tacit_protocol.statistics.private_means import FloatMatrix, FloatVector, PrivateCovariance, PrivateMeans
+from tacit_protocol.procedures.means.private_means import (
+    FloatMatrix,
+    FloatVector,
+    PrivateCovariance,
+    PrivateMeans,
+)
 
 
 def symmetric_noise(dimension: int, noise: float, rng: np.random.Generator) -> FloatMatrix:

@@ -30,8 +30,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tacit_protocol.domain.columns import CategoricalColumn, Domain, NumericColumn
-from tacit_services.agent.data.open_source import open_source
 from tacit_services.agent.data.source import Source
+from tacit_services.agent.data.source_settings import open_source
 from tacit_services.agent.data.table import SourceTable
 
 NUMBER = NumericColumn(name="x", lower=0.0, upper=10.0, missing=2.0)

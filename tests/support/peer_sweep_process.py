@@ -33,8 +33,8 @@ from tacit_services.agent.tester_client import TesterClient, TesterError
 from tacit_services.ledger.verification import export, verify
 from tacit_services.shared.database import create_engine, run_transaction, upgrade
 from tacit_services.shared.logging import configure_logging
+from tacit_services.tester.studies import transcript_of
 from tacit_services.tester.tables import JOBS, RELEASES, SEALED, VERDICTS
-from tacit_services.tester.transcripts import transcript_of
 
 
 class PeerSweep(Sweep):

@@ -5,13 +5,11 @@ from typing import Any
 
 import numpy as np
 
-from tacit.array_table import ArrayTable
-from tacit.bounds import domain_of
-from tacit.frames import read_samples
-from tacit.in_process import local_study, run
+from tacit.in_process.runner import local_study, run
+from tacit.in_process.samples import ArrayTable, domain_of, read_samples
 from tacit.results import Result
 from tacit_protocol.privacy.noise import OpenDPNoise
-from tacit_protocol.procedures.registry import procedure_named
+from tacit_protocol.procedures.discovery import procedure_named
 
 BOUNDS = {"age": (0, 120), "ward": ["a", "b", "c"]}
 UNITS = 2000

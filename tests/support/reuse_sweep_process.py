@@ -27,15 +27,15 @@ from kill_sweep_process import HEADERS, IMPORTED_LATE, PATIENCE_S, Sweep
 from tacit_protocol.messages.encoding import encode
 from tacit_protocol.messages.release import ReleaseMessage
 from tacit_protocol.messages.study import Owner, Study
-from tacit_protocol.procedures import registry
+from tacit_protocol.procedures import discovery
 from tacit_protocol.signing.envelope import RELEASE_TYPE, digest, open_envelope, seal
 from tacit_protocol.signing.tokens import issue_token
 from tacit_protocol.verification import VerificationError, verify_transcript
 from tacit_services.shared.database import create_engine, run_transaction
 from tacit_services.shared.logging import configure_logging
 from tacit_services.tester import studies
+from tacit_services.tester.studies import transcript_of
 from tacit_services.tester.tables import JOBS, RELEASES, REUSES, STUDIES, STUDY_OWNERS, VERDICTS
-from tacit_services.tester.transcripts import transcript_of
 
 OWNERS = ("north", "south")
 
@@ -149,7 +149,7 @@ def main(folder: str, party_url: str, tester_url: str) -> None:
     configure_logging("ERROR")
     for name in IMPORTED_LATE:
         importlib.import_module(name)
-    known: dict[str, Any] = registry.PROCEDURES
+    known: dict[str, Any] = discovery.PROCEDURES
     known[PROCEDURE.name] = PROCEDURE
     sweep = ReuseSweep(Path(folder), party_url, tester_url)
     gc.freeze()  # so that a child's collector does not copy every page

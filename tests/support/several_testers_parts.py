@@ -16,7 +16,7 @@ from pydantic import BaseModel
 from tacit_protocol.messages.release import Release
 from tacit_protocol.messages.study import Study
 from tacit_protocol.procedures.base import Progress
-from tacit_services.tester.leases import LEASE_S, Leases
+from tacit_services.tester.jobs import LEASE_S, Leases
 from tacit_services.tester.tables import JOBS
 
 PATIENCE_S = 300.0

@@ -33,10 +33,10 @@ from long_runs import choose
 from round_robin import RoundRobin
 from several_testers_parts import LOOK_S, PATIENCE_S, PAUSE, PLANTED, STOPPED_S, WORKERS, CountedSum, Kills
 
-from tacit.processes import free_ports
+from tacit.setup.processes import free_ports
 from tacit_protocol.messages.encoding import encode
 from tacit_protocol.messages.release import ReleaseMessage
-from tacit_protocol.procedures import registry
+from tacit_protocol.procedures import discovery
 from tacit_protocol.signing.envelope import RELEASE_TYPE, seal
 from tacit_protocol.signing.tokens import issue_token
 from tacit_protocol.verification import VerificationError, verify_transcript
@@ -44,7 +44,7 @@ from tacit_services.agent.tester_client import TesterClient, TesterUnavailableEr
 from tacit_services.shared.database import create_engine, run_transaction, upgrade
 from tacit_services.shared.http_server import serve
 from tacit_services.shared.logging import configure_logging
-from tacit_services.tester import jobs, steps, waiting, working
+from tacit_services.tester import inboxes, jobs, steps
 from tacit_services.tester.app import create_tester, open_key
 from tacit_services.tester.settings import TesterSettings
 from tacit_services.tester.tables import JOBS, METADATA, RELEASES, STUDIES, VERDICTS
@@ -71,7 +71,7 @@ class Cluster:
         self.folder, self.database_url = folder, database_url
         self.kills, self.log = Kills(folder / "lock"), folder / "computed"
         self.procedure = CountedSum(self.log)
-        registry.PROCEDURES[PROCEDURE.name] = self.procedure
+        discovery.PROCEDURES[PROCEDURE.name] = self.procedure
         self.balancer, *ports = free_ports(1 + len(TESTERS))
         self.ports = dict(zip(TESTERS, ports, strict=True))
         self.url = f"http://127.0.0.1:{self.balancer}"
@@ -295,7 +295,7 @@ class Cluster:
 
     def _become(self, role: str, name: str) -> None:
         vars(steps)["failpoint"] = self._reached
-        vars(waiting)["RECHECK_S"] = vars(working)["RECHECK_S"] = LOOK_S
+        vars(inboxes)["RECHECK_S"] = vars(jobs)["RECHECK_S"] = LOOK_S
         if role in TESTERS:
             if self.planted == DEAF:
                 self.app.state.watch.run = lambda _: None
@@ -306,7 +306,7 @@ class Cluster:
         if self.planted is not None:
             PLANTED[self.planted](self.procedure, self.database_url, name)
         engine = create_engine(f"{self.database_url}&application_name={name}")
-        working.work(engine, *open_key(self.settings))
+        jobs.work(engine, *open_key(self.settings))
         engine.dispose()
 
     def _reached(self, step: str) -> None:

@@ -36,11 +36,10 @@ from fault_world import (
     study_of,
 )
 
-from tacit_protocol.messages.cancellation import CancellationMessage
 from tacit_protocol.messages.encoding import encode
-from tacit_protocol.messages.study import Study
+from tacit_protocol.messages.study import CancellationMessage, Study
 from tacit_protocol.privacy.guarantee import Budget
-from tacit_protocol.procedures.registry import procedure_named
+from tacit_protocol.procedures.discovery import procedure_named
 from tacit_protocol.signing.envelope import CANCELLATION_TYPE, seal
 from tacit_protocol.signing.tokens import issue_token
 from tacit_protocol.verification import VerificationError, verify_transcript
@@ -50,9 +49,9 @@ from tacit_services.agent.schema import STUDIES as AGENT_STUDIES
 from tacit_services.agent.tester_client import TesterClient, TesterError
 from tacit_services.ledger.verification import verify
 from tacit_services.shared.database import create_engine, run_transaction, upgrade
+from tacit_services.tester.studies import transcript_of
 from tacit_services.tester.tables import STUDIES as TESTER_STUDIES
 from tacit_services.tester.tables import VERDICTS
-from tacit_services.tester.transcripts import transcript_of
 
 Fault = Literal["ok", "request lost", "answer lost", "twice", "late"]
 Result = TypeVar("Result")

@@ -12,7 +12,7 @@ from typing import Any
 import sqlalchemy as sa
 from hostile_child import peak_bytes
 
-from tacit_services.agent.data import sql_rows
+from tacit_services.agent.data import sql_source
 from tacit_services.agent.data.source import Columns
 from tacit_services.agent.data.sql_source import SqlSource
 
@@ -22,7 +22,7 @@ ROWS_MAX = 65_536
 def all_at_once(
     connection: sa.Connection, query: sa.Select[Any], columns: Columns, _rows: int, _bytes: int
 ) -> Iterator[Any]:
-    yield sql_rows.batch_of(columns, connection.execute(query).fetchall())
+    yield sql_source.batch_of(columns, connection.execute(query).fetchall())
 
 
 if __name__ == "__main__":
@@ -34,7 +34,7 @@ if __name__ == "__main__":
     report = {}
     for way in ("copy", "all at once"):
         if way == "all at once":
-            sql_rows.read_by_copy = all_at_once  # type: ignore[assignment]
+            sql_source.read_by_copy = all_at_once  # type: ignore[assignment]
         rows = sum(batch.num_rows for batch in source.batches(columns, ROWS_MAX))
         report[way] = {"rows": rows, "growth_bytes": peak_bytes() - before}
     sys.stdout.write(json.dumps(report) + "\n")

@@ -7,18 +7,14 @@ from pydantic import BaseModel
 
 from tacit_protocol.domain.columns import Domain, NumericColumn
 from tacit_protocol.domain.table import Table
-from tacit_protocol.messages.cancellation import CancellationMessage
-from tacit_protocol.messages.decline import DeclineMessage
 from tacit_protocol.messages.encoding import encode
-from tacit_protocol.messages.release import Release, ReleaseMessage
-from tacit_protocol.messages.study import Owner, Party, Study
-from tacit_protocol.privacy.events import GaussianEvent
-from tacit_protocol.privacy.guarantee import Budget, Guarantee
+from tacit_protocol.messages.release import DeclineMessage, Release, ReleaseMessage
+from tacit_protocol.messages.study import CancellationMessage, Owner, Party, Study
+from tacit_protocol.privacy.accounting import Family
+from tacit_protocol.privacy.guarantee import Budget, GaussianEvent, Guarantee, NoisyVector
 from tacit_protocol.privacy.noise import NoiseSource
-from tacit_protocol.privacy.shares import Family
-from tacit_protocol.privacy.vector import NoisyVector
 from tacit_protocol.procedures.base import Procedure, Progress, ReleaseError, StudyError, canonical
-from tacit_protocol.procedures.registry import procedure_named
+from tacit_protocol.procedures.discovery import procedure_named
 from tacit_protocol.signing.envelope import (
     CANCELLATION_TYPE,
     DECLINE_TYPE,

@@ -14,7 +14,7 @@ from typing import Any
 from study_parties import MeanProcedure
 
 from tacit_protocol.messages.study import Study
-from tacit_protocol.procedures import registry
+from tacit_protocol.procedures import discovery
 from tacit_services.tester import studies
 from tacit_services.tester.__main__ import main
 
@@ -51,7 +51,7 @@ class EndlessCheck(MeanProcedure):
 
 
 if __name__ == "__main__":
-    registry.PROCEDURES["mean"] = EndlessCheck() if sys.argv[2:] == ["endless-check"] else MeanProcedure()
+    discovery.PROCEDURES["mean"] = EndlessCheck() if sys.argv[2:] == ["endless-check"] else MeanProcedure()
     if sys.argv[2:] == ["answer-first"]:
         answer_first()
     elif sys.argv[2:] == ["slow-stop"]:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from study_parties import MeanProcedure
 
-from tacit_protocol.procedures import registry
+from tacit_protocol.procedures import discovery
 from tacit_services.tester.__main__ import main
 
 FOR_EVER_S = 3600.0
@@ -23,5 +23,5 @@ def work_for_ever() -> None:
 if __name__ == "__main__":
     procedure = MeanProcedure()
     procedure.during_assembly = work_for_ever
-    registry.PROCEDURES["mean"] = procedure
+    discovery.PROCEDURES["mean"] = procedure
     sys.exit(main(["work", "--config", sys.argv[1]]))

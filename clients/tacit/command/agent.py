@@ -52,9 +52,9 @@ def init(
 ) -> None:
     """Write a new agent's key, agent.toml and policy.toml."""
     from tacit.command.output import lines, print_json
-    from tacit.configuration import DataSetSetup, PolicySetup, TesterAddress, init_agent
     from tacit.errors import InputError
-    from tacit.keys import load_key
+    from tacit.setup.configuration import DataSetSetup, PolicySetup, TesterAddress, init_agent
+    from tacit.setup.keys import load_key
 
     if approval not in {"by-hand", "automatic"}:
         raise InputError("--approval must be by-hand or automatic")
@@ -93,7 +93,7 @@ def init(
 @app.command("serve")
 def serve(config: AgentFile = AGENT_FILE) -> None:
     """Run an agent. It stops at Ctrl-C or SIGTERM."""
-    from tacit.command.services import become
+    from tacit.command.connect import become
 
     become("agent", config)
 
@@ -114,8 +114,8 @@ def enrol(
 @app.command("login")
 def login(config: AgentFile = AGENT_FILE, as_json: Json = False) -> None:
     """Print a link that signs a browser in to the agent's pages: once, within five minutes."""
-    from tacit.command.login import print_link
-    from tacit.sign_in import agent_door
+    from tacit.client.sign_in import agent_door
+    from tacit.command.connect import print_link
 
     print_link(agent_door, config, as_json)
 
@@ -123,7 +123,7 @@ def login(config: AgentFile = AGENT_FILE, as_json: Json = False) -> None:
 @app.command("status")
 def status(config: AgentFile = AGENT_FILE, as_json: Json = False) -> None:
     """Show the data sets, what is left of their budgets, and the studies by state."""
-    from tacit.answers import Standing, parse_item
+    from tacit.client.answers import Standing, parse_item
     from tacit.command.connect import agent_client
     from tacit.command.output import epsilon_text, lines, print_json, table
 
@@ -207,8 +207,8 @@ def reuses(digest: Digest, config: AgentFile = AGENT_FILE, as_json: Json = False
 def certificate(config: AgentFile = AGENT_FILE, as_json: Json = False) -> None:
     """Print the certificate that a study needs in which this owner receives another's release."""
     from tacit.command.output import lines, print_json
-    from tacit.configuration import read_toml, text_field
-    from tacit.keys import load_key
+    from tacit.setup.configuration import read_toml, text_field
+    from tacit.setup.keys import load_key
     from tacit_protocol.signing.sealing import certify
 
     found = certify(load_key(config.parent / text_field(read_toml(config), "key_file", config)))
@@ -224,7 +224,7 @@ def certificate(config: AgentFile = AGENT_FILE, as_json: Json = False) -> None:
 @app.command("result")
 def result(digest: Digest, config: AgentFile = AGENT_FILE, as_json: Json = False) -> None:
     """Show what this agent found with another owner's release. It is not private for this owner's data."""
-    from tacit.agent_client import finding_result
+    from tacit.client.agent import finding_result
     from tacit.command.connect import agent_client, whole_digest
     from tacit.command.output import lines, print_json
     from tacit.command.result_view import print_result

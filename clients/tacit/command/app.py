@@ -1,5 +1,7 @@
 """The tree of commands, and what becomes of an error. Imports wait until a command runs."""
 
+# ruff: noqa: PLC0415 (imports wait until a command runs, so that --help is quick)
+
 import json
 import os
 import sys
@@ -9,24 +11,44 @@ from typing import Annotated
 
 import typer
 
-from tacit.command import (
-    agent,
-    curator,
-    data,
-    demo,
-    ledger,
-    party,
-    plan,
-    release,
-    study,
-    tester,
-)
+from tacit.command import agent, curator, data, demo, ledger, party, plan, release, study, tester
 from tacit.command.connect import connecting
-from tacit.command.doctor import doctor
 from tacit.command.output import Json, foreign
-from tacit.command.study_results import adjust, report
+from tacit.command.study import adjust, report
 from tacit.errors import InputError, TacitError
 from tacit_protocol.terminal import printable_lines
+
+CANDIDATES = ("agent.toml", "tester.toml", "curator.toml", "party.toml", "owner.toml")
+
+
+def doctor(
+    config: Annotated[
+        Path | None, typer.Option(help="agent.toml, curator.toml, party.toml, ...; by default the one here.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Check clock, key file, tester, database and data. Exit code 1 where something is wrong."""
+    from tacit.command.connect import told_ca_file
+    from tacit.command.output import print_json, table
+    from tacit.setup.doctor import examine
+
+    findings = list(examine(config or _found_here(), ca_file=told_ca_file()))
+    if as_json:
+        print_json([{"name": f.name, "state": f.state, "text": f.text} for f in findings])
+    else:
+        table(("Check", "State", ""), [(f.name, f.state, f.text) for f in findings])
+    if any(finding.state == "failed" for finding in findings):
+        raise typer.Exit(1)
+
+
+def _found_here() -> Path:
+    from tacit.errors import InputError
+
+    for name in CANDIDATES:
+        if Path(name).is_file():
+            return Path(name)
+    raise InputError(f"there is no {', '.join(CANDIDATES)} here: name one with --config")
+
 
 DONE, FAILED, WRONG_USE, INTERRUPTED = 0, 1, 2, 130
 
@@ -62,7 +84,7 @@ def verify(
 @app.command("version")
 def version(as_json: Json = False) -> None:
     """Print the version."""
-    from tacit import __version__  # noqa: PLC0415
+    from tacit import __version__
 
     print(json.dumps({"version": __version__}) if as_json else f"tacit {__version__}")
 
@@ -103,7 +125,7 @@ def _ended(end: SystemExit | BrokenPipeError) -> int:
 
 def _completion(shell: str) -> str:
     """Return the script that lets a shell complete the command."""
-    from typer._completion_shared import get_completion_script  # noqa: PLC0415 (typer's own option only guesses)
+    from typer._completion_shared import get_completion_script
 
     if shell not in SHELLS:
         raise InputError(f"there is no completion for {shell}: write one of {', '.join(SHELLS)}")
@@ -114,7 +136,7 @@ def _report_wrong_use(error: Exception, as_json: bool) -> None:
     """Report a command line that cannot be used, as typer does, or to a program."""
     words = str(getattr(error, "format_message", lambda: str(error))())
     if not as_json:
-        from typer.rich_utils import rich_format_error  # noqa: PLC0415 (seldom needed)
+        from typer.rich_utils import rich_format_error
 
         error.format_message = lambda: printable_lines(words)  # type: ignore[attr-defined]
         rich_format_error(error)  # type: ignore[arg-type]
@@ -132,7 +154,7 @@ def _report(error: TacitError, as_json: bool) -> None:
         problem = getattr(error, "problem", None)
         print(json.dumps(fields | ({"problem": problem} if problem else {})), file=sys.stderr)
         return
-    from rich.console import Console  # noqa: PLC0415
+    from rich.console import Console
 
     console = Console(stderr=True)
     console.print("[red]tacit:[/red] ", end="")

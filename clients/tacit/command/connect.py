@@ -1,20 +1,24 @@
-"""From the command's options to a connected client. Imports wait until a command runs."""
-# ruff: noqa: PLC0415
+"""From a command's options to a connected client or a service. Imports wait until a command runs."""
+
+# ruff: noqa: PLC0415 (imports wait until a command runs, so that --help is quick)
 
 import inspect
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tacit.errors import InputError
+from tacit.errors import ConfigurationError, InputError
+from tacit.setup.processes import ServiceKind, service_command
 
 if TYPE_CHECKING:
-    from tacit.agent_client import AgentClient
-    from tacit.client import Client
-    from tacit.curator_client import CuratorClient
+    from tacit.client.agent import AgentClient
+    from tacit.client.curator import CuratorClient
+    from tacit.client.sign_in import Door
+    from tacit.client.tester import Client
 
 DIGEST_LENGTH = 64
 PREFIX_LENGTH_MIN = 4
@@ -63,9 +67,9 @@ def told_ca_file() -> Path | None:
 
 def party_client(party_file: Path) -> "Client":
     """Return a client for the party that a party.toml (or an agent.toml) describes."""
-    from tacit.client import Client
-    from tacit.configuration import read_party
-    from tacit.transport import tls_of
+    from tacit.client.tester import Client
+    from tacit.client.transport import tls_of
+    from tacit.setup.configuration import read_party
 
     party = read_party(party_file)
     return Client(
@@ -80,10 +84,10 @@ def party_client(party_file: Path) -> "Client":
 
 def tester_client(tester_file: Path) -> "Client":
     """Return a client that uses the tester's own key, at the address that its tester.toml gives."""
-    from tacit.client import Client
-    from tacit.configuration import TESTER_PORT, beside, local_address, read_toml, text_field
-    from tacit.keys import load_key
-    from tacit.transport import tls_of
+    from tacit.client.tester import Client
+    from tacit.client.transport import tls_of
+    from tacit.setup.configuration import TESTER_PORT, beside, local_address, read_toml, text_field
+    from tacit.setup.keys import load_key
 
     fields = read_toml(tester_file)
     key = load_key(tester_file.parent / text_field(fields, "key_file", tester_file))
@@ -100,21 +104,21 @@ def tester_client(tester_file: Path) -> "Client":
 
 def agent_client(agent_file: Path) -> "AgentClient":
     """Return a client of the agent that an agent.toml describes."""
-    from tacit.agent_client import AgentClient
+    from tacit.client.agent import AgentClient
 
     return AgentClient.from_configuration(agent_file)
 
 
 def owner_client(owner_file: Path) -> "CuratorClient":
     """Return a client of the curator that an owner.toml names, for that owner."""
-    from tacit.curator_client import CuratorClient
+    from tacit.client.curator import CuratorClient
 
     return CuratorClient.of_owner(owner_file, told_ca_file())
 
 
 def operator_client(curator_file: Path) -> "CuratorClient":
     """Return a client that uses the curator's own key, at the address that its curator.toml gives."""
-    from tacit.curator_client import CuratorClient
+    from tacit.client.curator import CuratorClient
 
     return CuratorClient.of_operator(curator_file, told_ca_file())
 
@@ -134,3 +138,29 @@ def whole_digest(beginning: str, known: list[str]) -> str:
         found = "no study starts" if not matching else f"{len(matching)} studies start"
         raise InputError(f"{found} with {beginning}: list the studies and give more of the digest")
     return matching[0]
+
+
+def print_link(door: "Callable[[Path], Door]", configuration: Path, as_json: bool) -> None:
+    """Ask the service for a link, and print it."""
+    from tacit.client.sign_in import make_sign_in_link
+    from tacit.command.output import lines, print_json, time_text
+
+    link = make_sign_in_link(door(configuration), ca_file=told_ca_file())
+    if as_json:
+        print_json({"url": link.url, "expires_at": link.expires_at})
+        return
+    lines(f"Open this in your browser, once, until {time_text(link.expires_at)}:", f"  {link.url}")
+
+
+def become(
+    kind: ServiceKind, configuration: Path | None, verb: str = "serve", arguments: Sequence[str] = ()
+) -> None:
+    """Replace this process by the service's own command, so that signals and exit codes are its own.
+
+    Raises:
+        ConfigurationError: there is no such configuration file.
+    """
+    if configuration is not None and not configuration.is_file():
+        raise ConfigurationError(f"there is no {configuration}: make one with `tacit {kind} init`")
+    command = [*service_command(kind, verb, configuration), *arguments]
+    os.execv(command[0], command)  # noqa: S606 (our own module, by an argument list)

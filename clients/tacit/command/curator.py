@@ -1,15 +1,300 @@
-"""`tacit curator`: set up and run a curator; its owners' commands are in curator_owner."""
+"""`tacit curator`: run a curator; for owners, hand data to one and decide on studies."""
+
 # ruff: noqa: PLC0415 (imports wait until a command runs, so that --help is quick)
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tacit.command.connect import connecting
-from tacit.command.curator_decisions import add_decision_commands
-from tacit.command.curator_owner import add_data_commands
-from tacit.command.output import CURATOR_FILE, CuratorFile, Json
+from tacit.command.output import CURATOR_FILE, OWNER_FILE, CuratorFile, Json, OwnerFile
+
+if TYPE_CHECKING:
+    from tacit.client.curator import CuratorClient
+
+DataSet = Annotated[str, typer.Option(help="The data set's name.")]
+AsOperator = Annotated[
+    Path | None, typer.Option("--config", help="The curator's curator.toml, where its operator asks.")
+]
+
+
+def add_data_commands(app: typer.Typer) -> None:
+    """Add these commands to `tacit curator`."""
+    app.command("owner-init")(owner_init)
+    for verb, command in (
+        ("enrol", enrol),
+        ("register", register),
+        ("upload", upload),
+        ("data-sets", data_sets),
+        ("delete", delete),
+    ):
+        app.command(verb)(connecting(command))
+
+
+def owner_init(
+    *,
+    name: Annotated[str, typer.Option(help="The owner's name.")],
+    curator_url: Annotated[str, typer.Option(help="The curator's URL.")],
+    curator_key: Annotated[str, typer.Option(help="The curator's public key, learned from its operator.")],
+    folder: Annotated[Path, typer.Option(help="Where to write owner.toml and the key.")] = Path("owner"),
+    as_json: Json = False,
+) -> None:
+    """Write a new owner's key and owner.toml, for an owner that hands its data to a curator."""
+    from tacit.command.output import lines, print_json
+    from tacit.setup.configuration import CuratorAddress, init_owner
+    from tacit.setup.keys import load_key
+
+    file = init_owner(folder, name, CuratorAddress(curator_url.rstrip("/"), curator_key))
+    key = load_key(folder / "owner.pem").public_hex
+    if as_json:
+        print_json({"owner": str(file), "name": name, "key": key})
+        return
+    lines(
+        f"Wrote {file} and its key. Your public key: {key}",
+        "Next: ask the curator's operator for an invitation, then",
+        f"  tacit curator enrol --owner {file} --invitation ...",
+    )
+
+
+def enrol(
+    invitation: Annotated[str, typer.Option(help="The invitation from the curator's operator.")],
+    owner: OwnerFile = OWNER_FILE,
+    as_json: Json = False,
+) -> None:
+    """Enrol as an owner at the curator that owner.toml names."""
+    from tacit.command.connect import owner_client
+    from tacit.command.output import lines, print_json
+
+    with owner_client(owner) as client:
+        enrolled = client.enrol(invitation)
+    if as_json:
+        print_json(enrolled.model_dump())
+        return
+    lines(f"{enrolled.name} is enrolled at the curator.")
+
+
+def register(
+    file: Annotated[Path, typer.Option(help="The data set's description, in TOML.")],
+    owner: OwnerFile = OWNER_FILE,
+    as_json: Json = False,
+) -> None:
+    """Register a data set, or change its caps and its policy. No row is sent."""
+    from tacit.client.data_set import DataSetDescription
+    from tacit.command.connect import owner_client
+    from tacit.command.curator_view import data_set_fields
+    from tacit.command.output import delta_text, epsilon_text, lines, print_json
+
+    description = DataSetDescription.from_toml(file)
+    with owner_client(owner) as client:
+        held = client.register(description)
+    if as_json:
+        print_json(data_set_fields(held))
+        return
+    spend = f"epsilon {epsilon_text(held.epsilon_cap_micro)}, delta {delta_text(held.delta_cap_pico)}"
+    lines(
+        f"Registered {held.account}: {len(held.columns)} columns; studies may spend {spend} in all.",
+        *(() if held.ready else (f"Next: tacit curator upload FILE --data-set {held.name}",)),
+    )
+
+
+def upload(
+    file: Annotated[Path, typer.Argument(help="The rows: a .csv or .parquet file.")],
+    data_set: DataSet,
+    owner: OwnerFile = OWNER_FILE,
+    as_json: Json = False,
+) -> None:
+    """Send a data set's rows; they replace those that were there. Read while sent, in constant memory."""
+    from tacit.client.data_set import upload_of
+    from tacit.command.connect import owner_client
+    from tacit.command.curator_view import data_set_fields
+    from tacit.command.output import lines, print_json, upload_progress
+
+    size_bytes = upload_of(file).size_bytes
+    with owner_client(owner) as client, upload_progress(file.name, size_bytes, quiet=as_json) as report:
+        held = client.upload(data_set, file, report)
+    if as_json:
+        print_json(data_set_fields(held))
+        return
+    counts = "" if held.rows is None else f": {held.rows} rows, {held.units} units"
+    lines(f"{held.account} holds {file.name} now{counts}.")
+
+
+def data_sets(owner: OwnerFile = OWNER_FILE, config: AsOperator = None, as_json: Json = False) -> None:
+    """List your data sets at the curator, and what is left of their budgets."""
+    from tacit.command.curator_view import data_set_fields, print_data_sets
+    from tacit.command.output import print_json
+
+    with client_of(owner, config) as client:
+        held = client.data_sets()
+    if as_json:
+        print_json([data_set_fields(data_set) for data_set in held])
+        return
+    print_data_sets(held)
+
+
+def delete(
+    data_set: DataSet,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    owner: OwnerFile = OWNER_FILE,
+    config: AsOperator = None,
+    as_json: Json = False,
+) -> None:
+    """Delete a data set's rows at the curator for good. What was spent on it stays in the ledger."""
+    from tacit.command.output import lines, print_json
+    from tacit.errors import InputError
+    from tacit_protocol.terminal import printable
+
+    asked = f"Delete the rows of {printable(data_set)} at the curator?"
+    if not yes and (as_json or not typer.confirm(asked)):
+        raise InputError("nothing was deleted: say --yes")
+    with client_of(owner, config) as client:
+        client.delete(data_set)
+    if as_json:
+        print_json({"data_set": data_set, "deleted": True})
+        return
+    lines(f"The curator has deleted the rows of {data_set}.")
+
+
+def client_of(owner: Path, config: Path | None) -> "CuratorClient":
+    """Return the operator's client where a curator.toml is named, otherwise the owner's."""
+    from tacit.command.connect import operator_client, owner_client
+
+    return owner_client(owner) if config is None else operator_client(config)
+
+
+Digest = Annotated[str, typer.Argument(help="The study's digest, or its beginning.")]
+
+
+def add_decision_commands(app: typer.Typer) -> None:
+    """Add these commands to `tacit curator`."""
+    for verb, command in (
+        ("studies", studies),
+        ("study", study),
+        ("approve", approve),
+        ("decline", decline),
+        ("ledger", ledger),
+        ("verify-ledger", verify_ledger),
+    ):
+        app.command(verb)(connecting(command))
+
+
+def studies(
+    state: Annotated[str | None, typer.Option(help="Only studies in this state.")] = None,
+    owner: OwnerFile = OWNER_FILE,
+    config: AsOperator = None,
+    as_json: Json = False,
+) -> None:
+    """List what is asked of your data sets at the curator."""
+    from tacit.command.curator_view import print_studies
+    from tacit.command.output import print_json
+
+    with client_of(owner, config) as client:
+        listed = client.studies(state)
+    if as_json:
+        print_json(listed)
+        return
+    print_studies(listed)
+
+
+def study(
+    digest: Digest, owner: OwnerFile = OWNER_FILE, config: AsOperator = None, as_json: Json = False
+) -> None:
+    """Show a study: what it asks, in plain words, what it costs, and who has approved."""
+    from tacit.command.curator_view import print_study
+    from tacit.command.output import print_json
+
+    with client_of(owner, config) as client:
+        found = client.study(_whole(client, digest))
+    if as_json:
+        print_json(found)
+        return
+    print_study(found)
+
+
+def approve(digest: Digest, owner: OwnerFile = OWNER_FILE, as_json: Json = False) -> None:
+    """Approve a study for your data sets. It runs, and spends, once every owner has approved."""
+    from tacit.command.connect import owner_client
+    from tacit.command.curator_view import print_study
+    from tacit.command.output import lines, print_json
+
+    with owner_client(owner) as client:
+        whole = _whole(client, digest)
+        if not as_json:
+            print_study(client.study(whole))
+        answer = client.approve(whole)
+    if as_json:
+        print_json(answer)
+        return
+    lines(f"Approved {whole[:12]}.")
+
+
+def decline(
+    digest: Digest,
+    reason: Annotated[str | None, typer.Option(help="A note for the curator's records; never sent.")] = None,
+    owner: OwnerFile = OWNER_FILE,
+    as_json: Json = False,
+) -> None:
+    """Decline a study, which then ends without a verdict: the tester learns nothing else."""
+    from tacit.command.connect import owner_client
+    from tacit.command.output import lines, print_json
+
+    with owner_client(owner) as client:
+        whole = _whole(client, digest)
+        answer = client.decline(whole, reason)
+    if as_json:
+        print_json(answer)
+        return
+    lines(f"Declined {whole[:12]}. Nothing was spent.")
+
+
+def ledger(
+    data_set: Annotated[str | None, typer.Option(help="Only this data set.")] = None,
+    owner: OwnerFile = OWNER_FILE,
+    config: AsOperator = None,
+    as_json: Json = False,
+) -> None:
+    """Show what was spent of your accounts at the curator, when, on which study."""
+    from tacit.command.ledger import print_entries
+    from tacit.command.output import print_json
+
+    with client_of(owner, config) as client:
+        entries = client.ledger(data_set)
+    if as_json:
+        print_json(entries)
+        return
+    print_entries(entries)
+
+
+def verify_ledger(
+    kept: Annotated[
+        list[str] | None, typer.Option(help="A head hash that was kept elsewhere: it must still be there.")
+    ] = None,
+    owner: OwnerFile = OWNER_FILE,
+    config: AsOperator = None,
+    as_json: Json = False,
+) -> None:
+    """Have the curator check the ledger of your accounts. Exit code 1 where it is damaged."""
+    from tacit.command.ledger import checked_hashes, print_verification
+    from tacit.command.output import print_json
+
+    hashes = checked_hashes(kept or [])
+    with client_of(owner, config) as client:
+        report = client.verify_ledger(hashes)
+    if as_json:
+        print_json(report)
+    else:
+        print_verification(report)
+    if not report["ok"]:
+        raise typer.Exit(1)
+
+
+def _whole(client: "CuratorClient", beginning: str) -> str:
+    from tacit.command.connect import DIGEST_LENGTH, whole_digest
+
+    known = [] if len(beginning) == DIGEST_LENGTH else [str(study["digest"]) for study in client.studies()]
+    return whole_digest(beginning, known)
+
 
 app = typer.Typer(
     name="curator",
@@ -32,9 +317,8 @@ def init(
 ) -> None:
     """Write a new curator's key, its storage key and curator.toml."""
     from tacit.command.output import lines, print_json
-    from tacit.configuration import TesterAddress
-    from tacit.curator_configuration import init_curator
-    from tacit.keys import load_key
+    from tacit.setup.configuration import TesterAddress, init_curator
+    from tacit.setup.keys import load_key
 
     tester = TesterAddress(tester_url.rstrip("/"), tester_key)
     file = init_curator(folder, name, tester, host=host, port=port, url=url)
@@ -55,7 +339,7 @@ def init(
 @app.command("serve")
 def serve(config: CuratorFile = CURATOR_FILE) -> None:
     """Run a curator. It stops at Ctrl-C or SIGTERM."""
-    from tacit.command.services import become
+    from tacit.command.connect import become
 
     become("curator", config)
 
@@ -188,8 +472,8 @@ def login(
     as_json: Json = False,
 ) -> None:
     """Print a link that signs a browser in to the curator's pages, as its operator or an owner: once."""
-    from tacit.command.login import print_link
-    from tacit.sign_in import curator_door, curator_owner_door
+    from tacit.client.sign_in import curator_door, curator_owner_door
+    from tacit.command.connect import print_link
 
     if owner is None:
         print_link(curator_door, config, as_json)

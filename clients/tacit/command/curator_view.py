@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from tacit.answers import HeldDataSet, Standing, parse_item
+from tacit.client.answers import HeldDataSet, Standing, parse_item
 from tacit.command.output import epsilon_text, lines, table, time_text
 
 

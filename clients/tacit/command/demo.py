@@ -13,7 +13,7 @@ import typer
 from tacit.command.output import Json
 
 if TYPE_CHECKING:
-    from tacit.federation import LocalFederation
+    from tacit.setup.federation import LocalFederation
 
 FOLDER = Path("demo-federation")
 TERMINATED = 143
@@ -75,7 +75,7 @@ def _run_one(run: _Run, epsilon: float, delta: float) -> None:
         sign_in_links,
         tell_where,
     )
-    from tacit.demo import ask, running_federation
+    from tacit.demo.hospitals import ask, running_federation
     from tacit.errors import ServiceError
 
     narrator = ScreenNarrator(ONE_STUDY_STEPS, quiet=run.as_json)
@@ -92,9 +92,8 @@ def _run_one(run: _Run, epsilon: float, delta: float) -> None:
 
 
 def _run_all(run: _Run) -> None:
-    from tacit.command.demo_all_view import ALL_STEPS, show_all
-    from tacit.command.demo_view import ScreenNarrator, sign_in_links, tell_where
-    from tacit.demo_all import ask_all, running_federation_of_all
+    from tacit.command.demo_view import ALL_STEPS, ScreenNarrator, show_all, sign_in_links, tell_where
+    from tacit.demo.all_systems import ask_all, running_federation_of_all
     from tacit.errors import ServiceError
 
     narrator = ScreenNarrator(ALL_STEPS, quiet=run.as_json)
@@ -143,7 +142,7 @@ def _remove(place: Path, existing: Path) -> None:
     """Remove what the demo has made: everything in ``place``, and folders up to ``existing``."""
     import shutil
 
-    from tacit.processes import interruptions_deferred
+    from tacit.setup.processes import interruptions_deferred
 
     with interruptions_deferred():
         if place == existing:

@@ -1,16 +1,18 @@
-"""What `tacit demo` prints: its steps, the hospitals' verdict, and where everything is while it runs."""
+"""Output of `tacit demo`: its steps, verdicts, pages and transcripts, and what was spent."""
 
 import shutil
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
-from tacit.command.output import console, foreign, lines, print_json, table
+from tacit.client.sign_in import Door, agent_door, curator_owner_door, make_sign_in_link, party_door
+from tacit.command.output import console, epsilon_text, foreign, lines, print_json, table
 from tacit.command.study_view import print_prepared, print_verdict, verdict_fields
-from tacit.demo import ATTRIBUTION, DemoOutcome
-from tacit.draft import PreparedStudy
-from tacit.federation import LocalFederation
-from tacit.sign_in import Door, agent_door, curator_owner_door, make_sign_in_link, party_door
+from tacit.demo.all_systems import Account, AllAnswers, Answer
+from tacit.demo.hospitals import ATTRIBUTION, DemoOutcome
+from tacit.setup.federation import LocalFederation
+from tacit.studies.draft import PreparedStudy
 
 ONE_STUDY_STEPS = 7
 
@@ -111,3 +113,114 @@ def sign_in_links(federation: LocalFederation) -> dict[str, str]:
         files = federation.curator.owner_files
         doors += [(f"{name}, at the curator", curator_owner_door, file) for name, file in files.items()]
     return {who: make_sign_in_link(door(file)).url for who, door, file in doors}
+
+
+ALL_STEPS = 7
+
+CENSUS_ATTRIBUTION = (
+    "Data: UCI Adult, CC BY 4.0, from the US census of 1994; B. Becker and R. Kohavi 1996. One table "
+    "there: that two registers share it is made up"
+)
+
+
+def show_all(found: AllAnswers, links: Mapping[str, str], as_json: bool) -> None:
+    """Print every verdict, where its page and transcript are, and every account.
+
+    ``links`` sign in to the pages, by who; there are none where the services stop at once.
+    """
+    if as_json:
+        print_json(_fields(found) | {"sign_in_links": dict(links)})
+        return
+    lines("")
+    _print_verdicts(found.answers)
+    lines(
+        'Every test is at level 0.05, and "none shown" is not "there is none": noise may hide it.',
+        "Without a p-value, one private decision has left and nothing finer; a database tests nothing.",
+    )
+    _print_notes(found.answers)
+    while_up = "" if links else " (while the demo runs: --keep-running)"
+    lines("", f"Each verdict's page at the tester{while_up}, and its transcript, which was verified here:")
+    for number, answer in enumerate(found.answers, 1):
+        lines(f"  {number}  {answer.page}", f"     {program()} verify {from_here(answer.transcript)}")
+    _print_accounts(found.accounts)
+    lines(ATTRIBUTION, CENSUS_ATTRIBUTION, f"The federation's files are in {from_here(found.folder)}")
+    if not links:
+        lines(f"The services stop now. To look at the pages: {program()} demo --all --keep-running")
+
+
+def _print_verdicts(answers: Sequence[Answer]) -> None:
+    """Print the table; the procedure stands below its question, so that eighty columns hold it."""
+    from rich.box import SIMPLE_HEAD  # noqa: PLC0415 (slow to import)
+    from rich.table import Table  # noqa: PLC0415
+    from rich.text import Text  # noqa: PLC0415
+
+    grid = Table(box=SIMPLE_HEAD)
+    for heading in ("", "Question, procedure", "Verdict", "p", "Epsilon", "Time"):
+        grid.add_column(heading, no_wrap=heading not in {"Question, procedure", "Verdict"})
+    for number, answer in enumerate(answers, 1):
+        study = answer.study.study
+        pvalue = "" if answer.pvalue is None else f"{answer.pvalue:.2g}"
+        grid.add_row(
+            str(number),
+            Text.assemble(foreign(study.title), "\n", (study.procedure, "italic")),
+            foreign(answer.words),
+            pvalue,
+            epsilon_text(study.budget.epsilon_micro),
+            f"{answer.seconds:.0f} s",
+        )
+    console().print(grid)
+
+
+def _print_notes(answers: Sequence[Answer]) -> None:
+    for number, answer in enumerate(answers, 1):
+        for warning in () if answer.verdict.result is None else answer.verdict.result.warnings:
+            lines(f"Note on {number}: {warning}")
+
+
+def _print_accounts(accounts: Sequence[Account]) -> None:
+    rows = [(one.owner, one.place, one.standing.spent_words, one.standing.left_words) for one in accounts]
+    table(("Owner", "Account kept by", "Epsilon spent", "Epsilon left"), rows)
+    lines(
+        "Gaussian studies add up by their noise: together they take less than the sum of their epsilons. For",
+        "a patient of whom agent and curator both hold a row, both accounts count together.",
+    )
+
+
+def _fields(found: AllAnswers) -> dict[str, Any]:
+    return {
+        "folder": str(found.folder),
+        "tester_key": found.tester_key,
+        "studies": [_answer_fields(answer) for answer in found.answers],
+        "accounts": [
+            {
+                "owner": one.owner,
+                "kept_by": one.place,
+                "epsilon_spent": one.standing.spent_words,
+                "epsilon_left": one.standing.left_words,
+            }
+            for one in found.accounts
+        ],
+    }
+
+
+def _answer_fields(answer: Answer) -> dict[str, Any]:
+    study, result = answer.study.study, answer.verdict.result
+    return {
+        "name": answer.question.name,
+        "system": answer.question.system,
+        "question": study.title,
+        "procedure": study.procedure,
+        "outcome": answer.verdict.outcome,
+        "verdict": answer.words,
+        "reject": None if result is None else result.reject,
+        "pvalue": answer.pvalue,
+        "epsilon": study.budget.epsilon,
+        "delta": study.budget.delta,
+        "seconds": round(answer.seconds, 1),
+        "digest": answer.study.digest,
+        "page": answer.page,
+        "transcript": str(answer.transcript),
+        # A transcript that does not verify has ended the demo with an error.
+        "verified": True,
+        "warnings": [] if result is None else list(result.warnings),
+    }

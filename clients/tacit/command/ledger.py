@@ -31,7 +31,7 @@ FIELDS = (
 @app.command("show")
 def show(data_set: DataSet = None, config: AgentFile = AGENT_FILE, as_json: Json = False) -> None:
     """Show what was spent, when, on which study, and what is left of each share."""
-    from tacit.answers import Standing, parse_item
+    from tacit.client.answers import Standing, parse_item
     from tacit.command.connect import agent_client
     from tacit.command.output import lines, print_json
 
@@ -80,10 +80,10 @@ def export(
     import io
     import json
 
+    from tacit.atomic_write import require_writable
     from tacit.command.connect import agent_client
     from tacit.command.output import lines, print_json, write_file
     from tacit.errors import InputError
-    from tacit.whole_files import require_writable
 
     if output.suffix not in {".csv", ".json"}:
         raise InputError("--output must end in .csv or .json")
@@ -138,7 +138,7 @@ def checked_hashes(hashes: list[str]) -> list[str]:
 
 def print_verification(report: Mapping[str, Any]) -> None:
     """Print what checking a ledger has found."""
-    from tacit.answers import Standing, parse_item
+    from tacit.client.answers import Standing, parse_item
     from tacit.command.output import lines, table
 
     table(

@@ -137,7 +137,7 @@ def upload_progress(
 
 def write_file(path: Path, data: bytes) -> None:
     """Write a file that the user named, whole or not at all; raises InputError where it cannot be."""
-    from tacit.whole_files import written_whole
+    from tacit.atomic_write import written_whole
 
     with written_whole(path) as file:
         file.write(data)

@@ -10,7 +10,7 @@ from tacit.command.connect import connecting
 from tacit.command.output import PARTY_FILE, TESTER_FILE, Json, PartyFile, TesterFile
 
 if TYPE_CHECKING:
-    from tacit.answers import InvitationRecord, RevokedInvitations
+    from tacit.client.answers import InvitationRecord, RevokedInvitations
 
 app = typer.Typer(name="party", help="Invite, enrol, list and revoke the parties.", no_args_is_help=True)
 
@@ -27,8 +27,8 @@ def init(
 ) -> None:
     """Write a new analyst's key and party.toml."""
     from tacit.command.output import lines, print_json
-    from tacit.configuration import TesterAddress, init_party
-    from tacit.keys import load_key
+    from tacit.setup.configuration import TesterAddress, init_party
+    from tacit.setup.keys import load_key
 
     file = init_party(folder, name, TesterAddress(tester_url.rstrip("/"), tester_key))
     key = load_key(folder / "party.pem").public_hex
@@ -166,7 +166,7 @@ def enrol_as(role: str, party_file: Path, invitation: str, as_json: bool) -> Non
     """Enrol the party that a file describes."""
     from tacit.command.connect import party_client
     from tacit.command.output import lines, print_json
-    from tacit.configuration import read_party
+    from tacit.setup.configuration import read_party
 
     name = read_party(party_file).name
     with party_client(party_file) as client:
@@ -181,8 +181,8 @@ def enrol_as(role: str, party_file: Path, invitation: str, as_json: bool) -> Non
 @connecting
 def login(party: PartyFile = PARTY_FILE, as_json: Json = False) -> None:
     """Print a link that signs a browser in to the tester's pages, as this party: once."""
-    from tacit.command.login import print_link
-    from tacit.sign_in import party_door
+    from tacit.client.sign_in import party_door
+    from tacit.command.connect import print_link
 
     print_link(party_door, party, as_json)
 

@@ -1,12 +1,506 @@
 """`tacit plan`: how much budget and how many rows a question needs. Public inputs only; spends nothing."""
 
+# ruff: noqa: PLC0415 (imports wait until a command runs, so that --help is quick)
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
 import typer
 
-from tacit.command.plan_counts import homogeneity, independence
-from tacit.command.plan_identity import identity
-from tacit.command.plan_locations import locations
-from tacit.command.plan_power import choice, curve, power, smallest
-from tacit.command.plan_question import with_flags
+from tacit.command.output import Json, lines, print_json
+from tacit.command.plan_question import Planning, with_flags
+
+if TYPE_CHECKING:
+    from tacit.database.released import ReleasedDatabase
+    from tacit.planning.simulation import Plan
+    from tacit.planning.sizes import SampleSizePlan
+    from tacit.planning.words import Interval
+    from tacit_protocol.domain.columns import Domain
+
+
+def show_plans(plans: "Sequence[SampleSizePlan]", as_json: bool) -> None:
+    """Print the best plan, which comes first, and what other methods would need."""
+    from tacit.planning.words import outcome_words
+
+    best, *others = plans
+    if as_json:
+        print_json(asdict(best) | ({"others": [asdict(plan) for plan in others]} if others else {}))
+        return
+    lines(
+        f"About {best.units} units: found {outcome_words(best.found, best.runs)}",
+        f"  {best.method}, {best.cells} cells, distance {best.distance:.3g}; epsilon {best.epsilon:g}, "
+        f"delta {best.delta:g}, level {best.alpha:g}",
+    )
+    if others:
+        lines("  " + "; ".join(f"{plan.method} would need about {plan.units}" for plan in others))
+
+
+Epsilon = Annotated[float, typer.Option(help="What every owner spends.")]
+Delta = Annotated[float, typer.Option(help="What every owner spends; Gaussian noise needs it.")]
+Rho = Annotated[float | None, typer.Option(help="zCDP of Gaussian noise.")]
+Gaussian = Annotated[bool, typer.Option("--gaussian", help="Gaussian noise in the place of Laplace.")]
+Alpha = Annotated[float, typer.Option(help="Level of the test: its first error.")]
+Miss = Annotated[float, typer.Option(help="Second error: how often the difference may be missed.")]
+Runs = Annotated[int, typer.Option(help="Simulated studies of each size that is tried.", min=1)]
+Seed = Annotated[int | None, typer.Option(help="Seed of the simulations.")]
+
+
+def homogeneity(
+    *,
+    epsilon: Epsilon,
+    cells: Annotated[int | None, typer.Option(help="Number of equally likely cells.", min=2)] = None,
+    probability: Annotated[
+        list[float] | None,
+        typer.Option(help="Of each cell, in the place of --cells; give it for every cell."),
+    ] = None,
+    distance: Annotated[float, typer.Option(help="Total variation distance between the two owners.")] = 0.1,
+    delta: Delta = 0.0,
+    rho: Rho = None,
+    gaussian: Gaussian = False,
+    alpha: Alpha = 0.05,
+    miss: Miss = 0.2,
+    runs: Runs = 400,
+    seed: Seed = None,
+    as_json: Json = False,
+) -> None:
+    """Find how many units each of two owners needs for homogeneity, by simulation."""
+    from tacit.command.output import progress
+    from tacit.errors import InputError
+    from tacit.planning.counts import plan_homogeneity
+
+    if (cells is None) == (not probability):
+        raise InputError("give either --cells or every cell's --probability")
+    with progress("simulating studies", quiet=as_json) as report:
+        plan = plan_homogeneity(
+            cells if cells is not None else list(probability or []),
+            epsilon=epsilon,
+            distance=distance,
+            delta=delta,
+            rho=rho,
+            gaussian=gaussian,
+            alpha=alpha,
+            miss=miss,
+            runs=runs,
+            seed=seed,
+            progress=report,
+        )
+    show_plans([plan], as_json)
+
+
+def independence(
+    *,
+    epsilon: Epsilon,
+    row: Annotated[list[str], typer.Option(help="Probabilities of a row, such as .4,.1; once for each row.")],
+    delta: Delta = 0.0,
+    rho: Rho = None,
+    gaussian: Gaussian = False,
+    alpha: Alpha = 0.05,
+    miss: Miss = 0.2,
+    runs: Runs = 400,
+    seed: Seed = None,
+    as_json: Json = False,
+) -> None:
+    """Find how many units independence_table needs to find a given dependence, by simulation."""
+    from tacit.command.output import progress
+    from tacit.errors import InputError
+    from tacit.planning.counts import plan_independence
+
+    try:
+        rows = [[float(value) for value in text.split(",")] for text in row]
+    except ValueError:
+        raise InputError("a row is numbers with commas between them") from None
+    if len({len(values) for values in rows}) != 1:
+        raise InputError("rows must be of one length")
+    with progress("simulating studies", quiet=as_json) as report:
+        plan = plan_independence(
+            rows,
+            epsilon=epsilon,
+            delta=delta,
+            rho=rho,
+            gaussian=gaussian,
+            alpha=alpha,
+            miss=miss,
+            runs=runs,
+            seed=seed,
+            progress=report,
+        )
+    show_plans([plan], as_json)
+
+
+def identity(
+    *,
+    epsilon: Annotated[float, typer.Option(help="What the owner spends.")],
+    cells: Annotated[int | None, typer.Option(help="Number of equally likely cells.", min=2)] = None,
+    probability: Annotated[
+        list[float] | None,
+        typer.Option(help="Of each cell, in the place of --cells; give it for every cell."),
+    ] = None,
+    distance: Annotated[float, typer.Option(help="Total variation distance to be seen.")] = 0.1,
+    delta: Annotated[float, typer.Option(help="What the owner spends; zcdp-gof needs it.")] = 0.0,
+    alpha: Annotated[float, typer.Option(help="Level of the test: its first error.")] = 0.05,
+    miss: Annotated[float, typer.Option(help="Second error: how often the distance may be missed.")] = 0.2,
+    method: Annotated[
+        Literal["best", "privit", "privit-laplace", "mcgof", "zcdp-gof", "repetition"],
+        typer.Option(help="Of the procedure identity; best compares those that need the fewest units."),
+    ] = "best",
+    rho: Annotated[float | None, typer.Option(help="zCDP of zcdp-gof.")] = None,
+    runs: Annotated[int, typer.Option(help="Simulated studies of each size that is tried.", min=1)] = 400,
+    seed: Annotated[int | None, typer.Option(help="Seed of the simulations.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Find how many units an identity test needs, by simulation."""
+    from tacit.command.output import progress
+    from tacit.errors import InputError
+    from tacit.planning.identity import compare_identity_methods, plan_identity
+
+    if (cells is None) == (not probability):
+        raise InputError("give either --cells or every cell's --probability")
+    if method == "best" and rho is not None:
+        raise InputError("--rho is of zcdp-gof alone: say --method zcdp-gof, or give --delta")
+    asked = cells if cells is not None else list(probability or [])
+    with progress("simulating studies", quiet=as_json) as report:
+        if method == "best":
+            plans = compare_identity_methods(
+                asked,
+                epsilon=epsilon,
+                distance=distance,
+                delta=delta,
+                alpha=alpha,
+                miss=miss,
+                runs=runs,
+                seed=seed,
+                progress=report,
+            )
+        else:
+            plan = plan_identity(
+                asked,
+                epsilon=epsilon,
+                distance=distance,
+                delta=delta,
+                alpha=alpha,
+                miss=miss,
+                method=method,
+                rho=rho,
+                runs=runs,
+                seed=seed,
+                progress=report,
+            )
+            plans = [plan]
+    show_plans(plans, as_json)
+
+
+RELEASE_ROWS = 1000
+"""Rows of a release, by herding, on which locations are optimised."""
+
+
+def locations(
+    *,
+    public: Annotated[
+        Path | None, typer.Option(help="A public sample (.csv or .parquet), like the first owner's.")
+    ] = None,
+    release: Annotated[
+        str | None,
+        typer.Option(help="A private database in place of --public: a transcript or Parquet file."),
+    ] = None,
+    second: Annotated[
+        Path | None, typer.Option(help="A public sample like the second owner's, in place of --shift.")
+    ] = None,
+    second_release: Annotated[
+        str | None, typer.Option(help="A private database in place of --second.")
+    ] = None,
+    owner: Annotated[str | None, typer.Option(help="Whose database, where a release has several.")] = None,
+    n: Annotated[list[int], typer.Option("--n", help="Units of each owner; once, or twice.")],
+    column: Annotated[
+        list[str] | None,
+        typer.Option(help="name:lower:upper or name=level,level; those of the release by default."),
+    ] = None,
+    epsilon: Annotated[float, typer.Option(help="What every owner spends.")],
+    delta: Annotated[float, typer.Option(help="What every owner spends.")] = 1e-5,
+    alpha: Annotated[float, typer.Option(help="Level of the test.")] = 0.05,
+    shift: Annotated[list[str] | None, typer.Option(help="column=amount added in the second sample.")] = None,
+    scale: Annotated[
+        list[str] | None, typer.Option(help="column=factor of the second sample's spread.")
+    ] = None,
+    features: Annotated[
+        Literal["me", "scf"], typer.Option(help="me: locations and bandwidth. scf: frequencies.")
+    ] = "me",
+    n_features: Annotated[
+        int | None, typer.Option(help="Number of features; chosen where it is left out.", min=1, max=200)
+    ] = None,
+    statistic: Annotated[
+        Literal["mmd", "noise-aware"], typer.Option(help="Form of the planned test.")
+    ] = "mmd",
+    curator: Annotated[bool, typer.Option("--curator", help="Plan a curator's test.")] = False,
+    seed: Annotated[int | None, typer.Option(help="Seed of the starts.", min=0)] = None,
+    as_json: Json = False,
+) -> None:
+    """Optimise test locations on public rows, or on a release; prints the parameters of a study."""
+    from tacit.command.inputs import amounts
+    from tacit.command.output import lines, print_json, progress
+    from tacit.planning.locations import optimise_locations
+
+    first, other, domain = _rows((public, second), (release, second_release), column, owner)
+    with progress("optimising", quiet=as_json) as report:
+        found = optimise_locations(
+            first,
+            other,
+            effect=amounts(shift) if shift else None,
+            scale=amounts(scale) if scale else 1.0,
+            epsilon=epsilon,
+            delta=delta,
+            n=n if len(n) > 1 else n[0],
+            bounds=domain,
+            features=features,
+            n_features=n_features,
+            statistic=statistic,
+            setting="curator" if curator else "owners",
+            alpha=alpha,
+            seed=seed,
+            progress=report,
+        )
+    if as_json:
+        print_json(
+            {
+                "parameters": found.parameters,
+                "power": found.power,
+                "criterion": found.criterion,
+                "unoptimised": found.unoptimised,
+                "n_features": found.n_features,
+            }
+        )
+        return
+    lines(
+        f"Predicted power {found.power:.2f} at level {alpha:g}, with {found.n_features} features "
+        f"(criterion {found.criterion:.3g}; {found.unoptimised:.3g} before)",
+        "",
+        *_toml(found.parameters).splitlines(),
+    )
+
+
+def _rows(
+    files: tuple[Path | None, Path | None],
+    releases: tuple[str | None, str | None],
+    column: list[str] | None,
+    owner: str | None,
+) -> tuple[Any, Any, "Domain"]:
+    """Return the rows like the first and the second owner's, and their domain."""
+    from tacit.command.inputs import bounds_of
+    from tacit.database.files import load_database, rows_table
+    from tacit.errors import InputError
+    from tacit.in_process.samples import domain_of
+
+    if (files[0] is None) == (releases[0] is None) or (files[1] and releases[1]):
+        raise InputError(
+            "give --public or --release for the first owner, and at most one of --second, --second-release"
+        )
+    if owner is not None and not any(releases):
+        raise InputError("--owner says whose database of a release: leave it out")
+    databases = [None if source is None else load_database(source, owner=owner) for source in releases]
+    bounds: Any = bounds_of(column or [])
+    if not bounds:
+        known = next((database for database in databases if database is not None), None)
+        if known is None:
+            raise InputError("name the columns: --column name:lower:upper or name=level,level")
+        bounds = {column.name: column for column in known.domain.columns}
+    domain = domain_of(bounds, list(bounds))
+
+    def rows(file: Path | None, database: "ReleasedDatabase | None") -> Any:
+        if database is not None:
+            held = [column.name for column in database.domain.columns]
+            absent = [name for name in bounds if name not in held]
+            if absent:
+                raise InputError(f"the release has no column {', '.join(absent)}")
+            return rows_table(database.domain, database.sample(RELEASE_ROWS)).select(list(bounds))
+        from tacit.command.inputs import read_public
+
+        return None if file is None else read_public(file, list(bounds))
+
+    return rows(files[0], databases[0]), rows(files[1], databases[1]), domain
+
+
+def _toml(parameters: Mapping[str, Any]) -> str:
+    """Write a procedure's parameters as a draft has them."""
+    from tomlkit.exceptions import ConvertError
+
+    from tacit.errors import InputError
+    from tacit.setup.configuration import toml_text
+
+    try:
+        return toml_text({"parameters": parameters}).rstrip()
+    except ConvertError as error:
+        raise InputError("a location has a missing category, which TOML cannot write: use --json") from error
+
+
+Over = Annotated[Literal["epsilon", "n"], typer.Option(help="What is varied.")]
+Target = Annotated[
+    float | None, typer.Option(help="Power to be reached, .8 by default; or an error not to be exceeded.")
+]
+
+
+def power(planning: Planning, *, as_json: Json = False) -> None:
+    """Estimate how often a study would find an effect; of a release, how exact it is."""
+    from dataclasses import asdict
+
+    from tacit.command.output import lines, print_json, progress
+    from tacit.planning.simulation import simulate
+
+    with progress("simulating studies", quiet=as_json) as report:
+        plan = simulate(
+            planning.question,
+            planning.setting,
+            runs=planning.runs,
+            seed=planning.seed,
+            progress=report,
+        ).plan()
+    if as_json:
+        print_json(asdict(plan) | {"words": plan.words()})
+        return
+    lines(plan.words(), *_details(plan))
+
+
+def curve(
+    planning: Planning,
+    *,
+    over: Over = "epsilon",
+    value: Annotated[list[float] | None, typer.Option(help="Where; give it for each point.")] = None,
+    target: Target = None,
+    picture: Annotated[Path | None, typer.Option(help="Also draw the curve: an .svg file.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Simulate how power (or the error of a release) grows with epsilon or with the number of units."""
+    from dataclasses import asdict
+
+    from tacit.atomic_write import require_writable
+    from tacit.command.output import lines, print_json, progress, table, write_file
+    from tacit.errors import InputError
+    from tacit.planning import curve as curves
+    from tacit.planning.smallest import TARGET, require_target
+
+    if picture is not None:
+        if picture.suffix.lower() != ".svg":
+            raise InputError("--picture: the picture is SVG; name a file that ends in .svg")
+        require_writable(picture)
+    if target is not None:
+        require_target(target, planning.question.measure)
+    with progress("simulating studies", quiet=as_json) as report:
+        found = curves.curve(
+            planning.question,
+            over,
+            planning.setting,
+            values=value,
+            runs=planning.runs,
+            seed=planning.seed,
+            progress=report,
+        )
+    aim = TARGET if target is None and found.measure == "power" else target
+    if picture is not None:
+        write_file(picture, found.svg(aim).encode())
+    if as_json:
+        print_json(asdict(found) | {"words": found.words(aim)})
+        return
+    rows = [
+        (
+            f"{point.at:g}",
+            f"{point.value:.3g}",
+            "refused" if point.refused else _between(point.interval),
+            f"{point.fitted:.3g}",
+        )
+        for point in found.points
+    ]
+    table([over, found.measure, "95 % interval", "monotone"], rows)
+    lines(found.words(aim), f"  {found.procedure}: {found.effect}; {found.runs} simulated studies a point")
+
+
+def smallest(planning: Planning, *, over: Over = "n", target: Target = None, as_json: Json = False) -> None:
+    """Find the smallest epsilon, or the fewest units of each owner, that reach a target."""
+    from dataclasses import asdict
+
+    from tacit.command.output import lines, print_json, progress
+    from tacit.errors import InputError
+    from tacit.planning import smallest as search
+
+    if target is None and planning.question.measures_error:
+        raise InputError("say which error is small enough: --target .01")
+    with progress("simulating studies", quiet=as_json) as report:
+        found = search.smallest(
+            planning.question,
+            over,
+            planning.setting,
+            target=search.TARGET if target is None else target,
+            runs=planning.runs,
+            seed=planning.seed,
+            progress=report,
+        )
+    if as_json:
+        print_json(asdict(found) | {"words": found.words()})
+        return
+    lines(found.words(), *_details(found.plan))
+
+
+def choice(
+    planning: Planning,
+    *,
+    candidate: Annotated[
+        list[str] | None, typer.Option(help='Parameters to try, as JSON: {"bandwidth": 0.3}.')
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Find the number of features, the bandwidth or the method that is best for an effect."""
+    from dataclasses import asdict
+
+    from tacit.command.output import lines, print_json, progress, table
+    from tacit.planning.choices import choose, parameters_words
+
+    with progress("simulating studies", quiet=as_json) as report:
+        found = choose(
+            planning.question,
+            planning.setting,
+            candidates=None if candidate is None else _candidates(candidate),
+            runs=planning.runs,
+            seed=planning.seed,
+            progress=report,
+        )
+    if as_json:
+        print_json(asdict(found) | {"words": found.words()})
+        return
+    rows = [
+        (
+            parameters_words(tried.parameters),
+            "" if tried.value is None else f"{tried.value:.3g}",
+            "refused" if tried.value is None else _between(tried.interval),
+        )
+        for tried in found.tried
+    ]
+    table(["parameters", planning.question.measure, "95 % interval"], rows)
+    lines(found.words(), *_details(found.plan))
+
+
+def _between(interval: "Interval | None") -> str:
+    from tacit.planning.words import interval_words
+
+    return "" if interval is None else interval_words(interval)
+
+
+def _details(plan: "Plan") -> Sequence[str]:
+    said = [f"  {plan.procedure}: delta {plan.delta:g}, level {plan.alpha:g}; {plan.runs} simulated studies"]
+    return [*said, *(f"Warning: {warning}" for warning in plan.warnings)]
+
+
+def _candidates(texts: Sequence[str]) -> list[dict[str, Any]]:
+    import json
+
+    from tacit.errors import InputError
+
+    try:
+        read = [json.loads(text) for text in texts]
+    except (ValueError, RecursionError):
+        raise InputError('--candidate: write JSON, such as {"features": "me", "n_features": 20}') from None
+    if not all(isinstance(parameters, dict) for parameters in read):
+        raise InputError('--candidate: write a JSON object, such as {"features": "me", "n_features": 20}')
+    return read
+
 
 app = typer.Typer(name="plan", help="Plan a study on public inputs.", no_args_is_help=True)
 

@@ -111,7 +111,7 @@ def flags(
 def _question(
     asked: Mapping[str, Any], public: Path | None, units: list[int], chosen: tuple[float, float, float]
 ) -> "Question":
-    from tacit.command.plan_inputs import read_public  # noqa: PLC0415
+    from tacit.command.inputs import read_public  # noqa: PLC0415
     from tacit.planning.asking import Asked  # noqa: PLC0415
 
     if public is not None:
@@ -124,8 +124,8 @@ def _question(
 def _asked(
     source: str, column: list[str] | None, cells: list[int] | None, effect: Any, curator: bool
 ) -> dict[str, Any]:
-    from tacit.bounds import domain_of  # noqa: PLC0415
-    from tacit.command.plan_inputs import bounds_of  # noqa: PLC0415
+    from tacit.command.inputs import bounds_of  # noqa: PLC0415
+    from tacit.in_process.samples import domain_of  # noqa: PLC0415
 
     bounds = bounds_of(column or [])
     return {
@@ -141,7 +141,7 @@ def _asked(
 def _parameters(
     parameter: list[str] | None, probability: list[float] | None, group: list[str] | None
 ) -> dict[str, Any]:
-    from tacit.command.draft_flags import parse_parameter  # noqa: PLC0415
+    from tacit.studies.draft_flags import parse_parameter  # noqa: PLC0415
 
     found = dict(parse_parameter(text) for text in parameter or [])
     if probability:
@@ -152,20 +152,20 @@ def _parameters(
 
 
 def _read_draft(path: Path) -> Any:
-    from tacit.draft import StudyDraft  # noqa: PLC0415
+    from tacit.studies.draft import StudyDraft  # noqa: PLC0415
 
     return StudyDraft.from_toml(path)
 
 
 def _public_sample(path: Path | None, names: list[str]) -> Any:
-    from tacit.command.plan_inputs import read_public  # noqa: PLC0415
-    from tacit.frames import read_samples  # noqa: PLC0415
+    from tacit.command.inputs import read_public  # noqa: PLC0415
+    from tacit.in_process.samples import read_samples  # noqa: PLC0415
 
     return None if path is None else read_samples([read_public(path, names)], names)[0]
 
 
 def _amounts(texts: list[str] | None) -> dict[str, float] | None:
-    from tacit.command.plan_inputs import amounts  # noqa: PLC0415
+    from tacit.command.inputs import amounts  # noqa: PLC0415
 
     return amounts(texts) if texts else None
 

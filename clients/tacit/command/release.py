@@ -10,8 +10,8 @@ from tacit.command.connect import connecting
 from tacit.command.output import PARTY_FILE, Json, PartyFile
 
 if TYPE_CHECKING:
-    from tacit.released_database import ReleasedDatabase
-    from tacit.released_database_estimate import Estimate
+    from tacit.database.points import Estimate
+    from tacit.database.released import ReleasedDatabase
 
 app = typer.Typer(name="release", help="Use private databases that were released.", no_args_is_help=True)
 
@@ -45,10 +45,10 @@ def show(
     as_json: Json = False,
 ) -> None:
     """Show a database: what it is of, what it cost, and each column's estimates with their errors."""
+    from tacit.atomic_write import require_writable
+    from tacit.command.inputs import read_release
     from tacit.command.output import lines, print_json, table, write_file
-    from tacit.command.release_inputs import read_release
     from tacit.errors import InputError
-    from tacit.whole_files import require_writable
 
     if picture is not None:
         if picture.suffix.lower() != ".svg":
@@ -95,8 +95,8 @@ def expect(
     as_json: Json = False,
 ) -> None:
     """Ask a database a question: a mean, a probability, a share or a correlation, with its errors."""
+    from tacit.command.inputs import read_release
     from tacit.command.output import lines, print_json
-    from tacit.command.release_inputs import read_release
     from tacit.errors import InputError
 
     asked = (between is not None) + (level is not None) + missing + (correlation is not None)
@@ -143,9 +143,9 @@ def sample(
     as_json: Json = False,
 ) -> None:
     """Write unweighted synthetic rows, by herding: the same at every call."""
+    from tacit.command.inputs import read_release
     from tacit.command.output import lines, print_json
-    from tacit.command.release_inputs import read_release
-    from tacit.released_database_export import rows_table, write_table
+    from tacit.database.files import rows_table, write_table
 
     _require_table_at(output)
     database = read_release(source, owner, party, move=move, quiet=as_json)
@@ -169,8 +169,8 @@ def export(
     as_json: Json = False,
 ) -> None:
     """Write the points with their weights; a Parquet file can be used in place of the transcript."""
+    from tacit.command.inputs import read_release
     from tacit.command.output import lines, print_json
-    from tacit.command.release_inputs import read_release
 
     _require_table_at(output)
     database = read_release(source, owner, party, weights=weights, move=move, quiet=as_json)
@@ -204,8 +204,8 @@ def compare(
 
     Against a table of your own the outcome depends on it without any noise: keep it to yourself.
     """
+    from tacit.command.inputs import read_other, read_release
     from tacit.command.output import lines, print_json
-    from tacit.command.release_inputs import read_other, read_release
 
     database = read_release(source, owner, party, quiet=as_json)
     theirs = read_other(other, other_owner, party, database)
@@ -237,8 +237,8 @@ def compare(
 
 
 def _require_table_at(output: Path) -> None:
+    from tacit.atomic_write import require_writable
     from tacit.errors import InputError
-    from tacit.whole_files import require_writable
 
     if output.suffix.lower() not in {".csv", ".parquet"}:
         raise InputError(f"{output}: the name must end in .csv or .parquet")

@@ -1,18 +1,323 @@
-"""`tacit study`: ask a question, follow it, and check the answer."""
+"""`tacit study`: ask a question, follow it, check the answer, report it."""
+
 # ruff: noqa: PLC0415 (imports wait until a command runs, so that --help is quick)
 
+import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from tacit.command.connect import connecting
-from tacit.command.output import PARTY_FILE, Json, PartyFile
-from tacit.command.study_create import create
+from tacit.command.output import PARTY_FILE, Json, PartyFile, lines
+from tacit.errors import InputError
+from tacit_protocol.terminal import printable
 
 if TYPE_CHECKING:
-    from tacit.client import Client
-    from tacit.results import StudyVerdict
+    from tacit.client.tester import Client
+    from tacit.results import Result, StudyVerdict
+    from tacit.studies.draft import PreparedStudy, StudyDraft
+    from tacit.studies.preflight import Preflight
+    from tacit_protocol.procedures.base import Progress
+
+
+class Terminal:
+    """Says and asks, a line at a time."""
+
+    def say(self, *texts: str) -> None:
+        """Print lines."""
+        lines(*texts)
+
+    def ask(self, question: str, default: str | None = None) -> str:
+        """Return the answer, or the default where it is empty.
+
+        Raises:
+            InputError: the input ended.
+        """
+        offered = f" [{printable(default)}]" if default else ""
+        try:
+            answer = input(f"{printable(question)}{offered}: ").strip()
+        except EOFError:
+            raise InputError("the answers ended before the study was whole; nothing was sent") from None
+        return answer or (default or "")
+
+    def agreed(self, question: str) -> bool:
+        """Ask for a yes; anything else is a no."""
+        return self.ask(f"{question} (yes or no)", "no").lower() in {"y", "yes"}
+
+
+def create(
+    source: Annotated[
+        str | None,
+        typer.Argument(help="A draft in TOML; or a procedure, such as screening, with flags. Else it asks."),
+    ] = None,
+    *,
+    title: Annotated[str | None, typer.Option(help="The question, in a line.")] = None,
+    column: Annotated[list[str] | None, typer.Option(help="name:lower:upper or name=level,level.")] = None,
+    owner: Annotated[
+        list[str] | None, typer.Option(help="owner/data-set[:units][@key][=column,column].")
+    ] = None,
+    reuse: Annotated[
+        list[str] | None, typer.Option(help="owner=digest: read its release for that study again.")
+    ] = None,
+    curator: Annotated[str | None, typer.Option(help="Who holds the owners' data, if somebody does.")] = None,
+    epsilon: Annotated[float | None, typer.Option(help="What every owner spends.")] = None,
+    delta: Annotated[float | None, typer.Option(help="What every owner spends.")] = None,
+    level: Annotated[float | None, typer.Option(help="Level of the test; 0.05 by default.")] = None,
+    unit_column: Annotated[str | None, typer.Option(help="Column that names the privacy unit.")] = None,
+    unit_rows: Annotated[
+        str | None,
+        typer.Option(help="What counts of a unit's rows: average (default) or one, by lot."),
+    ] = None,
+    alignment: Annotated[
+        str | None, typer.Option(help="Digest that two owners found by `tacit data align`.")
+    ] = None,
+    procedure: Annotated[str | None, typer.Option(help="kernel_two_sample by default.")] = None,
+    parameter: Annotated[list[str] | None, typer.Option(help="name=value, for the procedure.")] = None,
+    open_for_hours: Annotated[float | None, typer.Option(help="Time for owners; 168 by default.")] = None,
+    effect: Annotated[
+        float | None, typer.Option(help="What it should find, for the power; a medium effect by default.")
+    ] = None,
+    save: Annotated[Path | None, typer.Option(help="Also write the draft to this new TOML file.")] = None,
+    force: Annotated[bool, typer.Option(help="Send it even if it looks hopeless.")] = False,
+    dry_run: Annotated[bool, typer.Option(help="Show what it costs and could find; send nothing.")] = False,
+    party: PartyFile = PARTY_FILE,
+    as_json: Json = False,
+) -> None:
+    """Create a study. What it costs, what leaves and what it could find is shown before anything is sent."""
+    from tacit.command import connect
+    from tacit.command.output import lines_to_errors
+    from tacit.errors import InputError, TacitError
+    from tacit.studies.draft import draft_text
+    from tacit.studies.draft_flags import draft_from, procedure_or_file, title_of
+
+    named, file = procedure_or_file(source)
+    if named is not None:
+        if procedure not in {None, named}:
+            raise InputError("the procedure is named twice: leave --procedure out")
+        procedure, title = named, title or title_of(named)
+    flags = {
+        "title": title,
+        "curator": curator,
+        "epsilon": epsilon,
+        "delta": delta,
+        "level": level,
+        "unit_column": unit_column,
+        "unit_rows": unit_rows,
+        "alignment": alignment,
+        "procedure": procedure,
+        "open_for_hours": open_for_hours,
+    }
+    asks = source is None and not any([*flags.values(), column, owner, reuse, parameter])
+    if asks:
+        _require_terminal(as_json)
+        draft = None
+    else:
+        draft = draft_from(file, flags, column or [], owner or [], parameter or [], reuses=reuse or [])
+    with connect.party_client(party) as client:
+        if draft is None:
+            draft = _ask(client)
+        if save is not None:
+            _save(draft, save)
+        try:
+            _create(client, draft, effect, force=force, dry_run=dry_run, as_json=as_json, confirm=asks)
+        except TacitError:
+            if asks and save is None:
+                lines_to_errors("Your answers, as a draft to be mended:", *draft_text(draft).splitlines())
+            raise
+
+
+def _require_terminal(as_json: bool) -> None:
+    """Raise InputError where nobody could be asked."""
+    from tacit.errors import InputError
+
+    if as_json or not sys.stdin.isatty():
+        raise InputError(
+            "there is nobody to ask here, so say what the study is: give a draft (tacit study create "
+            "study.toml; tacit study schema describes it), or the flags --title, --column, --owner, "
+            "--epsilon and --delta"
+        )
+
+
+def _ask(client: "Client") -> "StudyDraft":
+    from tacit.studies.wizard import draft_by_asking, known_at
+
+    return draft_by_asking(Terminal(), known_at(client))
+
+
+def _create(
+    client: "Client",
+    draft: "StudyDraft",
+    effect: float | None,
+    *,
+    force: bool,
+    dry_run: bool,
+    as_json: bool,
+    confirm: bool,
+) -> None:
+    from tacit.command.output import lines, print_json
+    from tacit.command.study_view import prepared_fields, print_prepared
+    from tacit.errors import HopelessStudyError
+
+    prepared = client.prepare_study(draft)
+    seen = _outlook(draft, prepared, effect, quiet=as_json)
+    if not as_json:
+        print_prepared(prepared)
+        _print_outlook(seen)
+    if not dry_run and (not confirm or _confirmed(seen)):
+        if seen.hopeless and not force and not confirm:
+            raise HopelessStudyError(seen.hopeless)
+        client.create_study(prepared, force=True)
+    else:
+        dry_run = True
+    if as_json:
+        print_json(prepared_fields(prepared) | _outlook_fields(seen) | {"created": not dry_run})
+    elif dry_run:
+        lines("Nothing was sent." if confirm else "Nothing was sent (--dry-run).")
+    else:
+        lines(f"Created {prepared.digest}", f"Next: tacit study watch {prepared.digest[:12]}")
+
+
+def _outlook(
+    draft: "StudyDraft", prepared: "PreparedStudy", effect: float | None, quiet: bool
+) -> "Preflight":
+    from rich.console import Console
+
+    from tacit.studies import preflight
+
+    if quiet or not sys.stderr.isatty():
+        return preflight.preflight(draft, prepared, effect=effect)
+    with Console(stderr=True).status("estimating the power on made-up data"):
+        return preflight.preflight(draft, prepared, effect=effect)
+
+
+def _outlook_fields(seen: "Preflight") -> dict[str, Any]:
+    return {
+        "plain_words": dict(seen.stewards),
+        "plan": None
+        if seen.power is None and seen.error is None
+        else {
+            "power": seen.power,
+            "found": seen.found,
+            "error": seen.error,
+            "runs": seen.runs,
+            "effect": seen.effect,
+            "words": seen.words,
+        },
+        "unplanned": seen.unplanned or None,
+        "hopeless": list(seen.hopeless),
+    }
+
+
+def _print_outlook(seen: "Preflight") -> None:
+    from tacit.command.output import lines
+
+    readers: dict[str, list[str]] = {}
+    for name, words in seen.stewards.items():
+        readers.setdefault(words, []).append(name)
+    for words, names in readers.items():
+        lines(f"What the steward of {', '.join(names)} will read:", f"  {words}")
+    if seen.words:
+        lines(f"Power: {seen.words}" if seen.power is not None else f"Error: {seen.words}")
+    if seen.unplanned:
+        lines(f"Power: {seen.unplanned}")
+    for reason in seen.hopeless:
+        lines(f"Warning: {reason}")
+
+
+def _confirmed(seen: "Preflight") -> bool:
+
+    if seen.hopeless:
+        return Terminal().agreed("It looks hopeless. Send it all the same?")
+    return Terminal().agreed("Send it to the tester?")
+
+
+def _save(draft: "StudyDraft", file: Path) -> None:
+    from tacit.command.output import lines_to_errors
+    from tacit.studies.draft import save_draft
+
+    save_draft(draft, file)
+    lines_to_errors(f"Wrote {file}; send it later with: tacit study create {file}")
+
+
+HEX_DIGITS = frozenset("0123456789abcdef")
+"""What a digest is made of: anything else names a file."""
+
+METHODS = "holm, bonferroni, benjamini-hochberg or benjamini-yekutieli"
+
+
+def report(
+    study: Annotated[str, typer.Argument(help="A transcript, or a study's digest or its beginning.")],
+    *,
+    output: Annotated[Path, typer.Option(help="The file to write.")] = Path("report.html"),
+    question: Annotated[str | None, typer.Option(help="Heading; by default the study's title.")] = None,
+    tester_key: Annotated[str | None, typer.Option(help="The tester's public key, if you know it.")] = None,
+    party: PartyFile = PARTY_FILE,
+    as_json: Json = False,
+) -> None:
+    """Write a one-page report of a completed study: HTML to print, with a methods text and citations.
+
+    The transcript is verified first. A digest is fetched from the tester; a file needs no network.
+    """
+    from tacit.command.output import lines, print_json, progress
+
+    with progress("recomputing the verdict", quiet=as_json) as told:
+        result = _result(study, tester_key, party, told)
+    written = result.report(output, question=question)
+    if as_json:
+        print_json({"digest": result.source.digest, "output": str(written)})
+        return
+    lines(f"Wrote {written}: open it in a browser, and print it from there.")
+
+
+def adjust(
+    transcripts: Annotated[list[Path], typer.Argument(help="Transcripts of every question that was asked.")],
+    *,
+    method: Annotated[str, typer.Option(help=f"{METHODS}.")] = "holm",
+    level: Annotated[float, typer.Option(help="Level of all of them together.")] = 0.05,
+    tester_key: Annotated[str | None, typer.Option(help="The tester's public key, if you know it.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Adjust the p-values of several studies for having asked all of them. Every transcript is verified."""
+    from tacit.client.transcripts import load_result
+    from tacit.command.output import lines, print_json, progress, table
+    from tacit.studies.multiple_testing import adjust as adjusted
+
+    with progress("recomputing the verdicts", quiet=as_json) as told:
+        results = [load_result(file, tester_key=tester_key, progress=told) for file in transcripts]
+    found = adjusted(results, method, level=level)
+    if as_json:
+        print_json(found.to_dict())
+        return
+    table(
+        ("Adjusted", "p", "Null hypothesis", "Question"),
+        [
+            (
+                f"{test.adjusted:.3g}",
+                f"{test.pvalue:.3g}" + (" (decision)" if test.decision else ""),
+                "rejected" if test.reject else "not rejected",
+                test.name,
+            )
+            for test in found
+        ],
+    )
+    lines(f"{found.method} keeps at level {found.level:g}: {found.controls}.")
+    lines(*(f"Note: {warning}" for warning in found.warnings))
+
+
+def _result(study: str, tester_key: str | None, party: Path, told: "Progress") -> "Result":
+    from tacit.client.transcripts import load_result, result_in
+
+    if Path(study).is_file() or not set(study) <= HEX_DIGITS:
+        return load_result(study, tester_key=tester_key, progress=told)
+    from tacit.command.connect import DIGEST_LENGTH, party_client, whole_digest
+
+    with party_client(party) as client:
+        known = [] if len(study) == DIGEST_LENGTH else [found.digest for found in client.studies()]
+        digest = whole_digest(study, known)
+        data = client.transcript(digest)
+    return result_in(data, digest=digest, tester_key=tester_key, progress=told)
+
 
 app = typer.Typer(name="study", help="Create, follow and verify studies.", no_args_is_help=True)
 
@@ -29,7 +334,7 @@ app.command("create")(connecting(create))
 @app.command("schema")
 def schema(as_json: Json = False) -> None:  # noqa: ARG001 (JSON already)
     """Print the JSON Schema of drafts, for editors that check TOML."""
-    from tacit.draft_schema import schema_text
+    from tacit.studies.draft_schema import schema_text
 
     print(schema_text(), end="")
 
@@ -119,9 +424,9 @@ def verify(
     as_json: Json = False,
 ) -> None:
     """Recompute everything in a transcript, the verdict included. Needs no network and no key."""
+    from tacit.client.transcripts import verify_transcript_of
     from tacit.command.output import print_json, progress
     from tacit.command.study_view import print_verified, verified_fields
-    from tacit.verify import verify_transcript_of
 
     data = _read(file)
     withdrawn = None if cancellation is None else _read(cancellation).decode("utf-8", "replace").strip()

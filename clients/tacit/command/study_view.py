@@ -3,7 +3,7 @@
 import json
 from typing import TYPE_CHECKING, Any
 
-from tacit.answers import StudySummary
+from tacit.client.answers import StudySummary
 from tacit.command.output import (
     delta_text,
     epsilon_text,
@@ -13,11 +13,11 @@ from tacit.command.output import (
     time_text,
 )
 from tacit.command.result_view import print_result, result_fields
-from tacit.draft import PreparedStudy
 from tacit.results import StudyVerdict, decides_only, study_verdict
+from tacit.studies.draft import PreparedStudy
 from tacit_protocol.domain.columns import Column, NumericColumn
 from tacit_protocol.messages.study import Study
-from tacit_protocol.privacy.shares import families_of
+from tacit_protocol.privacy.accounting import families_of
 from tacit_protocol.terminal import printable
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def print_prepared(prepared: PreparedStudy) -> None:
 
 def _asks(study: Study) -> tuple[str, ...]:
     # Statistics load when needed.
-    from tacit_protocol.procedures.registry import procedure_named  # noqa: PLC0415
+    from tacit_protocol.procedures.discovery import procedure_named  # noqa: PLC0415
 
     return procedure_named(study.procedure).asks(study)
 
@@ -224,7 +224,7 @@ def _what_leaves(prepared: PreparedStudy) -> str:
 def _candidates(study: Study) -> int:
     # Statistics load when needed.
     from tacit_protocol.procedures.base import candidates_of  # noqa: PLC0415
-    from tacit_protocol.procedures.registry import procedure_named  # noqa: PLC0415
+    from tacit_protocol.procedures.discovery import procedure_named  # noqa: PLC0415
 
     return candidates_of(procedure_named(study.procedure), study)
 

@@ -24,8 +24,8 @@ def init(
 ) -> None:
     """Write a new tester's key and tester.toml."""
     from tacit.command.output import lines, print_json
-    from tacit.configuration import init_tester
-    from tacit.keys import load_key
+    from tacit.setup.configuration import init_tester
+    from tacit.setup.keys import load_key
 
     file = init_tester(folder, name, host, port, url)
     key = load_key(folder / "tester.pem").public_hex
@@ -42,7 +42,7 @@ def init(
 @app.command("serve")
 def serve(config: TesterFile = TESTER_FILE) -> None:
     """Run a tester. It stops at Ctrl-C or SIGTERM."""
-    from tacit.command.services import become
+    from tacit.command.connect import become
 
     become("tester", config)
 
@@ -50,7 +50,7 @@ def serve(config: TesterFile = TESTER_FILE) -> None:
 @app.command("work")
 def work(config: TesterFile = TESTER_FILE) -> None:
     """Compute a tester's verdicts, beside the processes that serve. It stops at Ctrl-C or SIGTERM."""
-    from tacit.command.services import become
+    from tacit.command.connect import become
 
     become("tester", config, "work")
 
@@ -72,7 +72,7 @@ def archive(
     config: TesterFile = TESTER_FILE,
 ) -> None:
     """Write ended studies to a folder, as files that `tacit study verify` reads."""
-    from tacit.command.services import become
+    from tacit.command.connect import become
     from tacit.errors import ConfigurationError
 
     if (before is None) == (older_than is None):
@@ -90,7 +90,7 @@ def verify_archive(
     ] = None,
 ) -> None:
     """Check a whole archive: its index, every file and every signature. Needs no tester."""
-    from tacit.command.services import become
+    from tacit.command.connect import become
 
     keys = [word for key in tester_key or () for word in ("--tester-key", key)]
     become("tester", None, "verify-archive", ["--archive", str(archive), *keys])
@@ -100,7 +100,7 @@ def verify_archive(
 @connecting
 def login(config: TesterFile = TESTER_FILE, as_json: Json = False) -> None:
     """Print a link that signs a browser in to the tester's pages, as its operator: once."""
-    from tacit.command.login import print_link
-    from tacit.sign_in import tester_door
+    from tacit.client.sign_in import tester_door
+    from tacit.command.connect import print_link
 
     print_link(tester_door, config, as_json)

@@ -5,6 +5,7 @@ noise comes from the operating system's randomness, as in an agent. Nothing here
 real people need a federation.
 """
 
+from tacit.database.released import ReleasedDatabase
 from tacit.local.counts import homogeneity, independence_table, noisy_counts
 from tacit.local.database import release_database
 from tacit.local.distance import distance_correlation
@@ -12,7 +13,6 @@ from tacit.local.identity import identity
 from tacit.local.independence import joint_independence
 from tacit.local.screening import screening
 from tacit.local.two_sample import kernel_two_sample
-from tacit.locations import OptimisedLocations, optimise_locations
 from tacit.planning import (
     ChoicePlan,
     ErrorPlan,
@@ -27,8 +27,8 @@ from tacit.planning import (
 )
 from tacit.planning.counts import plan_homogeneity, plan_independence
 from tacit.planning.identity import compare_identity_methods, plan_identity
+from tacit.planning.locations import OptimisedLocations, optimise_locations
 from tacit.planning.sizes import SampleSizePlan
-from tacit.released_database import ReleasedDatabase
 from tacit.results import (
     CuratedDistanceCorrelationResult,
     DecisionResult,

@@ -6,21 +6,17 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from tacit.array_table import ArrayTable, drawing
-from tacit.bounds import domain_of
 from tacit.errors import InputError
-from tacit.frames import Sample
-from tacit.in_process import local_study, run, seed_text
-from tacit.local.counted import CountedTable, whole_counts
-from tacit.local.samples import owner_names, read_with_units
-from tacit.local.variables import Missing, read_variables
+from tacit.in_process.runner import local_study, run, seed_text
+from tacit.in_process.samples import ArrayTable, CountedTable, Sample, domain_of, drawing, whole_counts
+from tacit.local.inputs import Missing, owner_names, read_variables, read_with_units
 from tacit.results import HomogeneityResult, IndependenceTableResult, NoisyCountsResult, Result
 from tacit_protocol.domain.columns import CategoricalColumn, Domain
 from tacit_protocol.domain.table import Table
 from tacit_protocol.messages.study import UnitRows
 from tacit_protocol.privacy.noise import OpenDPNoise
 from tacit_protocol.procedures.base import Progress
-from tacit_protocol.procedures.registry import procedure_named
+from tacit_protocol.procedures.discovery import procedure_named
 
 OWNER = "owner"
 """Name of the one owner."""

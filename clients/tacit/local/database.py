@@ -5,14 +5,12 @@ from typing import Any, Literal
 
 import numpy.typing as npt
 
-from tacit.array_table import ArrayTable
-from tacit.bounds import domain_of
+from tacit.database.released import ReleasedDatabase, databases_of
+from tacit.database.weights import Weighting
 from tacit.errors import InputError, StudyRefusedError
-from tacit.frames import Sample
-from tacit.in_process import local_study, seed_text
-from tacit.local.samples import read_with_units
-from tacit.released_database import ReleasedDatabase, databases_of
-from tacit.released_database_weights import Weighting
+from tacit.in_process.runner import local_study, seed_text
+from tacit.in_process.samples import ArrayTable, Sample, domain_of
+from tacit.local.inputs import read_with_units
 from tacit_protocol.domain.columns import Domain
 from tacit_protocol.features.column_histograms import is_of_whole_numbers
 from tacit_protocol.privacy.noise import OpenDPNoise
@@ -66,10 +64,10 @@ def release_database(
             "at most 10" are right. By default the columns whose type is an integer one. Only where points
             are drawn from histograms.
         move_points: whether points are moved to match the release
-            (:meth:`tacit.released_database.ReleasedDatabase.reduced`); by default where they were drawn over
+            (:meth:`tacit.database.released.ReleasedDatabase.reduced`); by default where they were drawn over
             the domain and do not match it otherwise.
         weights: "simplex", "regularised" (with ``l1_max``) or "raw"; see
-            :class:`tacit.released_database.ReleasedDatabase`, whose ``with_weights`` changes it later.
+            :class:`tacit.database.released.ReleasedDatabase`, whose ``with_weights`` changes it later.
         l1_max: bound on the L1 norm of regularised weights.
         seed: fixes the points. Never the noise: two calls differ.
         parameters: further parameters of the procedure, such as ``kernel`` or ``category_similarity``.

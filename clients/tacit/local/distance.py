@@ -1,22 +1,119 @@
-"""Distance correlation in one process, between two owners who hold different columns of the same rows.
+"""Distance correlation in one process: between two owners, by a trusted party, or between peers."""
 
-With ``mode="curator"`` one trusted party holds all columns, and adds far less noise.
-"""
-
+from collections.abc import Sequence
 from typing import Any, Literal, overload
 
-from tacit.errors import InputError
-from tacit.in_process import local_study, run, seed_text
-from tacit.local.callers_words import in_callers_words
-from tacit.local.curated_distance import curated_distance_correlation
-from tacit.local.peer import run_peer, with_receiver
+import numpy.typing as npt
+
+from tacit.errors import InputError, StudyRefusedError
+from tacit.in_process.runner import local_study, run, seed_text
+from tacit.in_process.samples import ArrayTable, drawing
+from tacit.local.inputs import Missing, Variables, by_argument_names, read_variables
 from tacit.local.two_owners import NAMES, Units, one_for_both, read_two_owners
-from tacit.local.variables import Missing, read_variables
-from tacit.results import CuratedDistanceCorrelationResult, DistanceCorrelationResult, PeerOutcome
-from tacit_protocol.messages.study import UnitRows
-from tacit_protocol.privacy.noise import OpenDPNoise
-from tacit_protocol.procedures.base import Progress
-from tacit_protocol.procedures.registry import procedure_named
+from tacit.results import (
+    CuratedDistanceCorrelationResult,
+    DistanceCorrelationResult,
+    PeerOutcome,
+    PeerResult,
+    result_from,
+)
+from tacit_protocol.domain.table import Table
+from tacit_protocol.messages.release import Release
+from tacit_protocol.messages.study import Study, UnitRows
+from tacit_protocol.privacy.noise import NoiseSource, OpenDPNoise
+from tacit_protocol.procedures.base import Procedure, Progress, StudyError, check_release
+from tacit_protocol.procedures.discovery import procedure_named
+from tacit_protocol.procedures.relay import conclude, relay_of
+from tacit_protocol.signing.keys import PrivateKey
+from tacit_protocol.signing.sealing import certify
+
+OWNER = "owner"
+"""Name of the one owner."""
+
+
+def curated_distance_correlation(
+    read: Variables,
+    parameters: dict[str, Any],
+    *,
+    epsilon: float,
+    delta: float,
+    alpha: float,
+    units: npt.ArrayLike | None,
+    unit_rows: UnitRows,
+    seed: int | None,
+    progress: Progress | None,
+) -> CuratedDistanceCorrelationResult:
+    """Play a study of ``curated_distance_correlation`` of two variables at one owner.
+
+    Raises:
+        StudyRefusedError: the procedure does not take these parameters, or so few or so many rows.
+    """
+    procedure = procedure_named("curated_distance_correlation")
+    study = local_study(
+        procedure.name,
+        read.domain,
+        [OWNER],
+        {"groups": [list(group) for group in read.groups]} | parameters,
+        epsilon=epsilon,
+        delta=delta,
+        alpha=alpha,
+        seed=seed_text(seed),
+    )
+    table = ArrayTable.of(read.sample, read.domain, units, drawing(unit_rows, units))
+    with by_argument_names():
+        result = run(procedure, study, [table], OpenDPNoise(), progress)
+    if not isinstance(result, CuratedDistanceCorrelationResult):
+        raise TypeError("curated_distance_correlation has a result of another type")
+    return result
+
+
+def with_receiver(study: Study, name: str) -> Study:
+    """Return a local study whose owner of that name has a key of its own, that others may seal to."""
+    key = PrivateKey.generate()
+    owners = tuple(
+        owner.model_copy(update={"key": key.public_hex, "sealing": certify(key)})
+        if owner.name == name
+        else owner
+        for owner in study.owners
+    )
+    return study.model_copy(update={"owners": owners})
+
+
+def run_peer(
+    procedure: Procedure,
+    study: Study,
+    tables: Sequence[Table],
+    noise: NoiseSource,
+    progress: Progress | None = None,
+) -> PeerOutcome:
+    """Play both owners' parts (a table for each, in the study's order), then the tester's.
+
+    Raises:
+        StudyRefusedError: the procedure does not take the study.
+    """
+    held = {owner.name: table for owner, table in zip(study.owners, tables, strict=True)}
+    try:
+        procedure.check(study)
+        relay = relay_of(procedure, study)
+        if relay is None:
+            raise StudyError("this study has no receiver")
+        sent = procedure.privatise(study, procedure.summarise(study, held[relay.sender.name]), noise)
+        relay.procedure.check_received(study, sent)
+        combined = relay.procedure.combine(study, sent, held[relay.receiver.name])
+        releases: dict[str, Release] = {}
+        if relay.publishes:
+            published = procedure.privatise(study, combined.summary, noise)
+            check_release(procedure, study, published)
+            releases[relay.receiver.name] = published
+        units = dict.fromkeys(held, sent.units)
+        verdict = conclude(procedure, study, releases, units, progress)
+    except StudyError as error:
+        raise StudyRefusedError(str(error)) from error
+    stated, found = result_from(verdict, study), result_from(combined.finding, study)
+    if not isinstance(stated, PeerResult) or not isinstance(found, DistanceCorrelationResult):
+        raise TypeError("the procedure has a result of another type")
+    return PeerOutcome(finding=found, stated=stated)
+
 
 OWNERS = ("x-owner", "y-owner")
 """Names of the two owners."""
@@ -151,9 +248,9 @@ def distance_correlation(
     )
     if mode == "peer":
         study = with_receiver(study, str(parameters["receiver"]))
-        with in_callers_words():
+        with by_argument_names():
             return run_peer(procedure, study, held.tables(study), OpenDPNoise(), progress)
-    with in_callers_words():
+    with by_argument_names():
         result = run(procedure, study, held.tables(study), OpenDPNoise(), progress)
     if not isinstance(result, DistanceCorrelationResult):
         raise TypeError("distance_correlation has a result of another type")

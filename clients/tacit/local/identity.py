@@ -7,14 +7,14 @@ import numpy as np
 import numpy.typing as npt
 
 from tacit.errors import InputError
-from tacit.in_process import local_study, run, seed_text
-from tacit.local.counted import CountedTable, whole_counts
+from tacit.in_process.runner import local_study, run, seed_text
+from tacit.in_process.samples import CountedTable, whole_counts
 from tacit.results import DecisionResult, IdentityResult
 from tacit_protocol.domain.columns import LEVELS_MAX, CategoricalColumn, Domain
+from tacit_protocol.features.cell_counts import CellGrid
 from tacit_protocol.privacy.noise import OpenDPNoise
 from tacit_protocol.procedures.base import Progress
 from tacit_protocol.procedures.identity import Identity
-from tacit_protocol.statistics.cell_counts import CellGrid
 
 OWNER = "owner"
 """Name of the one owner."""

@@ -5,10 +5,9 @@ from typing import Any, Literal
 
 import numpy.typing as npt
 
-from tacit.array_table import ArrayTable, drawing
-from tacit.in_process import local_study, run, seed_text
-from tacit.local.callers_words import in_callers_words
-from tacit.local.variables import Missing, read_variables
+from tacit.in_process.runner import local_study, run, seed_text
+from tacit.in_process.samples import ArrayTable, drawing
+from tacit.local.inputs import Missing, by_argument_names, read_variables
 from tacit.results import DecisionResult
 from tacit_protocol.domain.table import Table
 from tacit_protocol.messages.study import Study, UnitRows
@@ -110,7 +109,7 @@ def joint_independence(
         seed=seed_text(seed),
     )
     table = ArrayTable.of(read.sample, read.domain, units, drawing(unit_rows, units))
-    with in_callers_words():
+    with by_argument_names():
         result = run(procedure, study, [table], OpenDPNoise())
     if not isinstance(result, DecisionResult):
         raise TypeError("joint_independence has a result that is no decision")

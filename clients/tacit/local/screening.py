@@ -2,15 +2,14 @@
 
 from typing import Any, Literal
 
-from tacit.in_process import local_study, run, seed_text
-from tacit.local.callers_words import in_callers_words
+from tacit.in_process.runner import local_study, run, seed_text
+from tacit.local.inputs import Missing, by_argument_names
 from tacit.local.two_owners import Units, read_two_owners
-from tacit.local.variables import Missing
 from tacit.results import ScreeningResult
 from tacit_protocol.messages.study import UnitRows
 from tacit_protocol.privacy.noise import OpenDPNoise
 from tacit_protocol.procedures.base import Progress
-from tacit_protocol.procedures.registry import procedure_named
+from tacit_protocol.procedures.discovery import procedure_named
 
 OWNERS = ("columns-owner", "outcome-owner")
 """Names of the two owners."""
@@ -96,7 +95,7 @@ def screening(
         aligned=held.aligned,
         unit_rows=unit_rows,
     )
-    with in_callers_words():
+    with by_argument_names():
         result = run(procedure, study, held.tables(study), OpenDPNoise(), progress)
     if not isinstance(result, ScreeningResult):
         raise TypeError("screening has a result of another type")

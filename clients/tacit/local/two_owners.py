@@ -16,12 +16,11 @@ import narwhals.stable.v1 as nw
 import numpy as np
 import numpy.typing as npt
 
-from tacit.array_table import ArrayTable, drawing
 from tacit.errors import InputError
-from tacit.frames import Sample
-from tacit.in_process import Aligned
-from tacit.local.variables import Missing, Variables, read_variables
-from tacit_protocol.alignment import KEY_BYTES, AlignmentError, UnitHashes, UnitKey, canonical_id
+from tacit.in_process.runner import Aligned
+from tacit.in_process.samples import ArrayTable, Sample, drawing
+from tacit.local.inputs import Missing, Variables, read_variables
+from tacit_protocol.messages.alignment import KEY_BYTES, AlignmentError, UnitHashes, UnitKey, canonical_id
 from tacit_protocol.messages.study import Study, UnitRows
 
 Ids = npt.ArrayLike

@@ -1,21 +1,58 @@
 """The two-sample test in one process: between owners who trust no one, or at their curator."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, overload
 
 import numpy as np
 import numpy.typing as npt
 
-from tacit.array_table import ArrayTable
-from tacit.bounds import domain_of
 from tacit.errors import InputError
-from tacit.frames import read_samples
-from tacit.in_process import Setting, local_study, run, seed_text, two_sample_procedure
-from tacit.local.samples import owner_names, read_with_units
-from tacit.public_choices import public_parameters
+from tacit.in_process.runner import Setting, local_study, run, seed_text, two_sample_procedure
+from tacit.in_process.samples import ArrayTable, Sample, domain_of, read_samples
+from tacit.local.inputs import owner_names, read_with_units
 from tacit.results import DecisionResult, TwoSampleResult
+from tacit_protocol.domain.columns import Domain
+from tacit_protocol.features.mean_embedding import median_distance
 from tacit_protocol.privacy.noise import OpenDPNoise
-from tacit_protocol.procedures.registry import procedure_named
+from tacit_protocol.procedures.discovery import procedure_named
+
+LOCATIONS_DEFAULT = 40
+"""Locations taken from a public sample unless told otherwise."""
+
+BANDWIDTH_ROWS_MAX = 1000
+"""Public rows from which a bandwidth is found: its median needs no more, and all pairs are compared."""
+
+
+def public_parameters(
+    sample: Sample, domain: Domain, features: str, n_features: int | None, rng: np.random.Generator
+) -> Mapping[str, Any]:
+    """Choose ME locations, or the SCF bandwidth, from a public sample with the study's columns.
+
+    Raises:
+        InputError: the features do not use a public sample.
+    """
+    if features == "scf":
+        return {"bandwidth": _bandwidth(sample, domain, rng)}
+    if features != "me":
+        raise InputError('a public sample serves features="me" and features="scf"; the others need none')
+    count = min(n_features or LOCATIONS_DEFAULT, sample.rows)
+    rows = rng.choice(sample.rows, count, replace=False)
+    columns = [_values(sample, domain, column.name, rows) for column in domain.columns]
+    return {"locations": [list(row) for row in zip(*columns, strict=True)]}
+
+
+def _values(sample: Sample, domain: Domain, name: str, rows: Any) -> list[Any]:
+    if name in {column.name for column in domain.numeric}:
+        return [None if np.isnan(value) else float(value) for value in sample.numeric(name)[rows]]
+    return [None if value is None else str(value) for value in sample.categorical(name)[rows]]
+
+
+def _bandwidth(sample: Sample, domain: Domain, rng: np.random.Generator) -> float:
+    rows = rng.permutation(sample.rows)[:BANDWIDTH_ROWS_MAX]
+    chosen = Sample({name: values[rows] for name, values in sample.columns.items()})
+    points = np.concatenate([chunk.numeric for chunk in ArrayTable.of(chosen, domain).chunks()])
+    return median_distance(points)
+
 
 Features = Literal["auto", "columns", "me", "scf", "kernel"]
 Calibration = Literal["tight", "paper"]

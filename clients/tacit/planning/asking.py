@@ -6,18 +6,17 @@ from typing import Any, get_args
 
 import numpy as np
 
-from tacit.bounds import domain_of
 from tacit.errors import InputError
-from tacit.frames import Sample, read_samples
-from tacit.in_process import Setting as Where
-from tacit.in_process import local_study, two_sample_procedure
+from tacit.in_process.runner import Setting as Where
+from tacit.in_process.runner import local_study, two_sample_procedure
+from tacit.in_process.samples import Sample, domain_of, read_samples
 from tacit.planning.questions import Question, population_of
-from tacit.question_kinds import answered_questions
+from tacit.studies.catalogue import answered_questions
 from tacit_protocol.domain.columns import LEVELS_MAX, CategoricalColumn, Domain
 from tacit_protocol.procedures.base import Procedure
 from tacit_protocol.procedures.base import Question as Kind
+from tacit_protocol.procedures.discovery import PROCEDURES
 from tacit_protocol.procedures.populations import Effect
-from tacit_protocol.procedures.registry import PROCEDURES
 
 UNIT_INTERVAL = (0.0, 1.0)
 

@@ -16,17 +16,17 @@ from typing import Any
 
 import numpy as np
 
-from tacit.bounds import domain_of
-from tacit.command.draft_flags import parse_column
 from tacit.errors import InputError, StudyRefusedError
+from tacit.in_process.samples import domain_of
 from tacit.planning.asking import Asked
 from tacit.planning.curve import Over, at, curve_of, places_of
 from tacit.planning.simulation import Answers, Setting, or_nothing, sizes_of
 from tacit.planning.smallest import TARGET
+from tacit.studies.draft_flags import parse_column
 from tacit_protocol.domain.columns import LEVELS_MAX
-from tacit_protocol.procedures.count_populations import Cells
+from tacit_protocol.procedures.counts.populations import Cells
+from tacit_protocol.procedures.discovery import PROCEDURES
 from tacit_protocol.procedures.populations import Effect
-from tacit_protocol.procedures.registry import PROCEDURES
 
 INPUT_BYTES_MAX = 2**14
 COLUMNS_MAX, CELLS_MAX, UNITS_MAX, SLOW_UNITS_MAX, RUNS = 8, 400, 20_000, 2000, 100

@@ -15,7 +15,8 @@ from tacit.planning.sizes import (
     in_batches,
     seed_from,
 )
-from tacit_protocol.privacy.gaussian_sums import SensitivityError
+from tacit_protocol.numerics.noisy_tables import CellNoise, NoisyTable
+from tacit_protocol.privacy.gaussian_mechanism import SensitivityError
 from tacit_protocol.privacy.guarantee import Budget
 from tacit_protocol.privacy.noisy_counts import (
     count_noise,
@@ -23,11 +24,9 @@ from tacit_protocol.privacy.noisy_counts import (
     laplace_count_guarantee,
 )
 from tacit_protocol.procedures.base import Progress
-from tacit_protocol.statistics.contingency import margins_of, product, residuals
-from tacit_protocol.statistics.contingency import simulated_null as independent_null
-from tacit_protocol.statistics.homogeneity import Weights
-from tacit_protocol.statistics.homogeneity import simulated_null as pooled_null
-from tacit_protocol.statistics.noisy_tables import CellNoise, NoisyTable
+from tacit_protocol.procedures.counts.statistic import Weights, margins_of, product, residuals
+from tacit_protocol.procedures.counts.statistic import homogeneity_null as pooled_null
+from tacit_protocol.procedures.counts.statistic import independence_null as independent_null
 
 START = 1000
 """Units at which a search starts."""

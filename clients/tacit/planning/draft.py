@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 
-from tacit.draft import StudyDraft
 from tacit.errors import InputError
-from tacit.frames import Sample
-from tacit.in_process import local_study
+from tacit.in_process.runner import local_study
+from tacit.in_process.samples import Sample
 from tacit.planning.questions import Question
 from tacit.planning.simulation import Plan, Setting, simulate, sizes_of
+from tacit.studies.draft import StudyDraft
 from tacit_protocol.domain.columns import Domain
 from tacit_protocol.procedures.base import Progress
 from tacit_protocol.procedures.populations import Effect

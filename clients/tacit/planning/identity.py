@@ -9,13 +9,12 @@ import numpy.typing as npt
 
 from tacit.errors import InputError
 from tacit.planning.sizes import RUNS, Goal, SampleSizePlan, distributions
-from tacit_protocol.privacy.calibration import gaussian_mu
+from tacit_protocol.numerics.noisy_tables import total_variation
+from tacit_protocol.privacy.accounting import gaussian_mu
 from tacit_protocol.procedures.base import Progress
-from tacit_protocol.procedures.identity_plan import DECISIONS
-from tacit_protocol.statistics.identity_power import PlannedIdentity, first_guess
-from tacit_protocol.statistics.known_distribution import total_variation
-from tacit_protocol.statistics.privit import PrivitRefusedError
-from tacit_protocol.statistics.repetition import RepetitionRefusedError
+from tacit_protocol.procedures.identity.privit import PrivitRefusedError, RepetitionRefusedError
+from tacit_protocol.procedures.identity.release import DECISIONS
+from tacit_protocol.procedures.identity.simulate import PlannedIdentity, first_guess
 
 Method = Literal["privit", "privit-laplace", "mcgof", "zcdp-gof", "repetition"]
 

@@ -6,15 +6,14 @@ from functools import cached_property
 
 import numpy as np
 
-from tacit.array_table import ArrayTable
 from tacit.errors import InputError, StudyRefusedError
-from tacit.frames import Sample
+from tacit.in_process.samples import ArrayTable, Sample
 from tacit.results import Result
 from tacit_protocol.domain.table import Table
 from tacit_protocol.messages.study import Study
 from tacit_protocol.procedures.base import Procedure, StudyError
+from tacit_protocol.procedures.discovery import PROCEDURES
 from tacit_protocol.procedures.populations import Effect, EffectError, Held, Measure, Population
-from tacit_protocol.procedures.registry import PROCEDURES
 from tacit_protocol.procedures.relay import relay_of
 
 
@@ -90,7 +89,7 @@ class Question:
     def tables(self, held: Sequence[Held]) -> list[Table]:
         """Return what was drawn as the owners' tables."""
         # tacit.local offers what is here, and so imports it.
-        from tacit.local.counted import CountedTable  # noqa: PLC0415
+        from tacit.in_process.samples import CountedTable  # noqa: PLC0415
 
         domains = [self.study.domain_of(owner) for owner in self.study.owners]
         return [

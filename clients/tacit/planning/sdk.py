@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tacit.errors import InputError
-from tacit.in_process import Setting as Where
+from tacit.in_process.runner import Setting as Where
 from tacit.planning.asking import Asked
 from tacit.planning.choices import ChoicePlan, choose
 from tacit.planning.curve import Over, PowerCurve, curve

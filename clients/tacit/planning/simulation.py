@@ -1,7 +1,12 @@
 """Power by simulation: whole studies of synthetic data through the procedures' own code.
 
 The procedure computes features, release, null distribution and decision as in the services. Only the noise
-is NumPy's by default, of the same law (:mod:`tacit.planning.simulated_noise`): ``real_noise`` draws OpenDP's.
+is NumPy's by default, of the same law (:mod:`tacit.planning.simulation`): ``real_noise`` draws OpenDP's.
+
+Noise of the production laws from NumPy's generators: for simulated studies of synthetic data, alone.
+
+It protects nobody: its generator can be guessed and repeated. Services cannot import it, since services and
+clients never import each other.
 """
 
 import math
@@ -16,21 +21,41 @@ from pydantic import ValidationError
 from scipy.special import stdtrit
 
 from tacit.errors import InputError, StudyRefusedError
-from tacit.in_process import run, seed_text
+from tacit.in_process.runner import run, seed_text
 from tacit.planning.questions import Question
-from tacit.planning.simulated_noise import SimulatedNoise
-from tacit.planning.words import (
-    ERROR,
-    Interval,
-    error_words,
-    exact_interval,
-    outcome_words,
-    setting_words,
-)
+from tacit.planning.words import ERROR, Interval, error_words, exact_interval, outcome_words, setting_words
 from tacit_protocol.messages.study import LEVEL_MIN, UNITS_MAX, Study
 from tacit_protocol.privacy.guarantee import Budget
 from tacit_protocol.privacy.noise import NoiseSource, OpenDPNoise
 from tacit_protocol.procedures.base import Progress
+
+Integers = npt.NDArray[np.int64]
+
+
+class SimulatedNoise:
+    """A noise source whose noise has the law of OpenDP's, from a seeded generator.
+
+    Laplace noise is the discrete law itself, a difference of two geometric draws. Gaussian noise is rounded
+    to the grid, where production draws the discrete law; releases refuse standard deviations of so few grid
+    steps that the difference would count (docs/mathematics/planning.md).
+    """
+
+    def __init__(self, rng: np.random.Generator) -> None:
+        self._rng = rng
+
+    def gaussian(self, values: Integers, scale: float) -> Integers:
+        """Add Gaussian noise of standard deviation ``scale`` (in integer steps) to each value."""
+        return values + np.rint(self._rng.normal(0.0, scale, values.shape)).astype(np.int64)
+
+    def laplace(self, values: Integers, scale: float) -> Integers:
+        """Add discrete Laplace noise of that scale (in integer steps) to each value."""
+        stop = -math.expm1(-1.0 / scale)
+        return values + self._rng.geometric(stop, values.shape) - self._rng.geometric(stop, values.shape)
+
+    def choose(self, scores: Integers, scale: float) -> int:
+        """Return i with probability proportional to exp(scores[i] / scale)."""
+        return int(np.argmax(scores / scale + self._rng.gumbel(size=scores.shape)))
+
 
 RUNS = 100
 """Simulated studies by default: an interval of .1 to either side at most."""

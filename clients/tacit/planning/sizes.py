@@ -16,13 +16,13 @@ from scipy.special import ndtr, ndtri
 
 from tacit.errors import InputError
 from tacit.planning.words import Interval, exact_interval
+from tacit_protocol.features.cell_counts import CELLS_MAX
 from tacit_protocol.messages.study import LEVEL_MIN
+from tacit_protocol.numerics import noisy_tables
+from tacit_protocol.numerics.noisy_tables import paninski, total_variation
 from tacit_protocol.privacy.guarantee import EPSILON_MAX
 from tacit_protocol.procedures.base import Progress
-from tacit_protocol.statistics import known_distribution
-from tacit_protocol.statistics.cell_counts import CELLS_MAX
-from tacit_protocol.statistics.identity_power import BATCH_NUMBERS, paninski
-from tacit_protocol.statistics.known_distribution import total_variation
+from tacit_protocol.procedures.identity.simulate import BATCH_NUMBERS
 
 Floats = npt.NDArray[np.float64]
 
@@ -398,6 +398,6 @@ def _uniform(cells: int) -> Floats:
 def distribution(values: npt.ArrayLike) -> Floats:
     """Return probabilities (k,); raises InputError where they are none."""
     try:
-        return known_distribution.distribution(values)
-    except known_distribution.DistributionError as error:
+        return noisy_tables.distribution(values)
+    except noisy_tables.DistributionError as error:
         raise InputError(str(error)) from None

@@ -16,18 +16,18 @@ from tacit.results.reading import (
     study_verdict,
 )
 from tacit.results.screening import ScreeningResult
-from tacit_protocol.procedures.count_tables import NoisyTables
+from tacit_protocol.procedures.counts.base import NoisyTables
+from tacit_protocol.procedures.counts.homogeneity import HomogeneityResult
+from tacit_protocol.procedures.counts.independence_table import IndependenceTableResult
+from tacit_protocol.procedures.counts.noisy_counts import NoisyCountsResult
 from tacit_protocol.procedures.curated_distance_correlation import CuratedDistanceCorrelationResult
 from tacit_protocol.procedures.distance_correlation import DistanceCorrelationResult
-from tacit_protocol.procedures.distance_correlation_peer import PeerResult
-from tacit_protocol.procedures.homogeneity import HomogeneityResult
+from tacit_protocol.procedures.distance_correlation.peer import PeerResult
 from tacit_protocol.procedures.identity import IdentityResult
-from tacit_protocol.procedures.independence_table import IndependenceTableResult
 from tacit_protocol.procedures.kernel_two_sample import TwoSampleResult
-from tacit_protocol.procedures.noisy_counts import NoisyCountsResult
+from tacit_protocol.procedures.kernel_two_sample.statistic import LocationComparison
+from tacit_protocol.procedures.means.max_form import Comparison
 from tacit_protocol.procedures.screening import ScreenedColumn
-from tacit_protocol.statistics.named_groups import Comparison
-from tacit_protocol.statistics.witness import LocationComparison
 from tacit_protocol.verdicts.base import DecisionResult, ProcedureResult, Source
 
 __all__ = [

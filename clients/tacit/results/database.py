@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Self
 
 from pydantic import PrivateAttr
 
-from tacit.released_database import ReleasedDatabase, databases_of, only_database
-from tacit_protocol.procedures.embedding_release_verdict import EmbeddingReleaseVerdict
+from tacit.database.released import ReleasedDatabase, databases_of, only_database
+from tacit_protocol.procedures.embedding_release.verdict import EmbeddingReleaseVerdict
 from tacit_protocol.reporting.svg import stacked_documents
 from tacit_protocol.verdicts.base import Source
 

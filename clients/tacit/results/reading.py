@@ -11,10 +11,10 @@ from tacit.results.rendering import Rendering
 from tacit.results.screening import ScreeningResult
 from tacit_protocol.messages.release import Release
 from tacit_protocol.messages.study import Study
-from tacit_protocol.messages.verdict import VerdictMessage
+from tacit_protocol.messages.transcript import VerdictMessage
+from tacit_protocol.procedures.discovery import PROCEDURES
 from tacit_protocol.procedures.distance_correlation import DistanceCorrelationResult
-from tacit_protocol.procedures.distance_correlation_peer import PeerResult
-from tacit_protocol.procedures.registry import PROCEDURES
+from tacit_protocol.procedures.distance_correlation.peer import PeerResult
 from tacit_protocol.verdicts.base import BaseVerdict, DecisionResult, ProcedureResult, Source
 
 Result = BaseVerdict

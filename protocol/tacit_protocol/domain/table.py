@@ -1,13 +1,19 @@
-"""Encoded tables: what a procedure sees of an owner's rows, chunk by chunk."""
+"""Encoded tables: what a procedure sees of an owner's rows, chunk by chunk.
 
-from collections.abc import Iterator, Mapping
+Encode raw columns into a domain: clip, scale, replace missing values, map levels to codes.
+
+Every function here treats each row by itself: how one row is encoded never depends on another row, nor on
+how the rows are cut into chunks. The sensitivities of every procedure rest on that.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
-from tacit_protocol.domain.columns import Domain
+from tacit_protocol.domain.columns import CategoricalColumn, Domain, NumericColumn
 from tacit_protocol.workers import Workers, workers_of
 
 
@@ -78,3 +84,145 @@ class PooledTable:
         """Yield every owner's rows, one owner after the other. May be called again."""
         for part in self.parts.values():
             yield from part.chunks()
+
+
+PartialT = TypeVar("PartialT")
+
+
+class Reduction(Protocol[PartialT]):
+    """What is summed over a table. It is picklable, and so are its partial results.
+
+    Partial results are exact (whole numbers, or float64 that holds them), so that adding and merging them is
+    associative and commutative to the last bit.
+    """
+
+    def start(self) -> PartialT:
+        """Return the partial result of no chunk."""
+
+    def add(self, partial: PartialT, chunk: EncodedChunk) -> None:
+        """Add a chunk to a partial result, in place."""
+
+    def merge(self, partial: PartialT, other: PartialT) -> None:
+        """Add another partial result to one, in place; ``other`` is not used again."""
+
+
+@runtime_checkable
+class Reduces(Protocol):
+    """A table that reduces itself, several parts of it at once."""
+
+    def reduce(self, reduction: Reduction[PartialT]) -> PartialT:
+        """Return the reduction of all chunks."""
+
+
+def reduce_table(table: Table, reduction: Reduction[PartialT]) -> PartialT:
+    """Return a table's reduction: by the table itself where it can, otherwise chunk after chunk."""
+    if isinstance(table, PooledTable):
+        pooled = reduction.start()
+        for part in table.parts.values():
+            reduction.merge(pooled, reduce_table(part, reduction))
+        return pooled
+    if isinstance(table, Reduces):
+        return table.reduce(reduction)
+    partial = reduction.start()
+    for chunk in table.chunks():
+        reduction.add(partial, chunk)
+    return partial
+
+
+@dataclass(frozen=True)
+class DictionaryValues:
+    """A column of text held as its distinct values and, for each row, which of them it has.
+
+    ``indices`` is (rows,) integer, pointing into ``distinct``; -1 is a missing value. An entry None of
+    ``distinct`` is a missing value too.
+    """
+
+    distinct: Sequence[str | None]
+    indices: npt.NDArray[np.int32]
+
+    def __len__(self) -> int:
+        """Return the number of rows."""
+        return len(self.indices)
+
+
+RawColumn = npt.NDArray[np.float64] | npt.NDArray[np.object_] | DictionaryValues
+"""A column as a data source yields it: numbers, objects (str or None), or dictionary-encoded text."""
+
+
+def encode_numeric(column: NumericColumn, values: npt.ArrayLike) -> npt.NDArray[np.float64]:
+    """Clip to the public bounds and scale to [0, 1]; NaN and infinities become the declared missing value.
+
+    ``values`` is (rows,), real. Returns (rows,) float64 in [0, 1].
+    """
+    raw = np.asarray(values, dtype=np.float64)
+    encoded = np.empty(raw.shape, dtype=np.float64)
+    _encode_numeric_into(column, raw, encoded)
+    return encoded
+
+
+def _encode_numeric_into(
+    column: NumericColumn, raw: npt.NDArray[np.float64], encoded: npt.NDArray[np.float64]
+) -> None:
+    finite = np.isfinite(raw)
+    if not finite.all():
+        missing = (column.lower / 2 + column.upper / 2) if column.missing is None else column.missing
+        raw = np.where(finite, raw, missing)
+    np.clip(raw, column.lower, column.upper, out=encoded)
+    encoded -= column.lower
+    encoded /= column.upper - column.lower
+    # x - lower and upper - lower round alike at x = upper and monotonically below, so this is in [0, 1].
+
+
+def encode_categorical(
+    column: CategoricalColumn, values: npt.ArrayLike | DictionaryValues
+) -> npt.NDArray[np.int32]:
+    """Map level names to codes 0..K-1, unlisted values to K, missing values (None or NaN) to K + 1.
+
+    ``values`` is (rows,) of str (or None); whatever is not a str is compared by its ``str()``. Returns
+    (rows,) int32.
+    """
+    if not isinstance(values, DictionaryValues):
+        values = _dictionary(np.asarray(values, dtype=object))
+    levels = {level: code for code, level in enumerate(column.levels)}
+    other, missing = len(column.levels), len(column.levels) + 1
+    codes = [missing if value is None else levels.get(value, other) for value in values.distinct]
+    # The last place is what an index of -1 reaches.
+    return np.array([*codes, missing], dtype=np.int32)[values.indices]
+
+
+def _dictionary(values: npt.NDArray[np.object_]) -> DictionaryValues:
+    seen: dict[str | None, int] = {}
+    indices = np.fromiter(
+        (seen.setdefault(_text(value), len(seen)) for value in values), dtype=np.int32, count=len(values)
+    )
+    return DictionaryValues(list(seen), indices)
+
+
+def _text(value: object) -> str | None:
+    if isinstance(value, str):
+        return value
+    if value is None or value != value:  # noqa: PLR0124 (NaN is the value that differs from itself)
+        return None
+    return str(value)
+
+
+def encode(
+    domain: Domain,
+    columns: Mapping[str, RawColumn],
+    unit: npt.NDArray[np.int64] | None = None,
+    units: int | None = None,
+) -> EncodedChunk:
+    """Encode raw columns, all of the same length, keyed by column name.
+
+    ``unit`` and ``units`` are as in :class:`~tacit_protocol.domain.table.EncodedChunk`. The encoded arrays
+    are in column order (Fortran), which is how they are written and how matrix products read them fastest.
+    """
+    rows = len(next(iter(columns.values())))
+    numeric = np.empty((rows, len(domain.numeric)), dtype=np.float64, order="F")
+    for index, numeric_column in enumerate(domain.numeric):
+        raw = np.asarray(columns[numeric_column.name], dtype=np.float64)
+        _encode_numeric_into(numeric_column, raw, numeric[:, index])
+    categorical = np.empty((rows, len(domain.categorical)), dtype=np.int32, order="F")
+    for index, categorical_column in enumerate(domain.categorical):
+        categorical[:, index] = encode_categorical(categorical_column, columns[categorical_column.name])
+    return EncodedChunk(numeric, categorical, unit, rows if unit is None else int(units or 0))

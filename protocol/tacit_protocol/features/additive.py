@@ -1,18 +1,316 @@
 """The default features: column-wise and pairwise blocks as one direct sum, chosen by the domain alone.
 
 Few columns can afford many frequencies: the noise on a coordinate grows with the root of their number.
+
+Column-wise characteristic features: an additive kernel that says which columns differ.
+
+A numeric column scaled to u in [0, 1] contributes sqrt(w_f / W) [cos(2 pi f u), sin(2 pi f u)] for its cycles
+f with weights w_f, W = sum w_f; a categorical column contributes the indicators of its categories. Each
+column's part has norm 1; the D parts are divided by sqrt D.
+
+Replacing a row moves a numeric part by sqrt(sum_f (w_f / W)(2 - 2 cos 2 pi f t)), t = |u - u'| in [0, 1], and
+a categorical part by at most sqrt 2. All columns of a row may change at once, so the squared diameter is the
+average over columns of these squared maxima.
+
+Where both f and 2f are among the cycles the variances of the f coordinates follow from released means alone:
+cos^2 a = (1 + cos 2a) / 2 and sin^2 a = (1 - cos 2a) / 2.
+
+Pairs of columns: the tensor products of two columns' characteristic features, for pure interactions.
+
+For columns c < c' with unit-norm parts phi_c, phi_c' (cosines and sines of a numeric column, indicators of a
+categorical one), the pair contributes phi_c (x) phi_c', whose inner product is k_c k_c'. With P pairs, each
+divided by sqrt P, the kernel is the average of k_c k_c' over pairs: the second-order term of an ANOVA kernel.
+
+Replacing a row moves it by at most sqrt(2 - 2 m), m the smallest average over pairs of k_c k_c'. Each k_c
+lies in [-a, 1] for a numeric column (a = -min_t of its kernel) and in {0, 1} for a categorical one, and the
+sum is linear in every single k_c, so its minimum is at the ends: with p numeric columns at 1, q at -a and r
+categories that agree, the sum is ((p + r - q a)^2 - (p + r + q a^2)) / 2. All (p, r) are tried.
+
+Direct sums of feature blocks: one vector, one noise, several views of the same row.
+
+f = (sqrt(s_1) f_1, sqrt(s_2) f_2, ...) with public shares s_b that add to 1 has norm at most 1 where every
+block has, and squared diameter at most the shares' average of the blocks' squared diameters.
+
+The joint release of additive features: columns' means, and pairs' means by exact matrix products.
+
+The mechanism is one isotropic Gaussian on the direct sum (sqrt(1 - p) columns, sqrt(p) pairs), p the pair
+share. It is laid out as two vectors on grids of their own: noise of one size on both scaled blocks is the
+joint release in which the columns get the part (1 - p) d_c^2 / d^2 of mu^2 and the pairs the rest, with d_c
+and d the diameters of the block and of the sum.
+
+A pair's contribution is the product of its columns' parts. Rounded to the grid of 2^-bits first, parts have
+products that are exact on the grid of 2^(-2 bits), and their sums over rows are the off-diagonal blocks of
+one exact matrix product: thousands of pairwise coordinates for the price of a small second moment. Units
+that own several rows contribute the average of their rows' products, rounded to 2^-bits.
+
+The released sum is of products without the division by sqrt P, P the number of pairs. Parts have norm at most
+1 and lie within e of their ideals, so a pair's product is within 2e + e^2 of its own, and all pairs together
+within sqrt P times that; the average over a unit adds the rounding of one more vector.
 """
 
+import itertools
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import numpy as np
 import numpy.typing as npt
 
-from tacit_protocol.features.base import FeatureMap, FloatMatrix
-from tacit_protocol.features.column_wise import ColumnWise
-from tacit_protocol.features.direct_sum import DirectSum
-from tacit_protocol.features.pairwise import Pairwise
+from tacit_protocol.domain.table import EncodedChunk, Table, reduce_table
+from tacit_protocol.features.base import FeatureMap, FloatMatrix, Rows
+from tacit_protocol.features.moments import UnitCountError, contributions, sum_sensitivity, unit_slices
+from tacit_protocol.numerics.sincos import Harmonics
+from tacit_protocol.privacy.exact_sums import (
+    ExactSum,
+    grid_bits,
+    round_to_grid,
+    rounding_sensitivity,
+    unit_averages,
+)
+from tacit_protocol.privacy.gaussian_mechanism import SumPart
+from tacit_protocol.privacy.guarantee import NoisyVector
+
+SHIFTS = 4096
+"""Points at which the largest movement of a numeric part is sought; a curvature bound covers the gaps."""
+
+MOVEMENTS_KEPT = 64
+"""Largest movements remembered, by cycles and weights: most studies use the default ones, and every check of
+a release asks for two."""
+
+
+@lru_cache(MOVEMENTS_KEPT)
+def squared_movement_max(cycles: tuple[float, ...], weights: tuple[float, ...]) -> float:
+    """Bound max over t in [0, 1] of sum_f (w_f / W)(2 - 2 cos 2 pi f t), from above.
+
+    Between grid points the function exceeds the larger neighbour by at most curvature * step^2 / 8.
+    """
+    turns = 2 * np.pi * np.asarray(cycles)
+    shares = np.asarray(weights) / np.sum(weights)
+    shifts = np.linspace(0.0, 1.0, SHIFTS + 1)
+    movement = 2 - 2 * np.cos(shifts[:, None] * turns) @ shares
+    curvature = float(2 * shares @ turns**2)
+    return float(min(4.0, movement.max() + curvature / SHIFTS**2 / 8))
+
+
+def column_parts(
+    rows: Rows,
+    harmonics: Harmonics,
+    scales: npt.NDArray[np.float64],
+    categories: tuple[int, ...],
+    indicator: float,
+) -> FloatMatrix:
+    """Return every column's part side by side, (rows, parts' widths together).
+
+    Numeric columns have, by cycle, its cosine and sine times its scale, categorical ones ``indicator`` at the
+    row's category. A coordinate's values lie one after the other in memory, as an encoded column's do.
+    """
+    count, numeric = rows.numeric.shape
+    start = 2 * numeric * len(scales)
+    parts = np.empty((start + sum(categories), count))
+    waves = parts[:start].reshape(numeric, len(scales), 2, count)
+    if numeric:
+        for index, wave in harmonics.at(rows.numeric):
+            np.multiply(wave.cosines.T, scales[index], out=waves[:, index, 0])
+            np.multiply(wave.sines.T, scales[index], out=waves[:, index, 1])
+    parts[start:] = 0.0
+    for index, number in enumerate(categories):
+        parts[start + rows.categorical[:, index], np.arange(count)] = indicator
+        start += number
+    return parts.T
+
+
+@dataclass(frozen=True)
+class Coordinate:
+    """What one coordinate of a column-wise vector is: for variances, and for naming columns."""
+
+    column: int
+    """Index of the column among the domain's numeric columns, then its categorical ones."""
+    part: str
+    """``cos``, ``sin`` or ``category``."""
+    cycles: float
+    """The frequency; 0 for a category."""
+    scale: float
+    """The coordinate is ``scale`` times the cosine, sine or indicator."""
+
+
+class ColumnWise:
+    """Column-wise characteristic features of ``numeric`` columns and of columns with ``categories``.
+
+    ``cycles`` and ``weights`` are public and serve every numeric column.
+    """
+
+    def __init__(
+        self,
+        numeric: int,
+        categories: tuple[int, ...],
+        cycles: tuple[float, ...],
+        weights: tuple[float, ...],
+    ) -> None:
+        self.columns = numeric + len(categories)
+        self._numeric = numeric
+        self._categories = categories
+        self._harmonics = Harmonics(cycles)
+        self._scales = np.sqrt(np.asarray(weights) / np.sum(weights) / self.columns)
+        self._movement = squared_movement_max(cycles, weights)
+        self._cycles = cycles
+
+    @cached_property
+    def coordinates(self) -> tuple[Coordinate, ...]:
+        """What every coordinate is, in their order."""
+        described = []
+        for column in range(self._numeric):
+            for cycle, scale in zip(self._cycles, self._scales, strict=True):
+                described += [Coordinate(column, part, cycle, float(scale)) for part in ("cos", "sin")]
+        scale = float(1 / np.sqrt(self.columns))
+        for index, categories in enumerate(self._categories):
+            described += [Coordinate(self._numeric + index, "category", 0.0, scale)] * categories
+        return tuple(described)
+
+    @property
+    def dimension(self) -> int:
+        """Two coordinates per numeric column and cycle, one per category."""
+        return 2 * self._numeric * len(self._cycles) + sum(self._categories)
+
+    @property
+    def norm(self) -> float:
+        """1, attained by every row."""
+        return 1.0
+
+    @property
+    def diameter(self) -> float:
+        """The square root of the columns' average squared movement."""
+        total = self._numeric * self._movement + 2.0 * len(self._categories)
+        return float(np.sqrt(total / self.columns))
+
+    @property
+    def second_moment_diameter(self) -> float:
+        """The square root of 2, for vectors in the unit ball."""
+        return float(np.sqrt(2))
+
+    def __call__(self, rows: Rows) -> FloatMatrix:
+        """Return the features, (rows, dimension), in the order of ``coordinates``."""
+        indicator = float(1 / np.sqrt(self.columns))
+        return column_parts(rows, self._harmonics, self._scales, self._categories, indicator)
+
+
+def smallest_pair_average(numeric: int, categorical: int, lowest: float) -> float:
+    """Smallest average over pairs of k_c k_c', with numeric kernels in [-``lowest``, 1]."""
+    sums = []
+    for p, r in itertools.product(range(numeric + 1), range(categorical + 1)):
+        q = numeric - p
+        total = p + r - q * lowest
+        sums.append((total**2 - (p + r + q * lowest**2)) / 2)
+    columns = numeric + categorical
+    return min(sums) / (columns * (columns - 1) / 2)
+
+
+class Pairwise:
+    """Features of every pair of columns; the pairs' order is that of ``pairs``."""
+
+    def __init__(
+        self,
+        numeric: int,
+        categories: tuple[int, ...],
+        cycles: tuple[float, ...],
+        weights: tuple[float, ...],
+    ) -> None:
+        self._numeric = numeric
+        self._categories = categories
+        self._harmonics = Harmonics(cycles)
+        self._scales = np.sqrt(np.asarray(weights) / np.sum(weights))
+        self.part_widths = [2 * len(cycles)] * numeric + list(categories)
+        self.pairs = tuple(itertools.combinations(range(len(self.part_widths)), 2))
+        if not self.pairs:
+            raise ValueError("pairs need at least two columns")
+        self.widths = tuple(self.part_widths[a] * self.part_widths[b] for a, b in self.pairs)
+        lowest = max(0.0, squared_movement_max(cycles, weights) / 2 - 1)
+        average = smallest_pair_average(numeric, len(categories), lowest)
+        self._diameter = float(np.sqrt(2 - 2 * average))
+
+    @property
+    def dimension(self) -> int:
+        """Sum over pairs of the product of the two columns' widths."""
+        return sum(self.widths)
+
+    @property
+    def norm(self) -> float:
+        """1, attained by every row."""
+        return 1.0
+
+    @property
+    def diameter(self) -> float:
+        """The square root of 2 - 2 m: see the module's derivation."""
+        return self._diameter
+
+    @property
+    def second_moment_diameter(self) -> float:
+        """The square root of 2, for vectors in the unit ball."""
+        return float(np.sqrt(2))
+
+    def parts(self, rows: Rows) -> FloatMatrix:
+        """Return every column's part side by side, (rows, sum of ``part_widths``), each of norm 1."""
+        return column_parts(rows, self._harmonics, self._scales, self._categories, 1.0)
+
+    @cached_property
+    def factors(self) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
+        """Positions in ``parts`` of the two factors of every coordinate, (dimension,) each."""
+        starts = np.cumsum([0, *self.part_widths])
+        left, right = [], []
+        for a, b in self.pairs:
+            grid = np.meshgrid(
+                np.arange(starts[a], starts[a + 1]), np.arange(starts[b], starts[b + 1]), indexing="ij"
+            )
+            left.append(grid[0].ravel())
+            right.append(grid[1].ravel())
+        return np.concatenate(left), np.concatenate(right)
+
+    def __call__(self, rows: Rows) -> FloatMatrix:
+        """Return the features, (rows, dimension), pair after pair."""
+        parts = self.parts(rows).T
+        starts = np.cumsum([0, *self.part_widths])
+        features = np.empty((self.dimension, parts.shape[1]))
+        start, scale = 0, 1 / np.sqrt(len(self.pairs))
+        for (a, b), width in zip(self.pairs, self.widths, strict=True):
+            first, second = parts[starts[a] : starts[a + 1]], parts[starts[b] : starts[b + 1]]
+            block = features[start : start + width].reshape(len(first), len(second), -1)
+            np.multiply(first[:, None], second[None], out=block)
+            block *= scale
+            start += width
+        return features.T
+
+
+class DirectSum:
+    """Blocks stacked with public shares; shares are positive and are divided by their sum."""
+
+    def __init__(self, blocks: tuple[FeatureMap, ...], shares: tuple[float, ...]) -> None:
+        self._blocks = blocks
+        self._shares = np.asarray(shares) / np.sum(shares)
+
+    @property
+    def dimension(self) -> int:
+        """Sum of the blocks' dimensions."""
+        return sum(block.dimension for block in self._blocks)
+
+    @property
+    def norm(self) -> float:
+        """Root of the shares' average of the squared norms."""
+        return float(np.sqrt(self._shares @ [block.norm**2 for block in self._blocks]))
+
+    @property
+    def diameter(self) -> float:
+        """Root of the shares' average of the squared diameters."""
+        return float(np.sqrt(self._shares @ [block.diameter**2 for block in self._blocks]))
+
+    @property
+    def second_moment_diameter(self) -> float:
+        """The square root of 2 times the squared norm."""
+        return float(np.sqrt(2)) * self.norm**2
+
+    def __call__(self, rows: Rows) -> FloatMatrix:
+        """Return the blocks side by side, (rows, dimension)."""
+        parts = [np.sqrt(s) * block(rows) for s, block in zip(self._shares, self._blocks, strict=True)]
+        return np.concatenate(parts, axis=1)
+
 
 BASE_CYCLES = 0.8125
 """Lowest frequency, in turns over a column's bounds: less than one turn tells the two bounds apart.
@@ -131,3 +429,153 @@ class AdditiveFeatures(DirectSum):
             (a, b, int(start), int(stop))
             for (a, b), start, stop in zip(self.pairwise.pairs, starts[:-1], starts[1:], strict=True)
         )
+
+
+COLUMN_MEANS, PAIR_MEANS = "column_means", "pair_means"
+
+
+@dataclass(frozen=True)
+class AdditiveSums:
+    """Integer sums over units: columns (J_c,) in steps of 2**-bits, pairs (J_p,) in steps of 2**(-2 bits)."""
+
+    units: int
+    bits: int
+    columns: npt.NDArray[np.int64]
+    pairs: npt.NDArray[np.int64]
+
+
+class AdditiveRelease:
+    """How additive features are summed, laid out with their sensitivities, and read back."""
+
+    def __init__(self, features: AdditiveFeatures) -> None:
+        self.features = features
+        self._pairwise = features.pairwise
+
+    @property
+    def numbers(self) -> int:
+        """How many noisy numbers one owner sends."""
+        return self.features.dimension
+
+    def bits(self, units: int) -> int:
+        """Return the grid for so many units; raises ValueError where there are too many."""
+        return grid_bits(units, self._pairwise is not None)
+
+    def sum(self, table: Table, bits: int | None = None) -> AdditiveSums:
+        """Sum the units' contributions exactly, in constant memory.
+
+        ``bits`` is the grid, by default the finest for the table's units. Raises UnitCountError where the
+        units are not ``table.units``.
+        """
+        bits = self.bits(table.units) if bits is None else bits
+        found = reduce_table(table, _SumsOfBlocks(self.features, bits))
+        columns, pairs = found.columns, found.pairs
+        if columns.units != table.units:
+            raise UnitCountError("the data changed while they were read")
+        empty = np.zeros(0, dtype=np.int64)
+        return AdditiveSums(columns.units, bits, columns.total, empty if pairs is None else pairs.total())
+
+    def parts(self, units: int, sums: AdditiveSums | None = None) -> tuple[SumPart, ...]:
+        """Lay the release out; without ``sums`` the values are zeros, to know shapes and noise alone."""
+        bits, block = self.bits(units), self.features.column_wise
+        total = np.zeros(block.dimension, dtype=np.int64) if sums is None else sums.columns
+        sensitivity = sum_sensitivity(block, bits)
+        if self._pairwise is None:
+            return (SumPart(COLUMN_MEANS, total, -bits, sensitivity, 1.0),)
+        share = (1 - self.features.choice.pair_share) * block.diameter**2 / self.features.diameter**2
+        pair_total = np.zeros(self._pairwise.dimension, dtype=np.int64) if sums is None else sums.pairs
+        return (
+            SumPart(COLUMN_MEANS, total, -bits, sensitivity, share),
+            SumPart(PAIR_MEANS, pair_total, -2 * bits, pair_sensitivity(self._pairwise, bits), 1 - share),
+        )
+
+    def read(self, vectors: Mapping[str, NoisyVector], units: int) -> tuple[npt.NDArray[np.float64], float]:
+        """Return the noisy mean of the direct sum, (J,), and the standard deviation of its noise.
+
+        Rounding makes the two blocks' noise differ in the sixth digit; the larger is stated.
+        """
+        columns = vectors[COLUMN_MEANS]
+        if self._pairwise is None:
+            return columns.mean(units), columns.scale / units
+        pairs, share = vectors[PAIR_MEANS], self.features.choice.pair_share
+        weights = np.sqrt([1 - share, share / len(self._pairwise.pairs)])
+        mean = np.concatenate([weights[0] * columns.mean(units), weights[1] * pairs.mean(units)])
+        return mean, float(max(weights[0] * columns.scale, weights[1] * pairs.scale)) / units
+
+
+def pair_sensitivity(pairwise: Pairwise, bits: int) -> float:
+    """Bound the L2 change of the pairs' sums, undivided by sqrt P, when one unit is replaced."""
+    error = rounding_sensitivity(max(pairwise.part_widths), bits) / 2
+    root = float(np.sqrt(len(pairwise.pairs)))
+    products = 2 * root * (2 * error + error**2)
+    return root * pairwise.diameter + products + rounding_sensitivity(pairwise.dimension, bits)
+
+
+@dataclass
+class _Blocks:
+    """Partial sums of the two blocks."""
+
+    columns: ExactSum
+    pairs: "_PairSums | None"
+
+
+@dataclass(frozen=True)
+class _SumsOfBlocks:
+    """Sums both blocks over a table."""
+
+    features: AdditiveFeatures
+    bits: int
+
+    def start(self) -> _Blocks:
+        pairwise = self.features.pairwise
+        return _Blocks(
+            ExactSum(self.features.column_wise.dimension, self.bits, products=False),
+            None if pairwise is None else _PairSums(pairwise, self.bits),
+        )
+
+    def add(self, partial: _Blocks, chunk: EncodedChunk) -> None:
+        if partial.pairs is None or chunk.unit is not None:
+            for rows in contributions(self.features.column_wise, chunk, self.bits):
+                partial.columns.add(rows)
+            if partial.pairs is not None:
+                partial.pairs.add_units(chunk)
+            return
+        for rows in contributions(self.features.column_wise, chunk, self.bits):
+            partial.columns.add(rows)
+            partial.pairs.add_parts(self.features.pair_parts(rows))
+
+    def merge(self, partial: _Blocks, other: _Blocks) -> None:
+        partial.columns.merge(other.columns)
+        if partial.pairs is not None and other.pairs is not None:
+            partial.pairs.merge(other.pairs)
+
+
+class _PairSums:
+    """Exact sums of pairwise contributions, from rows' parts or from units' averages."""
+
+    def __init__(self, pairwise: Pairwise, bits: int) -> None:
+        self._pairwise, self._bits = pairwise, bits
+        self._parts = ExactSum(sum(pairwise.part_widths), bits, products=True)
+        self._averages = ExactSum(pairwise.dimension, bits, products=False)
+        self._left, self._right = pairwise.factors
+
+    def add_parts(self, parts: FloatMatrix) -> None:
+        """Add the parts of units of one row, (units, parts' widths together)."""
+        self._parts.add(parts)
+
+    def add_units(self, chunk: EncodedChunk) -> None:
+        """Add a chunk's units, which own several rows."""
+        for rows, unit, units in unit_slices(chunk, self._pairwise.dimension):
+            parts = round_to_grid(self._pairwise.parts(rows), self._bits).T
+            products = parts[self._left]
+            products *= parts[self._right]
+            self._averages.add(unit_averages(products.T, unit, units, self._bits))
+
+    def merge(self, other: "_PairSums") -> None:
+        """Add the sums over another part of the table."""
+        self._parts.merge(other._parts)
+        self._averages.merge(other._averages)
+
+    def total(self) -> npt.NDArray[np.int64]:
+        """Return the sums in steps of 2**(-2 bits)."""
+        products: npt.NDArray[np.int64] = self._parts.second[self._left, self._right]
+        return products + (self._averages.total << self._bits)

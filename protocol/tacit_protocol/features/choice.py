@@ -11,7 +11,7 @@ from pydantic import Field
 from tacit_protocol.domain.columns import Domain
 from tacit_protocol.features.additive import AdditiveChoice, AdditiveFeatures, default_choice
 from tacit_protocol.features.base import FeatureMap
-from tacit_protocol.features.public_choices import (
+from tacit_protocol.features.mean_embedding import (
     FREQUENCY_MAX,
     KernelChoice,
     mean_embedding,

@@ -17,13 +17,11 @@ import numpy as np
 import numpy.typing as npt
 
 from tacit_protocol.domain.columns import CategoricalColumn, Domain, NumericColumn
-from tacit_protocol.domain.encode import encode_numeric
-from tacit_protocol.domain.reduction import reduce_table
-from tacit_protocol.domain.table import EncodedChunk, Table
+from tacit_protocol.domain.table import EncodedChunk, Table, encode_numeric, reduce_table
 from tacit_protocol.features.base import FloatMatrix, Rows
+from tacit_protocol.features.cell_counts import chunk_steps
 from tacit_protocol.features.mean_embedding import Locations
-from tacit_protocol.features.sums import UnitCountError
-from tacit_protocol.statistics.cell_counts import chunk_steps
+from tacit_protocol.features.moments import UnitCountError
 
 STRATUM_BITS = 32
 """Places within a stratum are multiples of 2**-32 of it."""

@@ -5,8 +5,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from tacit_protocol.messages.study import OWNERS_MAX, UNITS_MAX, Digest, PartyName
-from tacit_protocol.privacy.guarantee import Guarantee
-from tacit_protocol.privacy.vector import NoisyVector
+from tacit_protocol.privacy.guarantee import Guarantee, NoisyVector
 from tacit_protocol.strict import Egress, StrictModel
 
 CHOICES_MAX = 10**6
@@ -51,7 +50,7 @@ class Release(StrictModel):
         Annotated[int, Field(ge=0, le=CHOICES_MAX)] | None,
         Egress(
             "noised",
-            "tacit_protocol.privacy.exponential_choice:ExponentialChoice.choose",
+            "tacit_protocol.privacy.laplace_mechanism:ExponentialChoice.choose",
             "drawn by the exponential mechanism from public candidates",
         ),
     ] = None
@@ -73,3 +72,19 @@ class ReleaseMessage(StrictModel):
     study: Annotated[Digest, BOUND]
     party: Annotated[PartyName, BOUND]
     release: Release
+
+
+class DeclineMessage(StrictModel):
+    """The payload that an owner signs to decline a study.
+
+    ``reason`` has one value for everyone: why an owner declines (its policy, its budget, its data, its
+    steward) may say something about its data, and stays in its own ledger.
+    """
+
+    format: Annotated[Literal["tacit/decline/1"], BOUND] = "tacit/decline/1"
+    study: Annotated[Digest, BOUND]
+    party: Annotated[PartyName, BOUND]
+    reason: Annotated[
+        Literal["declined"],
+        Egress("public", "tacit_protocol.messages.release:DeclineMessage", "one value, whatever the cause"),
+    ] = "declined"

@@ -15,7 +15,7 @@ from tacit_protocol.messages.encoding import MessageError, decode, encode
 from tacit_protocol.messages.release import BOUND, UNITS, ReleaseMessage, UnitCount
 from tacit_protocol.messages.study import Digest, PartyName
 from tacit_protocol.messages.transcript import EnvelopeText
-from tacit_protocol.privacy.vector import COORDINATES_MAX
+from tacit_protocol.privacy.guarantee import COORDINATES_MAX
 from tacit_protocol.strict import Egress, StrictModel
 
 HEADER_BYTES = 4096

@@ -105,7 +105,7 @@ class Study(StrictModel):
         Digest | None,
         Egress(
             "keyed",
-            "tacit_protocol.alignment:UnitKey",
+            "tacit_protocol.messages.alignment:UnitKey",
             "digest of the ids that two owners share: says nothing without their key",
         ),
     ] = None
@@ -200,3 +200,12 @@ class Study(StrictModel):
         if self.curator is not None:
             return (self.curator,)
         return tuple(owner for owner in self.owners if owner.reuses is None)
+
+
+class CancellationMessage(StrictModel):
+    """The payload that a study's analyst signs to withdraw it."""
+
+    egress: ClassVar = ANALYSTS
+
+    format: Literal["tacit/cancellation/1"] = "tacit/cancellation/1"
+    study: Digest

@@ -3,12 +3,48 @@
 import math
 from decimal import Decimal
 from fractions import Fraction
-from typing import Annotated, ClassVar, Self
+from typing import Annotated, ClassVar, Literal, Self
 
+import numpy as np
+import numpy.typing as npt
 from pydantic import Field
 
-from tacit_protocol.privacy.events import MechanismEvent
 from tacit_protocol.strict import Egress, StrictModel
+
+PRICE = Egress(
+    "public",
+    "tacit_protocol.procedures.base:Procedure.cost",
+    "computed from the study alone, before any data",
+)
+
+PositiveFloat = Annotated[float, Field(gt=0)]
+
+
+class GaussianEvent(StrictModel):
+    """Gaussian noise of standard deviation sigma on a query of L2 sensitivity Delta."""
+
+    mechanism: Annotated[Literal["gaussian"], PRICE] = "gaussian"
+    noise_multiplier: Annotated[PositiveFloat, PRICE]
+    """sigma / Delta, 1/mu of Gaussian differential privacy."""
+
+
+class LaplaceEvent(StrictModel):
+    """Laplace noise on a query of L1 sensitivity Delta."""
+
+    mechanism: Annotated[Literal["laplace"], PRICE] = "laplace"
+    noise_multiplier: Annotated[PositiveFloat, PRICE]
+    """scale / Delta."""
+
+
+class ApproximateEvent(StrictModel):
+    """Any mechanism known only to be (epsilon, delta) differentially private; delta = 0 is pure."""
+
+    mechanism: Annotated[Literal["approximate"], PRICE] = "approximate"
+    epsilon: Annotated[float, Field(ge=0), PRICE]
+    delta: Annotated[float, Field(ge=0, lt=1), PRICE] = 0.0
+
+
+MechanismEvent = Annotated[GaussianEvent | LaplaceEvent | ApproximateEvent, Field(discriminator="mechanism")]
 
 EPSILON_UNITS = 10**6
 """Micro-epsilons in an epsilon."""
@@ -64,3 +100,40 @@ class Guarantee(StrictModel):
 
     budget: Budget
     events: Annotated[tuple[MechanismEvent, ...], Field(min_length=1, max_length=64)]
+
+
+COORDINATES_MAX = 36_000
+"""Most numbers of one release: at 20 bytes a number they fit the 1 MiB of a signed envelope, in base64."""
+
+
+LAYOUT = Egress(
+    "public",
+    "tacit_protocol.procedures.base:Procedure.check_release",
+    "fixed by the study and n; receivers refuse any other",
+)
+
+
+class NoisyVector(StrictModel):
+    """The sum over units of a bounded vector, on a dyadic grid, plus discrete noise.
+
+    Coordinate i is ``values[i] * 2**exponent``; ``scale`` is the noise's parameter (standard deviation of
+    the Gaussian, scale of the Laplace) in the same units, so the mean over n units carries ``scale / n``.
+    """
+
+    values: Annotated[
+        tuple[Annotated[int, Field(ge=-(2**63), le=2**63 - 1)], ...],
+        Field(min_length=1, max_length=COORDINATES_MAX),
+        Egress(
+            "noised",
+            "tacit_protocol.privacy.noise:OpenDPNoise",
+            "exact integer sums plus the noise that the events state",
+        ),
+    ]
+    exponent: Annotated[int, Field(ge=-62, le=0), LAYOUT]
+    noise: Annotated[Literal["gaussian", "laplace"], LAYOUT]
+    scale: Annotated[float, Field(gt=0), LAYOUT]
+
+    def mean(self, units: int) -> npt.NDArray[np.float64]:
+        """Return the noisy mean over ``units`` units, (coordinates,) float64."""
+        sums = np.array(self.values, dtype=np.float64)
+        return np.asarray(np.ldexp(sums, self.exponent) / units, dtype=np.float64)

@@ -1,7 +1,7 @@
 """Private counts over public cells: Laplace or Gaussian noise on every cell.
 
 Counts are given as whole steps of 2**-bits. Replacing one unit moves them by at most 2 in L1 and sqrt 2 in
-L2, exactly (statistics/cell_counts.py), so no allowance for rounding is added to either:
+L2, exactly (features/cell_counts.py), so no allowance for rounding is added to either:
 
 - Laplace noise of scale 2/epsilon on each cell is epsilon-differentially private. Discrete Laplace noise on
   the integer steps has this guarantee itself, with no delta; for the composition of Laplace events the
@@ -17,10 +17,8 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-from tacit_protocol.privacy.accounting import fits
-from tacit_protocol.privacy.calibration import gaussian_mu, laplace_multiplier
-from tacit_protocol.privacy.events import ApproximateEvent, GaussianEvent, LaplaceEvent
-from tacit_protocol.privacy.gaussian_sums import (
+from tacit_protocol.privacy.accounting import fits, gaussian_mu, laplace_multiplier
+from tacit_protocol.privacy.gaussian_mechanism import (
     SCALE_TOLERANCE,
     LayoutError,
     SensitivityError,
@@ -29,14 +27,20 @@ from tacit_protocol.privacy.gaussian_sums import (
     gaussian_guarantee,
     release_sums,
 )
-from tacit_protocol.privacy.guarantee import Budget, Guarantee
+from tacit_protocol.privacy.guarantee import (
+    ApproximateEvent,
+    Budget,
+    GaussianEvent,
+    Guarantee,
+    LaplaceEvent,
+    NoisyVector,
+)
 from tacit_protocol.privacy.noise import (
     DISCRETISATION_SHARE,
     NoiseSource,
     laplace_grid_is_fine,
     laplace_scale,
 )
-from tacit_protocol.privacy.vector import NoisyVector
 
 COUNTS = "counts"
 """Name of the vector in a release."""

@@ -15,8 +15,7 @@ from fractions import Fraction
 import numpy as np
 import numpy.typing as npt
 
-from tacit_protocol.privacy.events import ApproximateEvent
-from tacit_protocol.privacy.guarantee import Budget, Guarantee
+from tacit_protocol.privacy.guarantee import ApproximateEvent, Budget, Guarantee
 from tacit_protocol.privacy.noise import NoiseSource
 
 SENSITIVITY_BITS = 24

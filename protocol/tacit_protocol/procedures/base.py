@@ -14,18 +14,14 @@ from tacit_protocol.messages.encoding import encode
 from tacit_protocol.messages.release import Release
 from tacit_protocol.messages.study import Owner, Study
 from tacit_protocol.messages.transcript import numbers_max
-from tacit_protocol.privacy.guarantee import Guarantee
+from tacit_protocol.privacy.accounting import Family
+from tacit_protocol.privacy.guarantee import COORDINATES_MAX, Guarantee
 from tacit_protocol.privacy.noise import NoiseSource
-from tacit_protocol.privacy.shares import Family
-from tacit_protocol.privacy.vector import COORDINATES_MAX
 from tacit_protocol.procedures.populations import Population
 from tacit_protocol.signing.envelope import digest
-from tacit_protocol.verdicts.bars import BarsPanel
 from tacit_protocol.verdicts.base import BaseVerdict
-from tacit_protocol.verdicts.null import Null
-from tacit_protocol.verdicts.rows import RowsPanel
-from tacit_protocol.verdicts.words import Meaning, plain_meaning
-from tacit_protocol.verdicts.works import Work
+from tacit_protocol.verdicts.panels import BarsPanel, Null, RowsPanel
+from tacit_protocol.verdicts.words import Meaning, Work, plain_meaning
 
 NOT_CANONICAL = (
     "the study's bytes are not its canonical ones: every field and parameter spelled out, keys sorted, no "

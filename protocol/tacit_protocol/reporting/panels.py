@@ -8,10 +8,8 @@ from typing import Any, TypeVar
 from tacit_protocol.messages.release import Release
 from tacit_protocol.messages.study import Study
 from tacit_protocol.procedures.base import ReleaseError, StudyError
-from tacit_protocol.procedures.registry import PROCEDURES
-from tacit_protocol.verdicts.bars import BarsPanel
-from tacit_protocol.verdicts.null import Null
-from tacit_protocol.verdicts.rows import Row, RowsPanel
+from tacit_protocol.procedures.discovery import PROCEDURES
+from tacit_protocol.verdicts.panels import BarsPanel, Null, Row, RowsPanel
 
 ROWS_MAX = 20
 """Most rows of one panel; its title says how many there are."""

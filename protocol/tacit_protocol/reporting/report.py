@@ -3,6 +3,7 @@
 Titles and names are other people's: every word that is not this module's own is escaped.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
@@ -10,14 +11,146 @@ from typing import Any
 
 from tacit_protocol.messages.release import Release
 from tacit_protocol.messages.study import Study
-from tacit_protocol.reporting.bars_svg import height_of
-from tacit_protocol.reporting.methods import meaning_of, methods_text, works_of
+from tacit_protocol.privacy.guarantee import ApproximateEvent, GaussianEvent, LaplaceEvent
+from tacit_protocol.procedures.base import Fields, Procedure, StudyError
+from tacit_protocol.procedures.discovery import PROCEDURES, procedure_named
 from tacit_protocol.reporting.panels import NullPanel, Panel, PvaluePanel, panels_of
-from tacit_protocol.reporting.report_style import STYLE
-from tacit_protocol.reporting.svg import panel_svg
-from tacit_protocol.reporting.svg_parts import number, text
-from tacit_protocol.verdicts.bars import BarsPanel
-from tacit_protocol.verdicts.words import Meaning, pvalue_words
+from tacit_protocol.reporting.svg import height_of, number, panel_svg, text
+from tacit_protocol.verdicts.panels import BarsPanel, Null
+from tacit_protocol.verdicts.words import Meaning, Work, joined, plain_meaning, pvalue_words, software_work
+
+STYLE = """
+:root { color-scheme: light dark; --ink: #1b1f24; --soft: #4d5761; --line: #c9d1d9; --accent: #0b57a4; }
+* { box-sizing: border-box; }
+body { margin: 0; font: 14px/1.4 system-ui, "DejaVu Sans", sans-serif; color: var(--ink); background: #fff; }
+main { max-width: 60rem; margin: 0 auto; padding: 1rem; overflow-wrap: anywhere; }
+h1 { font-size: 1.5em; line-height: 1.2; margin: 0 0 .2em; }
+h2 { font-size: 1em; margin: .8em 0 .2em; border-top: 1px solid var(--line); padding-top: .5em; }
+p { margin: .2em 0; }
+.soft { color: var(--soft); font-size: .9em; }
+.verdict { font-size: 1.15em; font-weight: 600; border-left: 4px solid var(--accent); padding: .2em .6em; }
+.warnings { margin: .3em 0; padding-left: 1.2em; font-size: .9em; }
+.columns { display: grid; gap: 0 1.5rem; grid-template-columns: repeat(auto-fit, minmax(17rem, 1fr)); }
+figure { margin: .4em 0; }
+figcaption { font-weight: 600; font-size: .9em; }
+figure svg { display: block; width: 100%; height: auto; background: #fff; }
+table { width: 100%; border-collapse: collapse; margin: .3em 0; font-size: .9em; }
+caption { text-align: left; font-weight: 600; }
+th, td { text-align: left; font-weight: normal; padding: .1em .4em .1em 0; }
+tr { border-bottom: 1px solid var(--line); }
+.cited { margin: .2em 0; padding-left: 1.2em; font-size: .9em; }
+pre.bibtex { columns: 2 16rem; font-size: .7em; line-height: 1.25; white-space: pre-wrap; margin: .3em 0; }
+code { font-size: .85em; }
+@media (prefers-color-scheme: dark) { @media screen {
+  :root { --ink: #e6edf3; --soft: #a8b3bd; --line: #3d444d; --accent: #6cb2ff; }
+  body { background: #14181d; }
+} }
+@page { size: A4; margin: 12mm; }
+@media print {
+  body { font-size: 9.5px; }
+  main { max-width: none; padding: 0; }
+  .columns { grid-template-columns: 1fr 1fr; }
+  figure, table, li { break-inside: avoid; }
+}
+"""
+
+NAMED_MAX = 6
+
+
+def meaning_of(study: Study, verdict: Fields) -> Meaning:
+    """Say what a completed study's verdict means; of an unknown procedure, in the plainest words."""
+    known = PROCEDURES.get(study.procedure)
+    return plain_meaning(study, verdict) if known is None else known.meaning(study, verdict)
+
+
+def works_of(study: Study, software: str) -> tuple[Work, ...]:
+    """Return what to cite: the works that a study's method comes from, and the software with its version."""
+    known = PROCEDURES.get(study.procedure)
+    return (*(() if known is None else known.works(study)), software_work(software))
+
+
+def methods_text(study: Study, verdict: Mapping[str, Any], software: str, null: Null | None) -> str:
+    """Return the methods text: mechanism, sensitivity, guarantee, null distribution, level, software."""
+    return " ".join(
+        part
+        for part in (
+            _who(study, verdict),
+            _mechanism(study),
+            _guarantee(study),
+            _reuse(study),
+            _decision(study, verdict, null),
+            f"All was computed with {software}.",
+        )
+        if part
+    )
+
+
+def _who(study: Study, verdict: Mapping[str, Any]) -> str:
+    units = verdict.get("units") or {}
+    counted = [f"{o.name} (n = {units[o.name]:,})" if o.name in units else o.name for o in study.owners]
+    owners = joined(counted, NAMED_MAX)
+    known = PROCEDURES.get(study.procedure)
+    what = Procedure.released if known is None else known.released
+    bounds = "Columns were brought to public bounds first, fixed without the data."
+    if study.curator is not None:
+        return f"A trusted curator held the data of {owners} and released {what}, with noise. {bounds}"
+    who = "The data owner" if len(study.owners) == 1 else "Each data owner"
+    return f"{who}, {owners}, computed next to its data, and released with noise, {what}. {bounds}"
+
+
+def _mechanism(study: Study) -> str:
+    try:
+        events = procedure_named(study.procedure).cost(study).events
+    except StudyError:
+        return ""
+    parts = []
+    for event, times in Counter(events).items():
+        often = "" if times == 1 else f", {times} times"
+        match event:
+            case GaussianEvent():
+                parts.append(
+                    f"discrete Gaussian noise with standard deviation {event.noise_multiplier:.4g} times the "
+                    f"L2 sensitivity of all numbers together{often}"
+                )
+            case LaplaceEvent():
+                parts.append(
+                    f"discrete Laplace noise with scale {event.noise_multiplier:.4g} times the L1 "
+                    f"sensitivity{often}"
+                )
+            case ApproximateEvent() if event.epsilon == 0:
+                parts.append(f"a part of δ, {event.delta:.3g}, for the noise being discrete{often}")
+            case ApproximateEvent():
+                delta = "" if event.delta == 0 else f", {event.delta:.3g}"
+                parts.append(f"a randomised choice that is ({event.epsilon:g}{delta})-private{often}")
+    return f"The mechanism is {' and '.join(parts)}."
+
+
+def _guarantee(study: Study) -> str:
+    budget = study.budget
+    unit = "one row" if study.unit_column is None else f"all rows of one value of {study.unit_column}"
+    kind = f"ε = {budget.epsilon:g}" + (f", δ = {budget.delta:g}" if budget.delta else ", δ = 0 (pure)")
+    return (
+        f"Each owner's release satisfies differential privacy with {kind}; data sets are neighbours where "
+        f"one privacy unit, {unit}, is replaced by any other, and the number of units is public."
+        + (" Of each unit one row, drawn by lot, was used." if study.unit_rows == "one" else "")
+    )
+
+
+def _reuse(study: Study) -> str:
+    if not study.reusing:
+        return ""
+    names = joined([owner.name for owner in study.reusing], NAMED_MAX)
+    return f"Of {names} an earlier release was read again, at no further cost."
+
+
+def _decision(study: Study, verdict: Mapping[str, Any], null: Null | None) -> str:
+    method = f"Method: {verdict.get('method', study.procedure)}."
+    if verdict.get("pvalue") is None:
+        return method
+    law = "" if null is None else f" The null distribution is {null.words}."
+    statistic = f"statistic {float(verdict['statistic']):.4g}, {pvalue_words(float(verdict['pvalue']))}"
+    return f"{method}{law} Result: {statistic}, level {study.level:g}."
+
 
 PANELS_MAX = 2
 """Pictures on the one page."""

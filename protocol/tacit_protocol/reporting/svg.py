@@ -5,39 +5,293 @@ Every number that is drawn can be read back from a ``data-`` attribute. All text
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
 
 import numpy as np
 
-from tacit_protocol.reporting.axes import (
-    BOTTOM,
-    HEIGHT,
-    LEFT,
-    RIGHT,
-    TOP,
-    WIDTH,
-    Axis,
-    horizontal,
-    path_of,
-    vertical,
-)
-from tacit_protocol.reporting.bars_svg import bars_svg, height_of
 from tacit_protocol.reporting.panels import NullPanel, Panel, PvaluePanel
-from tacit_protocol.reporting.svg_parts import (
-    ACCENT,
-    BAD,
-    SOFT,
-    WARN,
-    beside,
-    bottom_axis,
-    drawing,
-    middle,
-    number,
-    short,
-    text,
-    written,
-)
-from tacit_protocol.verdicts.bars import BarsPanel
-from tacit_protocol.verdicts.rows import LABELS_WIDTH, ROW_HEIGHT, Row, RowsPanel
+from tacit_protocol.verdicts.panels import LABELS_WIDTH, ROW_HEIGHT, Bar, BarsPanel, Row, RowsPanel
+
+WIDTH, HEIGHT = 440, 220
+"""Size of a drawing's coordinates; what shows it scales it."""
+
+LEFT, RIGHT, TOP, BOTTOM = 44, 428, 16, 180
+"""Where the axes are."""
+
+TICKS = 4
+"""About how many ticks an axis has."""
+
+
+@dataclass(frozen=True)
+class Tick:
+    """A place on an axis, the value that is there, and how it is written."""
+
+    at: float
+    value: float
+    text: str
+
+
+@dataclass(frozen=True)
+class Axis:
+    """A linear axis from ``low`` to ``high``, drawn between two coordinates."""
+
+    low: float
+    high: float
+    start: float
+    end: float
+
+    def at(self, value: float) -> float:
+        """Return where a value is drawn."""
+        part = (value - self.low) / (self.high - self.low)
+        return round(self.start + part * (self.end - self.start), 3)
+
+    def ticks(self) -> list[Tick]:
+        """Return round values along the axis."""
+        step = round_step((self.high - self.low) / TICKS)
+        first = math.ceil(self.low / step - 1e-9)
+        last = math.floor(self.high / step + 1e-9)
+        return [Tick(self.at(i * step), i * step, f"{i * step:.6g}") for i in range(first, last + 1)]
+
+
+def horizontal(low: float, high: float, start: float = LEFT) -> Axis:
+    """Return an axis along the bottom, from ``start`` to the right side."""
+    return Axis(low, high if high > low else low + 1.0, start, RIGHT)
+
+
+def vertical(low: float, high: float) -> Axis:
+    """Return an axis up the left side."""
+    return Axis(low, high if high > low else low + 1.0, BOTTOM, TOP)
+
+
+def round_step(step: float) -> float:
+    """Return the next larger of 1, 2 or 5 times a power of ten."""
+    power = 10.0 ** math.floor(math.log10(step))
+    return next(factor * power for factor in (1.0, 2.0, 5.0, 10.0) if factor * power >= step * (1 - 1e-9))
+
+
+def path_of(points: Sequence[tuple[float, float]]) -> str:
+    """Return the points of a polyline."""
+    return " ".join(f"{x:g},{y:g}" for x, y in points)
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """What every chart has: its axes. ``x`` and ``y`` map values to coordinates."""
+
+    x: Axis
+    y: Axis
+
+    width: int = WIDTH
+    height: int = HEIGHT
+    left: int = LEFT
+    right: int = RIGHT
+    top: int = TOP
+    bottom: int = BOTTOM
+
+
+LABEL_LENGTH_MAX = 25
+
+INK, SOFT, ACCENT, BAD, WARN = "#1b1f24", "#57606a", "#0b57a4", "#b3261e", "#8a5a00"
+
+
+def drawing(
+    kind: str, height: float, label: str, parts: Sequence[str], data: str = "", *, title: str = ""
+) -> str:
+    """Return a chart's element: an image that ``label`` says in words, under a ``title`` where it has one."""
+    named = f' aria-label="{text(label)}"' if not title else ""
+    told = [f"<title>{text(title)}</title>", f"<desc>{text(label)}</desc>"] if title else []
+    size = f'width="{WIDTH}" height="{height:g}" viewBox="0 0 {WIDTH} {height:g}"'
+    return "\n".join(
+        [
+            f'<svg xmlns="http://www.w3.org/2000/svg" class="chart {kind}" {size} '
+            f'role="img"{named} {data} font-family="system-ui, sans-serif" '
+            f'font-size="11" fill="{SOFT}">',
+            *told,
+            *parts,
+            "</svg>",
+        ]
+    )
+
+
+def bottom_axis(x: Axis, down: float) -> list[str]:
+    """Draw an axis along the bottom, with its ticks; each says its value and its place."""
+    found = [f'<path class="axis" d="M{x.start},{down}H{x.end}" fill="none" stroke="{SOFT}"/>']
+    found += [
+        f'<text class="x-tick" data-value="{tick.value}" data-at="{tick.at}" x="{tick.at}" y="{down + 16}" '
+        f'text-anchor="middle">{tick.text}</text>'
+        for tick in x.ticks()
+    ]
+    return found
+
+
+def beside(kind: str, at: float, down: float, words: str, colour: str, *, part: float = 0.5) -> str:
+    """Write to the right of a mark, or to its left where it stands beyond that part of the width."""
+    right = at > part * WIDTH
+    return written(kind, at - 5 if right else at + 5, down, words, colour, anchor="end" if right else "start")
+
+
+def middle(down: float, words: str) -> str:
+    """Write below the middle of the axes."""
+    return written("unit", (LEFT + RIGHT) / 2, down, words)
+
+
+def written(
+    kind: str, at: float, down: float, words: str, colour: str = SOFT, *, anchor: str = "middle"
+) -> str:
+    """Write words at a place."""
+    return (
+        f'<text class="{kind}" x="{at:g}" y="{down:g}" text-anchor="{anchor}" fill="{colour}">'
+        f"{text(words)}</text>"
+    )
+
+
+def number(value: float) -> str:
+    """Write a number with four digits."""
+    return f"{value:.4g}"
+
+
+def short(label: str) -> str:
+    """Cut a label to what fits beside a row."""
+    return label if len(label) <= LABEL_LENGTH_MAX else label[: LABEL_LENGTH_MAX - 1] + "…"
+
+
+def text(words: str, *, lines: bool = False) -> str:
+    """Escape words, whoever wrote them; what cannot be printed, or would turn the text round, is replaced.
+
+    ``lines`` keeps the ends of lines.
+    """
+    kept = "\n" if lines else ""
+    shown = (c if c.isprintable() or c in kept else "\N{REPLACEMENT CHARACTER}" for c in words)
+    return escape("".join(shown), quote=True)
+
+
+THICKNESS = 11
+"""Of a lying bar."""
+
+CAP = 3
+"""Half the length of the strokes that end an interval."""
+
+LETTER = 6.4
+"""Width of a letter, about."""
+
+BELOW = 40
+"""Room for the axis of lying bars."""
+
+GAP = 10
+"""Between a histogram and the bars of single values beside it."""
+
+
+def bars_svg(panel: BarsPanel) -> str:
+    """Draw bars with their intervals: a histogram where the panel has edges, and else lying bars."""
+    label = f"{panel.unit}: " + "; ".join(words_of(bar) for bar in panel.bars)
+    return _histogram(panel, label) if panel.edges else _lying(panel, label)
+
+
+def height_of(panel: BarsPanel) -> float:
+    """Return how high a panel is drawn, in a drawing's coordinates."""
+    return float(HEIGHT if panel.edges else _foot(panel) + BELOW)
+
+
+def words_of(bar: Bar) -> str:
+    """Say a bar in words."""
+    if bar.lower is None or bar.upper is None:
+        return f"{bar.label} {number(bar.value)}"
+    return f"{bar.label} {number(bar.value)}, interval {number(bar.lower)} to {number(bar.upper)}"
+
+
+def _lying(panel: BarsPanel, label: str) -> str:
+    low, high = _ends(panel)
+    x = horizontal(low, high, LABELS_WIDTH)
+    foot, zero = _foot(panel), x.at(0.0)
+    parts = bottom_axis(x, foot)
+    for place, bar in enumerate(panel.bars):
+        down, end = 16 + ROW_HEIGHT * place, x.at(bar.value)
+        drawn = (
+            f'<rect class="fill" x="{min(zero, end):g}" y="{down - THICKNESS / 2:g}" '
+            f'width="{abs(end - zero):g}" height="{THICKNESS}" fill="{ACCENT}" fill-opacity="0.5"/>'
+        )
+        if bar.lower is not None and bar.upper is not None:
+            start, stop = x.at(bar.lower), x.at(bar.upper)
+            drawn += _stroke(
+                f"M{start:g},{down}H{stop:g}M{start:g},{down - CAP}V{down + CAP}"
+                f"M{stop:g},{down - CAP}V{down + CAP}"
+            )
+        parts.append(_bar_row(bar, drawn))
+        parts.append(written("row-label", LABELS_WIDTH - 8, down + 4, short(bar.label), SOFT, anchor="end"))
+    parts.append(_line(f"M{zero:g},6V{foot}"))
+    parts.append(written("unit", (x.start + x.end) / 2, foot + 32, panel.unit, SOFT))
+    return drawing("bars", foot + BELOW, label, parts, title=panel.title)
+
+
+def _foot(panel: BarsPanel) -> int:
+    return 16 + ROW_HEIGHT * len(panel.bars)
+
+
+def _histogram(panel: BarsPanel, label: str) -> str:
+    bins = len(panel.edges) - 1
+    single = panel.bars[bins:]
+    widths = [max(24.0, LETTER * len(bar.label)) for bar in single]
+    end = RIGHT - sum(widths) - GAP * len(widths)
+    low, high = _ends(panel)
+    x, y = Axis(panel.edges[0], panel.edges[-1], LEFT, round(end, 3)), vertical(low, high)
+    parts = [_bar_row(bar, _standing(bar, x.at(a), x.at(b), y)) for bar, a, b in _of_bins(panel)]
+    start = end
+    for bar, width in zip(single, widths, strict=True):
+        start += GAP
+        parts.append(_bar_row(bar, _standing(bar, start + width / 2 - 8, start + width / 2 + 8, y)))
+        parts.append(written("bar-label", start + width / 2, BOTTOM + 16, bar.label, SOFT))
+        start += width
+    parts += bottom_axis(x, BOTTOM)
+    for tick in y.ticks():
+        parts.append(
+            f'<text class="y-tick" data-value="{tick.value}" data-at="{tick.at}" x="{LEFT - 5}" '
+            f'y="{tick.at + 4:g}" text-anchor="end">{tick.text}</text>'
+        )
+    parts.append(_line(f"M{LEFT},{y.at(0.0):g}H{RIGHT}"))
+    parts.append(middle(BOTTOM + 34, panel.unit))
+    return drawing("histogram", HEIGHT, label, parts, title=panel.title)
+
+
+def _of_bins(panel: BarsPanel) -> list[tuple[Bar, float, float]]:
+    return list(zip(panel.bars, panel.edges[:-1], panel.edges[1:], strict=False))
+
+
+def _standing(bar: Bar, left: float, right: float, y: Axis) -> str:
+    zero, top, width = y.at(0.0), y.at(bar.value), max(right - left - 1, 0.5)
+    drawn = (
+        f'<rect class="fill" x="{left + 0.5:g}" y="{min(zero, top):g}" width="{width:g}" '
+        f'height="{abs(top - zero):g}" fill="{ACCENT}" fill-opacity="0.5"/>'
+    )
+    if bar.lower is not None and bar.upper is not None:
+        drawn += _stroke(f"M{(left + right) / 2:g},{y.at(bar.lower):g}V{y.at(bar.upper):g}")
+    return drawn
+
+
+def _bar_row(bar: Bar, drawn: str) -> str:
+    data = f'data-value="{bar.value!r}"'
+    if bar.lower is not None and bar.upper is not None:
+        data += f' data-lower="{bar.lower!r}" data-upper="{bar.upper!r}"'
+    return f'<g class="row" {data}><title>{text(words_of(bar))}</title>{drawn}</g>'
+
+
+def _stroke(path: str) -> str:
+    return f'<path class="whisker" d="{path}" fill="none" stroke="{INK}"/>'
+
+
+def _line(path: str) -> str:
+    return f'<path class="axis" d="{path}" fill="none" stroke="{SOFT}"/>'
+
+
+def _ends(panel: BarsPanel) -> tuple[float, float]:
+    """Return what the axis of lengths spans: 0, every bar and every interval."""
+    ends = [0.0]
+    for bar in panel.bars:
+        ends += [end for end in (bar.value, bar.lower, bar.upper) if end is not None]
+    low, high = min(ends), max(ends)
+    margin = 0.04 * (high - low)
+    return low - margin if low < 0 else 0.0, high + margin
+
 
 HEADING = 20
 """Room for a title above a panel."""

@@ -7,16 +7,20 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tacit_protocol.procedures.registry import PROCEDURES
+from tacit_protocol.procedures.discovery import PROCEDURES
 from tacit_protocol.terminal import printable, printable_lines
-from tacit_services.agent.align_command import add_arguments, align, text_of_alignment
-from tacit_services.agent.check import check, text_of_report
+from tacit_services.agent.alignment import add_arguments, align, text_of_alignment
+from tacit_services.agent.check import check, text_of_report, text_of_verification, verify_offline
 from tacit_services.agent.service import run
 from tacit_services.agent.settings import AgentSettings
-from tacit_services.agent.verify import text_of_verification, verify_offline
-from tacit_services.ledger.errors import LedgerError
-from tacit_services.shared.copying import CopyError, add_copy_arguments, copy_database, text_of_copy
-from tacit_services.shared.database import DatabaseError
+from tacit_services.ledger.accounts import LedgerError
+from tacit_services.shared.database import (
+    CopyError,
+    DatabaseError,
+    add_copy_arguments,
+    copy_database,
+    text_of_copy,
+)
 from tacit_services.shared.logging import configure_logging
 from tacit_services.shared.settings import SettingsError
 

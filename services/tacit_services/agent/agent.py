@@ -6,23 +6,24 @@ from functools import partial
 import sqlalchemy as sa
 import structlog
 
-from tacit_protocol.alignment import UnitKey
+from tacit_protocol.messages.alignment import UnitKey
 from tacit_protocol.messages.study import Owner, Study
 from tacit_protocol.privacy.noise import NoiseSource
 from tacit_protocol.signing.keys import PrivateKey
 from tacit_protocol.signing.sealing import certify
-from tacit_services.agent.alignments import unit_key_of
+from tacit_services.agent.alignment import unit_key_of
 from tacit_services.agent.data.reader import IN_THIS_THREAD, Computing
 from tacit_services.agent.intake import Intake, Procedures
 from tacit_services.agent.participant import AlreadyDecidedError, Identity, Participant
 from tacit_services.agent.policy import Policy
 from tacit_services.agent.schema import State
 from tacit_services.agent.settings import AgentSettings, DataSetSettings
-from tacit_services.agent.studies import expire, move
+from tacit_services.agent.studies import StudyRow, expire, move, study_row
 from tacit_services.agent.tester_client import TesterClient
 from tacit_services.ledger.accounts import set_caps
 from tacit_services.shared.clock import Clock
 from tacit_services.shared.database import run_transaction
+from tacit_services.shared.problem_responses import ProblemError
 
 log = structlog.get_logger()
 
@@ -118,3 +119,26 @@ class Agent(Participant):
         if not self._end(digest, State.DECLINED, None, note or "declined by the steward"):
             raise AlreadyDecidedError("the study has been decided on already")
         log.info("declined", study=digest)
+
+
+def require_row(agent: Agent, digest: str) -> StudyRow:
+    """Return what is recorded of a study; raises the problem ``unknown-study``."""
+    row = run_transaction(agent.engine, lambda connection: study_row(connection, digest), read_only=True)
+    if row is None:
+        raise ProblemError("unknown-study")
+    return row
+
+
+def decide(agent: Agent, digest: str, decision: Callable[[], None]) -> StudyRow:
+    """Carry a decision out; returns what the study is then.
+
+    Raises:
+        ProblemError: ``unknown-study``, ``study-expired`` or ``already-decided``.
+    """
+    require_row(agent, digest)
+    try:
+        decision()
+    except AlreadyDecidedError:
+        expired = require_row(agent, digest).state is State.EXPIRED
+        raise ProblemError("study-expired" if expired else "already-decided") from None
+    return require_row(agent, digest)

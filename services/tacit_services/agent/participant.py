@@ -5,32 +5,38 @@ Look at what is asked, decide, release, send.
 Every step reads what is so from the database and leaves it in a state from which the next step goes on, so
 a process that dies anywhere is simply started again. Whatever the tester sees is done apart from the
 computing: it is asked the same things about every study, and answers wait for their moment (schedule.py).
+
+The loops of an agent or a curator: one asks for studies, one runs them, one sends, one fetches.
+
+Those that the tester sees never wait for the one that computes: when they speak says nothing about data.
 """
 
+import random
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import sqlalchemy as sa
 import structlog
 
-from tacit_protocol.messages.decline import DeclineMessage
 from tacit_protocol.messages.encoding import MessageError, decode, encode
+from tacit_protocol.messages.release import DeclineMessage
 from tacit_protocol.messages.study import Study
-from tacit_protocol.messages.verdict import VerdictMessage
+from tacit_protocol.messages.transcript import VerdictMessage
 from tacit_protocol.privacy.noise import NoiseSource
 from tacit_protocol.signing.envelope import DECLINE_TYPE, VERDICT_TYPE, EnvelopeError, open_envelope, seal
 from tacit_protocol.signing.keys import PrivateKey
 from tacit_protocol.workers import WorkersUnavailableError
 from tacit_services.agent.data.reader import IN_THIS_THREAD, Computing
 from tacit_services.agent.intake import Job, JobOutdatedError, StudyIntake, StudyRefusedError
-from tacit_services.agent.outbox import Outbox
-from tacit_services.agent.releases import Releaser
-from tacit_services.agent.schedule import send_time
+from tacit_services.agent.releases import Mailbox, Releaser, send_time
 from tacit_services.agent.schema import State
-from tacit_services.agent.sealed import Mailbox
 from tacit_services.agent.steps import Step, reached
 from tacit_services.agent.studies import (
+    OutboxRow,
     StudyRow,
+    close_outbox,
+    due_outbox,
     expire,
     insert_study,
     move,
@@ -43,13 +49,92 @@ from tacit_services.agent.studies import (
 from tacit_services.agent.tester_client import (
     InboxItem,
     TesterClient,
+    TesterError,
     TesterRefusedError,
     TesterUnavailableError,
 )
 from tacit_services.shared.clock import Clock
-from tacit_services.shared.database import run_transaction
+from tacit_services.shared.database import DatabaseError, run_transaction
+from tacit_services.shared.logging import describe_exception
 
 log = structlog.get_logger()
+
+DELIVERED = "delivered"
+TOO_LATE = "study-expired"
+
+GRACE_S = 3600
+"""How long after the deadline a release is still offered, in case the tester's clock is behind."""
+
+
+class Outbox:
+    """Delivers releases and declines."""
+
+    def __init__(self, engine: sa.Engine, party: str, client: TesterClient, clock: Clock):
+        self._engine, self._party, self._client, self._clock = engine, party, client, clock
+
+    def deliver(self) -> None:
+        """Offer everything that is open and due once.
+
+        Raises:
+            TesterUnavailableError: the tester could not be reached; what is left stays for the next time.
+        """
+        unavailable: TesterUnavailableError | None = None
+        now = int(self._clock())
+        for row in run_transaction(self._engine, lambda c: due_outbox(c, now), read_only=True):
+            try:
+                self._deliver_one(row)
+            except TesterUnavailableError as error:
+                unavailable = error  # one study that the tester cannot take must not hold up the others
+        if unavailable is not None:
+            raise unavailable
+
+    def _deliver_one(self, row: OutboxRow) -> None:
+        put = self._client.put_decline if row.kind == "decline" else self._client.put_release
+        reached(Step.BEFORE_SEND)
+        try:
+            put(row.study, self._party, row.envelope)
+        except TesterRefusedError as error:
+            log.warning("not_taken", study=row.study, kind=row.kind, problem=error.slug)
+            self._close(row, error.slug)
+            return
+        except TesterUnavailableError:
+            if not self._is_past(row.study):
+                raise
+            self._close(row, TOO_LATE)
+            return
+        reached(Step.AFTER_SEND)
+        self._close(row, DELIVERED)
+        reached(Step.ACKNOWLEDGED)
+        log.info("delivered", study=row.study, kind=row.kind)
+
+    def _is_past(self, digest: str) -> bool:
+        study = run_transaction(
+            self._engine, lambda connection: study_row(connection, digest), read_only=True
+        )
+        return study is None or self._clock() > study.deadline + GRACE_S
+
+    def _close(self, row: OutboxRow, outcome: str) -> None:
+        def close(connection: sa.Connection) -> None:
+            now = int(self._clock())
+            close_outbox(connection, row.study, now, outcome)
+            if row.kind == "decline":
+                return
+            spent = "the budget is spent" if row.kind == "release" else "nothing was spent"
+            after = State.SENT if outcome == DELIVERED else State.EXPIRED
+            problem = None if outcome == DELIVERED else outcome
+            reason = None if problem is None else f"the tester did not take the {row.kind}; {spent}"
+            move(
+                connection,
+                row.study,
+                before=[State.RELEASED, State.SENT],
+                after=after,
+                at=now,
+                problem=problem,
+                reason=reason,
+            )
+
+        run_transaction(self._engine, close)
+
 
 VERDICT_AWAITED_S = 7 * 24 * 3600
 """How long after a study's deadline its verdict is still asked for."""
@@ -364,3 +449,92 @@ class Participant:
             log.warning("verdict_not_taken", study=row.digest, kind="other study")
             return
         run_transaction(self.engine, lambda connection: record_verdict(connection, row.digest, envelope))
+
+
+KNOWN_PAUSE_S = 2.0
+"""Pause after an inbox with nothing new: the tester answers at once while a study waits for a steward."""
+
+WORK_PAUSE_S = 5.0
+"""Longest time between two looks at what is to be run, when nobody rings, and at verdicts."""
+
+SEND_PAUSE_S = 0.5
+"""Time between two looks at what is to be sent; two short queries of the agent's own database."""
+
+END_S = 2.0
+"""How long the loops together may take to end."""
+
+FAILURE_PAUSE_S = (1.0, 10.0)
+"""First and longest pause after a failure; doubled each time, with a random part so that agents spread. Once
+a database or a tester is back after an outage, however long, nobody waits longer than the second."""
+
+
+class Loops:
+    """Runs an agent or a curator until it is stopped; the tester may hold a poll for ``poll_wait_s``."""
+
+    def __init__(self, agent: Participant, stop: threading.Event, poll_wait_s: float):
+        self._agent, self._stop, self._poll_wait_s = agent, stop, poll_wait_s
+        self._bell = threading.Event()
+        self._threads = [
+            threading.Thread(target=self._forever, args=(step,), name=step.__name__, daemon=True)
+            for step in (self._poll, self._work, self._send, self._fetch)
+        ]
+
+    def start(self) -> None:
+        """Start the loops. They are daemons: an agent may be killed at any point, and so may be left."""
+        for thread in self._threads:
+            thread.start()
+
+    def end(self) -> None:
+        """Ask the loops to end and give them a moment; a long poll under way ends with the process."""
+        self._stop.set()
+        self.ring()
+        for thread in self._threads:
+            thread.join(END_S / len(self._threads))
+
+    def alive(self) -> bool:
+        """Return whether every loop runs."""
+        return all(thread.is_alive() for thread in self._threads)
+
+    def ring(self) -> None:
+        """Wake the loop that works."""
+        self._bell.set()
+
+    def _poll(self) -> None:
+        if self._agent.poll(self._poll_wait_s):
+            self.ring()
+        else:
+            self._stop.wait(KNOWN_PAUSE_S)
+
+    def _work(self) -> None:
+        self._bell.clear()
+        self._agent.run_approved()
+        self._bell.wait(WORK_PAUSE_S)
+
+    def _send(self) -> None:
+        if self._agent.confirm():
+            self.ring()
+        self._agent.deliver()
+        self._stop.wait(SEND_PAUSE_S)
+
+    def _fetch(self) -> None:
+        try:
+            if self._agent.collect():
+                self.ring()
+        finally:  # verdicts do not wait for a release that the tester cannot be asked for
+            self._agent.fetch_verdicts()
+        self._stop.wait(WORK_PAUSE_S)
+
+    def _forever(self, step: Callable[[], None]) -> None:
+        shortest, longest = FAILURE_PAUSE_S
+        pause_s = shortest
+        while not self._stop.is_set():
+            try:
+                step()
+                pause_s = shortest
+                continue
+            except (TesterError, DatabaseError) as error:
+                log.warning("waiting", loop=step.__name__, kind=type(error).__name__, reason=str(error))
+            except Exception as error:
+                log.error("loop_failed", loop=step.__name__, fault=describe_exception(error))
+            self._stop.wait(pause_s * random.uniform(0.5, 1.0))  # noqa: S311 (a pause, not a secret)
+            pause_s = min(longest, 2 * pause_s)

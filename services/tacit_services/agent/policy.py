@@ -22,8 +22,8 @@ from tacit_protocol.messages.study import (
     RespondAfter,
     Study,
 )
+from tacit_protocol.privacy.accounting import FAMILIES, Family
 from tacit_protocol.privacy.guarantee import EPSILON_MAX, Budget
-from tacit_protocol.privacy.shares import FAMILIES, Family
 from tacit_protocol.procedures.base import Procedure
 from tacit_protocol.strict import StrictModel
 from tacit_services.shared.settings import SettingsError, read_toml

@@ -2,39 +2,232 @@
 
 So a crash before the commit has spent nothing and sent nothing, and one after it finds the release stored:
 noise that could have been seen is drawn once.
+
+When an answer leaves: at a time that the study and the owner's decision fix, not when it is ready.
+
+How long a release takes to compute may depend on the data. An answer, release or decline alike, therefore
+waits for the first of these moments by which it is ready, counted from the decision to run the study::
+
+    r, 2r, 4r, ..., 64r, 128r, 192r, 256r, ...        r = the study's respond_after_s
+
+An answer that is ready within r says nothing by its time. A later one tells its moment and no more: two
+computations differ in sight of the tester only where one of those moments lies between them.
+
+Releases sealed to one owner: made here for another, or fetched here and opened in memory alone.
+
+What was fetched is kept as it came, sealed. The tester that carries it is not trusted: what it could have
+changed is asked for again; what the sender signed and is wrong all the same ends the study here.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import sqlalchemy as sa
 import structlog
 
-from tacit_protocol.messages.encoding import encode
-from tacit_protocol.messages.release import ReleaseMessage
-from tacit_protocol.messages.sealed import Receipt
+from tacit_protocol.messages.encoding import MessageError, decode, encode
+from tacit_protocol.messages.release import Release, ReleaseMessage
+from tacit_protocol.messages.sealed import (
+    Receipt,
+    SealedPackage,
+    SealedRelease,
+    ciphertext_digest,
+    padded,
+    unpadded,
+)
 from tacit_protocol.privacy.noise import NoiseSource
-from tacit_protocol.procedures.base import Adapts, check_release
-from tacit_protocol.signing.envelope import RECEIPT_TYPE, RELEASE_TYPE, seal
+from tacit_protocol.procedures.base import Adapts, ReleaseError, check_release
+from tacit_protocol.procedures.relay import Relay, read_answer
+from tacit_protocol.signing.envelope import (
+    RECEIPT_TYPE,
+    RELEASE_TYPE,
+    SEALED_RELEASE_TYPE,
+    EnvelopeError,
+    seal,
+)
 from tacit_protocol.signing.keys import PrivateKey
+from tacit_protocol.signing.sealing import SealContext, SealError, open_sealed, seal_to
 from tacit_protocol.workers import WorkersUnavailableError
 from tacit_services.agent.data.reader import Computing
 from tacit_services.agent.data.source import DataError
-from tacit_services.agent.findings import put_finding
-from tacit_services.agent.intake import Job, JobOutdatedError, StudyIntake, StudyRefusedError
-from tacit_services.agent.schedule import send_time
-from tacit_services.agent.schema import State
-from tacit_services.agent.sealed import Received, seal_release
+from tacit_services.agent.intake import Job, JobOutdatedError, StudyIntake, StudyRefusedError, refuse
+from tacit_services.agent.schema import RECEIVED, State
 from tacit_services.agent.steps import RelayStep, Step, reached
-from tacit_services.agent.studies import Kind, move, put_in_outbox, study_row
-from tacit_services.ledger.accounts import debit
+from tacit_services.agent.studies import Kind, move, put_finding, put_in_outbox, study_row
+from tacit_services.agent.tester_client import TesterClient
+from tacit_services.ledger.accounts import BudgetExceededError, LedgerConflictError, debit
 from tacit_services.ledger.entries import Entry
-from tacit_services.ledger.errors import BudgetExceededError, LedgerConflictError
 from tacit_services.shared.clock import Clock
 from tacit_services.shared.database import DatabaseError, run_transaction
 from tacit_services.shared.logging import describe_exception
 
+DOUBLINGS = 6
+"""Moments double this often, then come every ``2**DOUBLINGS * r``: few of them, and never a wait that is
+longer than the computation took, nor, after an agent was off for days, longer than that step."""
+
+MARGIN_S = 0.25
+"""An answer must be ready this long before its moment: storing and signing it take part of that."""
+
+
+def send_time(decided_at: int, respond_after_s: int, now: float) -> int:
+    """Return the Unix time at which an answer that is ready ``now`` is to be sent.
+
+    Args:
+        decided_at: when it was decided to run or to decline the study, Unix seconds.
+        respond_after_s: the study's; with 0 the answer is due at once.
+        now: Unix time, at or after ``decided_at``.
+    """
+    if respond_after_s == 0:
+        return 0
+    elapsed_s = now + MARGIN_S - decided_at
+    moment_s, longest_s = respond_after_s, respond_after_s << DOUBLINGS
+    while moment_s < min(elapsed_s, longest_s):
+        moment_s *= 2
+    if moment_s < elapsed_s:
+        moment_s = longest_s * -int(-elapsed_s // longest_s)
+    return decided_at + moment_s
+
+
 log = structlog.get_logger()
+
+
+class TamperedError(Exception):
+    """What the tester handed out is not what the sender signed: to be asked for again. Constant text."""
+
+
+@dataclass(frozen=True)
+class Received:
+    """Another owner's release, opened; the digest of the sender's statement; and when it was fetched."""
+
+    release: Release
+    statement: str
+    at: int
+
+
+def seal_release(job: Job, relay: Relay, message: ReleaseMessage, key: PrivateKey) -> bytes:
+    """Seal a release to the study's receiver; returns the exact bytes to send."""
+    certificate = relay.receiver.sealing
+    if certificate is None:
+        refuse("study-refused", "the receiver's sealing certificate is missing")
+    try:
+        ciphertext = seal_to(certificate, relay.receiver.key, _context(job, relay), padded(message))
+    except SealError as error:
+        refuse("study-refused", str(error))
+    statement = SealedRelease(
+        study=job.digest,
+        party=job.sender,
+        receiver=relay.receiver.name,
+        units=message.release.units,
+        ciphertext_digest=ciphertext_digest(ciphertext),
+        ciphertext_bytes=len(ciphertext),
+    )
+    envelope = seal(encode(statement), SEALED_RELEASE_TYPE, key)
+    return encode(SealedPackage.of(envelope, ciphertext))
+
+
+def open_package(job: Job, relay: Relay, package: bytes, key: PrivateKey, at: int) -> Received:
+    """Open what was sealed to this owner, once everything about it holds.
+
+    Raises:
+        TamperedError: the tester, or somebody between, changed it or handed out something else.
+        StudyRefusedError: the sender's own release does not open or does not fit the study.
+    """
+    sender = relay.sender
+    try:
+        parts = decode(SealedPackage, package)
+        answer = read_answer(relay, parts.statement.encode("utf-8"), sender.name, sender.key)
+        ciphertext = parts.sealed
+    except (MessageError, EnvelopeError):
+        raise TamperedError("what came is not what the sender signed") from None
+    sealed = answer.sealed
+    if sealed is None or (answer.study, answer.party) != (job.digest, sender.name):
+        raise TamperedError("what came was sent for another study or by another owner")
+    if sealed.ciphertext_digest != ciphertext_digest(ciphertext):
+        raise TamperedError("the ciphertext is not the one that the sender signed")
+    release = _open(job, relay, sealed, ciphertext, key)
+    return Received(release, answer.digest, at)
+
+
+def _open(job: Job, relay: Relay, sealed: SealedRelease, ciphertext: bytes, key: PrivateKey) -> Release:
+    try:
+        message = unpadded(open_sealed(key, _context(job, relay), ciphertext))
+        if (message.study, message.party) != (job.digest, relay.sender.name):
+            raise ReleaseError("it was made for another study or owner")
+        if (sealed.receiver, sealed.units) != (relay.receiver.name, message.release.units):
+            raise ReleaseError("the statement about it says something else")
+        relay.procedure.check_received(job.study, message.release)
+    except (SealError, MessageError, ReleaseError) as error:
+        refuse("release-refused", f"the other owner's sealed release: {error}")
+    return message.release
+
+
+def _context(job: Job, relay: Relay) -> SealContext:
+    return SealContext(job.digest, relay.sender.name, relay.receiver.name)
+
+
+class Mailbox:
+    """What other owners sealed to this one: fetched from the tester, kept, opened.
+
+    Args:
+        engine: the owner's own database.
+        key: the owner's key.
+        client: the tester.
+        clock: Unix time in seconds.
+    """
+
+    def __init__(self, engine: sa.Engine, key: PrivateKey, client: TesterClient, clock: Clock):
+        self._engine, self._key, self._client, self._clock = engine, key, client, clock
+
+    def fetch(self, job: Job, relay: Relay) -> bool:
+        """Fetch a study's sealed release unless it is kept; returns whether it has come now.
+
+        Raises:
+            StudyRefusedError: what the sender sent is of no use.
+            TesterError: the tester could not be asked, or says that nothing will come.
+        """
+        if self._kept(job.digest) is not None:
+            return False
+        package = self._client.sealed_release(job.digest, relay.sender.name)
+        if package is None:
+            return False
+        reached(RelayStep.SEALED_FETCHED)
+        at = int(self._clock())
+        try:
+            open_package(job, relay, package, self._key, at)
+        except TamperedError as error:
+            log.warning("sealed_not_taken", study=job.digest, reason=str(error))
+            return False
+
+        def store(connection: sa.Connection) -> None:
+            if connection.execute(RECEIVED.select().where(RECEIVED.c.study == job.digest)).first() is None:
+                row = {"study": job.digest, "package": package, "received_at": at}
+                connection.execute(RECEIVED.insert().values(**row))
+
+        run_transaction(self._engine, store)
+        reached(RelayStep.SEALED_STORED)
+        log.info("sealed_received", study=job.digest, sender=relay.sender.name)
+        return True
+
+    def open(self, job: Job, relay: Relay) -> Received | None:
+        """Open what is kept for a study, in memory; None while nothing has come.
+
+        Raises:
+            StudyRefusedError: it does not open or fit.
+        """
+        kept = self._kept(job.digest)
+        if kept is None:
+            return None
+        try:
+            return open_package(job, relay, bytes(kept.package), self._key, int(kept.received_at))
+        except TamperedError as error:
+            refuse("release-refused", f"the other owner's sealed release: {error}")
+
+    def _kept(self, digest: str) -> sa.Row[tuple[object, ...]] | None:
+        query = RECEIVED.select().where(RECEIVED.c.study == digest)
+        return run_transaction(
+            self._engine, lambda connection: connection.execute(query).one_or_none(), read_only=True
+        )
 
 
 class StoppingError(Exception):

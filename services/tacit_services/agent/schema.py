@@ -22,7 +22,7 @@ from enum import StrEnum
 
 import sqlalchemy as sa
 
-from tacit_services.ledger.schema import DIGEST_LENGTH, METADATA, NAME_LENGTH
+from tacit_services.ledger.entries import DIGEST_LENGTH, METADATA, NAME_LENGTH
 from tacit_services.shared.pages.tables import SignInTables
 
 REASON_LENGTH = 500

@@ -1,28 +1,181 @@
 """Put an agent together from its settings, and run it."""
 
 import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from importlib.metadata import version
-from pathlib import Path
+from pathlib import Path as PathlibPath
+from typing import Annotated, Any
 
+import sqlalchemy as sa
 import structlog
+from fastapi import Depends, FastAPI, Path, Query, Request
+from fastapi.responses import Response
+from pydantic import Field
 
 from tacit_protocol.privacy.noise import NoiseSource, OpenDPNoise
-from tacit_services.agent.agent import Agent
-from tacit_services.agent.api import Surroundings, create_agent_app
+from tacit_protocol.strict import StrictModel
+from tacit_services.agent import views
+from tacit_services.agent.agent import Agent, decide, require_row
 from tacit_services.agent.data.reader import Computing
 from tacit_services.agent.intake import Procedures
-from tacit_services.agent.loops import Loops
+from tacit_services.agent.pages.routes import add_agent_pages
+from tacit_services.agent.participant import Loops
 from tacit_services.agent.policy import Policy
+from tacit_services.agent.schema import REASON_LENGTH, State
 from tacit_services.agent.settings import AgentSettings
-from tacit_services.agent.tester_client import TesterClient
-from tacit_services.ledger.verification import verify
+from tacit_services.agent.studies import StudyRow, count_by_state, finding_of, page_of_studies
+from tacit_services.agent.tester_client import TesterClient, TesterError
+from tacit_services.ledger.verification import export, inspect, verify
+from tacit_services.shared.arithmetic import prepare_to_compute
 from tacit_services.shared.clock import system_clock
 from tacit_services.shared.compute import make_workers
-from tacit_services.shared.database import create_engine, run_transaction, upgrade
-from tacit_services.shared.http_server import Stopping, serve
+from tacit_services.shared.database import check_database, create_engine, run_transaction, upgrade
+from tacit_services.shared.http_app import BearerToken, body_schema, create_app, json_body, json_response
+from tacit_services.shared.http_server import Stopping, recognise, serve
 from tacit_services.shared.logging import configure_logging
+from tacit_services.shared.pages.site import Empty
+from tacit_services.shared.problem_responses import ProblemError
 from tacit_services.shared.settings import read_private_key
-from tacit_services.shared.threads import prepare_to_compute
+
+PAGE_SIZE = 100
+"""Studies in one page of a list."""
+
+HASHES_MAX = 100
+"""Kept hashes in one question."""
+
+HashList = Annotated[str, Query(pattern=f"^[0-9a-f]{{64}}(,[0-9a-f]{{64}}){{0,{HASHES_MAX - 1}}}$")]
+
+DigestPath = Annotated[str, Path(pattern="^[0-9a-f]{64}$")]
+
+
+class Decline(StrictModel):
+    """A steward's decline; the reason is a note for the owner's own record."""
+
+    reason: Annotated[str, Field(max_length=REASON_LENGTH)] | None = None
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What runs beside the interface: whether it does, and how to wake it."""
+
+    version: str
+    alive: Callable[[], bool]
+    ring: Callable[[], None]
+
+
+def create_agent_app(agent: Agent, surroundings: Surroundings) -> FastAPI:
+    """Create the agent's app."""
+
+    def check_ready() -> None:
+        check_database(agent.engine)
+        if not surroundings.alive():
+            raise RuntimeError("a loop of the agent has stopped")
+
+    def gauges() -> Mapping[str, float]:
+        counts = run_transaction(agent.engine, count_by_state, read_only=True)
+        return {f'studies{{state="{state}"}}': float(count) for state, count in counts.items()}
+
+    app = create_app(
+        title="Tacit agent",
+        version=surroundings.version,
+        metrics_prefix="tacit_agent",
+        check_ready=check_ready,
+        gauges=gauges,
+        hosts=agent.settings.page_hosts,
+    )
+    token = BearerToken(f"agent:{agent.settings.name}", agent.clock)
+
+    async def require_owner(request: Request, key: Annotated[str, Depends(token)]) -> str:
+        if key != agent.key.public_hex:
+            raise ProblemError("forbidden")
+        recognise(request.scope, key)
+        return key
+
+    owner = [Depends(require_owner)]
+    _add_reading(app, agent, owner)
+    _add_deciding(app, agent, surroundings, owner)
+    add_agent_pages(app, agent, surroundings.ring, require_owner)
+    return app
+
+
+def _add_reading(app: FastAPI, agent: Agent, owner: list[Any]) -> None:
+    @app.get("/v1/status", dependencies=owner)
+    def show_status() -> Response:
+        """Show who the agent is, what its accounts hold, and how many studies are in each state."""
+        return json_response(views.status(agent))
+
+    @app.get("/v1/studies", dependencies=owner)
+    def list_studies(
+        state: State | None = None, cursor: Annotated[str | None, Query(pattern="^[0-9a-f]{64}$")] = None
+    ) -> Response:
+        """List what is asked of this owner."""
+
+        def read(connection: sa.Connection) -> list[StudyRow]:
+            return page_of_studies(connection, state, cursor, PAGE_SIZE)
+
+        rows = run_transaction(agent.engine, read, read_only=True)
+        following = rows[-1].digest if len(rows) == PAGE_SIZE else None
+        return json_response({"items": [views.summary(agent, row) for row in rows], "next": following})
+
+    @app.get("/v1/studies/{digest}", dependencies=owner)
+    def show_study(digest: DigestPath) -> Response:
+        """Show one study: what it asks, what would leave, what it costs, and its verdict if known."""
+        return json_response(views.detail(agent, require_row(agent, digest)))
+
+    @app.get("/v1/studies/{digest}/reuses", dependencies=owner)
+    def show_reuses(digest: DigestPath) -> Response:
+        """Show which later studies read this owner's release again, as the tester says."""
+        require_row(agent, digest)
+        try:
+            later: list[str] | None = list(agent.reused_by(digest))
+        except TesterError:
+            later = None
+        return json_response({"digest": digest, "reused_by": later})
+
+    @app.get("/v1/studies/{digest}/finding", dependencies=owner)
+    def show_finding(digest: DigestPath) -> Response:
+        """Show what was found with another owner's release: exact in this owner's data, it stays here."""
+        row = require_row(agent, digest)
+        found = run_transaction(agent.engine, lambda c: finding_of(c, digest), read_only=True)
+        if found is None:
+            raise ProblemError("not-found", detail="nothing was found by this agent in that study")
+        return json_response(views.finding(agent, row, bytes(found.finding), int(found.found_at)))
+
+    @app.get("/v1/ledger", dependencies=owner)
+    def show_ledger(data_set: str | None = None) -> Response:
+        """Show the ledger's entries, oldest first."""
+        entries = run_transaction(
+            agent.engine, lambda connection: export(connection, data_set), read_only=True
+        )
+        return json_response({"entries": entries, "next": None})
+
+    @app.get("/v1/ledger/verification", dependencies=owner)
+    def verify_ledger(kept: HashList | None = None) -> Response:
+        """Check the whole ledger, and that each of the kept hashes (comma between) is still an entry's."""
+        hashes = kept.split(",") if kept else []
+        inspection = run_transaction(
+            agent.engine, lambda connection: inspect(connection, kept_hashes=hashes), read_only=True
+        )
+        return json_response(views.ledger_verification(inspection))
+
+
+def _add_deciding(app: FastAPI, agent: Agent, surroundings: Surroundings, owner: list[Any]) -> None:
+    @app.post("/v1/studies/{digest}/approval", dependencies=owner, openapi_extra=body_schema(Empty))
+    def approve(digest: DigestPath, body: Annotated[Empty, Depends(json_body(Empty))]) -> Response:  # noqa: ARG001
+        """Let a study run: its budget is spent and its release sent."""
+        return answer(digest, lambda: agent.approve(digest))
+
+    @app.post("/v1/studies/{digest}/decline", dependencies=owner, openapi_extra=body_schema(Decline))
+    def decline(digest: DigestPath, body: Annotated[Decline, Depends(json_body(Decline))]) -> Response:
+        """Decline a study; the tester is told only that it was declined."""
+        return answer(digest, lambda: agent.decline(digest, body.reason))
+
+    def answer(digest: str, decision: Callable[[], None]) -> Response:
+        row = decide(agent, digest, decision)
+        surroundings.ring()
+        return json_response(views.summary(agent, row))
+
 
 CONNECTIONS_MAX = 200
 """Most connections at once, on the owner's own machine: the steward's browser and commands."""
@@ -70,7 +223,7 @@ def build(
     return agent
 
 
-def run(config: Path | None, procedures: Procedures) -> None:
+def run(config: PathlibPath | None, procedures: Procedures) -> None:
     """Serve until SIGTERM or SIGINT."""
     settings = AgentSettings.load(config)
     configure_logging(settings.log_level)

@@ -10,8 +10,8 @@ from pydantic_settings import SettingsConfigDict
 
 from tacit_protocol.domain.columns import Column, ColumnName
 from tacit_protocol.messages.study import DataSetName, PartyName, PublicKeyHex
+from tacit_protocol.privacy.accounting import Division, Family
 from tacit_protocol.privacy.guarantee import EPSILON_MAX, Budget
-from tacit_protocol.privacy.shares import Division, Family
 from tacit_services.agent.data.source_settings import SourceSettings
 from tacit_services.shared.compute import ComputeSettings
 from tacit_services.shared.settings import ListeningSettings

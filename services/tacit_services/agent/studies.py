@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import sqlalchemy as sa
+from pydantic import BaseModel
 
-from tacit_services.agent.schema import OUTBOX, REASON_LENGTH, STUDIES, State
+from tacit_protocol.messages.encoding import encode
+from tacit_services.agent.schema import FINDINGS, OUTBOX, REASON_LENGTH, STUDIES, State
 
 Kind = Literal["release", "receipt", "decline"]
 """A receipt is a release that says nothing: that another owner's has arrived."""
@@ -167,3 +169,13 @@ def reopen_outbox(connection: sa.Connection, study: str) -> bool:
 def close_outbox(connection: sa.Connection, study: str, at: int, outcome: str) -> None:
     """Note that nothing more will be sent for a study, and why."""
     connection.execute(OUTBOX.update().where(OUTBOX.c.study == study).values(closed_at=at, outcome=outcome))
+
+
+def put_finding(connection: sa.Connection, study: str, finding: BaseModel, at: int) -> None:
+    """Store what was found, with the answer. Once only: a second one breaks the table's key."""
+    connection.execute(FINDINGS.insert().values(study=study, finding=encode(finding), found_at=at))
+
+
+def finding_of(connection: sa.Connection, study: str) -> sa.Row[Any] | None:
+    """Return the row of what was found: ``finding``, JSON, and ``found_at``, Unix time; or None."""
+    return connection.execute(FINDINGS.select().where(FINDINGS.c.study == study)).one_or_none()

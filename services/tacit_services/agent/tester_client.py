@@ -24,7 +24,7 @@ from tacit_protocol.signing.keys import PrivateKey
 from tacit_protocol.signing.tokens import issue_token
 from tacit_protocol.strict import StrictModel
 from tacit_services.shared.clock import Clock
-from tacit_services.shared.exchange_deadline import DeadlineTransport, exchange_deadline, require_private
+from tacit_services.shared.request_timeout import DeadlineTransport, exchange_deadline, require_private
 from tacit_services.shared.settings import SettingsError
 
 TIMEOUT_S = 30.0

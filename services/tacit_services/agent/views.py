@@ -8,9 +8,9 @@ import sqlalchemy as sa
 
 from tacit_protocol.messages.encoding import MessageError, decode
 from tacit_protocol.messages.study import Study
-from tacit_protocol.messages.verdict import VerdictMessage
+from tacit_protocol.messages.transcript import VerdictMessage
 from tacit_protocol.procedures.base import Procedure
-from tacit_protocol.procedures.plain_words import Asked
+from tacit_protocol.procedures.disclosure import Asked
 from tacit_protocol.signing.envelope import VERDICT_TYPE, EnvelopeError, open_envelope
 from tacit_protocol.signing.sealing import certify
 from tacit_services.agent.agent import Agent

@@ -1,17 +1,253 @@
-"""The curator's part in studies: an agent's work, with several owners who decide."""
+"""The curator's part in studies: an agent's work, with several owners who decide.
+
+Who has decided on a study: one row for each owner whose data it uses.
+
+All functions work inside the caller's transaction. A row begins as ``waiting``, or as ``approved`` where the
+owner's policy approves by itself; it becomes ``approved`` or ``declined`` once. The study runs when no row
+waits, and never once a row is ``declined``.
+
+Decide what to do with a curated study: everything is checked here, and nothing is taken from the tester.
+
+No data is touched. The order is: signature, digest, form, the tester and the curator that the roster names,
+deadline; then for each owner its enrolment here, its data set and its own policy; then procedure, cost and
+canonical bytes.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
 
 import sqlalchemy as sa
 import structlog
 
-from tacit_protocol.messages.study import Study
-from tacit_services.agent.intake import Job, StudyRefusedError
-from tacit_services.agent.participant import AlreadyDecidedError, Participant
-from tacit_services.agent.schema import State
-from tacit_services.agent.studies import StudyRow, expire, move, study_row
-from tacit_services.curator.decisions import Decision, decide, record_parts, waits_for_someone
-from tacit_services.curator.intake import CuratorIntake
+from tacit_protocol.messages.study import Owner, Study
+from tacit_services.agent.intake import (
+    Job,
+    JobOutdatedError,
+    Part,
+    Procedures,
+    StudyIntake,
+    StudyRefusedError,
+    refuse,
+    require_allowed,
+)
+from tacit_services.agent.participant import AlreadyDecidedError, Identity, Participant
+from tacit_services.agent.policy import PolicyRefusedError
+from tacit_services.agent.schema import STUDIES, State
+from tacit_services.agent.studies import StudyRow, expire, move, study_of_row, study_row
+from tacit_services.curator.data_sets import DataSets, HeldDataSet, account_name
 from tacit_services.curator.steps import Step, reached
+from tacit_services.curator.tables import METADATA, NAME_LENGTH
+from tacit_services.ledger.entries import DIGEST_LENGTH
 from tacit_services.shared.database import run_transaction
+
+ACCOUNT_LENGTH = 2 * NAME_LENGTH + 1
+"""Longest name of an account, ``owner/data-set``."""
+
+
+class Decision(StrEnum):
+    """What an owner says to a study."""
+
+    WAITING = "waiting"
+    APPROVED = "approved"
+    DECLINED = "declined"
+
+
+DECISIONS = sa.Table(
+    "curator_decisions",
+    METADATA,
+    # The foreign key to agent_studies is in the migration: that table has metadata of its own.
+    sa.Column("study", sa.String(DIGEST_LENGTH), primary_key=True),
+    sa.Column("owner", sa.String(NAME_LENGTH), primary_key=True),
+    sa.Column("account", sa.String(ACCOUNT_LENGTH), nullable=False),
+    sa.Column("decision", sa.String(16), nullable=False),
+    sa.Column("decided_by", sa.String(16), nullable=True),
+    sa.Column("decided_at", sa.BigInteger, nullable=True),
+)
+
+
+@dataclass(frozen=True)
+class OwnerDecision:
+    """One owner's decision on one study; ``decided_by`` is ``owner`` or ``policy``."""
+
+    study: str
+    owner: str
+    account: str
+    decision: Decision
+    decided_by: str | None
+    decided_at: int | None
+
+
+def record_parts(connection: sa.Connection, job: Job, now: int) -> None:
+    """Write the rows of a study that may be run: waiting, or approved by the owner's policy."""
+    for part in job.parts:
+        automatic = part.rules.approval == "automatic"
+        connection.execute(
+            DECISIONS.insert().values(
+                study=job.digest,
+                owner=part.owner,
+                account=part.account,
+                decision=(Decision.APPROVED if automatic else Decision.WAITING).value,
+                decided_by="policy" if automatic else None,
+                decided_at=now if automatic else None,
+            )
+        )
+
+
+def decide(connection: sa.Connection, study: str, owner: str, decision: Decision, now: int) -> bool:
+    """Record an owner's word; returns False where there is nothing left to say.
+
+    A study may be declined after it was approved, as long as it has not been released.
+    """
+    before = [Decision.WAITING.value]
+    if decision is Decision.DECLINED:
+        before.append(Decision.APPROVED.value)
+    changed = connection.execute(
+        DECISIONS.update()
+        .where(DECISIONS.c.study == study, DECISIONS.c.owner == owner, DECISIONS.c.decision.in_(before))
+        .values(decision=decision.value, decided_by="owner", decided_at=now)
+    )
+    return changed.rowcount == 1
+
+
+def waits_for_someone(connection: sa.Connection, study: str) -> bool:
+    """Return whether an owner has yet to approve."""
+    query = sa.select(DECISIONS.c.owner).where(
+        DECISIONS.c.study == study, DECISIONS.c.decision != Decision.APPROVED.value
+    )
+    return connection.execute(query.limit(1)).first() is not None
+
+
+def decisions_on(connection: sa.Connection, studies: Iterable[str]) -> dict[str, list[OwnerDecision]]:
+    """Return every owner's decision on these studies, by study and in the order of the owners' names."""
+    found: dict[str, list[OwnerDecision]] = {study: [] for study in studies}
+    query = DECISIONS.select().where(DECISIONS.c.study.in_(list(found)))
+    for row in connection.execute(query.order_by(DECISIONS.c.study, DECISIONS.c.owner)):
+        values = {**row._mapping, "decision": Decision(row.decision)}
+        found[row.study].append(OwnerDecision(**values))
+    return found
+
+
+def newest_studies_for(connection: sa.Connection, owner: str | None, size: int) -> list[StudyRow]:
+    """Return the studies that changed last: those that ask for an owner's data, or all."""
+    query = STUDIES.select().order_by(STUDIES.c.changed_at.desc(), STUDIES.c.digest).limit(size)
+    if owner is not None:
+        query = query.where(_asked_of(owner))
+    return [study_of_row(row) for row in connection.execute(query)]
+
+
+def _asked_of(owner: str) -> sa.ColumnElement[bool]:
+    return STUDIES.c.digest.in_(sa.select(DECISIONS.c.study).where(DECISIONS.c.owner == owner))
+
+
+def page_of_studies_for(
+    connection: sa.Connection, owner: str | None, state: State | None, after: str | None, size: int
+) -> list[StudyRow]:
+    """Return studies in the order of their digests: those that ask for an owner's data, or all."""
+    query = STUDIES.select().order_by(STUDIES.c.digest).limit(size)
+    if owner is not None:
+        query = query.where(_asked_of(owner))
+    if state is not None:
+        query = query.where(STUDIES.c.state == state.value)
+    if after is not None:
+        query = query.where(STUDIES.c.digest > after)
+    return [study_of_row(row) for row in connection.execute(query)]
+
+
+NOT_HELD = "an owner of the study is not enrolled here with that key, or has no such data set here"
+
+
+class CuratorIntake(StudyIntake):
+    """Checks studies against what is held here, and against every owner's policy.
+
+    Args:
+        identity: who the curator is, and whose tester it listens to.
+        engine: the database that says what is held.
+        data_sets: the data sets held.
+        procedures: the procedures by name.
+        respond_after_s_min: when a study is declined that says nothing that could be believed.
+    """
+
+    def __init__(
+        self,
+        identity: Identity,
+        engine: sa.Engine,
+        data_sets: DataSets,
+        procedures: Procedures,
+        respond_after_s_min: int,
+    ):
+        super().__init__(procedures)
+        self._identity, self._engine, self._data_sets = identity, engine, data_sets
+        self._respond_after_s_min = respond_after_s_min
+
+    def authenticate(self, study_digest: str, envelope: bytes) -> Study:
+        """Check signature and digest: which analysts are answered, each owner says for itself."""
+        return self.read(study_digest, envelope)
+
+    def accept(self, study_digest: str, study: Study, now: int) -> Job:
+        """Check the roster, and every owner's data set and policy."""
+        self._require_roster(study)
+        if now >= study.deadline:
+            refuse("study-expired", "the study's deadline has passed")
+        held = run_transaction(self._engine, lambda connection: self._held(connection, study), read_only=True)
+        parts = tuple(self._part(study, data_set) for data_set in held)
+        procedure, cost = self.price(study)
+        self.require_canonical(study_digest, study, procedure)
+        return Job(study_digest, study, self._identity.name, parts, procedure, cost)
+
+    def _require_roster(self, study: Study) -> None:
+        if study.tester.key != self._identity.tester_key:
+            refuse("forbidden", "the study names another tester than the one configured here")
+        own = (self._identity.name, self._identity.key.public_hex)
+        if study.curator is None or (study.curator.name, study.curator.key) != own:
+            refuse("forbidden", "the study does not name this curator with its name and key")
+
+    def _held(self, connection: sa.Connection, study: Study) -> list[HeldDataSet]:
+        found = [self._data_sets.held_data_set(connection, o.name, o.data_set) for o in study.owners]
+        held = [data_set for data_set in found if data_set is not None and data_set.owner_revoked_at is None]
+        if [(data_set.owner, data_set.owner_key) for data_set in held] != [
+            (owner.name, owner.key) for owner in study.owners
+        ]:
+            refuse("policy-refused", NOT_HELD)
+        return held
+
+    def _part(self, study: Study, held: HeldDataSet) -> Part:
+        if not held.ready:
+            refuse("data-unreadable", f"no rows are held of {held.account}")
+        try:
+            held.policy.require_analyst(study.analyst.key)
+        except PolicyRefusedError as error:
+            refuse("policy-refused", str(error))
+        require_allowed(held.policy, self, study, study.owner_named(held.owner), held)
+        return Part(held.owner, held.account, held.source, held.policy, held.version)
+
+    def require_current(self, connection: sa.Connection, job: Job) -> None:
+        """Refuse a study whose data sets were deleted; start anew where one has changed since it was read."""
+        held = self._held(connection, job.study)
+        if not all(data_set.ready for data_set in held):
+            refuse("data-unreadable", NOT_HELD)
+        if [data_set.version for data_set in held] != [part.version for part in job.parts]:
+            raise JobOutdatedError("a data set changed while the study was run; it is run again")
+
+    def require_held(self, connection: sa.Connection, study: Study) -> None:
+        """Raise StudyRefusedError where an owner's data set is not held, or has no rows any more."""
+        if not all(data_set.ready for data_set in self._held(connection, study)):
+            refuse("data-unreadable", NOT_HELD)
+
+    def units_held(self, connection: sa.Connection, study: Study) -> dict[str, int]:
+        """Return the number of units of each owner whose rows were uploaded."""
+        found = (self._data_sets.held_data_set(connection, o.name, o.data_set) for o in study.owners)
+        return {held.owner: held.units for held in found if held is not None and held.units is not None}
+
+    @property
+    def respond_after_s_min(self) -> int:
+        """The setting's."""
+        return self._respond_after_s_min
+
+    def account_of(self, owner: Owner) -> str:
+        """Return the account of an owner of a curated study."""
+        return account_name(owner.name, owner.data_set)
+
 
 log = structlog.get_logger()
 

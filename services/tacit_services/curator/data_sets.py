@@ -20,9 +20,9 @@ from sqlalchemy.engine import Connection
 
 from tacit_protocol.domain.columns import Column, ColumnName, Domain
 from tacit_protocol.messages.study import DataSetName, PartyName
+from tacit_protocol.privacy.accounting import Division
 from tacit_protocol.privacy.guarantee import EPSILON_MAX, Budget
-from tacit_protocol.privacy.shares import Division
-from tacit_protocol.procedures.registry import PROCEDURES
+from tacit_protocol.procedures.discovery import PROCEDURES
 from tacit_protocol.strict import StrictModel
 from tacit_services.agent.data.source import DataError, Source
 from tacit_services.agent.data.source_settings import SourceSettings
@@ -31,9 +31,8 @@ from tacit_services.agent.policy import ANY, Rules
 from tacit_services.agent.settings import Part
 from tacit_services.curator.store import RowStore, StoredRows
 from tacit_services.curator.tables import DATA_SETS, OWNERS
-from tacit_services.ledger.accounts import account_of, set_caps, standing_of
-from tacit_services.ledger.errors import DivisionRefusedError
-from tacit_services.ledger.schema import UNDIVIDED
+from tacit_services.ledger.accounts import DivisionRefusedError, account_of, set_caps, standing_of
+from tacit_services.ledger.entries import UNDIVIDED
 from tacit_services.shared.problem_responses import ProblemError
 
 DATA_SETS_MAX = 100

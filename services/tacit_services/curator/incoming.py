@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from tacit_protocol.domain.columns import CategoricalColumn, Column, NumericColumn
-from tacit_protocol.domain.encode import encode_categorical
+from tacit_protocol.domain.table import encode_categorical
 from tacit_services.agent.data.arrow_columns import numbers, text
 from tacit_services.agent.data.source import Columns, DataError
 from tacit_services.agent.data.units import UnitHasher, UnitHashes

@@ -28,8 +28,8 @@ import pyarrow.parquet as pq
 from tacit_protocol.domain.columns import Column
 from tacit_services.agent.data.parquet_source import ParquetSource, column_of
 from tacit_services.agent.data.source import DataError
+from tacit_services.curator.encryption import Spool, SpoolHandle
 from tacit_services.curator.incoming import Encoded, RowShape, UploadRefusedError
-from tacit_services.curator.spool import Spool, SpoolHandle
 
 FOOTER_BYTES_MAX = 8 * 2**20
 """Largest footer, which is read whole and takes thirty times its size in memory. A thousand columns in tens

@@ -1,50 +1,155 @@
 """Put a curator together from its settings, and run it."""
 
+import re
+import secrets
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import sqlalchemy as sa
 import structlog
 from fastapi import FastAPI
+from sqlalchemy.engine import Connection, Engine
 
 from tacit_protocol.privacy.noise import NoiseSource, OpenDPNoise
 from tacit_protocol.signing.keys import PrivateKey
 from tacit_services.agent.data.reader import Computing
 from tacit_services.agent.intake import Procedures
-from tacit_services.agent.loops import Loops
-from tacit_services.agent.participant import Identity
+from tacit_services.agent.participant import Identity, Loops
 from tacit_services.agent.studies import count_by_state
 from tacit_services.agent.tester_client import TesterClient
-from tacit_services.curator.app import create_curator_app
-from tacit_services.curator.curator import Curator
+from tacit_services.curator.curator import Curator, CuratorIntake
 from tacit_services.curator.data_sets import DataSets
-from tacit_services.curator.intake import CuratorIntake
-from tacit_services.curator.opening import open_storage
+from tacit_services.curator.encryption import StorageKeyError, StorageKeys
 from tacit_services.curator.owners import Access
 from tacit_services.curator.pages.routes import add_curator_pages
+from tacit_services.curator.routes import CuratorIdentity, CuratorSurroundings, OwnerRoutes, add_study_routes
 from tacit_services.curator.settings import CuratorSettings
-from tacit_services.curator.storage_keys import StorageKeyError, StorageKeys
 from tacit_services.curator.store import RowStore
-from tacit_services.curator.study_routes import add_study_routes
-from tacit_services.curator.surroundings import CuratorIdentity, CuratorSurroundings
-from tacit_services.curator.uploads import Uploads
+from tacit_services.curator.tables import STORAGE
+from tacit_services.curator.uploads import UPLOAD_BYTES_MAX, Uploads
 from tacit_services.ledger.verification import verify
+from tacit_services.shared.arithmetic import prepare_to_compute
 from tacit_services.shared.clock import Clock, system_clock
-from tacit_services.shared.compute import make_workers
-from tacit_services.shared.database import check_room, create_engine, run_transaction, upgrade
-from tacit_services.shared.http_app import BearerToken
+from tacit_services.shared.compute import look_at_workers, make_workers
+from tacit_services.shared.database import check_database, check_room, create_engine, run_transaction, upgrade
+from tacit_services.shared.http_app import (
+    BearerToken,
+    BodyLimit,
+    Gauges,
+    Lifespan,
+    StreamedBodies,
+    create_app,
+)
 from tacit_services.shared.http_server import Stopping, serve, tls_context
 from tacit_services.shared.logging import configure_logging
 from tacit_services.shared.settings import SettingsError, read_private_key, read_secret
-from tacit_services.shared.threads import prepare_to_compute
+
+log = structlog.get_logger()
+
+
+def open_storage(engine: Engine, store: RowStore, data_sets: DataSets) -> None:
+    """Take the folder, remove what stopped uploads left, and wrap every data key by the first storage key.
+
+    Raises:
+        SettingsError: the folder is another's, or a storage key is missing that held rows need.
+    """
+    store.acquire()
+    try:
+        store.bind(run_transaction(engine, _storage_id))
+        rewrapped = run_transaction(engine, partial(_rewrap, store=store, data_sets=data_sets))
+        files = [stored.file for stored in run_transaction(engine, data_sets.stored, read_only=True)]
+        log.info("storage_opened", files=len(files), removed=store.sweep(files), rewrapped=rewrapped)
+    except StorageKeyError as error:
+        store.release()
+        raise SettingsError(f"storage_keys_file: {error}") from None
+    except BaseException:
+        store.release()
+        raise
+
+
+def _storage_id(connection: Connection) -> str:
+    known = connection.execute(sa.select(STORAGE.c.id)).scalar_one_or_none()
+    if known is not None:
+        return str(known)
+    made = secrets.token_hex(16)
+    connection.execute(STORAGE.insert().values(id=made))
+    return made
+
+
+def _rewrap(connection: Connection, *, store: RowStore, data_sets: DataSets) -> int:
+    rewrapped = 0
+    for stored in data_sets.stored(connection):
+        wrapped_key = store.rewrapped(stored)
+        if wrapped_key is None:
+            store.require_key(stored)
+        else:
+            data_sets.set_wrapped_key(connection, stored, wrapped_key)
+            rewrapped += 1
+    return rewrapped
+
+
+IDLE_S = 30.0
+"""How long an upload may stand still."""
+
+BYTES_PER_S_MIN = 64_000.0
+"""Slowest upload in the long run: below it, a few senders could keep every place for days."""
+
+ROWS_PATH = re.compile(r"/v1/data-sets/[^/]+/[^/]+/rows")
+
+
+def create_curator_app(
+    curator: CuratorSurroundings,
+    *,
+    upload_bytes_max: int = UPLOAD_BYTES_MAX,
+    check_ready: Callable[[], None] = lambda: None,
+    gauges: Gauges = dict,
+    lifespan: Lifespan | None = None,
+    hosts: Collection[str] | None = None,
+) -> FastAPI:
+    """Create the app with everything but the routes of studies.
+
+    Args:
+        curator: what the routes work with; its database is up to date and its storage open.
+        upload_bytes_max: largest upload.
+        check_ready: more that has to hold for the service to be ready, beside its database.
+        gauges: more figures for ``/metrics``, beside those of data sets and uploads.
+        lifespan: what runs beside the app.
+        hosts: the names by which browsers may reach the pages; None for any.
+    """
+
+    def ready() -> None:
+        check_database(curator.engine)
+        check_ready()
+
+    def figures() -> Mapping[str, float]:
+        def count(connection: Connection) -> int:
+            return len(curator.data_sets.held_data_sets(connection))
+
+        held = run_transaction(curator.engine, count, read_only=True)
+        return {"data_sets": float(held), "uploads": float(curator.uploads.under_way), **gauges()}
+
+    limit = BodyLimit(upload_bytes_max, IDLE_S, BYTES_PER_S_MIN, "upload-too-large")
+    app = create_app(
+        title="Tacit curator",
+        version=version("tacit"),
+        metrics_prefix="tacit_curator",
+        check_ready=ready,
+        gauges=figures,
+        lifespan=lifespan,
+        hosts=hosts,
+        streamed=StreamedBodies("PUT", ROWS_PATH, limit),
+    )
+    app.include_router(OwnerRoutes(curator).router())
+    return app
+
 
 CONNECTIONS_MAX = 500
 """Most connections at once: owners ask now and then, and only the operator and they do."""
-
-log = structlog.get_logger()
 
 
 @dataclass(frozen=True)
@@ -168,3 +273,26 @@ def run(config: Path | None, procedures: Procedures) -> None:
     finally:
         loops.end()
         base.store.release()
+
+
+def check(config: Path | None) -> dict[str, Any]:
+    """Return a report; its ``error`` is the first thing that keeps the curator from working, or absent."""
+    try:
+        settings = CuratorSettings.load(config)
+    except SettingsError as error:
+        return {"ok": False, "error": str(error)}
+    compute = look_at_workers(settings.compute)
+    report: dict[str, Any] = {"party": settings.name, "tester": settings.tester_url, "compute": compute}
+    report["ok"] = compute["error"] is None
+    if compute["error"] is not None:
+        report["error"] = f"compute: {compute['error']}"
+    return report
+
+
+def text_of_report(report: dict[str, Any]) -> str:
+    """Return the report as lines for a terminal."""
+    lines = [f"{name}: {report[name]}" for name in ("party", "tester") if name in report]
+    if "compute" in report:
+        lines.append(f"compute: {report['compute']['error'] or report['compute']['text']}")
+    lines.append("ready" if report["ok"] else f"not ready: {report['error']}")
+    return "\n".join(lines)

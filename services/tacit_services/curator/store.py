@@ -23,8 +23,7 @@ from pyarrow.parquet import encryption
 
 from tacit_services.agent.data.parquet_source import ParquetSource
 from tacit_services.agent.data.source import DataError
-from tacit_services.curator.spool import PREFIX, Spool
-from tacit_services.curator.storage_keys import KEY_BYTES, StorageKeyError, StorageKeys
+from tacit_services.curator.encryption import KEY_BYTES, PREFIX, Spool, StorageKeyError, StorageKeys
 from tacit_services.shared.settings import SettingsError
 
 GROUP_BYTES = 8 * 2**20

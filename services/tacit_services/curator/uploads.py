@@ -2,33 +2,215 @@
 
 Until the database names the new file, nothing has happened: whatever fails before that leaves what was held
 before. A file that was begun is removed at once, or, after a crash, when the curator starts.
+
+A request's body, which arrives in the event loop, read in the thread that parses it.
+
+The thread pulls: while it works, nothing is taken from the connection, and the sender waits. So memory holds
+a piece of the body, whatever its length.
+
+How many units there are among rows that stream past, in constant memory.
+
+Distinct hashes are kept in memory while they are few. Beyond that they are dealt into buckets on disk, sealed
+as every spool is; equal hashes fall into one bucket, and each bucket is counted by itself.
 """
 
+import asyncio
 import errno
-from collections.abc import Callable, Generator
+import io
+from collections.abc import Awaitable, Callable, Generator
+from concurrent.futures import CancelledError, Future
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from threading import Lock
+from types import TracebackType
+from typing import Any, Self
 
 import anyio
 import anyio.to_thread
+import numpy as np
 import structlog
 from sqlalchemy.engine import Connection, Engine
 from starlette.requests import ClientDisconnect
 
 from tacit_services.agent.data.csv_source import HEADER_BYTES_MAX, header_names, sound_csv_batches
 from tacit_services.agent.data.source import DataError
+from tacit_services.agent.data.units import UnitHashes
 from tacit_services.curator.data_sets import DataSets, HeldDataSet, view
+from tacit_services.curator.encryption import Spool
 from tacit_services.curator.incoming import Encoded, RowShape, UploadRefusedError
-from tacit_services.curator.incoming_body import PIECE_BYTES, IncomingBody, NextPiece, StoppedError
 from tacit_services.curator.parquet_upload import decoded, require_modest
-from tacit_services.curator.storage_steps import StorageStep, storage_reached
+from tacit_services.curator.steps import StorageStep, storage_reached
 from tacit_services.curator.store import RowStore, RowWriter
-from tacit_services.curator.unit_count import UnitCounter
 from tacit_services.shared.clock import Clock
 from tacit_services.shared.database import DatabaseUnavailableError, forget_deleted, run_transaction
 from tacit_services.shared.http_server import Stopping
 from tacit_services.shared.problem_responses import STORAGE_RETRY_S, ProblemError
+
+PIECE_BYTES = 2**20
+"""How much is handed over at once: handing over costs more than copying."""
+
+STOP_CHECK_S = 0.5
+"""How long a body that does not arrive hides from its reader that the service stops."""
+
+
+NextPiece = Callable[[], Awaitable[bytes | None]]
+"""Returns the next piece as it arrived, or None at the body's end."""
+
+
+class StoppedError(Exception):
+    """The service stops, or nobody wants the body any more."""
+
+
+class IncomingBody(io.RawIOBase):
+    """A body as a file that is read once, from one thread at a time."""
+
+    def __init__(self, next_piece: NextPiece, stopping: Stopping) -> None:
+        super().__init__()
+        self._loop = asyncio.get_running_loop()
+        self._next_piece = next_piece
+        self._stopping = stopping
+        self._held = bytearray()
+        self._ended = False
+        self._lock = Lock()
+        self._pulling: Future[bytes] | None = None
+        self._abandoned = False
+        self.failure: BaseException | None = None
+        """Why the body could not be read whole, if so; a parser may have put words of its own on it."""
+
+    def readable(self) -> bool:
+        """Return True."""
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        """Return the next bytes, fewer than asked for only at the end."""
+        while not self._ended and (size < 0 or len(self._held) < size):
+            self._pull()
+        stop = len(self._held) if size < 0 else min(size, len(self._held))
+        taken = bytes(self._held[:stop])
+        del self._held[:stop]
+        return taken
+
+    def read_line(self, size_bytes_max: int) -> bytes:
+        """Return the bytes up to the first line's end, at most that many, and leave them to be read again."""
+        searched = 0
+        while True:
+            end = self._held.find(b"\n", searched)
+            if end >= 0 or self._ended or len(self._held) >= size_bytes_max:
+                return bytes(self._held[: end + 1 if end >= 0 else size_bytes_max])
+            searched = len(self._held)
+            self._pull()
+
+    def abandon(self) -> None:
+        """Let whoever reads, in whatever thread, go on at once with a StoppedError."""
+        with self._lock:
+            self._abandoned = True
+            if self._pulling is not None:
+                self._pulling.cancel()
+
+    def _pull(self) -> None:
+        with self._lock:
+            if self._abandoned:
+                raise StoppedError("the body is not read any more")
+            self._pulling = asyncio.run_coroutine_threadsafe(self._gather(), self._loop)
+        try:
+            piece = self._pulling.result()
+        except CancelledError:
+            stopped = StoppedError("the body is not read any more")
+            if not self._abandoned:
+                self.failure = stopped  # the event loop has ended
+            raise stopped from None
+        except Exception as error:
+            self.failure = error
+            raise
+        self._held += piece
+        self._ended = not piece
+
+    async def _gather(self) -> bytes:
+        gathered = bytearray()
+        while len(gathered) < PIECE_BYTES:
+            piece = await self._next()
+            if piece is None:
+                break
+            gathered += piece
+        return bytes(gathered)
+
+    async def _next(self) -> bytes | None:
+        upcoming = asyncio.ensure_future(self._next_piece())
+        try:
+            while not (await asyncio.wait({upcoming}, timeout=STOP_CHECK_S))[0]:
+                if self._stopping.requested:
+                    raise StoppedError("the service stops")
+        finally:
+            upcoming.cancel()
+        return await upcoming
+
+
+HASHES_IN_MEMORY = 500_000
+"""Distinct hashes kept before they are dealt out; merging takes a few times their 4 MB."""
+
+BUCKETS = 64
+"""A bucket of a billion units takes 125 MB when it is counted; each is an open file."""
+
+
+class UnitCounter:
+    """Counts distinct hashes; use it as a context manager, which removes its buckets."""
+
+    def __init__(self, make_spool: Callable[[], Spool]) -> None:
+        self._make_spool = make_spool
+        self._merged: UnitHashes = np.empty(0, dtype=np.uint64)
+        self._pending: list[UnitHashes] = []
+        self._pending_count = 0
+        self._buckets: list[Spool] = []
+        self._open = ExitStack()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._open.close()
+
+    def add(self, hashes: UnitHashes) -> None:
+        """Take in one batch of hashes.
+
+        Raises:
+            OSError: there is no room for a bucket.
+        """
+        distinct = np.unique(hashes)
+        self._pending.append(distinct)
+        self._pending_count += len(distinct)
+        if self._pending_count > HASHES_IN_MEMORY:
+            self._merge()
+            if len(self._merged) > HASHES_IN_MEMORY:
+                self._deal()
+
+    def count(self) -> int:
+        """Return how many distinct hashes there were; nothing can be added afterwards."""
+        self._merge()
+        if not self._buckets:
+            return len(self._merged)
+        self._deal()
+        return sum(_distinct(bucket) for bucket in self._buckets)
+
+    def _merge(self) -> None:
+        self._merged = np.unique(np.concatenate([self._merged, *self._pending]))
+        self._pending, self._pending_count = [], 0
+
+    def _deal(self) -> None:
+        if not self._buckets:
+            self._buckets = [self._open.enter_context(self._make_spool()) for _ in range(BUCKETS)]
+        bucket_of = self._merged % np.uint64(BUCKETS)
+        for index, bucket in enumerate(self._buckets):
+            bucket.append(self._merged[bucket_of == index].tobytes())
+        self._merged = self._merged[:0]
+
+
+def _distinct(bucket: Spool) -> int:
+    bucket.seal()
+    return len(np.unique(np.frombuffer(bucket.read(), dtype=np.uint64)))
+
 
 UPLOAD_BYTES_MAX = 4 * 2**30
 """Largest upload unless the operator says otherwise."""

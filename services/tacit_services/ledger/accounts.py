@@ -1,15 +1,27 @@
 """Accounts and debits: a privacy filter, whose cap holds for studies chosen after earlier releases were seen.
 
-An account's cap is divided in advance into shares (tacit_protocol/privacy/shares.py), and what was spent of
-each is a sum of integers. A debit adds the study's charges, compares, and writes only if the account's
-version is still the one it read (``UPDATE ... WHERE version = :seen``): it reads one row and looks up one
-key, however many entries there are. Reading a sum and then inserting an entry would overspend on every engine
-below serializable isolation.
+An account's cap is divided in advance into shares (tacit_protocol/privacy/accounting.py), and what was
+spent of each is a sum of integers. A debit adds the study's charges, compares, and writes only if the
+account's version is still the one it read (``UPDATE ... WHERE version = :seen``): it reads one row and
+looks up one key, however many entries there are. Reading a sum and then inserting an entry would overspend
+on every engine below serializable isolation.
 
 The shares are fixed by the first debit. Until then any division may be set, and the first study itself, which
 was chosen before anything was released, may be given room beyond the division that stands. Afterwards shares
 may shrink; they grow only where the cap covers the high-water marks of all of them, which is what the account
 has promised. The theorem is in docs/mathematics/privacy.md.
+
+What can go wrong with a ledger.
+
+Tree::
+
+    LedgerError
+    ├── UnknownAccountError    no account of that data set: open it first
+    ├── BudgetExceededError    the debit would pass the account's shares: ask for less, or raise the cap
+    ├── DivisionRefusedError   shares promised before and new ones would pass the cap: write what it says
+    ├── AlreadyDebitedError    this study has been debited already: use the stored release
+    ├── LedgerConflictError    someone else wrote the account meanwhile: run the transaction again
+    └── LedgerDamagedError     the entries do not add up: stop, and restore or investigate
 """
 
 import math
@@ -18,8 +30,7 @@ from typing import Literal
 
 import sqlalchemy as sa
 
-from tacit_protocol.privacy.guarantee import DELTA_UNITS, EPSILON_MAX, EPSILON_UNITS, Guarantee
-from tacit_protocol.privacy.shares import (
+from tacit_protocol.privacy.accounting import (
     APPROXIMATE_UNITS,
     EVERYTHING_MAY_RUN,
     PURE_UNITS,
@@ -29,15 +40,37 @@ from tacit_protocol.privacy.shares import (
     charge,
     gaussian_epsilon_micro,
 )
-from tacit_services.ledger.entries import FIRST_HASH, Entry, entry_of
-from tacit_services.ledger.errors import (
-    AlreadyDebitedError,
-    BudgetExceededError,
-    DivisionRefusedError,
-    LedgerConflictError,
-    UnknownAccountError,
-)
-from tacit_services.ledger.schema import ACCOUNTS, AMOUNTS, ENTRIES, KINDS
+from tacit_protocol.privacy.guarantee import DELTA_UNITS, EPSILON_MAX, EPSILON_UNITS, Guarantee
+from tacit_services.ledger.entries import ACCOUNTS, AMOUNTS, ENTRIES, FIRST_HASH, KINDS, Entry, entry_of
+
+
+class LedgerError(Exception):
+    """A ledger could not do what was asked; nothing was written."""
+
+
+class UnknownAccountError(LedgerError):
+    """There is no account of that data set."""
+
+
+class BudgetExceededError(LedgerError):
+    """The debit would pass the shares of the account's cap."""
+
+
+class DivisionRefusedError(LedgerError):
+    """Shares that were promised before and those asked for would together pass the account's cap."""
+
+
+class AlreadyDebitedError(LedgerError):
+    """The study has been debited to this account before."""
+
+
+class LedgerConflictError(LedgerError):
+    """Another transaction wrote to the account since it was read."""
+
+
+class LedgerDamagedError(LedgerError):
+    """The stored entries contradict each other, or the account."""
+
 
 MICRO = PURE_UNITS // EPSILON_UNITS
 """Units of the pure share in a micro-epsilon."""

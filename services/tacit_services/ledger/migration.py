@@ -13,9 +13,9 @@ import sqlalchemy as sa
 from alembic import op
 from pydantic import ValidationError
 
-from tacit_protocol.privacy.shares import Amounts, charge
+from tacit_protocol.privacy.accounting import Amounts, charge
+from tacit_services.ledger.accounts import LedgerDamagedError
 from tacit_services.ledger.entries import entry_of
-from tacit_services.ledger.errors import LedgerDamagedError
 
 _UNDIVIDED = "undivided"
 _AMOUNTS = ("pure_{}_pico", "gaussian_{}_femto", "approximate_{}_atto")

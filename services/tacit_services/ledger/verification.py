@@ -14,11 +14,9 @@ import sqlalchemy as sa
 from pydantic import ValidationError
 
 from tacit_protocol.messages.encoding import MessageError
-from tacit_protocol.privacy.shares import Amounts, Cap, charge
-from tacit_services.ledger.accounts import Account, Standing, account_in, payer, standing
-from tacit_services.ledger.entries import FIRST_HASH, Entry, entry_of
-from tacit_services.ledger.errors import LedgerDamagedError
-from tacit_services.ledger.schema import ACCOUNTS, ENTRIES, UNDIVIDED
+from tacit_protocol.privacy.accounting import Amounts, Cap, charge
+from tacit_services.ledger.accounts import Account, LedgerDamagedError, Standing, account_in, payer, standing
+from tacit_services.ledger.entries import ACCOUNTS, ENTRIES, FIRST_HASH, UNDIVIDED, Entry, entry_of
 
 
 @dataclass(frozen=True)

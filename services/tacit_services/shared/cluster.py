@@ -4,18 +4,491 @@ What is computed is pure, so an item whose worker died is sent again, and so is 
 last copy of it is lost. Nothing is spent meanwhile: noise is drawn by the caller, after the last result.
 """
 
+import asyncio
 import itertools
+import logging
+import secrets
 import threading
 import weakref
+from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Iterator
-from typing import Any, Self, TypeVar
+from concurrent.futures import CancelledError
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self, TypeAlias, TypeVar
 
-from tacit_protocol.workers import ItemT, ResultT, SharedT, WorkersUnavailableError
-from tacit_services.shared.cluster_client import Certificates, ClusterClient, Patience
-from tacit_services.shared.cluster_map import ClusterMap
-from tacit_services.shared.cluster_task import Sealed, Work
+import dask
+import structlog
+from distributed import Client, Future, KilledWorker, Security
+from distributed.client import ClosedClientError, FutureCancelledError
+
+from tacit_protocol.workers import AHEAD, ItemT, ResultT, SharedT, WorkersUnavailableError
+from tacit_services.shared.cluster_task import Outcome, Sealed, Work, difference, run, versions
 from tacit_services.shared.compute import ComputeSettings
-from tacit_services.shared.loop_thread import LoopStoppedError, LoopThread
+from tacit_services.shared.settings import SettingsError
+
+LAST_S, STOP_S = 1.0, 2.0
+"""How long the last coroutine may take, and how long is waited for the end of the thread."""
+
+
+AGAIN_S = 5.0
+"""When a coroutine that was cancelled, and has not ended, is cancelled again."""
+
+
+class LoopStoppedError(Exception):
+    """The loop was stopped before a coroutine had ended."""
+
+
+class LoopThread:
+    """An event loop in a daemon thread, which runs until it is stopped."""
+
+    def __init__(self, name: str) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._calls: set[asyncio.Task[Any]] = set()
+        self._asking = threading.Lock()
+        self._stopped = False
+        """Whether the loop takes nothing more; what it took before is ended."""
+        self._ending: list[asyncio.Task[None]] = []
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        self._loop.run_forever()
+        with self._asking:
+            self._stopped = True
+        self._loop.run_until_complete(_cancel_others())
+        self._loop.close()
+
+    def call(self, coroutine: Coroutine[Any, Any, ResultT]) -> ResultT:
+        """Run a coroutine in the loop and wait for it; only for other threads.
+
+        Raises:
+            LoopStoppedError: the loop was stopped.
+        """
+        with self._asking:
+            running = None
+            if not self._stopped:
+                running = asyncio.run_coroutine_threadsafe(self._tracked(coroutine), self._loop)
+        if running is None:
+            coroutine.close()
+            raise LoopStoppedError
+        try:
+            return running.result()
+        except CancelledError:
+            coroutine.close()  # it may not have begun
+            raise LoopStoppedError from None
+        except BaseException:
+            running.cancel()
+            raise
+
+    async def _tracked(self, coroutine: Coroutine[Any, Any, ResultT]) -> ResultT:
+        task = asyncio.current_task()
+        assert task is not None  # noqa: S101 (narrows the type)
+        self._calls.add(task)
+        try:
+            return await coroutine
+        finally:
+            self._calls.discard(task)
+
+    def soon(self, function: Callable[[], object]) -> None:
+        """Have a function called in the loop, unless that was stopped; nothing is waited for."""
+        with suppress(RuntimeError):  # it is closed
+            self._loop.call_soon_threadsafe(function)
+
+    def stop(self, last: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Cancel the callers' coroutines, run a last one, and end the thread."""
+        self.soon(lambda: self._begin_to_end(last))
+        if threading.current_thread() is not self._thread:
+            self._thread.join(timeout=STOP_S)
+
+    def _begin_to_end(self, last: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        if not self._ending:
+            self._ending.append(self._loop.create_task(self._end(last)))
+
+    async def _end(self, last: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        await _cancel(self._calls)
+        with suppress(Exception):
+            async with asyncio.timeout(LAST_S):
+                await last()
+        self._loop.stop()
+
+
+async def _cancel_others() -> None:
+    await asyncio.sleep(0)  # what was asked for last becomes tasks
+    await _cancel(asyncio.all_tasks() - {asyncio.current_task()})
+
+
+async def _cancel(tasks: set[Any]) -> None:
+    """Cancel tasks until they have ended.
+
+    Once may not do: ``asyncio.wait_for`` swallows a cancellation that comes together with its result
+    (Python 3.11), and Dask is full of it.
+    """
+    left = set(tasks)
+    while left:
+        for task in left:
+            task.cancel()
+        left = (await asyncio.wait(left, timeout=AGAIN_S))[1]
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+UNLIMITED = 2**62
+
+CONFIGURATION = {
+    # The source lines that called would go to the scheduler with every task.
+    "distributed.diagnostics.computations.nframes": 0,
+    # A chunk of rows may be an item; how many are under way is bounded.
+    "distributed.admin.large-graph-warning-threshold": UNLIMITED,
+}
+
+LOGGERS = ("distributed", "distributed.client", "distributed.gc", "bokeh", "tornado", "tornado.application")
+"""Those that Dask gives handlers of their own when it is imported."""
+
+CERTIFICATE_WORDS = ("CERTIFICATE", "certificate", "SSLError", "SSLCert", "alert")
+"""What a connection's error speaks of when the other end was reached and refused, or was refused here."""
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True)
+class Patience:
+    """How long is waited for a cluster, in seconds, and how often what was lost is sent again."""
+
+    connect_s: float = 10.0
+    """For the scheduler on the first use, and for its answers."""
+    reconnect_s: float = 60.0
+    """For the scheduler, once it was lost."""
+    workers_s: float = 60.0
+    """For a first or another worker, while there is none."""
+    look_s: float = 5.0
+    """Between two looks at whether there are workers, while an item is waited for."""
+    send_s: float = 300.0
+    """For what all items share to reach the workers."""
+    attempts: int = 4
+    """Losses in a row, without a result between them, after which a map is given up."""
+    pause_s: float = 0.5
+    """Before what was lost is sent again; twice as long each time."""
+
+
+@dataclass(frozen=True)
+class Certificates:
+    """The files of a TLS connection that both ends prove themselves in, PEM."""
+
+    authority: Path
+    certificate: Path
+    key: Path
+
+    def require_usable(self) -> None:
+        """Raise SettingsError where they cannot be read or do not belong together."""
+        try:
+            self.security().get_connection_args("client")
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "strerror", None) or "what they hold is no PEM, or does not fit together"
+            raise SettingsError(
+                f"the certificates of the Dask cluster cannot be used ({reason}): look at dask_ca_file, "
+                "dask_certificate_file and dask_key_file"
+            ) from None
+
+    def security(self) -> Security:
+        """Return them in Dask's form; the files are read whenever a connection is made."""
+        return Security(
+            require_encryption=True,
+            tls_ca_file=str(self.authority),
+            tls_client_cert=str(self.certificate),
+            tls_client_key=str(self.key),
+        )
+
+
+class ClusterClient:
+    """The client of one scheduler; its coroutines run in one loop."""
+
+    def __init__(self, address: str, certificates: Certificates | None, patience: Patience) -> None:
+        self.patience = patience
+        self._address = address
+        self._certificates = certificates
+        self._client: Client | None = None
+        self._connecting = asyncio.Lock()
+        self._before = False
+        dask.config.set(CONFIGURATION)
+        take_over_logs()
+
+    async def connected(self) -> Client:
+        """Return a client that is connected and whose workers have this service's versions.
+
+        Raises:
+            WorkersUnavailableError: the scheduler cannot be reached, or a worker's versions differ.
+        """
+        async with self._connecting:
+            if self._client is not None and self._client.status == "running":
+                return self._client
+            await self.close()
+            client = await self._connect()
+            try:
+                await self._require_versions(client)
+            except BaseException:
+                await _close(client)
+                raise
+            self._client, self._before = client, True
+            log.info("dask_connected", scheduler=self._address)
+            return client
+
+    async def _connect(self) -> Client:
+        wait_s = self.patience.reconnect_s if self._before else self.patience.connect_s
+        try:
+            if self._certificates is not None:
+                self._certificates.require_usable()
+        except SettingsError as error:
+            raise WorkersUnavailableError(str(error)) from None
+        security = None if self._certificates is None else self._certificates.security()
+        try:
+            client: Client = await Client(
+                self._address, asynchronous=True, timeout=wait_s, security=security, set_as_default=False
+            )
+        except (OSError, TimeoutError, TypeError, ValueError) as error:
+            raise WorkersUnavailableError(self._fault(error)) from None
+        return client
+
+    def _fault(self, error: BaseException) -> str:
+        text = f"{error} {error.__cause__ or ''}"
+        if self._certificates is not None and any(word in text for word in CERTIFICATE_WORDS):
+            return f"the Dask scheduler at {self._address} and this service refuse each other's certificates"
+        return f"the Dask scheduler at {self._address} cannot be reached"
+
+    async def _require_versions(self, client: Client) -> None:
+        """Raise WorkersUnavailableError where a worker's versions or arithmetic are not this service's.
+
+        A worker that does not answer, or joins later, is looked at with every item.
+        """
+        try:
+            async with asyncio.timeout(self.patience.connect_s):
+                answers: dict[str, object] = await client.run(versions, on_error="return")
+        except (OSError, TimeoutError):
+            return
+        for worker, theirs in answers.items():
+            if isinstance(theirs, dict):
+                differs = difference(versions(), theirs)
+            else:
+                differs = None if isinstance(theirs, OSError) else "no tacit that understands this one"
+            if differs is not None:
+                raise WorkersUnavailableError(not_alike(worker, differs))
+
+    async def threads(self) -> dict[str, int]:
+        """Return the addresses of the workers, each with its number of threads.
+
+        Raises:
+            WorkersUnavailableError: as for :meth:`connected`.
+        """
+        client = await self.connected()
+        try:
+            async with asyncio.timeout(self.patience.connect_s):
+                found: dict[str, int] = await client.nthreads()
+        except (OSError, TimeoutError):
+            raise WorkersUnavailableError(f"the Dask scheduler at {self._address} does not answer") from None
+        return dict(found)
+
+    async def close(self) -> None:
+        """Let go of the connection."""
+        client, self._client = self._client, None
+        if client is not None:
+            await _close(client)
+
+
+def take_over_logs() -> None:
+    """Have what Dask logs in this process go the way of its other logs, which hides arguments and messages.
+
+    What its client says of a lost connection, with tracebacks, is said here in one line.
+    """
+    for name in LOGGERS:
+        logger = logging.getLogger(name)
+        logger.handlers.clear()
+        logger.propagate = True
+    logging.getLogger("distributed").setLevel(logging.WARNING)
+    logging.getLogger("distributed.client").setLevel(logging.CRITICAL)
+
+
+async def _close(client: Client) -> None:
+    with suppress(OSError, TimeoutError):
+        await client.close()
+
+
+def not_alike(worker: str, differs: str) -> str:
+    """Say what to do about a worker that might compute other bits."""
+    return (
+        f"the Dask worker {worker} has {differs}: all workers need this service's packages "
+        "(requirements/dask.txt) and processors that compute alike (docs/how-to/dask.md)"
+    )
+
+
+LOST = (FutureCancelledError, KilledWorker, OSError, TimeoutError)
+"""How Dask says that workers or data are gone."""
+
+Answer: TypeAlias = Sealed[Outcome] | str
+
+
+@dataclass
+class _Underway:
+    """An item that was sent, kept until its result is here."""
+
+    item: Sealed[Any]
+    future: Future[Answer] | None
+    """None where the connection had been given up before it was sent."""
+    answer: asyncio.Task[Answer]
+    """Fetches the result as soon as there is one."""
+
+    def failed(self) -> bool:
+        return self.answer.done() and (self.answer.cancelled() or self.answer.exception() is not None)
+
+    def forget(self) -> None:
+        """Let the workers forget it, too; the answer, not waited for any more, then ends by itself."""
+        if self.future is not None:
+            self.future.release()
+        self.answer.add_done_callback(lambda answer: answer.cancelled() or answer.exception())
+
+
+class ClusterMap:
+    """One map; its coroutines and functions run in the connection's loop."""
+
+    def __init__(self, cluster: ClusterClient, work: Sealed[Work]) -> None:
+        self._cluster, self._work = cluster, work
+        self._versions = Sealed(versions())
+        self._client: Client | None = None
+        self._shared: Future[Work] | None = None
+        self._underway: deque[_Underway] = deque()
+        self._losses = 0
+        self.ahead = AHEAD
+        """How many items to keep under way."""
+
+    async def start(self) -> None:
+        """Send what is shared to every worker.
+
+        Raises:
+            WorkersUnavailableError: there is no scheduler or no worker, or workers kept dying.
+        """
+        while True:
+            try:
+                await self._send_shared()
+                return
+            except LOST:
+                await self._pause()
+
+    async def _send_shared(self) -> None:
+        patience = self._cluster.patience
+        threads = await self._workers()
+        self._client = client = await self._cluster.connected()
+        try:
+            async with asyncio.timeout(patience.send_s):
+                sent = await client.scatter({_key(): self._work}, broadcast=True, hash=False)
+        except TimeoutError:
+            raise WorkersUnavailableError("the Dask cluster does not take what is to be computed") from None
+        self._shared = next(iter(sent.values()))
+        self.ahead = AHEAD * sum(threads.values())
+
+    async def _workers(self) -> dict[str, int]:
+        patience = self._cluster.patience
+        deadline = asyncio.get_running_loop().time() + patience.workers_s
+        while not (threads := await self._cluster.threads()):
+            if asyncio.get_running_loop().time() > deadline:
+                raise WorkersUnavailableError(_no_worker(patience.workers_s))
+            await asyncio.sleep(min(patience.pause_s, patience.look_s))
+        return threads
+
+    async def submit(self, items: list[Sealed[Any]]) -> None:
+        """Send items."""
+        self._underway.extend(self._sent(item) for item in items)
+
+    def _sent(self, item: Sealed[Any]) -> _Underway:
+        assert self._client is not None  # noqa: S101 (narrows the type)
+        try:
+            future = self._client.submit(run, self._versions, self._shared, item, key=_key(), pure=False)
+        except ClosedClientError:  # Dask gave up a scheduler that stayed away
+            return _Underway(item, None, asyncio.ensure_future(_lost()))
+        return _Underway(item, future, asyncio.ensure_future(future.result()))
+
+    async def next(self) -> Sealed[Outcome]:
+        """Return the outcome of the item that was sent first.
+
+        Raises:
+            WorkersUnavailableError: the scheduler or all workers stayed away, or workers kept dying.
+        """
+        while True:
+            try:
+                answer = await self._answer(self._underway[0].answer)
+            except LOST:
+                await self._pause()
+                await self._send_again()
+                continue
+            self._underway.popleft().forget()
+            self._losses = 0
+            if isinstance(answer, str):
+                raise WorkersUnavailableError(not_alike("that joined", answer))
+            return answer
+
+    async def _answer(self, answer: asyncio.Task[Answer]) -> Answer:
+        """Wait for a result for as long as there are workers."""
+        patience, without_s = self._cluster.patience, 0.0
+        while not (await asyncio.wait({answer}, timeout=patience.look_s))[0]:
+            threads = await self._cluster.threads()
+            if await self._cluster.connected() is not self._client:
+                raise TimeoutError  # the connection that it was to come by has gone
+            if threads:
+                without_s, self.ahead = 0.0, AHEAD * sum(threads.values())  # some may have joined
+                continue
+            without_s += patience.look_s
+            if without_s >= patience.workers_s:
+                raise WorkersUnavailableError(_no_worker(without_s))
+        try:
+            return answer.result()
+        except LOST:
+            raise
+        except asyncio.CancelledError:  # Dask's own coroutine was cancelled, not this one
+            raise TimeoutError from None
+        except Exception:  # a worker could not even unpickle the task
+            raise WorkersUnavailableError(not_alike("that was asked", "another tacit")) from None
+
+    async def _pause(self) -> None:
+        patience = self._cluster.patience
+        self._losses += 1
+        if self._losses > patience.attempts:
+            raise WorkersUnavailableError(
+                "Dask workers died again and again: look at their logs and at their memory limit"
+            )
+        log.warning("dask_work_lost", times=self._losses)
+        await asyncio.sleep(patience.pause_s * 2 ** (self._losses - 1))
+
+    async def _send_again(self) -> None:
+        """Send anew what failed; where the shared part is lost too, everything that has no result."""
+        client = await self._cluster.connected()
+        lost_all = client is not self._client or self._shared is None or self._shared.status != "finished"
+        if lost_all:
+            await self.start()
+        for place, sent in enumerate(self._underway):
+            if sent.failed() or (lost_all and not sent.answer.done()):
+                sent.forget()
+                self._underway[place] = self._sent(sent.item)
+
+    def end(self) -> None:
+        """Take back what has not begun, and let the workers forget the rest."""
+        for sent in self._underway:
+            sent.forget()
+        self._underway.clear()
+        if self._shared is not None:
+            self._shared.release()
+
+
+async def _lost() -> Answer:
+    raise TimeoutError
+
+
+def _key() -> str:
+    """Return a task's key: random, since keys are logged."""
+    return f"tacit-{secrets.token_hex(16)}"
+
+
+def _no_worker(wait_s: float) -> str:
+    return f"the Dask cluster has had no worker for {wait_s:g} s: start workers"
+
 
 AnswerT = TypeVar("AnswerT")
 

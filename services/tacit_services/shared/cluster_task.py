@@ -14,9 +14,8 @@ from importlib.metadata import PackageNotFoundError, version
 from threading import Lock
 from typing import Any, Generic, TypeVar
 
-from tacit_services.shared.arithmetic import arithmetic
+from tacit_services.shared.arithmetic import arithmetic, prepare_to_compute
 from tacit_services.shared.logging import describe_exception
-from tacit_services.shared.threads import prepare_to_compute
 
 ValueT = TypeVar("ValueT")
 

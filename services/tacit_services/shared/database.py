@@ -5,17 +5,31 @@ Errors::
     DatabaseError
     ├── DatabaseUnavailableError    nothing can be read or written now; try again
     └── StorageFullError            there is no room; the operator must act
+
+Group commit: what callers hand in while a commit waits for the disk is committed together by the next one.
+
+A busy service then commits a few times for everyone rather than once for each, and its transactions do not
+collide with one another. Nobody is answered before the commit that holds what it handed in.
+
+Copy a service's whole database into an empty one: for a backup, or to move from SQLite to PostgreSQL.
+
+The copy is one consistent moment of the source, however much is written meanwhile. What is written to the
+source *after* that moment is not in the copy: a service that is to go on with the copy must be stopped first,
+or debits are forgotten.
 """
 
+import argparse
 import errno
 import os
 import sqlite3
 import tempfile
-from collections.abc import Callable, Iterator
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from importlib.resources import as_file, files
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 import psycopg
 import sqlalchemy as sa
@@ -344,3 +358,208 @@ def _is_damaged(error: sa.exc.DBAPIError) -> bool:
 
 def _sqlite_code(error: sa.exc.DBAPIError) -> int:
     return int(getattr(error.orig, "sqlite_errorcode", 0)) & _SQLITE_PRIMARY_MASK
+
+
+Item = TypeVar("Item")
+Outcome = TypeVar("Outcome")
+
+
+@dataclass
+class _Piece(Generic[Item, Outcome]):
+    """What one caller handed in, and what came of it."""
+
+    item: Item
+    turn: threading.Event = field(default_factory=threading.Event)
+    """Set once there is an outcome, or once the piece is to lead the next group."""
+    outcomes: Sequence[Outcome] = ()
+    """One, once there is one."""
+    error: BaseException | None = None
+
+
+class GroupCommit(Generic[Item, Outcome]):
+    """Stores items for callers in many threads, as many in one transaction as wait at once.
+
+    A group is led by the thread of one of its pieces. It is no larger than the number of threads that serve
+    requests, as each thread waits for its own piece.
+
+    Args:
+        engine: the database.
+        store: stores items in a serializable transaction and returns the outcome of each. It may run several
+            times for one item and must have no effect but on its connection.
+    """
+
+    def __init__(self, engine: Engine, store: Callable[[Connection, Sequence[Item]], list[Outcome]]) -> None:
+        self._engine = engine
+        self._store = store
+        self._lock = threading.Lock()
+        self._waiting: list[_Piece[Item, Outcome]] = []
+        self._is_led = False
+
+    def run(self, item: Item) -> Outcome:
+        """Return the outcome of an item once it is committed.
+
+        Where storing a group raises, nothing of it is kept, and each item is stored in a transaction of its
+        own: what one caller sends never decides what another is answered.
+
+        Raises:
+            DatabaseError: as :func:`run_transaction`; the whole group gets it.
+        """
+        piece: _Piece[Item, Outcome] = _Piece(item)
+        with self._lock:
+            self._waiting.append(piece)
+            leads, self._is_led = not self._is_led, True
+        if not leads:
+            piece.turn.wait()
+        if piece.error is None and not piece.outcomes:
+            self._lead()
+        if piece.error is not None:
+            raise piece.error
+        return piece.outcomes[0]
+
+    def _lead(self) -> None:
+        """Commit the group that waits now, then wake it and the leader of the next."""
+        with self._lock:
+            group, self._waiting = self._waiting, []
+        self._commit(group)
+        with self._lock:
+            next_leader = self._waiting[:1]
+            self._is_led = bool(next_leader)
+        for piece in (*next_leader, *group):
+            piece.turn.set()
+
+    def _commit(self, group: list[_Piece[Item, Outcome]]) -> None:
+        items = [piece.item for piece in group]
+        try:
+            outcomes = run_transaction(self._engine, lambda connection: self._store(connection, items))
+            if len(outcomes) != len(items):
+                raise RuntimeError("storing a group must give each item an outcome")
+        except BaseException as error:  # whatever it is, those who wait must be told
+            if len(group) > 1 and not isinstance(error, DatabaseError):
+                for piece in group:
+                    self._commit([piece])
+                return
+            for piece in group:
+                piece.error = error
+        else:
+            for piece, outcome in zip(group, outcomes, strict=True):
+                piece.outcomes = (outcome,)
+
+
+ROWS_AT_ONCE = 500
+"""Rows in memory at once: a release may have a megabyte."""
+
+NOTHING = "there is no database to copy: the service makes it when it first starts"
+
+
+class CopyError(Exception):
+    """The copy cannot be made; nothing was written. The text says what to do."""
+
+
+def copy_database(source_url: str, target_url: str, component: str) -> dict[str, int]:
+    """Copy the tables of ``tester``, ``agent`` or ``curator``; returns the number of rows of each.
+
+    Raises:
+        CopyError: the source has no tables, or those of another version; the target is not empty, or its URL
+            is none of SQLite's or PostgreSQL's.
+        DatabaseError: a database cannot be reached, or is full; the target holds no row then.
+    """
+    url = make_url(source_url)
+    if url.get_backend_name() == "sqlite" and not Path(str(url.database)).is_file():
+        raise CopyError(NOTHING)
+    try:
+        source, target = create_engine(source_url), create_engine(target_url)
+    except (sa.exc.ArgumentError, ValueError):
+        raise CopyError("--to must be sqlite:///file or postgresql://user:password@host/name") from None
+    try:
+        version = _version(source, component)
+        if version is None:
+            raise CopyError(NOTHING)
+        _create_private(target)
+        upgrade(target, component)
+        if version != _version(target, component):
+            raise CopyError("the database is of an older release: start the service on it once, then copy")
+        return run_transaction(source, lambda reading: _copy(reading, target), read_only=True)
+    finally:
+        source.dispose()
+        target.dispose()
+
+
+def _create_private(target: Engine) -> None:
+    """Make SQLite's file for its owner's eyes alone: it may hold exact findings and alignment keys."""
+    if target.dialect.name == "sqlite" and target.url.database:
+        try:
+            Path(target.url.database).touch(mode=0o600)
+        except OSError as error:
+            raise CopyError(f"the database to copy to cannot be written: {error.strerror}") from None
+
+
+def _version(engine: Engine, component: str) -> str | None:
+    table = f"alembic_{component}"
+
+    def read(connection: Connection) -> str | None:
+        if not sa.inspect(connection).has_table(table):
+            return None
+        return connection.execute(sa.select(sa.column("version_num")).select_from(sa.table(table))).scalar()
+
+    return run_transaction(engine, read, read_only=True)
+
+
+def _copy(reading: Connection, target: Engine) -> dict[str, int]:
+    found = sa.MetaData()
+    found.reflect(reading)
+    copies = sa.MetaData()
+    copies.reflect(target)
+    # Two services may share a database: only what both sides have is of this one.
+    tables = [
+        copy
+        for copy in copies.sorted_tables
+        if copy.name in found.tables and not copy.name.startswith("alembic_")
+    ]
+
+    def write(writing: Connection) -> dict[str, int]:
+        if any(writing.execute(sa.select(copy).limit(1)).first() is not None for copy in tables):
+            raise CopyError("the database to copy to is not empty: name a new one")
+        counts = {copy.name: _copy_table(reading, writing, found.tables[copy.name], copy) for copy in tables}
+        if writing.dialect.name == "postgresql":
+            for copy in tables:
+                _continue_numbers(writing, copy)
+        return counts
+
+    return run_transaction(target, write)
+
+
+def _copy_table(reading: Connection, writing: Connection, table: sa.Table, copy: sa.Table) -> int:
+    columns = [table.c[column.name] for column in copy.columns]
+    count = 0
+    for rows in _pieces(reading, sa.select(*columns)):
+        writing.execute(copy.insert(), rows)
+        count += len(rows)
+    return count
+
+
+def _pieces(reading: Connection, query: sa.Select[Any]) -> Iterator[list[dict[str, Any]]]:
+    result = reading.execution_options(yield_per=ROWS_AT_ONCE).execute(query)
+    for piece in result.mappings().partitions():
+        yield [dict(row) for row in piece]
+
+
+def _continue_numbers(writing: Connection, copy: sa.Table) -> None:
+    """Let PostgreSQL's own numbers go on after those that were copied."""
+    for column in copy.primary_key.columns:
+        if column.server_default is None or "nextval" not in str(getattr(column.server_default, "arg", "")):
+            continue
+        largest = sa.select(sa.func.max(column)).scalar_subquery()
+        sequence = sa.func.pg_get_serial_sequence(copy.name, column.name)
+        writing.execute(
+            sa.select(sa.func.setval(sequence, sa.func.coalesce(largest, 1), largest.is_not(None)))
+        )
+
+
+def add_copy_arguments(command: argparse.ArgumentParser) -> None:
+    """Add what ``copy`` needs to a service's own command line."""
+    command.add_argument("--to", required=True, help="an empty database: sqlite:///file or postgresql://...")
+
+
+def text_of_copy(counts: Mapping[str, int]) -> str:
+    """Return what was copied as lines for a terminal."""
+    return "\n".join([*(f"{name}: {rows} rows" for name, rows in counts.items()), "copied"]) + "\n"

@@ -5,25 +5,32 @@ import sys
 from pathlib import Path
 
 from tacit_protocol.terminal import printable, printable_lines
+from tacit_services.shared.arithmetic import prepare_to_compute
 from tacit_services.shared.clock import system_clock
-from tacit_services.shared.copying import CopyError, add_copy_arguments, copy_database, text_of_copy
-from tacit_services.shared.database import DatabaseError, create_engine, upgrade
+from tacit_services.shared.database import (
+    CopyError,
+    DatabaseError,
+    add_copy_arguments,
+    copy_database,
+    create_engine,
+    text_of_copy,
+    upgrade,
+)
 from tacit_services.shared.http_server import serve, tls_context
 from tacit_services.shared.logging import configure_logging
 from tacit_services.shared.settings import SettingsError
-from tacit_services.shared.threads import prepare_to_compute
 from tacit_services.tester.app import create_tester, open_key
-from tacit_services.tester.archive.command import (
+from tacit_services.tester.archive.archiving import (
     add_archive_arguments,
     add_verification_arguments,
     archive,
+    idle_of,
     text_of_archive,
     verify_archive,
 )
 from tacit_services.tester.archive.files import ArchiveError
-from tacit_services.tester.archive.retention import idle_of
+from tacit_services.tester.jobs import work
 from tacit_services.tester.settings import TesterSettings
-from tacit_services.tester.working import work
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -4,36 +4,235 @@ All three are idempotent: the same bytes again are answered as the first time, w
 other bytes never replace what is stored.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Engine
 
-from tacit_protocol.messages.cancellation import CancellationMessage
-from tacit_protocol.messages.decline import DeclineMessage
-from tacit_protocol.messages.encoding import decode
+from tacit_protocol.messages.encoding import decode, encode
+from tacit_protocol.messages.release import DeclineMessage
+from tacit_protocol.messages.sealed import SealedPackage, ciphertext_digest
+from tacit_protocol.messages.study import CancellationMessage
 from tacit_protocol.procedures.base import ReleaseError
-from tacit_protocol.procedures.registry import procedure_named
-from tacit_protocol.procedures.relay import check_answer, read_answer, relay_of, require_received
+from tacit_protocol.procedures.discovery import procedure_named
+from tacit_protocol.procedures.relay import (
+    OwnAnswer,
+    Relay,
+    check_answer,
+    read_answer,
+    relay_of,
+    require_received,
+)
 from tacit_protocol.signing.envelope import CANCELLATION_TYPE, DECLINE_TYPE, open_envelope
 from tacit_services.shared.clock import Clock
-from tacit_services.shared.database import run_transaction
-from tacit_services.shared.group_commit import GroupCommit
+from tacit_services.shared.database import GroupCommit, run_transaction
 from tacit_services.shared.problem_responses import ProblemError
-from tacit_services.tester.archived import not_here
-from tacit_services.tester.endings import Signer, end, release_digests
-from tacit_services.tester.relaying import parted, require_ciphertext
-from tacit_services.tester.steps import Step, reached
-from tacit_services.tester.storing import (
-    Answer,
-    Taken,
-    is_stored,
-    require_collecting,
-    store_answers,
-    was_taken,
-)
+from tacit_services.tester.steps import RelayStep, Step, reached
 from tacit_services.tester.studies import Studies
-from tacit_services.tester.tables import CANCELLATIONS, DECLINES, RELEASES, STUDIES
+from tacit_services.tester.study_completion import Signer, end, end_if_answered, release_digests
+from tacit_services.tester.tables import CANCELLATIONS, DECLINES, RELEASES, SEALED, STUDIES, not_here
+
+
+class Taken(Enum):
+    """What became of an answer."""
+
+    BEFORE = "these very bytes were taken before"
+    NOW = "stored"
+    LAST = "stored, and the study collects no more"
+
+
+@dataclass(frozen=True)
+class Answer:
+    """An owner's checked answer: the table it goes to, and its row without the time."""
+
+    table: sa.Table
+    row: Mapping[str, Any]
+    ciphertext: bytes | None = None
+    """What the answer says is sealed to another owner: stored with it, and beside it."""
+
+    @property
+    def study(self) -> str:
+        """The digest of the study that is answered."""
+        return str(self.row["study"])
+
+    @property
+    def place(self) -> tuple[str, str]:
+        """Whose answer to what: a study and an owner have one place."""
+        return self.study, str(self.row["owner"])
+
+
+# Written once: to put a statement together takes longer than SQLite takes to run it.
+_STUDIES = sa.select(STUDIES.c.digest, STUDIES.c.state, STUDIES.c.deadline).where(
+    STUDIES.c.digest.in_(sa.bindparam("studies", expanding=True))
+)
+_STORED = sa.union_all(
+    *(
+        sa.select(sa.literal(t.name).label("kind"), t.c.study, t.c.owner, t.c.envelope).where(
+            sa.tuple_(t.c.study, t.c.owner).in_(sa.bindparam("places", expanding=True))
+        )
+        for t in (RELEASES, DECLINES)
+    )
+)
+_INSERTS = {table.name: table.insert() for table in (RELEASES, DECLINES)}
+
+
+def store_answers(
+    connection: Connection, answers: Sequence[Answer], signer: Signer, now: int
+) -> list[Taken | ProblemError]:
+    """Store answers, in their order; returns what became of each, a refusal among them."""
+    studies, stored = _read(connection, answers)
+    outcomes = [
+        _decide(answer, studies[answer.study], stored, now)
+        if answer.study in studies
+        else not_here(connection, answer.study)
+        for answer in answers
+    ]
+    new = [answer for answer, outcome in zip(answers, outcomes, strict=True) if outcome is Taken.NOW]
+    for name, insert in _INSERTS.items():
+        if rows := [{**answer.row, "received_at": now} for answer in new if answer.table.name == name]:
+            connection.execute(insert, rows)
+    if sealed := [_sealed(answer) for answer in new if answer.ciphertext is not None]:
+        connection.execute(SEALED.insert(), sealed)
+        reached(RelayStep.SEALED_INSERTED)
+    ended = end_if_answered(connection, {answer.study for answer in new}, signer, now) if new else set()
+    for _ in (answer for answer in new if answer.table is RELEASES):
+        reached(Step.RELEASE_INSERTED)
+    return [
+        Taken.LAST if outcome is Taken.NOW and answer.study in ended else outcome
+        for answer, outcome in zip(answers, outcomes, strict=True)
+    ]
+
+
+def _sealed(answer: Answer) -> dict[str, Any]:
+    return {"study": answer.study, "owner": answer.row["owner"], "ciphertext": answer.ciphertext}
+
+
+def was_taken(connection: Connection, answer: Answer, now: int) -> bool:
+    """Return whether these very bytes were taken before; raises where the study takes nothing more."""
+    studies, stored = _read(connection, [answer])
+    if is_stored(stored.get((answer.table.name, *answer.place)), answer.row["envelope"]):
+        return True
+    if answer.study not in studies:
+        raise not_here(connection, answer.study)
+    require_collecting(studies[answer.study], now)
+    return False
+
+
+def is_stored(stored: bytes | None, envelope: bytes) -> bool:
+    """Return whether these very bytes are stored; raises ``conflicting-upload`` where others are."""
+    if stored is not None and stored != envelope:
+        raise ProblemError("conflicting-upload")
+    return stored is not None
+
+
+def require_collecting(study: Any, now: int) -> None:
+    """Raise the problem that says why a study (a row with state and deadline) takes nothing more."""
+    if study.state in {"collecting", "incomplete"} and now >= study.deadline:
+        raise ProblemError("study-expired")
+    if study.state != "collecting":
+        raise ProblemError("study-closed")
+
+
+_Stored = dict[tuple[str, str, str], bytes]
+"""Envelopes by table, study and owner."""
+
+
+def _read(connection: Connection, answers: Sequence[Answer]) -> tuple[dict[str, Any], _Stored]:
+    """Read the answered studies' rows, by digest, and what is stored in the answers' places."""
+    studies = connection.execute(_STUDIES, {"studies": list({answer.study for answer in answers})})
+    found = {row.digest: row for row in studies}
+    places = connection.execute(_STORED, {"places": list({answer.place for answer in answers})})
+    return found, {(row.kind, row.study, row.owner): bytes(row.envelope) for row in places}
+
+
+def _decide(answer: Answer, study: Any, stored: _Stored, now: int) -> Taken | ProblemError:
+    """Decide on one answer, and note it for those after it where it is to be stored."""
+    kind, other = answer.table.name, (DECLINES if answer.table is RELEASES else RELEASES).name
+    try:
+        if is_stored(stored.get((kind, *answer.place)), answer.row["envelope"]):
+            return Taken.BEFORE
+        if (other, *answer.place) in stored:
+            raise ProblemError("already-decided")
+        require_collecting(study, now)
+    except ProblemError as refusal:
+        return refusal
+    stored[kind, *answer.place] = answer.row["envelope"]
+    return Taken.NOW
+
+
+RETRY_S = 5
+"""When a sealed release that is not here yet is worth asking for again."""
+
+
+def parted(relay: Relay | None, owner: str, body: bytes) -> tuple[bytes, bytes | None]:
+    """Part an owner's upload into the signed envelope, and the ciphertext where its answer is sealed.
+
+    Raises:
+        MessageError: it is no sealed package where there must be one.
+    """
+    if relay is None or relay.kind_of(owner) != "sealed release":
+        return body, None
+    package = decode(SealedPackage, body)
+    return package.statement.encode("utf-8"), package.sealed
+
+
+def require_ciphertext(answer: OwnAnswer, ciphertext: bytes | None) -> None:
+    """Raise ReleaseError where the ciphertext is not the one that the signed statement names."""
+    if answer.sealed is None or ciphertext is None:
+        return
+    named = (answer.sealed.ciphertext_digest, answer.sealed.ciphertext_bytes)
+    if named != (ciphertext_digest(ciphertext), len(ciphertext)):
+        raise ReleaseError("the ciphertext is not the one that the statement names")
+
+
+def sealed_package(engine: Engine, studies: Studies, study_digest: str, owner: str, caller_key: str) -> bytes:
+    """Return what the owner sealed to the caller, as it came.
+
+    Raises:
+        ProblemError: ``unknown-study`` or ``study-archived``; ``forbidden`` for everyone but the receiver
+            that the study names; ``release-pending`` while it may still come, ``study-closed`` once it will
+            not.
+    """
+    study = studies.parsed(study_digest)
+    relay = relay_of(procedure_named(study.procedure), study)
+    if relay is None or owner != relay.sender.name or caller_key != relay.receiver.key:
+        raise ProblemError("forbidden", detail="a sealed release is for the receiver that the study names")
+
+    def read(connection: Connection) -> bytes:
+        row = connection.execute(_SEALED, {"study": study_digest, "owner": owner}).one_or_none()
+        if row is None:
+            raise not_here(connection, study_digest)
+        if row.ciphertext is not None:
+            return encode(SealedPackage.of(bytes(row.envelope), bytes(row.ciphertext)))
+        if row.state != "collecting" or row.declined is not None:
+            raise ProblemError("study-closed")
+        raise ProblemError("release-pending", retry_after_s=RETRY_S)
+
+    package = run_transaction(engine, read, read_only=True)
+    reached(RelayStep.SEALED_SERVED)
+    return package
+
+
+def _same_owner(table: sa.Table) -> sa.ColumnElement[bool]:
+    return sa.and_(table.c.study == STUDIES.c.digest, table.c.owner == sa.bindparam("owner"))
+
+
+_SEALED = (
+    sa.select(
+        STUDIES.c.state,
+        RELEASES.c.envelope,
+        SEALED.c.ciphertext,
+        DECLINES.c.owner.label("declined"),
+    )
+    .select_from(STUDIES)
+    .outerjoin(RELEASES, _same_owner(RELEASES))
+    .outerjoin(SEALED, _same_owner(SEALED))
+    .outerjoin(DECLINES, _same_owner(DECLINES))
+    .where(STUDIES.c.digest == sa.bindparam("study"))
+)
 
 _CANCELLATION = (
     sa.select(STUDIES.c.state, STUDIES.c.deadline, CANCELLATIONS.c.envelope)

@@ -13,20 +13,16 @@ from tacit_services.shared.database import check_database
 from tacit_services.shared.http_app import BearerToken, create_app
 from tacit_services.shared.http_server import Stopping
 from tacit_services.shared.settings import read_private_key
-from tacit_services.tester.access import Access
 from tacit_services.tester.answers import Answers
-from tacit_services.tester.archive.retention import idle_of
-from tacit_services.tester.checks import Checks
-from tacit_services.tester.endings import Signer
-from tacit_services.tester.inboxes import Inboxes, InboxQuery
-from tacit_services.tester.jobs import Worker
-from tacit_services.tester.leases import database_time, time_of
+from tacit_services.tester.archive.archiving import idle_of
+from tacit_services.tester.inboxes import Bell, Inboxes, InboxQuery, Watch
+from tacit_services.tester.jobs import Worker, Working, database_time, time_of
 from tacit_services.tester.pages.routes import add_tester_pages
-from tacit_services.tester.routes import Tester, make_router
+from tacit_services.tester.parties import Access
+from tacit_services.tester.routes import Checks, Tester, make_router
 from tacit_services.tester.settings import TesterSettings
 from tacit_services.tester.studies import Identity, Studies
-from tacit_services.tester.waiting import Bell, Watch
-from tacit_services.tester.working import Working
+from tacit_services.tester.study_completion import Signer
 
 
 def open_key(settings: TesterSettings) -> tuple[Identity, Signer]:

@@ -6,23 +6,221 @@ study thus costs the database a few queries, however many wait, and costs those 
 """
 
 import asyncio
+import threading
+import time
 from collections import deque
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import Any
+from typing import Any, Generic, TypeVar
 from weakref import WeakKeyDictionary
 
+import anyio
+import anyio.to_thread
 import sqlalchemy as sa
+import structlog
 from anyio import CapacityLimiter, to_thread
 from sqlalchemy.engine import Engine
+from starlette.concurrency import run_in_threadpool
 
 from tacit_services.shared.clock import Clock
-from tacit_services.shared.database import run_transaction
+from tacit_services.shared.database import DatabaseError, run_transaction
 from tacit_services.shared.http_server import Stopping
-from tacit_services.tester.gathered import KEYS_AT_ONCE, own_error
+from tacit_services.shared.logging import describe_exception
 from tacit_services.tester.tables import DECLINES, RELEASES, STUDIES, STUDY_OWNERS
-from tacit_services.tester.waiting import Bell
+
+KEYS_AT_ONCE = 500
+"""Keys of one query, which then takes some ten milliseconds."""
+
+Value = TypeVar("Value")
+
+
+def own_error(error: Exception) -> Exception:
+    """Return a copy of an error for one of those who share it: each raising adds to an error's trace."""
+    own = type(error)(*error.args)
+    own.__cause__ = error.__cause__
+    return own
+
+
+class Gathered(Generic[Value]):
+    """Looks things up for requests, one query at a time, in a thread that never waits behind other requests'.
+
+    Args:
+        look: returns what it finds of these keys; blocking.
+    """
+
+    def __init__(self, look: Callable[[Collection[str]], Mapping[str, Value]]) -> None:
+        self._look = look
+        self._lines: WeakKeyDictionary[asyncio.AbstractEventLoop, _Line[Value]] = WeakKeyDictionary()
+
+    async def find(self, key: str) -> Value | None:
+        """Return what a look that begins after this call finds of a key, or None.
+
+        Raises:
+            Exception: as the look.
+        """
+        loop = asyncio.get_running_loop()
+        line = self._lines.get(loop)
+        if line is None:
+            line = self._lines[loop] = _Line(anyio.CapacityLimiter(1))
+        answer: asyncio.Future[Value | None] = loop.create_future()
+        line.waiting.append((key, answer))
+        if line.task is None or line.task.done():
+            line.task = loop.create_task(self._read(line))
+        return await answer
+
+    async def _read(self, line: "_Line[Value]") -> None:
+        while line.waiting:
+            group, line.waiting = line.waiting[:KEYS_AT_ONCE], line.waiting[KEYS_AT_ONCE:]
+            keys = {key for key, answer in group if not answer.done()}
+            try:
+                found = await anyio.to_thread.run_sync(self._look, keys, limiter=line.limiter)
+            except Exception as error:
+                for _, answer in group:
+                    if not answer.done():
+                        answer.set_exception(own_error(error))
+                continue
+            for key, answer in group:
+                if not answer.done():
+                    answer.set_result(found.get(key))
+
+
+@dataclass(eq=False)
+class _Line(Generic[Value]):
+    """Those who wait in one event loop, and the task that reads for them while there are any."""
+
+    limiter: anyio.CapacityLimiter
+    waiting: "list[tuple[str, asyncio.Future[Value | None]]]" = field(default_factory=list)
+    task: "asyncio.Task[None] | None" = None
+
+
+WAIT_S_MAX = 60
+"""Longest wait a caller may ask for: proxies often cut requests off after that."""
+
+RECHECK_S = 1.0
+"""How often a tester looks whether another one has changed something in the database."""
+
+Found = TypeVar("Found")
+
+log = structlog.get_logger()
+
+
+class Bell:
+    """Rung when something was stored; wakes this process's waiting requests and its worker."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Condition()
+        self._rings = 0
+        self._waiting: set[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = set()
+
+    @property
+    def rings(self) -> int:
+        """How often it has rung: hand it to ``wait`` so that no ring is missed in between."""
+        return self._rings
+
+    @property
+    def waiting(self) -> int:
+        """How many wait in an event loop: requests, and those who look for others."""
+        return len(self._waiting)
+
+    def ring(self) -> None:
+        """Wake everyone. May be called from any thread."""
+        with self._lock:
+            self._rings += 1
+            self._lock.notify_all()
+            for loop, event in self._waiting:
+                loop.call_soon_threadsafe(event.set)
+
+    def wait_blocking(self, seen: int, timeout_s: float) -> None:
+        """Wait as :meth:`wait` does, blocking this thread."""
+        with self._lock:
+            self._lock.wait_for(lambda: self._rings != seen, timeout_s)
+
+    async def wait(self, seen: int, timeout_s: float) -> None:
+        """Return once it has rung more than ``seen`` times, or after ``timeout_s`` seconds."""
+        event = asyncio.Event()
+        with self.setting(event):
+            if self._rings != seen:
+                return
+            with suppress(TimeoutError):
+                await asyncio.wait_for(event.wait(), timeout_s)
+
+    @contextmanager
+    def setting(self, event: asyncio.Event) -> Iterator[None]:
+        """Set this event, of the running loop, with every ring."""
+        entry = (asyncio.get_running_loop(), event)
+        with self._lock:
+            self._waiting.add(entry)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._waiting.discard(entry)
+
+
+class Watch:
+    """Rings when what it looks at has changed.
+
+    One small query a second for the whole process, and one after each upload, in place of one for every
+    waiting request: a thousand agents may be waiting.
+    """
+
+    def __init__(self, look: Callable[[], Hashable], bell: Bell) -> None:
+        self._look = look
+        self._bell = bell
+        self._counting = threading.Lock()
+        self._lock = threading.Lock()
+        self._asked = 0
+        self._served = 0
+        self._seen: Hashable = None
+
+    def check(self) -> None:
+        """Return once a look that began after this call has ended; calls that wait together share one.
+
+        Blocking; may be called from any thread.
+        """
+        with self._counting:
+            self._asked += 1
+            mine = self._asked
+        with self._lock:
+            if self._served >= mine:
+                return
+            with self._counting:
+                serves = self._asked
+            found = self._look()
+            self._served = serves
+            has_changed, self._seen = found != self._seen, found
+        if has_changed:
+            self._bell.ring()
+
+    def run(self, stopping: Stopping) -> None:
+        """Look once a second until the service stops; then let every waiting request go."""
+        while not stopping.requested:
+            try:
+                self.check()
+            except DatabaseError as error:
+                log.warning("watch_waits_for_database", kind=type(error).__name__)
+            except Exception as error:
+                log.error("watch_failed", fault=describe_exception(error))
+            time.sleep(RECHECK_S)
+        self._bell.ring()
+
+
+async def poll(
+    look: Callable[[], Found | None], wait_s: float, bell: Bell, stopping: Stopping
+) -> Found | None:
+    """Return what ``look`` (blocking, run in a thread) finds, or None after ``wait_s`` seconds of nothing."""
+    loop = asyncio.get_running_loop()
+    end = loop.time() + wait_s
+    while True:
+        seen = bell.rings
+        found = await run_in_threadpool(look)
+        remaining_s = end - loop.time()
+        if found is not None or remaining_s <= 0 or stopping.requested:
+            return found
+        await bell.wait(seen, remaining_s)
+
 
 INBOX_ITEMS_MAX = 1000
 """Studies in one inbox answer: one hundred kilobytes, and as many as an agent reads."""
@@ -71,7 +269,7 @@ class Inboxes:
         self._look = look
         self._bell = bell
         self._stopping = stopping
-        self._lines: WeakKeyDictionary[asyncio.AbstractEventLoop, _Line] = WeakKeyDictionary()
+        self._lines: WeakKeyDictionary[asyncio.AbstractEventLoop, _LineInboxes] = WeakKeyDictionary()
 
     @property
     def waiting(self) -> int:
@@ -91,7 +289,7 @@ class Inboxes:
         loop = asyncio.get_running_loop()
         line = self._lines.get(loop)
         if line is None:
-            line = self._lines[loop] = _Line(self._look, self._bell, self._stopping)
+            line = self._lines[loop] = _LineInboxes(self._look, self._bell, self._stopping)
         poll = _Poll(key, loop.create_future())
         when_gone(poll.leave)
         timer = loop.call_later(wait_s, poll.expire)
@@ -138,7 +336,7 @@ class _Poll:
 
 
 @dataclass(eq=False)
-class _Line:
+class _LineInboxes:
     """Those who wait in one event loop, and the task that looks for them, which lives while anyone waits."""
 
     look: Look

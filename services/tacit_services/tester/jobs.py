@@ -1,35 +1,158 @@
-"""Verdict jobs: leased rows, so that a job whose worker died is taken up again by any other."""
+"""Verdict jobs: leased rows, so that a job whose worker died is taken up again by any other.
+
+Leases of verdict jobs: at most one worker, of all processes on the database, computes a verdict at a time.
+
+A lease is a holder's name and an end in the job's row. Every change of the row names the holder that it
+expects, so that a worker whose lease has passed to another changes nothing more. On PostgreSQL a free row is
+locked before it is taken and rows that others are taking are passed over (``FOR UPDATE SKIP LOCKED``), and
+all times are the database server's: workers' hosts need not agree on the time. SQLite's processes share one
+machine and its clock, and take one another's place as writers.
+"""
 
 import json
+import os
 import secrets
+import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+import sqlalchemy as sa
 import structlog
 from sqlalchemy.engine import Connection, Engine
 
 from tacit_protocol.messages.encoding import encode
 from tacit_protocol.procedures.base import Progress
-from tacit_protocol.procedures.registry import procedure_named
+from tacit_protocol.procedures.discovery import procedure_named
 from tacit_protocol.procedures.relay import conclude
-from tacit_services.shared.clock import Clock
+from tacit_services.shared.clock import Clock, system_clock
 from tacit_services.shared.database import DatabaseError, run_transaction
+from tacit_services.shared.http_server import Stopping
 from tacit_services.shared.logging import describe_exception
-from tacit_services.tester.endings import Signer, end_overdue, release_digests, store_verdict
-from tacit_services.tester.leases import (
-    RENEWAL_S,
-    RETRY_PAUSE_S,
-    LeaseLostError,
-    Leases,
-    Present,
-    database_time,
-)
-from tacit_services.tester.received import received
+from tacit_services.tester.inboxes import RECHECK_S, Bell
+from tacit_services.tester.reuse import received
 from tacit_services.tester.steps import Step, reached
-from tacit_services.tester.studies import Studies
-from tacit_services.tester.tables import PROGRESS
+from tacit_services.tester.studies import Identity, Studies
+from tacit_services.tester.study_completion import Signer, end_overdue, fail, release_digests, store_verdict
+from tacit_services.tester.tables import JOBS, PROGRESS
+
+LEASE_S = 30.0
+"""How long after its worker's last sign of life a job may be taken by another."""
+
+RENEWAL_S = LEASE_S / 3
+"""How often a worker renews its lease: twice may fail."""
+
+STANDSTILL_S = 30
+"""How long a worker may stand still while it has a job's row locked; PostgreSQL then ends its session."""
+
+ATTEMPTS_MAX = 5
+"""Attempts at a verdict before the study counts as failed: more would crash testers for ever."""
+
+RETRY_PAUSE_S = 5.0
+"""How long a failed attempt waits for the next, times the attempts so far."""
+
+Present = Callable[[Connection], sa.ColumnElement[float]]
+"""Returns the present, in Unix seconds, as SQL: the same for every worker on the database."""
+
+
+class LeaseLostError(Exception):
+    """The job has passed to another worker, or has been given back."""
+
+
+def database_time(connection: Connection) -> sa.ColumnElement[float]:
+    """Return the present by the clock that all processes on this database share."""
+    if connection.dialect.name == "postgresql":
+        return sa.cast(sa.extract("epoch", sa.func.statement_timestamp()), sa.Double)
+    return sa.literal(system_clock())
+
+
+def time_of(clock: Clock) -> Present:
+    """Return a clock's time as SQL."""
+    return lambda _: sa.literal(clock())
+
+
+class Leases:
+    """The leases of one worker. Every method runs inside the caller's transaction."""
+
+    def __init__(self, holder: str, present: Present = database_time) -> None:
+        self.holder = holder
+        """The worker's name: no other worker, past or present, has the same."""
+        self._present = present
+
+    def take(self, connection: Connection) -> str | None:
+        """Take a free job and return its study, or None; a job that was tried too often ends here."""
+        now = self._present(connection)
+        free = (
+            sa.select(JOBS.c.study, JOBS.c.attempts)
+            .where(JOBS.c.lease_until <= now)
+            .order_by(JOBS.c.lease_until, JOBS.c.study)
+            .limit(1)
+            .with_for_update(skip_locked=True)
+        )
+        while (job := connection.execute(free).one_or_none()) is not None:
+            _bound_standstill(connection)
+            if job.attempts >= ATTEMPTS_MAX:
+                fail(connection, job.study)
+                continue
+            lease = {"holder": self.holder, "lease_until": now + LEASE_S, "attempts": job.attempts + 1}
+            connection.execute(JOBS.update().where(JOBS.c.study == job.study).values(lease))
+            return str(job.study)
+        return None
+
+    def renew(self, connection: Connection, study: str) -> None:
+        """Let the lease last from now on; raises LeaseLostError."""
+        until = self._present(connection) + LEASE_S
+        self._change(connection, JOBS.update().where(self._mine(study)).values(lease_until=until))
+
+    def require(self, connection: Connection, study: str) -> None:
+        """Return if the job is this worker's; raises LeaseLostError."""
+        if connection.execute(sa.select(JOBS.c.study).where(self._mine(study))).one_or_none() is None:
+            raise LeaseLostError
+
+    def finish(self, connection: Connection, study: str) -> None:
+        """Delete the job, whose verdict is stored in the same transaction; raises LeaseLostError."""
+        _bound_standstill(connection)
+        self._change(connection, JOBS.delete().where(self._mine(study)))
+
+    def retry(self, connection: Connection, study: str) -> None:
+        """Give back a job whose attempt failed, to be tried after a pause; the last attempt ends the study.
+
+        Raises:
+            LeaseLostError: the job is not this worker's.
+        """
+        query = sa.select(JOBS.c.attempts).where(self._mine(study))
+        attempts = connection.execute(query).scalar_one_or_none()
+        if attempts is None:
+            raise LeaseLostError
+        if attempts >= ATTEMPTS_MAX:
+            fail(connection, study)
+            return
+        until = self._present(connection) + RETRY_PAUSE_S * attempts
+        free = JOBS.update().where(self._mine(study)).values(holder=None, lease_until=until)
+        self._change(connection, free)
+
+    def give_back(self, connection: Connection, pause_s: float = 0.0) -> None:
+        """Give back what this worker holds, as if never taken: it is free at once, or after a pause."""
+        held = JOBS.update().where(JOBS.c.holder == self.holder)
+        until = self._present(connection) + pause_s if pause_s else sa.literal(0.0)
+        connection.execute(held.values(holder=None, lease_until=until, attempts=JOBS.c.attempts - 1))
+
+    def _mine(self, study: str) -> sa.ColumnElement[bool]:
+        return sa.and_(JOBS.c.study == study, JOBS.c.holder == self.holder)
+
+    @staticmethod
+    def _change(connection: Connection, change: sa.Update | sa.Delete) -> None:
+        if connection.execute(change).rowcount != 1:
+            raise LeaseLostError
+
+
+def _bound_standstill(connection: Connection) -> None:
+    """Let the row be free again soon if this process stops, or its machine is cut off, in mid-transaction."""
+    if connection.dialect.name == "postgresql":
+        limit = f"SET LOCAL idle_in_transaction_session_timeout = {STANDSTILL_S * 1000}"
+        connection.exec_driver_sql(limit)
+
 
 PROGRESS_PERIOD_S = 0.25
 """Least time between two writes of progress."""
@@ -172,3 +295,113 @@ def _write_progress(connection: Connection, study_digest: str, fraction: float, 
     connection.execute(
         PROGRESS.update().where(PROGRESS.c.study == study_digest).values(fraction=fraction, step=step)
     )
+
+
+JOIN_S = 1.0
+"""How long a stopping process waits for its worker; a job under way is then given back for another."""
+
+GIVE_BACK_S = 2.0
+"""How long giving back may take. A job that could not be given back is free when its lease ends."""
+
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+class Working:
+    """A worker in a thread of its own. Nothing that goes wrong in it may end it for good.
+
+    Args:
+        worker: what works.
+        bell: wakes it when something has come; without a ring it looks once in ``RECHECK_S``.
+        stopping: whether it has been asked to stop.
+        did: called after something was done, in the worker's thread.
+        idle: called when no verdict is due; does a little of what can wait, and returns whether it did.
+    """
+
+    def __init__(
+        self,
+        worker: Worker,
+        bell: Bell,
+        stopping: Stopping,
+        did: Callable[[], None] = lambda: None,
+        idle: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self._worker, self._bell, self._stopping, self._did = worker, bell, stopping, did
+        self._idle = idle
+        self._thread = threading.Thread(target=self._run, name="worker", daemon=True)
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop working within ``JOIN_S + GIVE_BACK_S`` seconds; a job under way is given back."""
+        self._stopping.requested = True
+        self._bell.ring()
+        self._thread.join(JOIN_S)
+        if not self._thread.is_alive():
+            return
+        leaving = threading.Thread(target=self._leave, name="leaving", daemon=True)
+        leaving.start()
+        leaving.join(GIVE_BACK_S)
+
+    def _run(self) -> None:
+        while not self._stopping.requested:
+            seen, was_busy = self._bell.rings, False
+            try:
+                was_busy = self._worker.run_once() or self._idle()
+                if was_busy:
+                    self._did()
+            except DatabaseError as error:
+                log.warning("worker_waits_for_database", kind=type(error).__name__)
+            except Exception as error:
+                log.error("worker_failed", fault=describe_exception(error))
+            if not was_busy:
+                self._bell.wait_blocking(seen, RECHECK_S)
+
+    def _leave(self) -> None:
+        try:
+            self._worker.leave()
+        except DatabaseError as error:
+            log.warning("job_not_given_back", kind=type(error).__name__)
+
+
+def work(
+    engine: Engine, identity: Identity, signer: Signer, idle: Callable[[], bool] = lambda: False
+) -> None:
+    """Compute verdicts until SIGTERM or SIGINT; call it in the main thread.
+
+    Other processes' workers on the same database go on with whatever this one leaves. ``idle`` is as in
+    :class:`Working`.
+    """
+    with _stop_asked() as wait_for_stop:
+        worker = Worker(engine, Studies(engine, identity), signer, system_clock)
+        working = Working(worker, Bell(), Stopping(), idle=idle)
+        working.start()
+        log.info("working")
+        wait_for_stop()
+        working.stop()
+    log.info("stopped_working")
+
+
+@contextmanager
+def _stop_asked() -> Iterator[Callable[[], None]]:
+    """Take SIGTERM and SIGINT, and yield what waits for one; one that has come before counts.
+
+    By a pipe, which also sees a signal that the system hands to a thread of a numerical library.
+    """
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    previous = {number: signal.signal(number, lambda *_: None) for number in STOP_SIGNALS}
+    signal.set_wakeup_fd(writer)
+    try:
+        yield lambda: _read_one(reader)
+    finally:
+        signal.set_wakeup_fd(-1)
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+        os.close(reader)
+        os.close(writer)
+
+
+def _read_one(reader: int) -> None:
+    os.read(reader, 1)

@@ -1,7 +1,7 @@
 """Studies: taking them, reading them back, and listing them."""
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Literal
@@ -9,19 +9,20 @@ from typing import Any, Literal
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Engine
 
-from tacit_protocol.messages.encoding import decode
+from tacit_protocol.messages.encoding import decode, encode
 from tacit_protocol.messages.study import Study
+from tacit_protocol.messages.transcript import Transcript, VerdictMessage
 from tacit_protocol.procedures.base import StudyError, check_study, require_canonical
-from tacit_protocol.procedures.registry import procedure_named
-from tacit_protocol.signing.envelope import STUDY_TYPE, digest, open_envelope
+from tacit_protocol.procedures.discovery import procedure_named
+from tacit_protocol.signing.envelope import STUDY_TYPE, digest, open_envelope, payload_of
 from tacit_services.shared.database import run_transaction
 from tacit_services.shared.problem_responses import ProblemError
-from tacit_services.tester.archived import is_archived, not_here
-from tacit_services.tester.endings import queue_verdict
 from tacit_services.tester.parties import PAGE_SIZE, Role, keys_by_name, require_party
-from tacit_services.tester.reuse import record, require_reusable, reuse_fields
+from tacit_services.tester.reuse import record, require_reusable, reuse_fields, reused_by_study
 from tacit_services.tester.steps import Step, reached
+from tacit_services.tester.study_completion import queue_verdict
 from tacit_services.tester.tables import (
+    CANCELLATIONS,
     DECLINES,
     PARTIES,
     PROGRESS,
@@ -29,6 +30,8 @@ from tacit_services.tester.tables import (
     STUDIES,
     STUDY_OWNERS,
     VERDICTS,
+    is_archived,
+    not_here,
 )
 
 DEADLINE_MAX_S = 90 * 24 * 3600
@@ -340,3 +343,42 @@ def verdict_of(connection: Connection, study_digest: str) -> bytes | None:
     if row.state == "failed":
         raise ProblemError("verdict-failed")
     return None if row.envelope is None else bytes(row.envelope)
+
+
+def transcript_of(connection: Connection, study_digest: str) -> bytes | None:
+    """Return the transcript's bytes, or None while there is no verdict."""
+    verdict = verdict_of(connection, study_digest)
+    if verdict is None:
+        return None
+    study = connection.execute(
+        sa.select(STUDIES.c.envelope).where(STUDIES.c.digest == study_digest)
+    ).scalar_one()
+    releases = connection.execute(
+        sa.select(RELEASES.c.owner, RELEASES.c.envelope).where(RELEASES.c.study == study_digest)
+    )
+    reused = reused_by_study(connection, study_digest)
+    declines = connection.execute(
+        sa.select(DECLINES.c.owner, DECLINES.c.envelope).where(DECLINES.c.study == study_digest)
+    )
+    listed = _declines_listed(verdict)
+    cancellation = connection.execute(
+        sa.select(CANCELLATIONS.c.envelope).where(CANCELLATIONS.c.study == study_digest)
+    ).scalar_one_or_none()
+    return encode(
+        Transcript(
+            study=bytes(study).decode("utf-8"),
+            releases={row.owner: bytes(row.envelope).decode("utf-8") for row in releases},
+            reused={owner: envelope.decode("utf-8") for owner, envelope in reused.releases.items()},
+            sources={source: envelope.decode("utf-8") for source, envelope in reused.sources.items()},
+            declines={
+                row.owner: bytes(row.envelope).decode("utf-8") for row in declines if row.owner in listed
+            },
+            cancellation=None if cancellation is None else bytes(cancellation).decode("utf-8"),
+            verdict=verdict.decode("utf-8"),
+        )
+    )
+
+
+def _declines_listed(verdict: bytes) -> Collection[str]:
+    """Return whose declines a verdict lists: no one's, where an earlier version signed it."""
+    return decode(VerdictMessage, payload_of(verdict)).declines or ()

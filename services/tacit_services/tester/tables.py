@@ -1,8 +1,10 @@
 """The tester's tables. docs/how-a-study-runs.md tells each row's life."""
 
 import sqlalchemy as sa
+from sqlalchemy.engine import Connection
 
 from tacit_services.shared.pages.tables import SignInTables
+from tacit_services.shared.problem_responses import ProblemError
 from tacit_services.shared.roster import invitations_table, parties_table
 
 METADATA = sa.MetaData()
@@ -128,3 +130,14 @@ ARCHIVED = sa.Table(
 
 SIGN_IN = SignInTables.make(METADATA, "")
 """Links and browsers of the pages."""
+
+
+def is_archived(connection: Connection, study_digest: str) -> bool:
+    """Return whether a study was here and has been archived."""
+    query = sa.select(ARCHIVED.c.study).where(ARCHIVED.c.study == study_digest)
+    return connection.execute(query).first() is not None
+
+
+def not_here(connection: Connection, study_digest: str) -> ProblemError:
+    """Return the problem of a study that has no row: ``study-archived`` or ``unknown-study``."""
+    return ProblemError("study-archived" if is_archived(connection, study_digest) else "unknown-study")

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tacit_protocol.domain.columns import CategoricalColumn, Domain, NumericColumn
-from tacit_protocol.domain.encode import DictionaryValues, encode, encode_categorical, encode_numeric
+from tacit_protocol.domain.table import DictionaryValues, encode, encode_categorical, encode_numeric
 
 any_float = st.floats(allow_nan=True, allow_infinity=True)
 finite = st.floats(allow_nan=False, allow_infinity=False, min_value=-1e300, max_value=1e300)

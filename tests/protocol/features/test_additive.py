@@ -11,7 +11,7 @@ from tacit_protocol.features.additive import (
     AdditiveFeatures,
     default_choice,
 )
-from tacit_protocol.privacy.vector import COORDINATES_MAX
+from tacit_protocol.privacy.guarantee import COORDINATES_MAX
 
 DOMAINS: list[tuple[int, tuple[int, ...]]] = [
     (1, ()), (2, ()), (3, ()), (4, (3,)), (6, ()), (7, ()), (50, ()), (0, (3,)), (0, (3, 5)), (1, (40,)),

@@ -17,7 +17,7 @@ from tacit_protocol.features.brownian import (
     operator_norm,
     random_directions,
 )
-from tacit_protocol.statistics.distance_covariance import projection_constant
+from tacit_protocol.numerics.distance_covariance import projection_constant
 
 Floats = np.typing.NDArray[np.float64]
 

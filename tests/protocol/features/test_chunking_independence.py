@@ -14,24 +14,28 @@ from definitions import Matrix, Rows, random_rows
 
 from tacit_protocol.domain.columns import CategoricalColumn, Column, Domain, NumericColumn
 from tacit_protocol.domain.table import EncodedChunk
-from tacit_protocol.features import sums as feature_sums
-from tacit_protocol.features.additive import AdditiveFeatures, default_choice
-from tacit_protocol.features.additive_release import AdditiveRelease
+from tacit_protocol.features import moments as feature_sums
+from tacit_protocol.features.additive import (
+    AdditiveFeatures,
+    AdditiveRelease,
+    ColumnWise,
+    DirectSum,
+    Pairwise,
+    default_choice,
+)
+from tacit_protocol.features.aligned_sums import RowProjections
 from tacit_protocol.features.base import PRODUCT_ROWS, FeatureMap, row_products
-from tacit_protocol.features.brownian import BrownianFeatures, random_directions
-from tacit_protocol.features.brownian_columns import BrownianColumns
-from tacit_protocol.features.column_wise import ColumnWise
-from tacit_protocol.features.direct_sum import DirectSum
-from tacit_protocol.features.distance_kernel import DistanceKernel
-from tacit_protocol.features.kernels import ProductKernel
-from tacit_protocol.features.mean_embedding import Locations, RawMeanEmbedding, WhitenedMeanEmbedding
-from tacit_protocol.features.pairwise import Pairwise
-from tacit_protocol.features.random_fourier import RandomFourier
-from tacit_protocol.features.row_projections import RowProjections
-from tacit_protocol.features.sketch_release import BucketDesign, SketchRelease
-from tacit_protocol.features.smooth_characteristic import SmoothCharacteristic
-from tacit_protocol.features.sums import sum_features
-from tacit_protocol.privacy.dyadic import ExactSum, unit_averages
+from tacit_protocol.features.brownian import BrownianColumns, BrownianFeatures, random_directions
+from tacit_protocol.features.kernels import DistanceKernel, ProductKernel, RandomFourier
+from tacit_protocol.features.mean_embedding import (
+    Locations,
+    RawMeanEmbedding,
+    SmoothCharacteristic,
+    WhitenedMeanEmbedding,
+)
+from tacit_protocol.features.moments import sum_features
+from tacit_protocol.features.sketches import BucketDesign, SketchRelease
+from tacit_protocol.privacy.exact_sums import ExactSum, unit_averages
 
 NUMERIC, CATEGORIES = 7, (3, 4)
 CYCLES, WEIGHTS = (0.8125, 1.625, 3.25), (1.0, 1.0, 0.4)

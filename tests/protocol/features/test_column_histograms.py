@@ -12,8 +12,8 @@ from tacit_protocol.domain.columns import CategoricalColumn, Domain, NumericColu
 from tacit_protocol.domain.table import EncodedChunk
 from tacit_protocol.features.column_histograms import ColumnHistograms, HistogramError, nearest_counts
 from tacit_protocol.features.mean_embedding import Locations
-from tacit_protocol.features.sums import UnitCountError
-from tacit_protocol.statistics.simplex_weights import project_on_simplex
+from tacit_protocol.features.moments import UnitCountError
+from tacit_protocol.numerics.simplex_weights import project_on_simplex
 
 MIXED = Domain(
     columns=(

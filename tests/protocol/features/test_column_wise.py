@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mpmath import mpf
 
+from tacit_protocol.features.additive import ColumnWise, squared_movement_max
 from tacit_protocol.features.base import EVALUATION_ERROR
-from tacit_protocol.features.column_wise import ColumnWise, squared_movement_max
 
 CYCLES, WEIGHTS = (0.8, 1.6, 3.2), (1.0, 1.0, 0.4)
 spectra = st.lists(st.tuples(st.floats(0.05, 8.0), st.floats(0.1, 2.0)), min_size=1, max_size=5)

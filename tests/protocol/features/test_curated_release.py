@@ -6,10 +6,15 @@ import numpy as np
 import pytest
 from two_sample_cases import MemoryTable, NoNoise, domain_of
 
-from tacit_protocol.features import curated_release
-from tacit_protocol.features.additive import AdditiveFeatures, default_choice
-from tacit_protocol.features.additive_release import AdditiveRelease, AdditiveSums
-from tacit_protocol.features.curated_release import (
+from tacit_protocol.features.additive import AdditiveFeatures, AdditiveRelease, AdditiveSums, default_choice
+from tacit_protocol.features.kernels import ProductKernel
+from tacit_protocol.features.mean_embedding import Locations, WhitenedMeanEmbedding
+from tacit_protocol.features.moments import MomentRelease, MomentShares, sum_sensitivity
+from tacit_protocol.privacy.accounting import gaussian_mu
+from tacit_protocol.privacy.gaussian_mechanism import gaussian_guarantee, noise_scales, release_sums
+from tacit_protocol.privacy.guarantee import Budget
+from tacit_protocol.procedures.curated_two_sample import release as curated_release
+from tacit_protocol.procedures.curated_two_sample.release import (
     VARIANCE_SLACK,
     Balance,
     CuratedAdditiveRelease,
@@ -19,13 +24,6 @@ from tacit_protocol.features.curated_release import (
     centre_share,
     mean_bits,
 )
-from tacit_protocol.features.kernels import ProductKernel
-from tacit_protocol.features.mean_embedding import Locations, WhitenedMeanEmbedding
-from tacit_protocol.features.moment_release import MomentRelease, MomentShares
-from tacit_protocol.features.sums import sum_sensitivity
-from tacit_protocol.privacy.calibration import gaussian_mu
-from tacit_protocol.privacy.gaussian_sums import gaussian_guarantee, noise_scales, release_sums
-from tacit_protocol.privacy.guarantee import Budget
 
 SIZES = [(1, 1), (2, 3), (50, 50), (50, 51), (300, 9000), (10_000_019, 10_000_079), (2, 2**33)]
 BUDGET = Budget.of(1, "1e-5")

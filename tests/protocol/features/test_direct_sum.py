@@ -6,12 +6,9 @@ import numpy as np
 import pytest
 from definitions import random_rows
 
-from tacit_protocol.features.additive import AdditiveFeatures, default_choice
-from tacit_protocol.features.column_wise import ColumnWise
-from tacit_protocol.features.direct_sum import DirectSum
+from tacit_protocol.features.additive import AdditiveFeatures, ColumnWise, DirectSum, Pairwise, default_choice
 from tacit_protocol.features.kernels import ProductKernel
 from tacit_protocol.features.mean_embedding import Locations, RawMeanEmbedding
-from tacit_protocol.features.pairwise import Pairwise
 
 COLUMNS = ColumnWise(2, (), (1.0, 2.0), (1.0, 1.0))
 PAIRS = Pairwise(2, (), (1.0,), (1.0,))

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from tacit_protocol.domain.table import EncodedChunk
-from tacit_protocol.features.distance_kernel import DistanceKernel
+from tacit_protocol.features.kernels import DistanceKernel
 from tacit_protocol.features.unit_gram import UnitGram, UnitRows, gather_units
-from tacit_protocol.statistics.distance_covariance import distance_covariance_sqr
-from tacit_protocol.statistics.joint_independence import permuted_statistics
+from tacit_protocol.numerics.distance_covariance import distance_covariance_sqr
+from tacit_protocol.procedures.joint_independence.statistic import permuted_statistics
 
 Floats = np.typing.NDArray[np.float64]
 

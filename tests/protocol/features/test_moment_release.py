@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from tacit_protocol.features.column_wise import ColumnWise
-from tacit_protocol.features.moment_release import (
+from tacit_protocol.features.additive import ColumnWise
+from tacit_protocol.features.moments import (
     DIAGONAL,
     MEAN,
     OFF_DIAGONAL,
@@ -12,9 +12,10 @@ from tacit_protocol.features.moment_release import (
     moment_parts,
     numbers_released,
     read_second_moment,
+    second_moment_sensitivity,
+    sum_sensitivity,
 )
-from tacit_protocol.features.sums import second_moment_sensitivity, sum_sensitivity
-from tacit_protocol.privacy.vector import NoisyVector
+from tacit_protocol.privacy.guarantee import NoisyVector
 
 FEATURES = ColumnWise(1, (3,), (1.0,), (1.0,))
 BOTH = MomentShares(0.8, 0.2)

@@ -8,17 +8,28 @@ import numpy as np
 import pytest
 from two_sample_cases import SeededNoise, domain_of, numbers, study_of, verdict_of
 
-from tacit_protocol.features import optimise as optimising
+from tacit_protocol.features import optimised_locations as optimising
 from tacit_protocol.features.kernels import ProductKernel
-from tacit_protocol.features.mean_embedding import RawMeanEmbedding, WhitenedMeanEmbedding
-from tacit_protocol.features.optimise import NoDifferenceError, PublicPair, optimise
-from tacit_protocol.features.optimised_choices import Choices, FrequencyChoices, LocationChoices
-from tacit_protocol.features.power_criterion import Form, PlannedTest
-from tacit_protocol.features.public_choices import decode_locations
-from tacit_protocol.features.public_rows import PublicRows, split_rows
-from tacit_protocol.features.smooth_characteristic import SmoothCharacteristic
-from tacit_protocol.privacy.calibration import gaussian_mu
-from tacit_protocol.statistics.private_means import FloatMatrix, FloatVector
+from tacit_protocol.features.mean_embedding import (
+    RawMeanEmbedding,
+    SmoothCharacteristic,
+    WhitenedMeanEmbedding,
+    decode_locations,
+)
+from tacit_protocol.features.optimised_locations import (
+    Choices,
+    Form,
+    FrequencyChoices,
+    LocationChoices,
+    NoDifferenceError,
+    PlannedTest,
+    PublicPair,
+    PublicRows,
+    optimise,
+    split_rows,
+)
+from tacit_protocol.privacy.accounting import gaussian_mu
+from tacit_protocol.procedures.means.private_means import FloatMatrix, FloatVector
 
 Forms = pytest.mark.parametrize("form", ["mmd", "noise-aware"])
 

@@ -7,16 +7,15 @@ import pytest
 from two_sample_cases import MemoryTable, NoNoise, domain_of
 
 from tacit_protocol.features.kernels import ProductKernel
-from tacit_protocol.features.mean_embedding import Locations, RawMeanEmbedding
-from tacit_protocol.features.moment_release import MEAN, read_second_moment
-from tacit_protocol.features.paired_release import (
+from tacit_protocol.features.mean_embedding import Locations, RawMeanEmbedding, SmoothCharacteristic
+from tacit_protocol.features.moments import MEAN, read_second_moment
+from tacit_protocol.privacy.gaussian_mechanism import halved_guarantee, release_sums
+from tacit_protocol.privacy.guarantee import Budget
+from tacit_protocol.procedures.curated_two_sample.release import (
     PairedRelease,
     UnequalSamplesError,
     paired_moment_diameter,
 )
-from tacit_protocol.features.smooth_characteristic import SmoothCharacteristic
-from tacit_protocol.privacy.gaussian_sums import halved_guarantee, release_sums
-from tacit_protocol.privacy.guarantee import Budget
 
 LOCATIONS = Locations(np.random.default_rng(1).random((5, 2)), np.zeros((5, 0), dtype=np.int32))
 RAW_ME = RawMeanEmbedding(ProductKernel("gaussian", 0.2), LOCATIONS)

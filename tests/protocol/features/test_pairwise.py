@@ -10,9 +10,8 @@ from definitions import column_parts, distance, random_rows
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tacit_protocol.features.additive import Pairwise, smallest_pair_average, squared_movement_max
 from tacit_protocol.features.base import EVALUATION_ERROR
-from tacit_protocol.features.column_wise import squared_movement_max
-from tacit_protocol.features.pairwise import Pairwise, smallest_pair_average
 
 CYCLES, WEIGHTS = (0.8, 1.6), (1.0, 0.5)
 

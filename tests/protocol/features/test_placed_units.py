@@ -9,10 +9,10 @@ from two_sample_cases import domain_of
 
 from tacit_protocol.domain.columns import Domain
 from tacit_protocol.domain.table import EncodedChunk
+from tacit_protocol.features.aligned_sums import ProjectionRelease, RowProjections
 from tacit_protocol.features.brownian import BrownianFeatures
-from tacit_protocol.features.row_projections import ProjectionRelease, RowProjections
-from tacit_protocol.features.sketch_release import BucketDesign, SketchRelease
-from tacit_protocol.features.sums import UnitCountError
+from tacit_protocol.features.moments import UnitCountError
+from tacit_protocol.features.sketches import BucketDesign, SketchRelease
 
 Floats = np.typing.NDArray[np.float64]
 Integers = np.typing.NDArray[np.int64]

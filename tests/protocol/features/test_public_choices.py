@@ -7,9 +7,10 @@ import pytest
 from two_sample_cases import domain_of
 
 from tacit_protocol.domain.columns import CategoricalColumn, Domain, NumericColumn
-from tacit_protocol.features.mean_embedding import RawMeanEmbedding, WhitenedMeanEmbedding
-from tacit_protocol.features.public_choices import (
+from tacit_protocol.features.mean_embedding import (
     KernelChoice,
+    RawMeanEmbedding,
+    WhitenedMeanEmbedding,
     draw_frequencies,
     draw_locations,
     encode_locations,

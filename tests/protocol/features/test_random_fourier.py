@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from tacit_protocol.domain.table import EncodedChunk
-from tacit_protocol.features.kernels import ProductKernel
-from tacit_protocol.features.random_fourier import RandomFourier
+from tacit_protocol.features.kernels import ProductKernel, RandomFourier
 
 
 def rows(numeric: int, categories: tuple[int, ...], count: int = 40, seed: int = 1) -> EncodedChunk:

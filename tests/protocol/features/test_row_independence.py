@@ -17,8 +17,12 @@ from tacit_protocol.features.additive import AdditiveFeatures, default_choice
 from tacit_protocol.features.base import PRODUCT_ROWS, FeatureMap, row_products
 from tacit_protocol.features.brownian import BrownianFeatures, random_directions
 from tacit_protocol.features.kernels import ProductKernel
-from tacit_protocol.features.mean_embedding import Locations, RawMeanEmbedding, WhitenedMeanEmbedding
-from tacit_protocol.features.smooth_characteristic import SmoothCharacteristic
+from tacit_protocol.features.mean_embedding import (
+    Locations,
+    RawMeanEmbedding,
+    SmoothCharacteristic,
+    WhitenedMeanEmbedding,
+)
 
 ROWS = 2 * PRODUCT_ROWS + 77
 NUMERIC, CATEGORIES = 9, (3, 4)

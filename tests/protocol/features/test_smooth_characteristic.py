@@ -9,7 +9,7 @@ from definitions import Rows, distance, random_rows
 from mpmath import mpf
 
 from tacit_protocol.features.base import EVALUATION_ERROR
-from tacit_protocol.features.smooth_characteristic import SmoothCharacteristic
+from tacit_protocol.features.mean_embedding import SmoothCharacteristic
 
 FREQUENCIES = 5 * np.random.default_rng(0).standard_normal((4, 3))
 

@@ -7,19 +7,19 @@ import pytest
 from planted import with_mistake
 from two_sample_cases import MemoryTable, domain_of
 
-from tacit_protocol.features import sums
+from tacit_protocol.features import moments
 from tacit_protocol.features.additive import AdditiveFeatures, default_choice
 from tacit_protocol.features.base import FeatureMap
 from tacit_protocol.features.kernels import ProductKernel
 from tacit_protocol.features.mean_embedding import Locations, WhitenedMeanEmbedding
-from tacit_protocol.features.sums import (
+from tacit_protocol.features.moments import (
     FeatureSums,
     UnitCountError,
     second_moment_sensitivity,
     sum_features,
     sum_sensitivity,
 )
-from tacit_protocol.privacy.dyadic import GridError, grid_bits
+from tacit_protocol.privacy.exact_sums import GridError, grid_bits
 
 DOMAIN = domain_of(3, (4,))
 ADDITIVE = AdditiveFeatures(3, (4,), default_choice(3, (4,), 0.3))
@@ -56,7 +56,7 @@ def test_sums_are_the_same_bits_however_the_table_is_cut(
 ) -> None:
     whole = table(700, several=several)
     expected = sum_features(features, whole, products=True)
-    monkeypatch.setattr(sums, "SLICE_BYTES", slice_bytes)
+    monkeypatch.setattr(moments, "SLICE_BYTES", slice_bytes)
     for cuts, shuffle in (((), True), ((1, 2, 100), False), ((50, 51, 199), True), (range(7, 200, 7), False)):
         assert same(sum_features(features, cut(whole, cuts, shuffle), products=True), expected)
 
@@ -147,13 +147,13 @@ def changes(features: FeatureMap, bits: int, module: object, rounds: int) -> tup
 @pytest.mark.parametrize("bits", [8, 10, 20])
 @pytest.mark.parametrize("features", [ADDITIVE, EMBEDDING], ids=["additive", "embedding"])
 def test_no_neighbour_moves_the_sums_past_their_sensitivity(features: FeatureMap, bits: int) -> None:
-    first, second = changes(features, bits, sums, 200)
+    first, second = changes(features, bits, moments, 200)
     assert 0.5 < first <= 1
     assert 0.5 < second <= 1
 
 
 def test_a_halved_diameter_is_seen() -> None:
-    planted = with_mistake(sums, "return features.diameter +", "return features.diameter / 2 +")
+    planted = with_mistake(moments, "return features.diameter +", "return features.diameter / 2 +")
     assert changes(ADDITIVE, 20, planted, 200)[0] > 1
 
 

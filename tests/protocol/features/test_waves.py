@@ -6,8 +6,8 @@ import pytest
 from definitions import Matrix
 from mpmath import mpf
 
-from tacit_protocol.features import waves
-from tacit_protocol.features.waves import FACTORS_MAX, WAVE_ERROR, Harmonics, Wave, wave
+from tacit_protocol.numerics import sincos
+from tacit_protocol.numerics.sincos import FACTORS_MAX, WAVE_ERROR, Harmonics, Wave, wave
 
 RANDOM = np.random.default_rng(0)
 EIGHTHS = np.arange(-24, 25) / 8
@@ -41,15 +41,15 @@ def test_waves_are_within_their_stated_error() -> None:
 
 
 def test_the_same_search_finds_an_approximant_of_lower_degree(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(waves, "_DEGREE", 6)
-    monkeypatch.setattr(waves, "_EVEN", waves._scaled(0))
-    monkeypatch.setattr(waves, "_ODD", waves._scaled(1))
+    monkeypatch.setattr(sincos, "_DEGREE", 6)
+    monkeypatch.setattr(sincos, "_EVEN", sincos._scaled(0))
+    monkeypatch.setattr(sincos, "_ODD", sincos._scaled(1))
     assert largest_error(wave(TURNS), TURNS) > WAVE_ERROR
 
 
 def test_the_approximant_itself_is_as_near_as_its_theorem_says() -> None:
     """(n!)^2 p^(2n+1) / ((2n)! (2n+1)!) at p = pi/2, where it is worst; the wave is the square."""
-    n = waves._DEGREE
+    n = sincos._DEGREE
     coefficients = [mpmath.factorial(2 * n - k) * mpmath.binomial(n, k) for k in range(n + 1)]
     bound = mpmath.factorial(n) ** 2 / (mpmath.factorial(2 * n) * mpmath.factorial(2 * n + 1))
     for quarter in range(1, 9):
@@ -69,7 +69,7 @@ def test_exact_places_are_exact() -> None:
     assert largest_error(tiny, np.array([5e-324, 1e-300])) < 1e-290
 
 
-@pytest.mark.parametrize("values", [1, 2, waves.BLOCK_VALUES - 1, waves.BLOCK_VALUES + 1])
+@pytest.mark.parametrize("values", [1, 2, sincos.BLOCK_VALUES - 1, sincos.BLOCK_VALUES + 1])
 def test_where_a_value_stands_changes_no_bit(values: int) -> None:
     turns = np.resize(TURNS, values)
     reference = wave(TURNS)
@@ -104,7 +104,7 @@ def test_harmonics_are_the_waves_of_their_frequencies(cycles: tuple[float, ...],
     places = np.concatenate([np.random.default_rng(1).random(17), [0.0, 0.5, 1.0]])
     harmonics, seen = Harmonics(cycles), []
     calls = 0
-    once = waves.wave
+    once = sincos.wave
 
     def counted(turns: Matrix) -> Wave:
         nonlocal calls
@@ -112,7 +112,7 @@ def test_harmonics_are_the_waves_of_their_frequencies(cycles: tuple[float, ...],
         return once(turns)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(waves, "wave", counted)
+        patch.setattr(sincos, "wave", counted)
         for index, found in harmonics.at(places):
             seen.append(index)
             exact = [mpf(float(place)) * mpf(cycles[index]) for place in places]

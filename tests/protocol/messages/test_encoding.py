@@ -8,8 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import Field, ValidationError, model_validator
 
-from tacit_protocol.messages.cancellation import CancellationMessage
-from tacit_protocol.messages.decline import DeclineMessage
 from tacit_protocol.messages.encoding import (
     CONTAINERS_MAX,
     DEPTH_MAX,
@@ -22,6 +20,8 @@ from tacit_protocol.messages.encoding import (
     decode,
     encode,
 )
+from tacit_protocol.messages.release import DeclineMessage
+from tacit_protocol.messages.study import CancellationMessage
 from tacit_protocol.strict import StrictModel
 
 CANARY = "canary-7391"

@@ -10,9 +10,14 @@ import scipy.stats
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tacit_protocol.nulls import tilted_inversion
-from tacit_protocol.nulls.tilted_inversion import NullDistributionError
-from tacit_protocol.nulls.weighted_chi_square import TINY, quantile, survival, survival_many
+from tacit_protocol.numerics import quadratic_forms
+from tacit_protocol.numerics.quadratic_forms import (
+    TINY,
+    NullDistributionError,
+    quantile,
+    survival,
+    survival_many,
+)
 
 FIVE = (1.8, 1.3, 1.1, 3.0, 5.0)
 
@@ -204,12 +209,12 @@ def test_beyond_the_support_the_answer_is_one_or_the_smallest_float(
 
 
 def test_a_rule_too_coarse_to_trust_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tilted_inversion, "FIRST_STEP", 2.0)
-    monkeypatch.setattr(tilted_inversion, "HALVINGS_MAX", 1)
+    monkeypatch.setattr(quadratic_forms, "FIRST_STEP", 2.0)
+    monkeypatch.setattr(quadratic_forms, "HALVINGS_MAX", 1)
     with pytest.raises(NullDistributionError, match="converge"):
         survival(40.0, FIVE, 0.5)
-    monkeypatch.setattr(tilted_inversion, "AGREEMENT", 1.0)
-    monkeypatch.setattr(tilted_inversion, "RELATIVE_ERROR_MAX", 1.0)
+    monkeypatch.setattr(quadratic_forms, "AGREEMENT", 1.0)
+    monkeypatch.setattr(quadratic_forms, "RELATIVE_ERROR_MAX", 1.0)
     assert abs(survival(40.0, FIVE, 0.5) - 0.0148977590231505107) > 1e-9, "without the check it is wrong"
 
 

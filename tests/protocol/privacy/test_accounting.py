@@ -11,10 +11,22 @@ from dp_accounting.rdp import RdpAccountant
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tacit_protocol.privacy.accounting import AccountingError, compose_epsilon_micro, epsilon_spent, fits
-from tacit_protocol.privacy.calibration import gaussian_delta, gaussian_mu, laplace_multiplier
-from tacit_protocol.privacy.events import ApproximateEvent, GaussianEvent, LaplaceEvent, MechanismEvent
-from tacit_protocol.privacy.guarantee import Budget
+from tacit_protocol.privacy.accounting import (
+    AccountingError,
+    compose_epsilon_micro,
+    epsilon_spent,
+    fits,
+    gaussian_delta,
+    gaussian_mu,
+    laplace_multiplier,
+)
+from tacit_protocol.privacy.guarantee import (
+    ApproximateEvent,
+    Budget,
+    GaussianEvent,
+    LaplaceEvent,
+    MechanismEvent,
+)
 
 PICO = 10**7  # delta = 1e-5
 

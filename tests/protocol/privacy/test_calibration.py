@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tacit_protocol.privacy.calibration import (
+from tacit_protocol.privacy.accounting import (
     CALIBRATION_SLACK,
     gaussian_delta,
     gaussian_delta_bound,

@@ -5,8 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from tacit_protocol.privacy.coin import COIN_BITS, SPARE_DRAWS, coin_steps, private_coin
-from tacit_protocol.privacy.noise import OpenDPNoise
+from tacit_protocol.privacy.noise import COIN_BITS, SPARE_DRAWS, OpenDPNoise, coin_steps, private_coin
 
 
 class Signs:

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tacit_protocol.privacy import dyadic
-from tacit_protocol.privacy.dyadic import (
+from tacit_protocol.privacy import exact_sums
+from tacit_protocol.privacy.exact_sums import (
     FLOAT_BITS,
     GRID_BITS_MAX,
     SUM_BITS,
@@ -83,7 +83,7 @@ def test_sums_are_the_integers_they_should_be(monkeypatch: pytest.MonkeyPatch) -
     x = contributions(1, 60, 3)
     whole = [[round(Fraction(value) * 2**20) for value in row] for row in x]
     for block in (7, 2048):
-        monkeypatch.setattr(dyadic, "BLOCK_ROWS", block)
+        monkeypatch.setattr(exact_sums, "BLOCK_ROWS", block)
         sums = exact_sum(x, [10], 20)
         assert sums.total.tolist() == [sum(row[j] for row in whole) for j in range(3)]
         products = [[sum(row[i] * row[j] for row in whole) for j in range(3)] for i in range(3)]

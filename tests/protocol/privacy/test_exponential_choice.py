@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy.stats import chi2
 
-from tacit_protocol.privacy.exponential_choice import ChoiceSource, ExponentialChoice, choice_guarantee
 from tacit_protocol.privacy.guarantee import Budget
+from tacit_protocol.privacy.laplace_mechanism import ChoiceSource, ExponentialChoice, choice_guarantee
 from tacit_protocol.privacy.noise import NoiseError, OpenDPNoise
 
 LOSSES = np.array([0.0, 0.1, 0.2, 0.5])

@@ -11,22 +11,21 @@ from hypothesis import strategies as st
 from planted import with_mistake
 from two_sample_cases import NoNoise, SeededNoise
 
-from tacit_protocol.features import moment_release
-from tacit_protocol.features.column_wise import ColumnWise
-from tacit_protocol.features.moment_release import (
+from tacit_protocol.features import moments
+from tacit_protocol.features.additive import ColumnWise
+from tacit_protocol.features.moments import (
     DIAGONAL,
     MEAN,
     OFF_DIAGONAL,
+    FeatureSums,
     MomentShares,
     moment_parts,
     numbers_released,
     read_second_moment,
 )
-from tacit_protocol.features.sums import FeatureSums
-from tacit_protocol.privacy import gaussian_sums
-from tacit_protocol.privacy.calibration import gaussian_delta_bound, gaussian_mu
-from tacit_protocol.privacy.events import ApproximateEvent, GaussianEvent
-from tacit_protocol.privacy.gaussian_sums import (
+from tacit_protocol.privacy import gaussian_mechanism
+from tacit_protocol.privacy.accounting import gaussian_delta_bound, gaussian_mu
+from tacit_protocol.privacy.gaussian_mechanism import (
     DISCRETISATION_SHARE,
     SensitivityError,
     SumPart,
@@ -35,7 +34,7 @@ from tacit_protocol.privacy.gaussian_sums import (
     noise_scales,
     release_sums,
 )
-from tacit_protocol.privacy.guarantee import Budget, Guarantee
+from tacit_protocol.privacy.guarantee import ApproximateEvent, Budget, GaussianEvent, Guarantee
 from tacit_protocol.privacy.noise import OpenDPNoise
 
 BUDGET = Budget.of(1, "1e-5")
@@ -130,7 +129,7 @@ def worst_squared_change(module: Any, shares: MomentShares, seed: int) -> float:
 
 @pytest.mark.parametrize("mean_share", [0.1, 0.8, 0.99])
 def test_standardised_changes_of_all_parts_stay_within_mu(mean_share: float) -> None:
-    worst = worst_squared_change(moment_release, MomentShares(mean_share, 1 - mean_share), 1)
+    worst = worst_squared_change(moments, MomentShares(mean_share, 1 - mean_share), 1)
     assert 1 - 1e-9 < worst <= 1
 
 
@@ -143,7 +142,7 @@ def test_standardised_changes_of_all_parts_stay_within_mu(mean_share: float) -> 
     ],
 )
 def test_a_wrong_isometry_or_share_is_seen(right: str, wrong: str) -> None:
-    assert worst_squared_change(with_mistake(moment_release, right, wrong), MomentShares(0.8, 0.2), 1) > 1
+    assert worst_squared_change(with_mistake(moments, right, wrong), MomentShares(0.8, 0.2), 1) > 1
 
 
 def test_scales_are_sensitivity_over_mu_and_root_share() -> None:
@@ -160,7 +159,7 @@ def test_a_grid_too_coarse_for_the_noise_is_refused() -> None:
     assert release_sums((fine,), guarantee, NoNoise())["sum"].values == (0,) * 5
     with pytest.raises(SensitivityError, match="grid"):
         release_sums((coarse,), guarantee, NoNoise())
-    planted = with_mistake(gaussian_sums, "if extra >", "if 0 * extra >")
+    planted = with_mistake(gaussian_mechanism, "if extra >", "if 0 * extra >")
     assert planted.release_sums((coarse,), guarantee, NoNoise())["sum"].values == (0,) * 5
 
 

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from tacit_protocol.privacy.laplace_statistic import LaplaceStatistic, StatisticError
+from tacit_protocol.privacy.laplace_mechanism import LaplaceStatistic, StatisticError
 from tacit_protocol.privacy.noise import OpenDPNoise
 
 

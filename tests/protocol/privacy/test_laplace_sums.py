@@ -6,18 +6,23 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from tacit_protocol.features.smooth_characteristic import SmoothCharacteristic
-from tacit_protocol.features.sums import sum_sensitivity
-from tacit_protocol.privacy.gaussian_sums import LayoutError, SensitivityError, SumPart, gaussian_guarantee
+from tacit_protocol.features.mean_embedding import SmoothCharacteristic
+from tacit_protocol.features.moments import sum_sensitivity
+from tacit_protocol.privacy.gaussian_mechanism import (
+    LayoutError,
+    SensitivityError,
+    SumPart,
+    gaussian_guarantee,
+)
 from tacit_protocol.privacy.guarantee import Budget
-from tacit_protocol.privacy.laplace_sums import (
+from tacit_protocol.privacy.laplace_mechanism import (
     check_laplace_sums,
     l1_sensitivity,
-    laplace_scale,
     laplace_sum_guarantee,
     of_event,
     release_laplace_sums,
     shared_laplace_guarantee,
+    sums_scale,
 )
 from tacit_protocol.privacy.noise import OpenDPNoise
 
@@ -46,7 +51,7 @@ def test_rounding_is_counted_in_every_coordinate() -> None:
 
 def test_the_scale_is_the_sensitivity_over_epsilon_and_the_release_says_so() -> None:
     given = part(9)
-    assert laplace_scale(given, PURE) == pytest.approx(3 * math.sqrt(2) / 2)
+    assert sums_scale(given, PURE) == pytest.approx(3 * math.sqrt(2) / 2)
     vector = release_laplace_sums(given, PURE, OpenDPNoise())
     assert (vector.noise, vector.exponent, len(vector.values)) == ("laplace", -20, 9)
     check_laplace_sums(vector, PURE, given, PURE)
@@ -59,7 +64,7 @@ def test_the_scale_is_the_sensitivity_over_epsilon_and_the_release_says_so() -> 
 
 def test_a_gaussian_guarantee_is_not_one_of_laplace_noise() -> None:
     with pytest.raises(SensitivityError):
-        laplace_scale(part(2), gaussian_guarantee(Budget.of(1.0, 1e-5)))
+        sums_scale(part(2), gaussian_guarantee(Budget.of(1.0, 1e-5)))
 
 
 def spent(shares: tuple[float, float], epsilon: float) -> Fraction:
@@ -69,7 +74,7 @@ def spent(shares: tuple[float, float], epsilon: float) -> Fraction:
         SumPart("histograms", np.zeros(3, dtype=np.int64), -20, math.sqrt(6), shares[0], l1=6.0),
         part(7),
     )
-    scales = [laplace_scale(each, of_event(shared, place)) for place, each in enumerate(parts)]
+    scales = [sums_scale(each, of_event(shared, place)) for place, each in enumerate(parts)]
     return sum(
         (Fraction(l1_sensitivity(each)) / Fraction(scale) for each, scale in zip(parts, scales, strict=True)),
         Fraction(0),

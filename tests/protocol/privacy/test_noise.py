@@ -10,13 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tacit_protocol.privacy import laplace_statistic, laplace_sums, noise, noisy_counts
-from tacit_protocol.privacy.accounting import compose_epsilon_micro
-from tacit_protocol.privacy.calibration import gaussian_delta, laplace_multiplier
-from tacit_protocol.privacy.events import LaplaceEvent
-from tacit_protocol.privacy.gaussian_sums import SensitivityError, SumPart
-from tacit_protocol.privacy.guarantee import EPSILON_MAX, Budget, Guarantee
-from tacit_protocol.privacy.laplace_statistic import LaplaceStatistic, StatisticError
+from tacit_protocol.privacy import laplace_mechanism, noise, noisy_counts
+from tacit_protocol.privacy.accounting import compose_epsilon_micro, gaussian_delta, laplace_multiplier
+from tacit_protocol.privacy.gaussian_mechanism import SensitivityError, SumPart
+from tacit_protocol.privacy.guarantee import EPSILON_MAX, Budget, Guarantee, LaplaceEvent
+from tacit_protocol.privacy.laplace_mechanism import LaplaceStatistic, StatisticError
 from tacit_protocol.privacy.noise import (
     DISCRETISATION_SHARE,
     LAPLACE_PRODUCT_MIN,
@@ -326,14 +324,14 @@ def laplace_release(kind: str, bits: int, multiplier: float, source: NoiseSource
         return 2 << bits
     if kind == "sums":
         part = SumPart("mean", values, -bits, math.sqrt(2), 1.0, l1=2.0)
-        laplace_sums.release_laplace_sums(part, guarantee, source)
+        laplace_mechanism.release_laplace_sums(part, guarantee, source)
         return 2 << bits
     # The grid of a statistic is as coarse as its largest value asks for.
     statistic = LaplaceStatistic(
-        1.0, math.ldexp(1.0, laplace_statistic.STEPS_MAX_BITS - 1 - bits), multiplier
+        1.0, math.ldexp(1.0, laplace_mechanism.STEPS_MAX_BITS - 1 - bits), multiplier
     )
     statistic.release(0.0, source)
-    assert statistic.bits == min(bits, laplace_statistic.SENSITIVITY_BITS)
+    assert statistic.bits == min(bits, laplace_mechanism.SENSITIVITY_BITS)
     return statistic.steps(statistic.bits)
 
 
@@ -367,7 +365,7 @@ def test_every_laplace_release_has_the_whole_curve_of_its_event_or_is_refused(ki
 def test_releases_without_the_bound_on_the_grid_are_caught(
     kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (noisy_counts, laplace_sums, laplace_statistic):
+    for module in (noisy_counts, laplace_mechanism, laplace_mechanism):
         monkeypatch.setattr(module, "laplace_grid_is_fine", lambda *_: True)
     assert (8, 100.0) in broken_claims(kind)
 

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 from tacit_protocol.privacy.accounting import epsilon_spent
-from tacit_protocol.privacy.events import GaussianEvent, LaplaceEvent
-from tacit_protocol.privacy.gaussian_sums import LayoutError, SensitivityError
-from tacit_protocol.privacy.guarantee import Budget
+from tacit_protocol.privacy.gaussian_mechanism import LayoutError, SensitivityError
+from tacit_protocol.privacy.guarantee import Budget, GaussianEvent, LaplaceEvent
 from tacit_protocol.privacy.noise import OpenDPNoise
 from tacit_protocol.privacy.noisy_counts import (
     check_counts,

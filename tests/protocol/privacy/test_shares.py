@@ -9,11 +9,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from tacit_protocol.privacy.calibration import gaussian_delta_bound, gaussian_mu, laplace_multiplier, pure_mu
-from tacit_protocol.privacy.events import ApproximateEvent, GaussianEvent, LaplaceEvent
-from tacit_protocol.privacy.gaussian_sums import gaussian_guarantee, halved_guarantee
-from tacit_protocol.privacy.guarantee import Budget
-from tacit_protocol.privacy.shares import (
+from tacit_protocol.privacy.accounting import (
     APPROXIMATE_UNITS,
     EVERYTHING_MAY_RUN,
     FAMILIES,
@@ -24,9 +20,15 @@ from tacit_protocol.privacy.shares import (
     Division,
     charge,
     families_of,
+    gaussian_delta_bound,
     gaussian_epsilon_micro,
+    gaussian_mu,
     gaussian_share,
+    laplace_multiplier,
+    pure_mu,
 )
+from tacit_protocol.privacy.gaussian_mechanism import gaussian_guarantee, halved_guarantee
+from tacit_protocol.privacy.guarantee import ApproximateEvent, Budget, GaussianEvent, LaplaceEvent
 
 EPSILONS = [1e-9, 1e-6, 1e-3, 0.1, 0.5, 0.999, 1.0, 1.001, 3.0, 10.0, 50.0, 400.0, 600.0]
 

@@ -12,10 +12,10 @@ from two_sample_cases import NoNoise, domain_of
 from tacit_protocol.domain.columns import Domain
 from tacit_protocol.domain.table import EncodedChunk
 from tacit_protocol.features.brownian import BrownianFeatures
-from tacit_protocol.features.sums import contributions
+from tacit_protocol.features.moments import contributions
 from tacit_protocol.messages.encoding import decode, encode
 from tacit_protocol.messages.study import Owner, Party, Study
-from tacit_protocol.privacy.dyadic import GRID_BITS_MAX
+from tacit_protocol.privacy.exact_sums import GRID_BITS_MAX
 from tacit_protocol.privacy.guarantee import Budget
 from tacit_protocol.privacy.noise import NoiseSource, OpenDPNoise
 from tacit_protocol.procedures.base import StudyError

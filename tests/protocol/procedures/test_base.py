@@ -9,7 +9,7 @@ from tacit_protocol.messages.encoding import MESSAGE_BYTES_MAX, encode, encode_j
 from tacit_protocol.messages.release import Release, ReleaseMessage
 from tacit_protocol.messages.study import Study
 from tacit_protocol.messages.transcript import TRANSCRIPT_BYTES_MAX, numbers_max
-from tacit_protocol.privacy.vector import NoisyVector
+from tacit_protocol.privacy.guarantee import NoisyVector
 from tacit_protocol.procedures.base import (
     StudyError,
     canonical,
@@ -17,8 +17,8 @@ from tacit_protocol.procedures.base import (
     parse_parameters,
     require_canonical,
 )
-from tacit_protocol.procedures.kernel_two_sample_plan import KernelTwoSampleParameters
-from tacit_protocol.procedures.registry import PROCEDURES, procedure_named
+from tacit_protocol.procedures.discovery import PROCEDURES, procedure_named
+from tacit_protocol.procedures.kernel_two_sample.release import KernelTwoSampleParameters
 from tacit_protocol.signing.envelope import RELEASE_TYPE, digest, seal
 from tacit_protocol.signing.keys import PrivateKey
 

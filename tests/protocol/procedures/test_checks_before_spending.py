@@ -18,8 +18,8 @@ from tacit_protocol.messages.study import Owner, Party, Study
 from tacit_protocol.privacy.guarantee import Budget
 from tacit_protocol.privacy.noise import OpenDPNoise
 from tacit_protocol.procedures.base import StudyError, check_release, check_study
-from tacit_protocol.procedures.distance_correlation_plan import Plan
-from tacit_protocol.procedures.registry import PROCEDURES
+from tacit_protocol.procedures.discovery import PROCEDURES
+from tacit_protocol.procedures.distance_correlation.release import Plan
 
 ENDED = 30
 """Studies of a procedure that are to end in a verdict."""

@@ -10,6 +10,7 @@ from two_sample_cases import MemoryTable, NoNoise, domain_of
 from tacit_protocol.domain.table import PooledTable
 from tacit_protocol.messages.release import Release
 from tacit_protocol.messages.study import Owner, Party, Study
+from tacit_protocol.numerics.distance_covariance import distance_correlation_sqr, distance_covariance_sqr
 from tacit_protocol.privacy.accounting import fits
 from tacit_protocol.privacy.guarantee import Budget
 from tacit_protocol.privacy.noise import NoiseSource, OpenDPNoise
@@ -17,9 +18,8 @@ from tacit_protocol.procedures.base import ReleaseError, StudyError, check_relea
 from tacit_protocol.procedures.curated_distance_correlation import (
     CuratedDistanceCorrelation,
     CuratedDistanceCorrelationResult,
+    release,
 )
-from tacit_protocol.statistics import curated_distance
-from tacit_protocol.statistics.distance_covariance import distance_correlation_sqr, distance_covariance_sqr
 
 Floats = np.typing.NDArray[np.float64]
 Integers = np.typing.NDArray[np.int64]
@@ -136,7 +136,7 @@ def test_categories_groups_and_units_of_several_rows_go_through_all_pairs() -> N
 
 
 def test_one_column_a_side_and_many_units_take_no_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(curated_distance, "PAIRED_UNITS_MAX", 100)
+    monkeypatch.setattr(release, "PAIRED_UNITS_MAX", 100)
     values = dependent("linear", 500, np.random.default_rng(3))
     verdict_of(study_of(2, ESTIMATES), table_of(study_of(), values), Nothing())
 

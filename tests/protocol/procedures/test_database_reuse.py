@@ -13,8 +13,7 @@ from tacit_protocol.privacy.noise import OpenDPNoise
 from tacit_protocol.procedures.base import ReleaseError, StudyError, check_release, check_study, reread
 from tacit_protocol.procedures.embedding_release import EmbeddingRelease, plan_of
 from tacit_protocol.procedures.kernel_two_sample import KernelTwoSample, TwoSampleResult
-from tacit_protocol.statistics.mmd_form import bounded_moments
-from tacit_protocol.statistics.private_means import PrivateMeans
+from tacit_protocol.procedures.means.private_means import PrivateMeans, bounded_moments
 
 TEST, DATABASE = KernelTwoSample(), EmbeddingRelease()
 PLANE = domain_of(2)

@@ -9,25 +9,24 @@ import pytest
 from two_sample_cases import MemoryTable, NoNoise, SeededNoise, domain_of
 
 from tacit_protocol.features.brownian import BrownianFeatures
-from tacit_protocol.features.sketch_release import BucketDesign, DesignError, SketchRelease
+from tacit_protocol.features.sketches import BucketDesign, DesignError, SketchRelease
 from tacit_protocol.messages.release import Release
 from tacit_protocol.messages.study import Owner, Party, Study
-from tacit_protocol.privacy.gaussian_sums import release_sums
-from tacit_protocol.privacy.guarantee import Budget
+from tacit_protocol.numerics.distance_covariance import distance_covariance_sqr
+from tacit_protocol.privacy.gaussian_mechanism import release_sums
+from tacit_protocol.privacy.guarantee import COORDINATES_MAX, Budget
 from tacit_protocol.privacy.noise import OpenDPNoise
-from tacit_protocol.privacy.vector import COORDINATES_MAX
 from tacit_protocol.procedures.base import ReleaseError, StudyError
+from tacit_protocol.procedures.discovery import PROCEDURES
 from tacit_protocol.procedures.distance_correlation import DistanceCorrelation, DistanceCorrelationResult
-from tacit_protocol.procedures.distance_correlation_findings import read_side
-from tacit_protocol.procedures.distance_correlation_plan import DESIGN_STREAM, plan_of, public_generator
-from tacit_protocol.procedures.registry import PROCEDURES
-from tacit_protocol.statistics.distance_covariance import distance_covariance_sqr
-from tacit_protocol.statistics.sketched_covariance import (
+from tacit_protocol.procedures.distance_correlation.release import DESIGN_STREAM, plan_of, public_generator
+from tacit_protocol.procedures.distance_correlation.statistic import (
     Permutations,
     Side,
     covariance_estimate,
     nested_sizes,
     permutation_test,
+    read_side,
 )
 
 Floats = np.typing.NDArray[np.float64]

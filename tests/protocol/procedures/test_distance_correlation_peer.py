@@ -14,11 +14,16 @@ from tacit_protocol.messages.encoding import encode
 from tacit_protocol.messages.release import Release, ReleaseMessage
 from tacit_protocol.messages.sealed import Receipt, SealedPackage, SealedRelease, ciphertext_digest
 from tacit_protocol.messages.study import Study
-from tacit_protocol.messages.transcript import Transcript
-from tacit_protocol.messages.verdict import VerdictMessage
+from tacit_protocol.messages.transcript import Transcript, VerdictMessage
+from tacit_protocol.numerics.distance_covariance import distance_covariance_sqr
 from tacit_protocol.procedures.base import ReleaseError, StudyError
 from tacit_protocol.procedures.distance_correlation import DistanceCorrelationResult
-from tacit_protocol.procedures.distance_correlation_peer import OwnCovariance
+from tacit_protocol.procedures.distance_correlation.peer import (
+    OwnCovariance,
+    coarse,
+    exact_covariance,
+    influences,
+)
 from tacit_protocol.procedures.relay import Combined, conclude, numbers_released_by, relay_of
 from tacit_protocol.signing.envelope import (
     RECEIPT_TYPE,
@@ -28,8 +33,6 @@ from tacit_protocol.signing.envelope import (
     digest,
     seal,
 )
-from tacit_protocol.statistics.distance_covariance import distance_covariance_sqr
-from tacit_protocol.statistics.exact_covariance import coarse, exact_covariance, influences
 from tacit_protocol.verification import VerificationError, verify_transcript
 
 Floats = np.typing.NDArray[np.float64]

@@ -9,16 +9,15 @@ from two_sample_cases import MemoryTable, NoNoise, SeededNoise, domain_of, study
 from tacit_protocol.domain.columns import Domain
 from tacit_protocol.domain.table import PooledTable
 from tacit_protocol.features.column_histograms import ColumnHistograms
-from tacit_protocol.features.moment_release import MEAN
+from tacit_protocol.features.moments import MEAN
 from tacit_protocol.messages.release import Release
 from tacit_protocol.messages.study import Party, Study
 from tacit_protocol.privacy.accounting import fits
-from tacit_protocol.privacy.events import GaussianEvent, LaplaceEvent
-from tacit_protocol.privacy.guarantee import Budget
+from tacit_protocol.privacy.guarantee import Budget, GaussianEvent, LaplaceEvent
 from tacit_protocol.privacy.noise import OpenDPNoise
 from tacit_protocol.procedures.base import ReleaseError, StudyError, check_release, check_study, reread
 from tacit_protocol.procedures.embedding_release import EmbeddingRelease, features_of, plan_of
-from tacit_protocol.procedures.embedding_release_histograms import HISTOGRAMS, histograms_then_mean
+from tacit_protocol.procedures.embedding_release.release import HISTOGRAMS, histograms_then_mean
 from tacit_protocol.procedures.kernel_two_sample import KernelTwoSample
 
 PROCEDURE = EmbeddingRelease()

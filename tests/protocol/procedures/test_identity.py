@@ -11,12 +11,11 @@ from tacit_protocol.domain.table import EncodedChunk
 from tacit_protocol.messages.release import Release
 from tacit_protocol.messages.study import Owner, Party, Study
 from tacit_protocol.privacy.accounting import compose_epsilon_micro, epsilon_spent
-from tacit_protocol.privacy.events import ApproximateEvent, GaussianEvent, LaplaceEvent
-from tacit_protocol.privacy.guarantee import Budget
+from tacit_protocol.privacy.guarantee import ApproximateEvent, Budget, GaussianEvent, LaplaceEvent
 from tacit_protocol.privacy.noise import NoiseSource, OpenDPNoise
 from tacit_protocol.procedures.base import ReleaseError, StudyError, check_release
+from tacit_protocol.procedures.counts.noisy_counts import NoisyCounts
 from tacit_protocol.procedures.identity import Identity, IdentitySummary
-from tacit_protocol.procedures.noisy_counts import NoisyCounts
 
 KEYS = [f"{i:064x}" for i in range(3)]
 COLUMN = CategoricalColumn(name="c", levels=("a", "b", "c", "d"))

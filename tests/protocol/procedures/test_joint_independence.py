@@ -18,7 +18,7 @@ from tacit_protocol.privacy.permutation_test import permutation_decision
 from tacit_protocol.procedures import joint_independence
 from tacit_protocol.procedures.base import ReleaseError, StudyError
 from tacit_protocol.procedures.joint_independence import JointIndependence, PermutedStatistics
-from tacit_protocol.statistics.joint_independence import permuted_statistics
+from tacit_protocol.procedures.joint_independence.statistic import permuted_statistics
 
 Floats = np.typing.NDArray[np.float64]
 

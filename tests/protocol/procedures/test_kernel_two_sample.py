@@ -21,15 +21,14 @@ from tacit_protocol.domain.columns import CategoricalColumn, Domain
 from tacit_protocol.messages.encoding import decode, encode
 from tacit_protocol.messages.release import Release
 from tacit_protocol.messages.study import Study
-from tacit_protocol.privacy.events import GaussianEvent, LaplaceEvent
-from tacit_protocol.privacy.guarantee import Budget
+from tacit_protocol.privacy.guarantee import Budget, GaussianEvent, LaplaceEvent
 from tacit_protocol.procedures.base import ReleaseError, StudyError
 from tacit_protocol.procedures.kernel_two_sample import (
     HOPELESS,
     KernelTwoSample,
     TwoSampleResult,
 )
-from tacit_protocol.statistics.named_groups import PAIRS_NAMED_MAX
+from tacit_protocol.procedures.means.max_form import PAIRS_NAMED_MAX
 
 PROCEDURE = KernelTwoSample()
 NUMERIC, MIXED = domain_of(2), domain_of(2, (4, 3))

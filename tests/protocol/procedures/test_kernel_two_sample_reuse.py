@@ -12,7 +12,7 @@ from tacit_protocol.messages.study import Study
 from tacit_protocol.privacy.guarantee import Budget
 from tacit_protocol.procedures.base import StudyError, check_study, reread
 from tacit_protocol.procedures.kernel_two_sample import KernelTwoSample
-from tacit_protocol.procedures.kernel_two_sample_plan import OF_THE_TEST, KernelTwoSampleParameters
+from tacit_protocol.procedures.kernel_two_sample.release import OF_THE_TEST, KernelTwoSampleParameters
 
 PROCEDURE = KernelTwoSample()
 NUMERIC = domain_of(2)

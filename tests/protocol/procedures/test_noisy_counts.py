@@ -9,17 +9,16 @@ import numpy.typing as npt
 import pytest
 
 from tacit_protocol.domain.columns import CategoricalColumn, Column, Domain, NumericColumn
-from tacit_protocol.domain.encode import encode
-from tacit_protocol.domain.table import EncodedChunk
+from tacit_protocol.domain.table import EncodedChunk, encode
+from tacit_protocol.features.cell_counts import CellCounts
 from tacit_protocol.messages.release import Release
 from tacit_protocol.messages.study import Owner, Party, Study
+from tacit_protocol.numerics.noisy_tables import CellNoise
 from tacit_protocol.privacy.accounting import epsilon_spent
 from tacit_protocol.privacy.guarantee import Budget
 from tacit_protocol.privacy.noise import OpenDPNoise
 from tacit_protocol.procedures.base import Procedure, ReleaseError, StudyError, check_release, reread
-from tacit_protocol.procedures.registry import procedure_named
-from tacit_protocol.statistics.cell_counts import CellCounts
-from tacit_protocol.statistics.noisy_tables import CellNoise
+from tacit_protocol.procedures.discovery import procedure_named
 
 SEX = CategoricalColumn(name="sex", levels=("f", "m"))
 RACE = CategoricalColumn(name="race", levels=("a", "b", "c"))

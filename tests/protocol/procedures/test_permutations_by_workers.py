@@ -10,7 +10,7 @@ from two_sample_cases import MemoryTable, domain_of, study_of
 
 from tacit_protocol.domain.table import PooledTable
 from tacit_protocol.messages.study import Party
-from tacit_protocol.procedures.registry import PROCEDURES
+from tacit_protocol.procedures.discovery import PROCEDURES
 from tacit_protocol.workers import ONE_WORKER, ItemT, ResultT, SharedT, ThreadWorkers, Workers
 
 DOMAIN = domain_of(2)

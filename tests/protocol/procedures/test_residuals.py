@@ -4,9 +4,9 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from tacit_protocol.procedures.homogeneity import between_owners
-from tacit_protocol.procedures.independence_table import from_independence
-from tacit_protocol.statistics.noisy_tables import CellNoise, NoisyTable
+from tacit_protocol.numerics.noisy_tables import CellNoise, NoisyTable
+from tacit_protocol.procedures.counts.homogeneity import between_owners
+from tacit_protocol.procedures.counts.independence_table import from_independence
 
 NOISE = (CellNoise("laplace", 4.0),)
 RUNS = 3000

@@ -13,23 +13,22 @@ from two_sample_cases import MemoryTable, NoNoise, SeededNoise, domain_of
 
 from tacit_protocol.domain.columns import Domain
 from tacit_protocol.domain.table import EncodedChunk
-from tacit_protocol.features.brownian_columns import BrownianColumns, numeric_block
-from tacit_protocol.features.sketch_release import SketchRelease
+from tacit_protocol.features.brownian import BrownianColumns, numeric_block
+from tacit_protocol.features.sketches import SketchRelease
 from tacit_protocol.messages.release import Release
 from tacit_protocol.messages.study import Owner, Party, Study
-from tacit_protocol.privacy.gaussian_sums import gaussian_guarantee
-from tacit_protocol.privacy.guarantee import Budget
-from tacit_protocol.privacy.vector import COORDINATES_MAX
+from tacit_protocol.privacy.gaussian_mechanism import gaussian_guarantee
+from tacit_protocol.privacy.guarantee import COORDINATES_MAX, Budget
 from tacit_protocol.procedures.base import ReleaseError, StudyError
-from tacit_protocol.procedures.distance_correlation_plan import DESIGN_STREAM, public_generator
+from tacit_protocol.procedures.distance_correlation.release import DESIGN_STREAM, public_generator
+from tacit_protocol.procedures.distance_correlation.statistic import Permutations, Side, permutation_test
 from tacit_protocol.procedures.screening import Screening, ScreeningVerdict
-from tacit_protocol.procedures.screening_plan import PAIRS_MAX, screening_plan
-from tacit_protocol.statistics.screening import (
+from tacit_protocol.procedures.screening.release import PAIRS_MAX, screening_plan
+from tacit_protocol.procedures.screening.statistic import (
     false_discovery_values,
     screening_tests,
     unbiased_covariance_sqr,
 )
-from tacit_protocol.statistics.sketched_covariance import Permutations, Side, permutation_test
 
 Floats = np.typing.NDArray[np.float64]
 Integers = np.typing.NDArray[np.int64]

@@ -7,7 +7,7 @@ import pytest
 
 from tacit_protocol.features.kernels import ProductKernel
 from tacit_protocol.features.mean_embedding import Locations, WhitenedMeanEmbedding
-from tacit_protocol.statistics.candidates import CANDIDATES_MAX, Candidates, CandidatesError
+from tacit_protocol.procedures.embedding_release.plan import CANDIDATES_MAX, Candidates, CandidatesError
 
 
 def places(count: int, seed: int = 1) -> Locations:

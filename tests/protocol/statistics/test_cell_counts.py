@@ -8,10 +8,9 @@ import numpy.typing as npt
 import pytest
 
 from tacit_protocol.domain.columns import CategoricalColumn, Domain, NumericColumn
-from tacit_protocol.domain.encode import encode
-from tacit_protocol.domain.table import EncodedChunk
-from tacit_protocol.statistics import cell_counts
-from tacit_protocol.statistics.cell_counts import (
+from tacit_protocol.domain.table import EncodedChunk, encode
+from tacit_protocol.features import cell_counts
+from tacit_protocol.features.cell_counts import (
     CellGrid,
     CountError,
     GridError,

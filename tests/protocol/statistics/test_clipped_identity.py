@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from tacit_protocol.statistics.clipped_identity import ClippedIdentity
+from tacit_protocol.procedures.identity.privit import ClippedIdentity
 
 DISTRIBUTIONS = {
     "uniform": np.full(6, 1 / 6),

@@ -5,14 +5,14 @@ import numpy.typing as npt
 import pytest
 from scipy.special import bdtrc
 
-from tacit_protocol.statistics.contingency import (
+from tacit_protocol.numerics.noisy_tables import CellNoise, NoisyTable
+from tacit_protocol.procedures.counts.statistic import (
     compare_columns,
+    cramers_v,
     independence_test,
     margin_table,
     residuals,
 )
-from tacit_protocol.statistics.cramers_v import cramers_v
-from tacit_protocol.statistics.noisy_tables import CellNoise, NoisyTable
 
 Floats = npt.NDArray[np.float64]
 

@@ -10,10 +10,9 @@ from scipy import stats
 from two_sample_cases import Codes, Floats
 
 from tacit_protocol.features.additive import AdditiveChoice, AdditiveFeatures, default_choice
-from tacit_protocol.statistics import coordinate_variances
-from tacit_protocol.statistics.coordinate_variances import additive_variances
-from tacit_protocol.statistics.max_form import Family, max_test
-from tacit_protocol.statistics.private_means import RARE_UNITS, FloatVector, PrivateMeans
+from tacit_protocol.procedures.means import max_form
+from tacit_protocol.procedures.means.max_form import Family, additive_variances, max_test
+from tacit_protocol.procedures.means.private_means import RARE_UNITS, FloatVector, PrivateMeans
 
 MANY = 1e15
 """Units so many that the weight of two of them is below rounding."""
@@ -81,7 +80,7 @@ def shortfalls(module: Any, seed: int = 1) -> int:
 
 
 def test_no_exact_variance_is_above_its_bound() -> None:
-    assert shortfalls(coordinate_variances) == 0
+    assert shortfalls(max_form) == 0
 
 
 @pytest.mark.parametrize(
@@ -96,7 +95,7 @@ def test_no_exact_variance_is_above_its_bound() -> None:
     ],
 )  # fmt: skip
 def test_planted_mistakes_are_seen(right: str, wrong: str) -> None:
-    assert shortfalls(with_mistake(coordinate_variances, right, wrong)) > 0
+    assert shortfalls(with_mistake(max_form, right, wrong)) > 0
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -166,12 +165,12 @@ def rare_rejections(module: Any, units: tuple[int, ...], runs: int) -> int:
 @pytest.mark.parametrize("units", [(1000, 1000), (200, 20_000), (1000, 20_000), (200, 200, 20_000)])
 def test_rare_categories_do_not_break_the_level(units: tuple[int, ...]) -> None:
     runs = 1000
-    assert rare_rejections(coordinate_variances, units, runs) <= stats.binom.isf(1e-6, runs, 1e-3)
+    assert rare_rejections(max_form, units, runs) <= stats.binom.isf(1e-6, runs, 1e-3)
 
 
 @pytest.mark.parametrize(
     "wrong", ["0.0 / means.units[:, None]", "RARE_UNITS / means.units.sum() * np.ones((2, 1))"]
 )
 def test_rare_categories_break_the_level_without_slack_for_each_owner(wrong: str) -> None:
-    planted = with_mistake(coordinate_variances, "RARE_UNITS / means.units[:, None]", wrong)
+    planted = with_mistake(max_form, "RARE_UNITS / means.units[:, None]", wrong)
     assert rare_rejections(planted, (200, 20_000), 500) > stats.binom.isf(1e-6, 500, 1e-3)

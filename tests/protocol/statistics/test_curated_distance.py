@@ -10,10 +10,15 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from tacit_protocol.features.distance_kernel import DistanceKernel
+from tacit_protocol.features.kernels import DistanceKernel
 from tacit_protocol.features.unit_gram import UnitGram, UnitRows, unit_features
-from tacit_protocol.statistics import curated_distance
-from tacit_protocol.statistics.curated_distance import (
+from tacit_protocol.numerics.distance_covariance import (
+    distance_covariance_sqr,
+    distance_variance_sqr,
+    exact_distance_sums,
+)
+from tacit_protocol.procedures.curated_distance_correlation import release
+from tacit_protocol.procedures.curated_distance_correlation.release import (
     COVARIANCE,
     DistanceRoots,
     column_roots,
@@ -23,12 +28,7 @@ from tacit_protocol.statistics.curated_distance import (
     release_parts,
     root_exponent,
 )
-from tacit_protocol.statistics.distance_covariance import (
-    distance_covariance_sqr,
-    distance_variance_sqr,
-    exact_distance_sums,
-)
-from tacit_protocol.statistics.joint_sensitivity import observed_sensitivity
+from tacit_protocol.procedures.joint_independence.sensitivity import observed_sensitivity
 
 Floats = np.typing.NDArray[np.float64]
 
@@ -79,7 +79,7 @@ def test_roots_are_those_of_the_definition(roots: Callable[[Floats, Floats], Dis
 
 def test_both_ways_agree_within_the_stated_error(monkeypatch: pytest.MonkeyPatch) -> None:
     """On the grid, where columns are exact: independent ones, whose covariance all but cancels; in blocks."""
-    monkeypatch.setattr(curated_distance, "BLOCK_ENTRIES", 1000)
+    monkeypatch.setattr(release, "BLOCK_ENTRIES", 1000)
     x = np.repeat(np.arange(16), 16) / 16
     y = np.tile(np.arange(16), 16) / 16
     exact, paired = column_roots(x, y), paired_roots(gram_of(x), gram_of(y))

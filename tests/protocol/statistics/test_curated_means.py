@@ -3,11 +3,13 @@
 import numpy as np
 import pytest
 
-from tacit_protocol.features.curated_release import balance
-from tacit_protocol.statistics.curated_means import CuratedMeans, curated_covariance, estimate_moments
-from tacit_protocol.statistics.mmd_estimate import MmdEstimate
-from tacit_protocol.statistics.mmd_form import mmd_test
-from tacit_protocol.statistics.private_means import PrivateCovariance
+from tacit_protocol.procedures.curated_two_sample.release import balance
+from tacit_protocol.procedures.curated_two_sample.statistic import (
+    CuratedMeans,
+    curated_covariance,
+    estimate_moments,
+)
+from tacit_protocol.procedures.means.private_means import MmdEstimate, PrivateCovariance, mmd_test
 
 UNITS = (400, 900)
 DIMENSION = 5

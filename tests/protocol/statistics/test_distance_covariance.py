@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy.special import ndtri
 
-from tacit_protocol.statistics.distance_covariance import (
+from tacit_protocol.numerics.distance_covariance import (
     Estimate,
     distance_correlation_sqr,
     distance_covariance_sqr,

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from scipy.stats import chi2
 
-from tacit_protocol.statistics.goodness_of_fit import GoodnessOfFit
-from tacit_protocol.statistics.identity_power import PlannedIdentity, paninski
-from tacit_protocol.statistics.noisy_tables import CellNoise
+from tacit_protocol.numerics.noisy_tables import CellNoise, paninski
+from tacit_protocol.procedures.identity.simulate import PlannedIdentity
+from tacit_protocol.procedures.identity.statistic import GoodnessOfFit
 
 RUNS, DRAWS, LEVEL = 2000, 999, 0.05
 

@@ -10,22 +10,18 @@ import pytest
 
 from tacit_protocol.features.kernels import ProductKernel
 from tacit_protocol.features.unit_gram import KernelMixture, UnitGram, UnitRows
-from tacit_protocol.statistics import (
-    joint_independence,
-    joint_pairs,
-    joint_tensor,
-    low_rank,
-    permutations,
-)
-from tacit_protocol.statistics.joint_independence import (
+from tacit_protocol.numerics import permutations
+from tacit_protocol.procedures.joint_independence import statistic
+from tacit_protocol.procedures.joint_independence.sensitivity import SUMMATION_ROUNDINGS, evaluation_error
+from tacit_protocol.procedures.joint_independence.statistic import (
+    GRAM_BYTES_MAX,
     PAIRS_MAX,
+    PairStatistic,
+    TensorStatistic,
     permuted_feature_statistics,
     permuted_statistics,
     units_max,
 )
-from tacit_protocol.statistics.joint_pairs import GRAM_BYTES_MAX, PairStatistic
-from tacit_protocol.statistics.joint_sensitivity import SUMMATION_ROUNDINGS, evaluation_error
-from tacit_protocol.statistics.joint_tensor import TensorStatistic
 from tacit_protocol.workers import ThreadWorkers
 
 Floats = np.typing.NDArray[np.float64]
@@ -73,16 +69,16 @@ PATHS = ("tensor", "held", "tiles")
 def take(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let one of the three ways be taken, in small pieces."""
     if path != "tensor":
-        monkeypatch.setattr(joint_independence, "replicate_ns", lambda _: -1.0)
-        monkeypatch.setattr(joint_independence, "holding_pays", lambda _: path == "held")
+        monkeypatch.setattr(statistic, "replicate_ns", lambda _: -1.0)
+        monkeypatch.setattr(statistic, "holding_pays", lambda _: path == "held")
     else:
-        monkeypatch.setattr(joint_independence, "replicate_ns", lambda _: math.inf)
-    monkeypatch.setattr(joint_pairs, "STRIP_ENTRIES", 300)
-    monkeypatch.setattr(joint_pairs, "FILL_ENTRIES", 700)
-    monkeypatch.setattr(joint_pairs, "ITEM_ENTRIES", 1700)
-    monkeypatch.setattr(joint_pairs, "TILE_ROWS", 7)
-    monkeypatch.setattr(joint_pairs, "TILE_COLUMNS", 17)
-    monkeypatch.setattr(joint_tensor, "TENSOR_BLOCK_ENTRIES", 3000)
+        monkeypatch.setattr(statistic, "replicate_ns", lambda _: math.inf)
+    monkeypatch.setattr(statistic, "STRIP_ENTRIES", 300)
+    monkeypatch.setattr(statistic, "FILL_ENTRIES", 700)
+    monkeypatch.setattr(statistic, "ITEM_ENTRIES", 1700)
+    monkeypatch.setattr(statistic, "TILE_ROWS", 7)
+    monkeypatch.setattr(statistic, "TILE_COLUMNS", 17)
+    monkeypatch.setattr(statistic, "TENSOR_BLOCK_ENTRIES", 3000)
 
 
 @pytest.mark.parametrize("variables", [2, 3, 4, 5])
@@ -128,11 +124,11 @@ def test_matrices_are_held_where_that_is_faster() -> None:
     """Of few units, of averages over bandwidths and of units of several rows; never more than fit."""
     narrow, wide = ProductKernel("laplacian", 0.05), ProductKernel("laplacian", 0.2)
     single = grams_of(data(4000, 2), narrow)
-    assert not joint_pairs.holding_pays(single)
+    assert not statistic.holding_pays(single)
     mixed = [UnitGram(KernelMixture((narrow, wide), (0.5, 0.5)), gram._rows) for gram in single]
-    assert joint_pairs.holding_pays(mixed)
-    assert joint_pairs.holding_pays(grams_of(data(50, 2), narrow))
-    assert not joint_pairs.holding_pays([replace_size(gram) for gram in mixed])
+    assert statistic.holding_pays(mixed)
+    assert statistic.holding_pays(grams_of(data(50, 2), narrow))
+    assert not statistic.holding_pays([replace_size(gram) for gram in mixed])
 
 
 def replace_size(gram: UnitGram) -> UnitGram:
@@ -171,7 +167,7 @@ def test_the_evaluation_error_holds_near_zero(name: str, bandwidth: float) -> No
     units = len(values)
     grams = grams_of(values, ProductKernel("gaussian", bandwidth))
     paths: list[TensorStatistic | PairStatistic] = [PairStatistic(grams, held) for held in (True, False)]
-    factors = [low_rank.factorise(gram) for gram in grams]
+    factors = [statistic.factorise(gram) for gram in grams]
     if all(factor is not None for factor in factors):
         paths.append(TensorStatistic([factor for factor in factors if factor is not None], (0,)))
     for index in range(3):
@@ -318,7 +314,7 @@ def test_many_variables_take_the_path_that_fits() -> None:
 )
 def test_tensors_are_split_into_sides_of_similar_size(ranks: tuple[int, ...], left: tuple[int, ...]) -> None:
     sizes = sorted(np.prod([ranks[j] for j in side]) for side in (left, set(range(len(ranks))) - set(left)))
-    found = joint_tensor.split(ranks)
+    found = statistic.split(ranks)
     other = [j for j in range(len(ranks)) if j not in found]
     assert sorted(np.prod([ranks[j] for j in side]) for side in (found, other)) == sizes
 
@@ -348,7 +344,7 @@ def test_the_largest_study_is_bounded_by_its_work(variables: int, permuted: int)
     units = units_max(variables, permuted)
     assert (permuted + 1) * (variables - 1) * units**2 / 2 <= PAIRS_MAX
     assert (permuted + 1) * (variables - 1) * (units + 1) ** 2 / 2 > PAIRS_MAX
-    assert units <= joint_pairs.SUMMED_MAX
+    assert units <= statistic.SUMMED_MAX
     # Of units with several rows the matrices are held: evaluated once, not with every replicate.
     held = units_max(variables, permuted, several_rows=True)
     assert 8 * variables * held**2 <= GRAM_BYTES_MAX
@@ -358,7 +354,7 @@ def test_the_largest_study_is_bounded_by_its_work(variables: int, permuted: int)
 def test_memory_does_not_grow_with_the_square_of_the_units() -> None:
     """Two matrices of 4000 units would take 256 MB; the tiles' arrays, with row means by strips, take 40."""
     grams = grams_of(data(4000, 2), ProductKernel("laplacian", 0.1))
-    assert not joint_pairs.holding_pays(grams)
+    assert not statistic.holding_pays(grams)
     tracemalloc.start()
     try:
         permuted_statistics(grams, 1, SEED)
@@ -370,16 +366,16 @@ def test_memory_does_not_grow_with_the_square_of_the_units() -> None:
 
 def test_a_low_rank_factor_reproduces_every_entry() -> None:
     gram = grams_of(data(400, 1))[0]
-    factor = low_rank.factorise(gram, 100)
+    factor = statistic.factorise(gram, 100)
     assert factor is not None
     assert len(factor) < 40
     assert np.abs(factor.T @ factor - gram.rows(0, 400)).max() < 1e-13
 
 
 def test_a_kernel_of_full_rank_has_no_low_rank_factor() -> None:
-    assert low_rank.factorise(grams_of(data(400, 1), ProductKernel("laplacian", 0.1))[0], 100) is None
+    assert statistic.factorise(grams_of(data(400, 1), ProductKernel("laplacian", 0.1))[0], 100) is None
 
 
 def test_a_factor_that_misses_an_entry_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(low_rank, "RESIDUAL_MAX", 1e-10)
-    assert low_rank.factorise(grams_of(data(400, 1))[0], 100) is None
+    monkeypatch.setattr(statistic, "RESIDUAL_MAX", 1e-10)
+    assert statistic.factorise(grams_of(data(400, 1))[0], 100) is None

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
-from tacit_protocol.statistics.joint_sensitivity import (
+from tacit_protocol.procedures.joint_independence.sensitivity import (
     evaluation_error,
     observed_sensitivity,
     permuted_sensitivity,

@@ -8,10 +8,10 @@ import pytest
 from planted import with_mistake
 from scipy import stats
 
-from tacit_protocol.statistics import max_form
-from tacit_protocol.statistics.max_form import Family, coordinate_pvalues, max_test
-from tacit_protocol.statistics.multiplicity import PVALUE_MIN
-from tacit_protocol.statistics.private_means import FloatMatrix, FloatVector, PrivateMeans
+from tacit_protocol.numerics.multiplicity import PVALUE_MIN
+from tacit_protocol.procedures.means import max_form
+from tacit_protocol.procedures.means.max_form import Family, coordinate_pvalues, max_test
+from tacit_protocol.procedures.means.private_means import FloatMatrix, FloatVector, PrivateMeans
 
 FALSE_ALARM = 1e-6
 """Probability that a correct test of a level fails: allowed rejections are this quantile of the binomial."""

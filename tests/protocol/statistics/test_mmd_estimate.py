@@ -7,9 +7,8 @@ import pytest
 from planted import with_mistake
 from scipy import stats
 
-from tacit_protocol.statistics import mmd_estimate
-from tacit_protocol.statistics.mmd_estimate import Moments, estimate_mmd
-from tacit_protocol.statistics.private_means import FloatVector, PrivateMeans
+from tacit_protocol.procedures.means import private_means
+from tacit_protocol.procedures.means.private_means import FloatVector, Moments, PrivateMeans, estimate_mmd
 
 SPECTRUM = 0.6 * np.arange(1, 13) ** -1.5 / np.sum(np.arange(1, 13) ** -1.5)
 MOMENTS = Moments(float(SPECTRUM.sum()), float(SPECTRUM @ SPECTRUM), float(SPECTRUM.max()))
@@ -40,13 +39,13 @@ CASES = [(length, direction) for length in (0.0, 0.05, 0.2, 1.0) for direction i
 
 @pytest.mark.parametrize(("length", "direction"), CASES)
 def test_the_estimate_is_unbiased(length: float, direction: str) -> None:
-    values = estimates(mmd_estimate, length, direction, 4000)[0]
+    values = estimates(private_means, length, direction, 4000)[0]
     assert abs(values.mean() - length**2) < 5.5 * values.std() / np.sqrt(4000)
 
 
 @pytest.mark.parametrize("wrong", ["", " - a * moments.trace"])
 def test_forgetting_a_term_is_seen(wrong: str) -> None:
-    planted = with_mistake(mmd_estimate, " - a * moments.trace - b * dimension", wrong)
+    planted = with_mistake(private_means, " - a * moments.trace - b * dimension", wrong)
     values = estimates(planted, 0.05, "spread", 1000)[0]
     assert abs(values.mean() - 0.05**2) > 5.5 * values.std() / np.sqrt(1000)
 
@@ -56,13 +55,13 @@ def test_forgetting_a_term_is_seen(wrong: str) -> None:
 @pytest.mark.parametrize(("length", "direction"), CASES)
 def test_the_interval_covers(length: float, direction: str, confidence: float) -> None:
     runs = 2000
-    _, lower, upper = estimates(mmd_estimate, length, direction, runs, confidence)
+    _, lower, upper = estimates(private_means, length, direction, runs, confidence)
     covered = int(np.sum((lower <= length**2) & (length**2 <= upper)))
     assert covered >= stats.binom.ppf(1e-7, runs, confidence)
 
 
 def test_a_normal_interval_would_leave_out_the_skewness() -> None:
-    planted = with_mistake(mmd_estimate, "(estimate, skewed, constant", "(estimate, normal, constant")
+    planted = with_mistake(private_means, "(estimate, skewed, constant", "(estimate, normal, constant")
     _, lower, _ = estimates(planted, 0.05, "first", 4000, 0.99)
     assert np.sum(lower > 0.05**2) > stats.binom.isf(1e-6, 4000, 0.01)
 
@@ -82,7 +81,7 @@ def test_the_interval_covers_under_the_null_with_few_coordinates(dimension: int)
 
 
 def test_an_interval_without_the_noise_does_not_cover() -> None:
-    planted = with_mistake(mmd_estimate, "b = float(np.sum(means.noise**2))", "b = 0.0")
+    planted = with_mistake(private_means, "b = float(np.sum(means.noise**2))", "b = 0.0")
     _, lower, upper = estimates(planted, 0.05, "spread", 2000)
     covered = int(np.sum((lower <= 0.05**2) & (upper >= 0.05**2)))
     assert covered < stats.binom.ppf(1e-6, 2000, 0.945)
@@ -90,7 +89,7 @@ def test_an_interval_without_the_noise_does_not_cover() -> None:
 
 def test_bounds_never_negative_and_in_order() -> None:
     for length, direction in CASES:
-        _, lower, upper = estimates(mmd_estimate, length, direction, 200)
+        _, lower, upper = estimates(private_means, length, direction, 200)
         assert np.all(lower >= 0)
         assert np.all(upper >= lower)
 

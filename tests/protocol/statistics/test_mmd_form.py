@@ -10,14 +10,16 @@ from noisy_moments import noisy_covariance, null_means, spectra, symmetric_noise
 from planted import with_mistake
 from scipy import stats
 
-from tacit_protocol.nulls.weighted_chi_square import quantile, survival
-from tacit_protocol.statistics import mmd_form
-from tacit_protocol.statistics.mmd_estimate import Moments
-from tacit_protocol.statistics.mmd_form import covariance_moments, heavy_spectrum, mmd_test
-from tacit_protocol.statistics.private_means import (
+from tacit_protocol.numerics.quadratic_forms import quantile, survival
+from tacit_protocol.procedures.means import private_means
+from tacit_protocol.procedures.means.private_means import (
     FloatVector,
+    Moments,
     PrivateCovariance,
     PrivateMeans,
+    covariance_moments,
+    heavy_spectrum,
+    mmd_test,
     pool_covariance,
 )
 
@@ -75,7 +77,7 @@ def test_two_moment_gamma_tails_are_lighter_than_the_true_ones() -> None:
 
 
 def test_rounding_the_number_of_large_eigenvalues_down_is_seen() -> None:
-    planted = with_mistake(mmd_form, "np.ceil(count - 1e-9)", "np.floor(count)")
+    planted = with_mistake(private_means, "np.ceil(count - 1e-9)", "np.floor(count)")
 
     def largest_ratio(dimension: int, spectrum: FloatVector) -> float:
         heavy = planted.heavy_spectrum(moments_of(spectrum), dimension)
@@ -167,7 +169,7 @@ def rejections(module: Any, name: str, dimension: int, tau: float, runs: int) ->
 @pytest.mark.parametrize(("dimension", "tau"), [(1, 0.01), (5, 0.05), (40, 0.02)])
 def test_level_is_kept_with_a_noisy_covariance(name: str, dimension: int, tau: float) -> None:
     runs = 400
-    assert rejections(mmd_form, name, dimension, tau, runs) <= stats.binom.isf(1e-7, runs, 0.05)
+    assert rejections(private_means, name, dimension, tau, runs) <= stats.binom.isf(1e-7, runs, 0.05)
 
 
 def rare_rejections(module: Any, runs: int) -> int:
@@ -195,12 +197,12 @@ def rare_rejections(module: Any, runs: int) -> int:
 @pytest.mark.long
 def test_level_is_kept_with_rare_values_and_little_noise() -> None:
     """At a level of exactly .001 so many rejections have probability below 1e-7; it was .005."""
-    assert rare_rejections(mmd_form, 10_000) <= stats.binom.isf(1e-7, 10_000, 0.001)
+    assert rare_rejections(private_means, 10_000) <= stats.binom.isf(1e-7, 10_000, 0.001)
 
 
 @pytest.mark.long
 def test_a_null_without_the_rare_units_is_seen() -> None:
-    planted = with_mistake(mmd_form, "eigenvalue + raised * guard", "eigenvalue")
+    planted = with_mistake(private_means, "eigenvalue + raised * guard", "eigenvalue")
     assert rare_rejections(planted, 10_000) > stats.binom.isf(1e-7, 10_000, 0.001)
 
 
@@ -214,7 +216,7 @@ def test_a_null_without_the_rare_units_is_seen() -> None:
 )
 def test_planted_mistakes(right: str, wrong: str) -> None:
     """Noise left out of the null breaks the level. Other weights do not: statistic and null have the same."""
-    planted = with_mistake(mmd_form, right, wrong)
+    planted = with_mistake(private_means, right, wrong)
     broken = rejections(planted, "powers", 5, 0.01, 300) > stats.binom.isf(1e-6, 300, 0.05)
     assert broken == right.startswith("raised")
 

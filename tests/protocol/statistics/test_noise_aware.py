@@ -8,9 +8,8 @@ from noisy_moments import noisy_covariance, null_means, spectra
 from planted import with_mistake
 from scipy import stats
 
-from tacit_protocol.statistics import noise_aware
-from tacit_protocol.statistics.noise_aware import noise_aware_test
-from tacit_protocol.statistics.private_means import PrivateCovariance, PrivateMeans
+from tacit_protocol.procedures.means import private_means
+from tacit_protocol.procedures.means.private_means import PrivateCovariance, PrivateMeans, noise_aware_test
 
 UNITS, NOISE = np.array([600.0, 1500.0]), np.array([0.03, 0.02])
 
@@ -36,7 +35,7 @@ def example(dimension: int = 3) -> tuple[PrivateMeans, PrivateCovariance]:
 @pytest.mark.parametrize(("dimension", "tau"), [(2, 0.005), (6, 0.01)])
 def test_pvalues_are_near_uniform_under_the_null(dimension: int, tau: float) -> None:
     runs = 250
-    pvalues = null_pvalues(noise_aware, dimension, tau, runs)
+    pvalues = null_pvalues(private_means, dimension, tau, runs)
     for level in (0.05, 0.2):
         assert np.sum(pvalues <= level) <= stats.binom.isf(1e-6, runs, level)
     assert 0.4 < pvalues.mean() < 0.7
@@ -45,7 +44,7 @@ def test_pvalues_are_near_uniform_under_the_null(dimension: int, tau: float) -> 
 @pytest.mark.long
 def test_a_null_without_the_noise_in_the_means_is_seen() -> None:
     planted = with_mistake(
-        noise_aware, "sampling + rng.standard_normal", "sampling + 0 * rng.standard_normal"
+        private_means, "sampling + rng.standard_normal", "sampling + 0 * rng.standard_normal"
     )
     assert np.sum(null_pvalues(planted, 2, 0.005, 250) <= 0.05) > stats.binom.isf(1e-6, 250, 0.05)
 
@@ -53,7 +52,7 @@ def test_a_null_without_the_noise_in_the_means_is_seen() -> None:
 @pytest.mark.long
 def test_an_asymptotic_null_would_break_the_level() -> None:
     """The statistic without inflation, against chi-squared: the shortcut that this form replaces."""
-    plain = with_mistake(noise_aware, "covariance.noise * np.sqrt(2 * means_like.dimension)", "0.0")
+    plain = with_mistake(private_means, "covariance.noise * np.sqrt(2 * means_like.dimension)", "0.0")
     rng, rejected = np.random.default_rng(3), 0
     spectrum = spectra(20)["powers"]
     for _ in range(200):
@@ -111,14 +110,14 @@ def test_simulated_covariances_have_the_right_moments() -> None:
     """Wishart sampling about P with the stated degrees, and noise whose diagonal is sqrt 2 larger."""
     rng = np.random.default_rng(6)
     root = np.linalg.cholesky(np.array([[0.5, 0.2], [0.2, 0.3]]))
-    draws = np.stack([noise_aware._sampled_covariance(root, 50.0, rng) for _ in range(20_000)])
+    draws = np.stack([private_means._sampled_covariance(root, 50.0, rng) for _ in range(20_000)])
     target = root @ root.T
     np.testing.assert_allclose(draws.mean(axis=0), target, atol=5.5 * 0.1 / np.sqrt(20_000))
     np.testing.assert_allclose(draws.var(axis=0)[0, 0], 2 * target[0, 0] ** 2 / 50, rtol=0.06)
     np.testing.assert_allclose(
         draws.var(axis=0)[0, 1], (target[0, 0] * target[1, 1] + target[0, 1] ** 2) / 50, rtol=0.06
     )
-    noise = np.stack([noise_aware._symmetric_noise(2, 0.3, rng) for _ in range(20_000)])
+    noise = np.stack([private_means._symmetric_noise(2, 0.3, rng) for _ in range(20_000)])
     np.testing.assert_allclose(noise[:, 0, 0].std(), 0.3, rtol=0.03)
     np.testing.assert_allclose(noise[:, 0, 1].std(), 0.3 / np.sqrt(2), rtol=0.03)
     np.testing.assert_array_equal(noise[:, 0, 1], noise[:, 1, 0])

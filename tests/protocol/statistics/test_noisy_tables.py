@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tacit_protocol.statistics.noisy_tables import (
+from tacit_protocol.numerics.noisy_tables import (
     REACH,
     CellNoise,
     NoisyTable,

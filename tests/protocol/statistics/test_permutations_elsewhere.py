@@ -14,16 +14,22 @@ from process_workers import ProcessWorkers
 from two_sample_cases import MemoryTable, domain_of
 
 from tacit_protocol.domain.table import PooledTable
-from tacit_protocol.features.column_wise import ColumnWise
-from tacit_protocol.features.distance_kernel import DistanceKernel
-from tacit_protocol.features.kernels import ProductKernel
+from tacit_protocol.features.additive import ColumnWise
+from tacit_protocol.features.kernels import DistanceKernel, ProductKernel
 from tacit_protocol.features.unit_gram import KernelMixture, UnitGram, UnitRows
-from tacit_protocol.statistics import joint_independence, joint_pairs
-from tacit_protocol.statistics.curated_distance import paired_roots
-from tacit_protocol.statistics.joint_independence import permuted_feature_statistics, permuted_statistics
-from tacit_protocol.statistics.joint_pairs import PairStatistic
-from tacit_protocol.statistics.permutations import Permutations, replicated
-from tacit_protocol.statistics.permuted_means import PermutedFeatures, PermutedKernel, draw_choices
+from tacit_protocol.numerics.permutations import Permutations, replicated
+from tacit_protocol.procedures.curated_distance_correlation.release import paired_roots
+from tacit_protocol.procedures.curated_two_sample.permuted_means import (
+    PermutedFeatures,
+    PermutedKernel,
+    draw_choices,
+)
+from tacit_protocol.procedures.joint_independence import statistic
+from tacit_protocol.procedures.joint_independence.statistic import (
+    PairStatistic,
+    permuted_feature_statistics,
+    permuted_statistics,
+)
 from tacit_protocol.workers import ItemT, ResultT, SharedT, ThreadWorkers, Workers
 
 SEED = np.random.SeedSequence(3)
@@ -101,7 +107,7 @@ def by_distances(workers: Workers) -> np.ndarray:
 def test_results_are_the_same_bits_here_and_in_other_processes(
     compute: Callable[[Workers], np.ndarray], processes: ProcessWorkers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tacit_protocol.statistics.permuted_means.ROWS_AT_ONCE", 64)
+    monkeypatch.setattr("tacit_protocol.procedures.curated_two_sample.permuted_means.ROWS_AT_ONCE", 64)
     here = compute(ThreadWorkers(1))
     assert np.array_equal(here, compute(ThreadWorkers(3)))
     monkeypatch.undo()
@@ -149,10 +155,10 @@ def test_matrices_too_large_for_workers_elsewhere_are_held_here(monkeypatch: pyt
             handed.append(function.__name__)
             return super().map(function, shared, items)
 
-    monkeypatch.setattr(joint_independence, "holding_pays", lambda _: True)
+    monkeypatch.setattr(statistic, "holding_pays", lambda _: True)
     expected = permuted_statistics(grams_of(SEVERAL), 30, SEED)
     for most, replicates_travel in ((2 * 8 * 200**2, True), (2 * 8 * 200**2 - 1, False)):
-        monkeypatch.setattr(joint_pairs, "WORKER_BYTES_MAX", most)
+        monkeypatch.setattr(statistic, "WORKER_BYTES_MAX", most)
         assert np.array_equal(
             permuted_statistics(grams_of(SEVERAL), 30, SEED, workers=Elsewhere(2)), expected
         )

@@ -5,11 +5,11 @@ import pytest
 from two_sample_cases import MemoryTable, domain_of
 
 from tacit_protocol.domain.table import PooledTable
-from tacit_protocol.features.column_wise import ColumnWise
+from tacit_protocol.features.additive import ColumnWise
 from tacit_protocol.features.kernels import ProductKernel
-from tacit_protocol.features.sums import UnitCountError
-from tacit_protocol.statistics import permuted_means
-from tacit_protocol.statistics.permuted_means import (
+from tacit_protocol.features.moments import UnitCountError
+from tacit_protocol.procedures.curated_two_sample import permuted_means
+from tacit_protocol.procedures.curated_two_sample.permuted_means import (
     PermutationSizeError,
     PermutedFeatures,
     PermutedKernel,

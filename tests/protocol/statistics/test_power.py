@@ -4,7 +4,11 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from tacit_protocol.statistics.power import POWER, detectable_difference, detectable_squared_mmd
+from tacit_protocol.procedures.kernel_two_sample.statistic import (
+    POWER,
+    detectable_difference,
+    detectable_squared_mmd,
+)
 
 
 @pytest.mark.parametrize("level", [0.05, 1e-4])

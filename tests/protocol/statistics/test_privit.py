@@ -8,8 +8,8 @@ import pytest
 from scipy.stats import poisson
 
 from tacit_protocol.privacy.noise import OpenDPNoise
-from tacit_protocol.statistics import privit
-from tacit_protocol.statistics.privit import (
+from tacit_protocol.procedures.identity import privit
+from tacit_protocol.procedures.identity.privit import (
     C1,
     C2,
     STEP,

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from scipy.stats import chi2
 
-from tacit_protocol.statistics.noisy_distance import Noise
-from tacit_protocol.statistics.proved_distance import (
+from tacit_protocol.procedures.embedding_release.concentration_bounds import (
+    Noise,
     ProvedDistance,
     ReleasedMean,
     Sampling,

@@ -5,9 +5,9 @@ import pytest
 from noisy_moments import noisy_covariance, null_means, spectra
 from scipy import stats
 
-from tacit_protocol.nulls.weighted_chi_square import survival
-from tacit_protocol.statistics.private_means import PrivateCovariance, PrivateMeans
-from tacit_protocol.statistics.published import published_test
+from tacit_protocol.numerics.quadratic_forms import survival
+from tacit_protocol.procedures.kernel_two_sample.statistic import published_test
+from tacit_protocol.procedures.means.private_means import PrivateCovariance, PrivateMeans
 
 UNITS, NOISE, GAMMA = np.array([300.0, 700.0]), np.array([0.02, 0.01]), 1e-3
 

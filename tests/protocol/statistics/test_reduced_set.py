@@ -6,7 +6,7 @@ from scipy.optimize import approx_fprime
 
 from tacit_protocol.features.kernels import ProductKernel
 from tacit_protocol.features.mean_embedding import Locations, WhitenedMeanEmbedding
-from tacit_protocol.statistics.reduced_set import (
+from tacit_protocol.procedures.embedding_release.reduced_set import (
     MovingEmbedding,
     MovingFeatures,
     MovingFourier,

@@ -4,9 +4,14 @@ import numpy as np
 import pytest
 from scipy.optimize import linprog, minimize
 
-from tacit_protocol.statistics import simplex_weights
-from tacit_protocol.statistics.regularised_weights import CrossPolytope, fit_regularised
-from tacit_protocol.statistics.simplex_weights import GAP_SHARE, duality_gap, fit_simplex
+from tacit_protocol.numerics import simplex_weights
+from tacit_protocol.numerics.simplex_weights import (
+    GAP_SHARE,
+    CrossPolytope,
+    duality_gap,
+    fit_regularised,
+    fit_simplex,
+)
 
 RNG = np.random.default_rng(5)
 FEATURES = RNG.normal(size=(12, 7)) / np.sqrt(7)

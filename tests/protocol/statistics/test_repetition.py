@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from tacit_protocol.statistics.repetition import Repetition, RepetitionRefusedError, replicates_needed
+from tacit_protocol.procedures.identity.privit import Repetition, RepetitionRefusedError, replicates_needed
 
 UNIFORM = np.full(4, 0.25)
 

@@ -9,8 +9,8 @@ import numpy.typing as npt
 import pytest
 from scipy.optimize import brentq, minimize
 
-from tacit_protocol.nulls.weighted_chi_square import quantile, survival
-from tacit_protocol.statistics.ridge import (
+from tacit_protocol.numerics.quadratic_forms import quantile, survival
+from tacit_protocol.procedures.curated_two_sample.release import (
     contribution_norm,
     evaluation_error,
     ridge_pvalue,

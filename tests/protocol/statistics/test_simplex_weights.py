@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from tacit_protocol.statistics import simplex_weights
-from tacit_protocol.statistics.simplex_weights import GAP_SHARE, duality_gap, fit_simplex, project_on_simplex
+from tacit_protocol.numerics import simplex_weights
+from tacit_protocol.numerics.simplex_weights import GAP_SHARE, duality_gap, fit_simplex, project_on_simplex
 
 RNG = np.random.default_rng(5)
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tacit_protocol.features.brownian import BrownianFeatures
-from tacit_protocol.statistics.sketched_covariance import (
+from tacit_protocol.procedures.distance_correlation.statistic import (
     Estimate,
     Side,
     truncation_bound,

@@ -8,11 +8,16 @@ from noisy_moments import null_means, spectra, symmetric_noise
 from planted import with_mistake
 
 from tacit_protocol.features.additive import AdditiveFeatures, default_choice
-from tacit_protocol.statistics import two_sample
-from tacit_protocol.statistics.max_form import Family
-from tacit_protocol.statistics.multiplicity import holm
-from tacit_protocol.statistics.private_means import FloatMatrix, PrivateMeans, pool_covariance
-from tacit_protocol.statistics.two_sample import OWNERS_COMPARED_MAX, Evidence, Form, TwoSampleTest
+from tacit_protocol.numerics.multiplicity import holm
+from tacit_protocol.procedures.kernel_two_sample import statistic
+from tacit_protocol.procedures.kernel_two_sample.statistic import (
+    OWNERS_COMPARED_MAX,
+    Evidence,
+    Form,
+    TwoSampleTest,
+)
+from tacit_protocol.procedures.means.max_form import Family
+from tacit_protocol.procedures.means.private_means import FloatMatrix, PrivateMeans, pool_covariance
 
 SPECTRUM = spectra(3)["powers"]
 
@@ -31,9 +36,9 @@ def evidence_of(owners: int, *, shift: float = 0.0, seed: int = 1) -> Evidence:
     return Evidence(means, second_moments(means, 0.005, rng), np.full(owners, 0.005))
 
 
-def finder_of(form: Form, module: Any = two_sample) -> TwoSampleTest:
+def finder_of(form: Form, module: Any = statistic) -> TwoSampleTest:
     test = module.TwoSampleTest(form, None, (), 99, 1e-3, np.random.SeedSequence(5, spawn_key=(2,)))
-    assert isinstance(test, TwoSampleTest) or module is not two_sample
+    assert isinstance(test, TwoSampleTest) or module is not statistic
     return test  # type: ignore[no-any-return]
 
 
@@ -110,12 +115,12 @@ def bias(module: Any) -> float:
 
 
 def test_the_estimate_is_unbiased_where_owners_differ_in_size_and_covariance() -> None:
-    assert abs(bias(two_sample)) < 5.5
+    assert abs(bias(statistic)) < 5.5
 
 
 def test_pooling_by_units_would_bias_the_estimate() -> None:
     assert (
-        abs(bias(with_mistake(two_sample, "evidence.second_noise, 1 / means.units", "evidence.second_noise")))
+        abs(bias(with_mistake(statistic, "evidence.second_noise, 1 / means.units", "evidence.second_noise")))
         > 5.5
     )
 

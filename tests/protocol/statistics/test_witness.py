@@ -17,17 +17,23 @@ from two_sample_cases import (
 
 from tacit_protocol.domain.columns import CategoricalColumn, Domain, NumericColumn
 from tacit_protocol.features.kernels import ProductKernel
-from tacit_protocol.features.mean_embedding import Locations, RawMeanEmbedding, WhitenedMeanEmbedding
-from tacit_protocol.features.public_choices import UNLISTED, decode_locations, encode_locations
-from tacit_protocol.statistics import witness as witnesses
-from tacit_protocol.statistics.private_means import FloatMatrix, PrivateCovariance
-from tacit_protocol.statistics.two_sample import OWNERS_COMPARED_MAX
-from tacit_protocol.statistics.witness import (
+from tacit_protocol.features.mean_embedding import (
+    UNLISTED,
+    Locations,
+    RawMeanEmbedding,
+    WhitenedMeanEmbedding,
+    decode_locations,
+    encode_locations,
+)
+from tacit_protocol.procedures.kernel_two_sample import statistic as witnesses
+from tacit_protocol.procedures.kernel_two_sample.statistic import (
     LOCATIONS_NAMED_MAX,
+    OWNERS_COMPARED_MAX,
     Witness,
     location_differences,
     witness_at_locations,
 )
+from tacit_protocol.procedures.means.private_means import FloatMatrix, PrivateCovariance
 
 LOCATIONS = [[0.2, 0.3], [0.5, 0.5], [0.7, 0.6], [0.52, 0.5]]
 PARAMETERS: dict[str, Any] = {"features": "me", "locations": LOCATIONS, "bandwidth": 0.2}

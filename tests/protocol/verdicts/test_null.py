@@ -4,11 +4,10 @@ import numpy as np
 import pytest
 from scipy.stats import chi2
 
-from tacit_protocol.nulls.quadratic_law import QuadraticLaw
+from tacit_protocol.numerics.quadratic_forms import QuadraticLaw
 from tacit_protocol.reporting.panels import NullPanel
 from tacit_protocol.reporting.svg import panel_svg
-from tacit_protocol.verdicts.null import chi_square, from_draws, quadratic
-from tacit_protocol.verdicts.rows import Row, RowsPanel
+from tacit_protocol.verdicts.panels import Row, RowsPanel, chi_square, from_draws, quadratic
 
 
 @pytest.mark.parametrize("statistic", [0.0, 3.0, 500.0])

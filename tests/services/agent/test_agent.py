@@ -16,11 +16,10 @@ from agent_fakes import FAKES, FakeTester, World
 
 from tacit_protocol.domain.columns import Domain, NumericColumn
 from tacit_protocol.domain.table import Table
-from tacit_protocol.messages.decline import DeclineMessage
 from tacit_protocol.messages.encoding import decode, encode, encode_json
-from tacit_protocol.messages.release import ReleaseMessage
+from tacit_protocol.messages.release import DeclineMessage, ReleaseMessage
 from tacit_protocol.messages.study import Owner, Party, Study
-from tacit_protocol.messages.verdict import VerdictMessage
+from tacit_protocol.messages.transcript import VerdictMessage
 from tacit_protocol.privacy.guarantee import Budget
 from tacit_protocol.privacy.noise import OpenDPNoise
 from tacit_protocol.signing.envelope import (
@@ -41,8 +40,7 @@ from tacit_services.agent.schema import State
 from tacit_services.agent.settings import AgentSettings, DataSetSettings
 from tacit_services.agent.studies import StudyRow, study_row
 from tacit_services.agent.tester_client import TesterClient, TesterUnavailableError
-from tacit_services.ledger.accounts import standing_of
-from tacit_services.ledger.errors import LedgerConflictError
+from tacit_services.ledger.accounts import LedgerConflictError, standing_of
 from tacit_services.ledger.verification import export, verify
 from tacit_services.shared.database import create_engine, run_transaction, upgrade
 

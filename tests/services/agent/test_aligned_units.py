@@ -12,13 +12,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tacit_protocol.alignment import UnitKey
 from tacit_protocol.domain.columns import Domain, NumericColumn
-from tacit_services.agent.data.aligned_units import AlignedUnits
-from tacit_services.agent.data.open_source import open_source
+from tacit_protocol.messages.alignment import UnitKey
 from tacit_services.agent.data.reader import TableBounds
 from tacit_services.agent.data.source import DataError, Source
+from tacit_services.agent.data.source_settings import open_source
 from tacit_services.agent.data.table import SourceTable
+from tacit_services.agent.data.units import AlignedUnits
 
 KEY = UnitKey(bytes(range(32)))
 DOMAIN = Domain(columns=(NumericColumn(name="x", lower=0.0, upper=1000.0),))

@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from agent_fakes import World
 from aligned_owners import Peer, aligned_study
 
-from tacit_services.agent.alignments import (
+from tacit_services.agent.alignment import (
     Alignment,
     alignments,
     forget_alignments,

@@ -8,12 +8,11 @@ from agent_fakes import World
 from aligned_owners import IDS, UNIT_COLUMN, Peer, aligned_study
 from attacked_agent import AttackedAgent
 
-from tacit_protocol.alignment import UnitKey
+from tacit_protocol.messages.alignment import UnitKey
 from tacit_protocol.messages.study import Study
-from tacit_protocol.procedures.registry import PROCEDURES
+from tacit_protocol.procedures.discovery import PROCEDURES
 from tacit_protocol.signing.keys import PrivateKey
-from tacit_services.agent.align import AlignmentRefusedError, make, read_unit_key
-from tacit_services.agent.alignments import alignments
+from tacit_services.agent.alignment import AlignmentRefusedError, alignments, make, read_unit_key
 from tacit_services.agent.data.source import DataError
 from tacit_services.agent.intake import ALIGNED_OTHERWISE, NEVER_ALIGNED, Part
 from tacit_services.agent.schema import State

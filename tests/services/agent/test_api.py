@@ -17,8 +17,8 @@ from tacit_protocol.privacy.noise import OpenDPNoise
 from tacit_protocol.signing.keys import PrivateKey
 from tacit_protocol.signing.tokens import issue_token
 from tacit_services.agent.agent import Agent
-from tacit_services.agent.api import Surroundings, create_agent_app
 from tacit_services.agent.policy import Policy
+from tacit_services.agent.service import Surroundings, create_agent_app
 from tacit_services.agent.settings import AgentSettings
 from tacit_services.agent.tester_client import TesterClient
 from tacit_services.shared.database import create_engine, upgrade

@@ -12,11 +12,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from tacit_protocol.domain.columns import CategoricalColumn, Domain, NumericColumn
-from tacit_protocol.statistics.cell_counts import CellGrid, sum_cells
-from tacit_services.agent.data import sql_rows
-from tacit_services.agent.data.open_source import open_source
+from tacit_protocol.features.cell_counts import CellGrid, sum_cells
+from tacit_services.agent.data import sql_source
 from tacit_services.agent.data.reader import TableBounds
 from tacit_services.agent.data.source import DataError, Source
+from tacit_services.agent.data.source_settings import open_source
 from tacit_services.agent.data.sql_source import SqlSource
 from tacit_services.agent.data.table import SourceTable
 
@@ -170,7 +170,7 @@ def test_grouping_by_value_alone_would_be_caught(tmp_path: Path, monkeypatch: py
     import sqlalchemy as sa  # noqa: PLC0415 (for this test alone)
 
     monkeypatch.setattr(sa, "collate", lambda expression, _: sa.func.length(expression))
-    monkeypatch.setattr(sql_rows, "shortened", lambda column: column)  # an expression has no collation
+    monkeypatch.setattr(sql_source, "shortened", lambda column: column)  # an expression has no collation
     found = sum_cells(table_of(sqlite_source(tmp_path)), CellGrid.of(DOMAIN))
     assert np.abs(found.counts - expected(None)).max() > 0
 

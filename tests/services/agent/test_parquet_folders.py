@@ -12,11 +12,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from tacit_protocol.domain.columns import CategoricalColumn, Domain, NumericColumn
-from tacit_services.agent.data import parquet_folder, partitions
+from tacit_services.agent.data import parquet_folder
 from tacit_services.agent.data.arrow_columns import numbers, text
-from tacit_services.agent.data.open_source import open_source
 from tacit_services.agent.data.parquet_folder import ParquetFolder
 from tacit_services.agent.data.source import Columns, DataError, Source, Splits
+from tacit_services.agent.data.source_settings import open_source
 from tacit_services.agent.data.table import SourceTable
 
 CANARY = "Xc4nary7"
@@ -310,7 +310,7 @@ def test_a_folder_linked_from_elsewhere_is_read(tmp_path: Path) -> None:
 
 def test_bounds_on_files_and_depth_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     data = folder_of_visits(tmp_path)
-    monkeypatch.setattr(partitions, "FILES_MAX", 3)
+    monkeypatch.setattr(parquet_folder, "FILES_MAX", 3)
     assert "files: write fewer" in refused(ParquetFolder(data).rows)
     deep = tmp_path / "deep" / "/".join(f"k{i}=1" for i in range(40))
     deep.mkdir(parents=True)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tacit_services.agent.data import parquet_source
 from tacit_services.agent.data.parquet_source import ParquetSource, balanced_runs
 from tacit_services.agent.data.source import Columns, DataError, ReadsWithin, Splits
-from tacit_services.curator.storage_keys import StorageKeys
+from tacit_services.curator.encryption import StorageKeys
 from tacit_services.curator.store import RowStore
 
 NUMBERS = Columns(numbers=("x",))

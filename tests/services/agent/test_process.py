@@ -11,7 +11,7 @@ import httpx
 from agent_fakes import FakeTester, World
 from own_time import require_a_stop_in_time, stop
 
-from tacit.processes import free_ports
+from tacit.setup.processes import free_ports
 from tacit_protocol.signing.tokens import issue_token
 
 PATIENCE_S = 300.0

@@ -5,8 +5,8 @@ from collections.abc import Generator
 
 import pytest
 
-from tacit_services.agent.data.read_ahead import read_ahead
 from tacit_services.agent.data.source import DataError
+from tacit_services.agent.data.table import read_ahead
 
 
 def test_the_same_items_in_the_same_order() -> None:

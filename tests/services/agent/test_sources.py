@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 
 from tacit_protocol.domain.columns import CategoricalColumn, Domain, NumericColumn
 from tacit_services.agent.data.arrow_columns import numbers, text
-from tacit_services.agent.data.open_source import open_source
 from tacit_services.agent.data.parquet_source import ParquetSource
 from tacit_services.agent.data.reader import TableBounds
 from tacit_services.agent.data.source import Columns, DataError, Source
+from tacit_services.agent.data.source_settings import open_source
 from tacit_services.agent.data.table import SourceTable
 
 HEADER = "age,sex,cp,id\n"

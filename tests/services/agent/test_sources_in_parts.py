@@ -14,13 +14,13 @@ import pytest
 
 from tacit_protocol.domain.columns import CategoricalColumn, Domain, NumericColumn
 from tacit_protocol.features.brownian import BrownianFeatures
-from tacit_protocol.features.sketch_release import BucketDesign, SketchRelease
-from tacit_protocol.features.sums import sum_features
+from tacit_protocol.features.moments import sum_features
+from tacit_protocol.features.sketches import BucketDesign, SketchRelease
 from tacit_protocol.workers import ONE_WORKER, ThreadWorkers, Workers
-from tacit_services.agent.data.open_source import open_source
 from tacit_services.agent.data.parquet_folder import FolderPart
 from tacit_services.agent.data.reader import TableBounds
 from tacit_services.agent.data.source import Source
+from tacit_services.agent.data.source_settings import open_source
 from tacit_services.agent.data.sql_source import Ranges, SqlSource
 from tacit_services.agent.data.table import SourceTable
 

@@ -11,25 +11,22 @@ import pyarrow.parquet as pq
 import pytest
 from process_workers import ProcessWorkers
 
-from tacit_protocol.alignment import UnitKey
 from tacit_protocol.domain.columns import CategoricalColumn, Domain, NumericColumn
 from tacit_protocol.domain.table import EncodedChunk, PooledTable, Table
-from tacit_protocol.features.additive import AdditiveFeatures, default_choice
-from tacit_protocol.features.additive_release import AdditiveRelease
+from tacit_protocol.features.additive import AdditiveFeatures, AdditiveRelease, default_choice
+from tacit_protocol.features.aligned_sums import ProjectionRelease, RowProjections, TakenPlaces
 from tacit_protocol.features.brownian import BrownianFeatures
+from tacit_protocol.features.cell_counts import CellGrid, sum_cells
 from tacit_protocol.features.column_histograms import ColumnHistograms
-from tacit_protocol.features.placed_units import TakenPlaces
-from tacit_protocol.features.row_projections import ProjectionRelease, RowProjections
-from tacit_protocol.features.sketch_release import BucketDesign, SketchRelease
-from tacit_protocol.features.sums import UnitCountError, sum_features
-from tacit_protocol.statistics.cell_counts import CellGrid, sum_cells
+from tacit_protocol.features.moments import UnitCountError, sum_features
+from tacit_protocol.features.sketches import BucketDesign, SketchRelease
+from tacit_protocol.messages.alignment import UnitKey
 from tacit_protocol.workers import ONE_WORKER, ThreadWorkers, Workers
-from tacit_services.agent.data.aligned_units import AlignedUnits
-from tacit_services.agent.data.open_source import open_source
 from tacit_services.agent.data.reader import TableBounds
 from tacit_services.agent.data.source import DataError
+from tacit_services.agent.data.source_settings import open_source
 from tacit_services.agent.data.table import SourceTable
-from tacit_services.agent.data.units import UnitHasher
+from tacit_services.agent.data.units import AlignedUnits, UnitHasher
 
 ROWS, UNITS, GROUP_ROWS = 3000, 700, 170
 DOMAIN = Domain(

@@ -8,20 +8,19 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tacit.planning.simulated_noise import SimulatedNoise
-from tacit_protocol.alignment import UnitKey
+from tacit.planning.simulation import SimulatedNoise
 from tacit_protocol.domain.columns import Domain, NumericColumn
+from tacit_protocol.messages.alignment import UnitKey
 from tacit_protocol.messages.encoding import decode, encode
 from tacit_protocol.messages.release import Release
 from tacit_protocol.messages.study import Owner, Party, Study
 from tacit_protocol.privacy.guarantee import Budget
 from tacit_protocol.procedures.base import StudyError, canonical, reread
-from tacit_protocol.procedures.registry import procedure_named
-from tacit_services.agent.data.aligned_units import AlignedUnits
-from tacit_services.agent.data.open_source import open_source
+from tacit_protocol.procedures.discovery import procedure_named
 from tacit_services.agent.data.reader import TableBounds, drawn_rows
+from tacit_services.agent.data.source_settings import open_source
 from tacit_services.agent.data.table import SourceTable
-from tacit_services.agent.data.units import UnitHasher, row_draw
+from tacit_services.agent.data.units import AlignedUnits, UnitHasher, row_draw
 
 DOMAIN = Domain(columns=tuple(NumericColumn(name=name, lower=0.0, upper=1.0) for name in ("x", "y")))
 HASHER = UnitHasher(bytes(16))

@@ -30,7 +30,7 @@ from tacit_protocol.messages.encoding import decode, encode
 from tacit_protocol.messages.release import Release, ReleaseMessage
 from tacit_protocol.messages.study import Owner, Party, Study
 from tacit_protocol.privacy.guarantee import Budget
-from tacit_protocol.procedures import registry
+from tacit_protocol.procedures import discovery
 from tacit_protocol.signing.envelope import RELEASE_TYPE, STUDY_TYPE, digest, open_envelope, seal
 from tacit_protocol.signing.tokens import issue_token
 from tacit_protocol.verification import VerificationError, VerifiedTranscript, verify_transcript
@@ -39,15 +39,14 @@ from tacit_services.agent.participant import AlreadyDecidedError
 from tacit_services.agent.schema import OUTBOX, State
 from tacit_services.agent.studies import StudyRow, study_row
 from tacit_services.agent.tester_client import TesterClient
-from tacit_services.curator.curator import Curator
+from tacit_services.curator.curator import Curator, Decision, decisions_on
 from tacit_services.curator.data_sets import DataSets
-from tacit_services.curator.decisions import Decision, decisions_on
 from tacit_services.curator.tables import ROSTER
 from tacit_services.ledger.accounts import account_of, set_caps
 from tacit_services.ledger.verification import export, verify
 from tacit_services.shared.database import create_engine, run_transaction, upgrade
+from tacit_services.tester.studies import transcript_of
 from tacit_services.tester.tables import PARTIES
-from tacit_services.tester.transcripts import transcript_of
 
 OWNERS = ("east", "north", "west")
 
@@ -115,7 +114,7 @@ def make(tmp_path: Path, database_url: str, monkeypatch: pytest.MonkeyPatch) -> 
     clients: list[TesterClient] = []
     networks: list[Network] = []
     for name, procedure in PROCEDURES.items():
-        monkeypatch.setitem(registry.PROCEDURES, name, procedure)
+        monkeypatch.setitem(discovery.PROCEDURES, name, procedure)
 
     def build(by_hand: tuple[str, ...] = (), folder: Path | None = None) -> Setup:
         clock = {"now": float(NOW)}

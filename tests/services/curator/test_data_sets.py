@@ -6,12 +6,11 @@ from pathlib import Path
 import pytest
 from curator_world import COLUMNS, POLICY, REGISTRATION, ROWS, STORAGE_KEY, CuratorWorld, problem
 
-from tacit_protocol.privacy.events import LaplaceEvent
-from tacit_protocol.privacy.guarantee import Budget, Guarantee
+from tacit_protocol.privacy.guarantee import Budget, Guarantee, LaplaceEvent
 from tacit_protocol.signing.keys import PrivateKey
 from tacit_services.agent.data.source import Columns, DataError
+from tacit_services.curator.curator import DECISIONS
 from tacit_services.curator.data_sets import ConfiguredDataSet
-from tacit_services.curator.decisions import DECISIONS
 from tacit_services.curator.tables import DATA_SETS, INVITATIONS, METADATA
 from tacit_services.ledger.accounts import account_of, debit, debits_of
 from tacit_services.ledger.verification import export, verify

@@ -21,7 +21,7 @@ from tacit_protocol.signing.keys import PrivateKey
 from tacit_services.agent.data.csv_source import CsvSource
 from tacit_services.agent.data.source import Columns
 from tacit_services.agent.data.table import SourceTable
-from tacit_services.curator import unit_count, uploads
+from tacit_services.curator import uploads
 from tacit_services.curator.store import RowWriter
 from tacit_services.curator.uploads import CSV, PARQUET
 from tacit_services.shared.database import DatabaseUnavailableError
@@ -129,7 +129,7 @@ def test_neither_units_nor_undeclared_text_are_stored(lone_curator: CuratorWorld
 def test_units_are_counted_exactly_however_many_fit_in_memory(
     lone_curator: CuratorWorld, monkeypatch: pytest.MonkeyPatch, in_memory: int
 ) -> None:
-    monkeypatch.setattr(unit_count, "HASHES_IN_MEMORY", in_memory)
+    monkeypatch.setattr(uploads, "HASHES_IN_MEMORY", in_memory)
     monkeypatch.setattr(uploads, "BATCH_ROWS_MAX", 300)
     data = random_csv(10_000)
     units = len({line.split(b",")[0] for line in data.splitlines()[1:]})

@@ -15,33 +15,35 @@ from alembic.migration import MigrationContext
 from debit_process import COST, DEBIT_MICRO
 from forked_python import forked_python
 
-from tacit_protocol.privacy.calibration import gaussian_mu
-from tacit_protocol.privacy.events import ApproximateEvent, GaussianEvent
-from tacit_protocol.privacy.gaussian_sums import gaussian_guarantee
-from tacit_protocol.privacy.guarantee import Budget, Guarantee
+from tacit_protocol.privacy.accounting import (
+    EVERYTHING_MAY_RUN,
+    FAMILIES,
+    Amounts,
+    Division,
+    charge,
+    gaussian_mu,
+)
+from tacit_protocol.privacy.gaussian_mechanism import gaussian_guarantee
+from tacit_protocol.privacy.guarantee import ApproximateEvent, Budget, GaussianEvent, Guarantee
 from tacit_protocol.privacy.noisy_counts import laplace_count_guarantee
-from tacit_protocol.privacy.shares import EVERYTHING_MAY_RUN, FAMILIES, Amounts, Division, charge
 from tacit_services.agent.schema import METADATA
 from tacit_services.ledger import accounts
 from tacit_services.ledger.accounts import (
     MICRO,
     Account,
+    AlreadyDebitedError,
+    BudgetExceededError,
+    DivisionRefusedError,
+    LedgerDamagedError,
     Standing,
+    UnknownAccountError,
     account_of,
     debit,
     debits_of,
     set_caps,
     standing_of,
 )
-from tacit_services.ledger.entries import Entry, entry_of
-from tacit_services.ledger.errors import (
-    AlreadyDebitedError,
-    BudgetExceededError,
-    DivisionRefusedError,
-    LedgerDamagedError,
-    UnknownAccountError,
-)
-from tacit_services.ledger.schema import ACCOUNTS, ENTRIES
+from tacit_services.ledger.entries import ACCOUNTS, ENTRIES, Entry, entry_of
 from tacit_services.ledger.verification import export, verify
 from tacit_services.shared.database import create_engine, run_transaction, upgrade
 

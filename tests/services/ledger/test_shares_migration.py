@@ -12,16 +12,21 @@ from alembic import command
 from alembic.config import Config
 
 from tacit_protocol.messages.encoding import encode_json
-from tacit_protocol.privacy.events import MechanismEvent
-from tacit_protocol.privacy.gaussian_sums import gaussian_guarantee
-from tacit_protocol.privacy.guarantee import Budget, Guarantee
+from tacit_protocol.privacy.accounting import EVERYTHING_MAY_RUN, Amounts, charge
+from tacit_protocol.privacy.gaussian_mechanism import gaussian_guarantee
+from tacit_protocol.privacy.guarantee import Budget, Guarantee, MechanismEvent
 from tacit_protocol.privacy.noisy_counts import laplace_count_guarantee
 from tacit_protocol.privacy.permutation_test import decision_guarantee
-from tacit_protocol.privacy.shares import EVERYTHING_MAY_RUN, Amounts, charge
-from tacit_services.agent.verify import verify_ledger
-from tacit_services.ledger.accounts import account_of, debit, set_caps, standing
+from tacit_services.agent.check import verify_ledger
+from tacit_services.ledger.accounts import (
+    BudgetExceededError,
+    LedgerDamagedError,
+    account_of,
+    debit,
+    set_caps,
+    standing,
+)
 from tacit_services.ledger.entries import FIRST_HASH
-from tacit_services.ledger.errors import BudgetExceededError, LedgerDamagedError
 from tacit_services.ledger.verification import export, inspect, verify
 from tacit_services.shared import database
 from tacit_services.shared.database import create_engine, run_transaction, upgrade

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from tacit_services.shared import connections
-from tacit_services.shared.connections import KEPT_PER_CALLER, REFUSED_MAX, Place, Places, Standing
+from tacit_services.shared import http_server
+from tacit_services.shared.http_server import KEPT_PER_CALLER, REFUSED_MAX, Place, Places, Standing
 
 
 class Wire(asyncio.Transport):
@@ -87,13 +87,13 @@ def test_what_callers_cause_is_logged_once_in_a_while_with_its_number(
 ) -> None:
     lines: list[dict[str, Any]] = []
     monkeypatch.setattr(
-        connections.log, "warning", lambda event, **said: lines.append({"event": event, **said})
+        http_server.log, "warning", lambda event, **said: lines.append({"event": event, **said})
     )
     now_s = 1000.0
-    monkeypatch.setattr(connections.time, "monotonic", lambda: now_s)
+    monkeypatch.setattr(http_server.time, "monotonic", lambda: now_s)
     places = Places(1)
     for _ in range(5000):
         take(places)
-    now_s += connections.LOG_PERIOD_S
+    now_s += http_server.LOG_PERIOD_S
     take(places)
     assert [line["times"] for line in lines] == [1, 4999], json.dumps(lines)

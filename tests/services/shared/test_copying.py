@@ -6,14 +6,11 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from tacit_protocol.privacy.events import LaplaceEvent
-from tacit_protocol.privacy.guarantee import Budget, Guarantee
+from tacit_protocol.privacy.guarantee import Budget, Guarantee, LaplaceEvent
 from tacit_services.agent.__main__ import main as agent_main
-from tacit_services.ledger.accounts import debit, set_caps, standing_of
-from tacit_services.ledger.errors import AlreadyDebitedError
+from tacit_services.ledger.accounts import AlreadyDebitedError, debit, set_caps, standing_of
 from tacit_services.ledger.verification import inspect
-from tacit_services.shared.copying import CopyError, copy_database
-from tacit_services.shared.database import create_engine, run_transaction, upgrade
+from tacit_services.shared.database import CopyError, copy_database, create_engine, run_transaction, upgrade
 from tacit_services.tester.tables import STUDIES
 
 COST = Guarantee(budget=Budget.of("0.5", "0"), events=(LaplaceEvent(noise_multiplier=2.0),))

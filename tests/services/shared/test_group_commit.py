@@ -9,9 +9,8 @@ import sqlalchemy as sa
 from planted import with_mistake
 from sqlalchemy.engine import Connection, Engine
 
-from tacit_services.shared import group_commit as group_commit_module
-from tacit_services.shared.database import StorageFullError, create_engine, run_transaction
-from tacit_services.shared.group_commit import GroupCommit
+from tacit_services.shared import database as group_commit_module
+from tacit_services.shared.database import GroupCommit, StorageFullError, create_engine, run_transaction
 
 pytestmark = pytest.mark.both_databases
 

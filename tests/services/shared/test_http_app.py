@@ -16,8 +16,7 @@ from tacit_protocol.signing.keys import PrivateKey
 from tacit_protocol.signing.tokens import issue_token
 from tacit_protocol.strict import StrictModel
 from tacit_services.shared.database import DatabaseUnavailableError, StorageFullError
-from tacit_services.shared.http_app import BearerToken, create_app, json_body, json_response
-from tacit_services.shared.limits import BodyLimits
+from tacit_services.shared.http_app import BearerToken, BodyLimits, create_app, json_body, json_response
 from tacit_services.shared.problem_responses import ProblemError
 
 CANARY = "canary-7391"

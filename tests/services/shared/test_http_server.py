@@ -16,8 +16,8 @@ from certificates import write_certificate
 from fastapi import Request
 from starlette.responses import Response
 
-from tacit_services.shared import connections, http_server
-from tacit_services.shared.http_app import create_app, json_bytes, json_response
+from tacit_services.shared import http_server
+from tacit_services.shared.http_app import PIECE_BYTES_MIN, PIECES_FREE, create_app, json_bytes, json_response
 from tacit_services.shared.http_server import (
     FILES_SPARE,
     HEADER_BYTES_MAX,
@@ -29,7 +29,6 @@ from tacit_services.shared.http_server import (
     tls_context,
     when_gone,
 )
-from tacit_services.shared.limits import PIECE_BYTES_MIN, PIECES_FREE
 from tacit_services.shared.settings import SettingsError
 
 PATIENCE_S = 120
@@ -314,7 +313,7 @@ def test_a_surplus_connection_is_told_to_come_later_and_those_that_hold_are_serv
 
 
 def test_connections_far_beyond_are_closed_unheard(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections, "REFUSED_MAX", 1)
+    monkeypatch.setattr(http_server, "REFUSED_MAX", 1)
     with small_server(1, []) as address, contextlib.ExitStack() as stack:
         held = [stack.enter_context(socket.create_connection(address))]
         _ask(held[0], "/known")
@@ -363,9 +362,9 @@ def test_idle_callers_without_a_token_keep_nobody_out(with_tls: bool, certificat
 def test_handshakes_that_do_not_end_are_counted_and_dropped(
     certificate: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connections, "HANDSHAKE_TIMEOUT_S", HASTE_S)
+    monkeypatch.setattr(http_server, "HANDSHAKE_TIMEOUT_S", HASTE_S)
     told: list[str] = []
-    monkeypatch.setattr(connections.Places, "tell", lambda _, event: told.append(event))
+    monkeypatch.setattr(http_server.Places, "tell", lambda _, event: told.append(event))
     with running(10, [], tls_context(certificate, certificate.with_suffix(".key"))) as server:
         address = server.servers[0].sockets[0].getsockname()
         assert _exchange(address) == b""
@@ -388,7 +387,7 @@ def test_tls_connections_share_their_buffers(certificate: Path) -> None:
         found = [c.transport._ssl_protocol for c in server.server_state.connections]
         assert len(found) == 3
         held = {id(protocol._ssl_buffer): len(protocol._ssl_buffer) for protocol in found}
-        assert list(held.values()) == [connections.READ_BYTES]
+        assert list(held.values()) == [http_server.READ_BYTES]
 
 
 def test_a_large_body_and_answer_pass_tls_whole(certificate: Path) -> None:

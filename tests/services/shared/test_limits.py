@@ -11,8 +11,13 @@ from fastapi import FastAPI, Request
 from hurried_loop import run_hurried
 from starlette.types import Message, Receive, Scope, Send
 
-from tacit_services.shared.http_app import create_app
-from tacit_services.shared.limits import DRAINED_BYTES_MAX, BodyLimit, BodyLimits, StreamedBodies
+from tacit_services.shared.http_app import (
+    DRAINED_BYTES_MAX,
+    BodyLimit,
+    BodyLimits,
+    StreamedBodies,
+    create_app,
+)
 from tacit_services.shared.problem_responses import ProblemError
 
 SIZE_BYTES_MAX = 10_000

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tacit_services.shared import loop_thread
-from tacit_services.shared.loop_thread import LoopStoppedError, LoopThread
+from tacit_services.shared import cluster
+from tacit_services.shared.cluster import LoopStoppedError, LoopThread
 
 PATIENCE_S = 300.0
 
@@ -19,8 +19,8 @@ async def nothing() -> None:
 @pytest.fixture
 def thread(monkeypatch: pytest.MonkeyPatch) -> Iterator[LoopThread]:
     """A loop in a thread, whose end is waited for however busy the machine is."""
-    monkeypatch.setattr(loop_thread, "LAST_S", PATIENCE_S)
-    monkeypatch.setattr(loop_thread, "STOP_S", PATIENCE_S)
+    monkeypatch.setattr(cluster, "LAST_S", PATIENCE_S)
+    monkeypatch.setattr(cluster, "STOP_S", PATIENCE_S)
     made = LoopThread("loop-of-a-test")
     yield made
     made.stop(nothing)
@@ -78,7 +78,7 @@ def test_it_can_be_stopped_from_inside_as_by_the_garbage_collector(thread: LoopT
 def test_a_coroutine_that_loses_a_cancellation_is_cancelled_again(
     thread: LoopThread, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(loop_thread, "AGAIN_S", 0.05)
+    monkeypatch.setattr(cluster, "AGAIN_S", 0.05)
     lost = list[str]()
 
     async def loses_two() -> None:

@@ -9,7 +9,7 @@ from study_parties import MeanProcedure
 from tester_federation import Federation, problem
 
 from tacit_services.shared.database import DatabaseUnavailableError
-from tacit_services.tester import working
+from tacit_services.tester import jobs
 
 PATIENCE_S = 300
 
@@ -76,7 +76,7 @@ def test_a_fault_does_not_end_the_worker(
 def test_a_stopping_tester_gives_its_job_back(
     federation: Federation, mean_procedure: MeanProcedure, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(working, "GIVE_BACK_S", PATIENCE_S)  # it is given back, however busy the machine is
+    monkeypatch.setattr(jobs, "GIVE_BACK_S", PATIENCE_S)  # it is given back, however busy the machine is
     study = federation.create()
     federation.release_all(study)
     other = federation.start_tester().state.worker

@@ -15,18 +15,16 @@ from tester_federation import URL, Federation, problem
 
 from tacit_protocol.messages.encoding import decode, encode_json
 from tacit_protocol.messages.transcript import Transcript
-from tacit_protocol.procedures import registry
+from tacit_protocol.procedures import discovery
 from tacit_protocol.verification import verify_transcript
 from tacit_services.shared.database import run_transaction
 from tacit_services.shared.failpoints import VARIABLE
 from tacit_services.shared.settings import SettingsError
 from tacit_services.tester import __main__ as tester_main
 from tacit_services.tester import studies as tester_studies
-from tacit_services.tester.archive import retention as retention_module
-from tacit_services.tester.archive.archiving import ENDED, Archived, Archiver
-from tacit_services.tester.archive.command import DAY_S
+from tacit_services.tester.archive import archiving as retention_module
+from tacit_services.tester.archive.archiving import DAY_S, ENDED, Archived, Archiver, Keeper, Retention
 from tacit_services.tester.archive.files import INDEX, ArchiveError, Entry, file_digest, open_folder
-from tacit_services.tester.archive.retention import Keeper, Retention
 from tacit_services.tester.reuse import NOT_KEPT
 from tacit_services.tester.settings import TesterSettings
 from tacit_services.tester.steps import ArchiveStep, Step
@@ -339,7 +337,7 @@ def test_what_does_not_verify_stays_and_others_are_archived(
     assert done.deleted == [good]
     assert list(done.refused) == [bad]
     assert federation.state(bad) == "completed"
-    monkeypatch.setitem(registry.PROCEDURES, "mean", MeanProcedure())
+    monkeypatch.setitem(discovery.PROCEDURES, "mean", MeanProcedure())
     assert run(federation, folder).deleted == [bad]
 
 

@@ -11,8 +11,16 @@ from tester_federation import Federation
 from tacit_protocol.messages.encoding import decode, encode, encode_json
 from tacit_services.tester import __main__ as tester_main
 from tacit_services.tester.archive.archiving import ENDED, Archiver
-from tacit_services.tester.archive.checking import LEFT_OVER, UNFINISHED, UNLISTED, open_archive
-from tacit_services.tester.archive.files import INDEX, ArchiveError, Entry, open_folder
+from tacit_services.tester.archive.files import (
+    INDEX,
+    LEFT_OVER,
+    UNFINISHED,
+    UNLISTED,
+    ArchiveError,
+    Entry,
+    open_archive,
+    open_folder,
+)
 
 Faults = dict[str, str]
 

@@ -11,7 +11,7 @@ from tester_federation import Federation, problem
 
 from tacit_services.shared.http_server import Stopping
 from tacit_services.shared.problem_responses import ProblemError
-from tacit_services.tester.checks import AT_ONCE_MAX, WAITING_BYTES_MAX, WAITING_MAX, Checks
+from tacit_services.tester.routes import AT_ONCE_MAX, WAITING_BYTES_MAX, WAITING_MAX, Checks
 from tacit_services.tester.studies import WARNED_AT_ONCE_MAX, WARNED_MAX
 
 PATIENCE_S = 120

@@ -10,9 +10,7 @@ from tester_federation import Federation
 
 from tacit_services.shared.database import DatabaseUnavailableError
 from tacit_services.shared.http_server import Stopping
-from tacit_services.tester.gathered import KEYS_AT_ONCE, Gathered
-from tacit_services.tester.inboxes import Inboxes, InboxQuery, Item
-from tacit_services.tester.waiting import Bell
+from tacit_services.tester.inboxes import KEYS_AT_ONCE, Bell, Gathered, Inboxes, InboxQuery, Item
 
 POLLS = 2 * KEYS_AT_ONCE + 200
 ITEM: Item = {"digest": "0" * 64, "deadline": 1}

@@ -8,7 +8,7 @@ from study_parties import MeanProcedure
 from tester_federation import Federation, problem
 
 from tacit_services.shared.database import run_transaction
-from tacit_services.tester.leases import ATTEMPTS_MAX, LEASE_S, RETRY_PAUSE_S
+from tacit_services.tester.jobs import ATTEMPTS_MAX, LEASE_S, RETRY_PAUSE_S
 
 pytestmark = pytest.mark.both_databases
 

@@ -18,8 +18,8 @@ from tester_federation import Federation
 
 from tacit_services.shared import database
 from tacit_services.shared.database import create_engine, run_transaction, upgrade
-from tacit_services.tester import leases, working
-from tacit_services.tester.leases import LEASE_S, LeaseLostError, Leases, time_of
+from tacit_services.tester import jobs
+from tacit_services.tester.jobs import LEASE_S, LeaseLostError, Leases, time_of
 from tacit_services.tester.tables import JOBS, STUDIES
 
 pytestmark = pytest.mark.both_databases
@@ -102,7 +102,7 @@ def test_a_host_whose_clock_is_ahead_takes_nobodys_job(
     queue(engine, 1)
     assert take(engine, Leases("a")) is not None
     if engine.dialect.name == "postgresql":  # SQLite's processes have one clock
-        monkeypatch.setattr(leases, "system_clock", lambda: time.time() + 2 * LEASE_S)
+        monkeypatch.setattr(jobs, "system_clock", lambda: time.time() + 2 * LEASE_S)
     assert take(engine, Leases("b")) is None
     by_its_own_clock = Leases("c", time_of(lambda: time.time() + 2 * LEASE_S))
     assert take(engine, by_its_own_clock) is not None, "which would be wrong: this test sees it"
@@ -129,7 +129,7 @@ def test_a_worker_that_stands_still_in_a_transaction_is_cut_off(postgres_url: st
     transaction = connection.begin()
     assert Leases("still").take(connection) is not None
     limit = "idle_in_transaction_session_timeout"
-    assert connection.exec_driver_sql(f"SHOW {limit}").scalar() == f"{leases.STANDSTILL_S}s"
+    assert connection.exec_driver_sql(f"SHOW {limit}").scalar() == f"{jobs.STANDSTILL_S}s"
     connection.exec_driver_sql(f"SET LOCAL {limit} = 1")  # a millisecond, and nothing is said after it
     until, taken = time.monotonic() + PATIENCE_S, None
     while taken is None:
@@ -205,7 +205,7 @@ def test_a_worker_process_stops_within_five_seconds_and_gives_its_job_back(
             if stopped_s <= own_time.STOP_S_MAX:
                 break
         else:
-            assert passed_s >= working.JOIN_S + working.GIVE_BACK_S, "it had the time to give its job back"
+            assert passed_s >= jobs.JOIN_S + jobs.GIVE_BACK_S, "it had the time to give its job back"
             free_all(federation.engine)
     assert took_s, "no job was given back"
     assert min(took_s) <= own_time.STOP_S_MAX

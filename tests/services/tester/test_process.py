@@ -20,11 +20,11 @@ import pytest
 from study_parties import Parties, study_bytes
 from two_sample_cases import MemoryTable, SeededNoise
 
-from tacit.processes import free_ports
+from tacit.setup.processes import free_ports
 from tacit_protocol.messages.encoding import encode
 from tacit_protocol.messages.release import ReleaseMessage
 from tacit_protocol.messages.study import Party
-from tacit_protocol.procedures.registry import procedure_named
+from tacit_protocol.procedures.discovery import procedure_named
 from tacit_protocol.signing.envelope import RELEASE_TYPE, STUDY_TYPE, digest, seal
 from tacit_protocol.signing.keys import PrivateKey
 from tacit_protocol.signing.tokens import issue_token

@@ -11,10 +11,9 @@ import respelled
 from study_parties import study_bytes
 from tester_federation import Federation, problem
 
-from tacit_protocol.messages.cancellation import CancellationMessage
-from tacit_protocol.messages.decline import DeclineMessage
 from tacit_protocol.messages.encoding import decode, encode
-from tacit_protocol.messages.study import Party
+from tacit_protocol.messages.release import DeclineMessage
+from tacit_protocol.messages.study import CancellationMessage, Party
 from tacit_protocol.messages.transcript import Transcript
 from tacit_protocol.signing.envelope import (
     CANCELLATION_TYPE,
@@ -29,10 +28,9 @@ from tacit_protocol.signing.keys import PrivateKey
 from tacit_protocol.verification import VerificationError, VerifiedTranscript, verify_transcript
 from tacit_services.shared.database import create_engine, run_transaction, upgrade
 from tacit_services.tester.archive.archiving import ENDED, Archiver
-from tacit_services.tester.archive.checking import open_archive
-from tacit_services.tester.archive.files import INDEX, Entry, open_folder
-from tacit_services.tester.endings import Signer
-from tacit_services.tester.transcripts import transcript_of
+from tacit_services.tester.archive.files import INDEX, Entry, open_archive, open_folder
+from tacit_services.tester.studies import transcript_of
+from tacit_services.tester.study_completion import Signer
 
 BEFORE = Path(__file__).parent / "before_signed_endings"
 """An archive and the tester's database that it was made from, by the version before this one."""

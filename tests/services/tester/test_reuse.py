@@ -13,7 +13,7 @@ from tacit_protocol.domain.columns import Domain, NumericColumn
 from tacit_protocol.messages.encoding import decode
 from tacit_protocol.messages.study import REUSES_MAX, Owner, Party
 from tacit_protocol.messages.transcript import Transcript
-from tacit_protocol.procedures import registry
+from tacit_protocol.procedures import discovery
 from tacit_protocol.signing.keys import PrivateKey
 from tacit_protocol.verification import verify_transcript
 from tacit_services.shared.database import run_transaction
@@ -239,7 +239,7 @@ def test_a_procedure_that_rereads_nothing_is_refused(
         reread = None  # type: ignore[assignment]
 
     first = completed(federation)
-    monkeypatch.setitem(registry.PROCEDURES, "mean", Forgetful())
+    monkeypatch.setitem(discovery.PROCEDURES, "mean", Forgetful())
     study, envelope = federation.parties.sealed_study(owners=owners_of(federation.parties, north=first))
     response = federation.put(f"/v1/studies/{study}", federation.parties.analyst, envelope)
     assert problem(response) == "study-refused"

@@ -11,9 +11,9 @@ from tester_federation import Federation, problem
 from tacit_services.shared.database import run_transaction
 from tacit_services.shared.problem_responses import ProblemError
 from tacit_services.tester import answers as answers_module
-from tacit_services.tester import storing as storing_module
-from tacit_services.tester.endings import Signer
-from tacit_services.tester.storing import Answer, Taken
+from tacit_services.tester import answers as storing_module
+from tacit_services.tester.answers import Answer, Taken
+from tacit_services.tester.study_completion import Signer
 from tacit_services.tester.tables import DECLINES, JOBS, RELEASES
 
 pytestmark = pytest.mark.both_databases

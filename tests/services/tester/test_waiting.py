@@ -10,8 +10,8 @@ from planted import with_mistake
 from tester_federation import Federation
 
 from tacit_services.shared.http_server import Stopping
-from tacit_services.tester import waiting as waiting_module
-from tacit_services.tester.waiting import Bell, poll
+from tacit_services.tester import inboxes as waiting_module
+from tacit_services.tester.inboxes import Bell, poll
 
 
 def test_an_inbox_wakes_when_a_study_arrives(federation: Federation) -> None:

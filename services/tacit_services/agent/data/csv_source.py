@@ -19,8 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.csv as pa_csv
 
-from tacit_services.agent.data.file_state import FileState, file_state
-from tacit_services.agent.data.source import Columns, DataError
+from tacit_services.agent.data.source import Columns, DataError, FileState, file_state
 
 BLOCK_BYTES = 2 * 1024 * 1024
 """How much of the file is parsed at a time: bounds memory."""

@@ -13,8 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from tacit_services.agent.data.arrow_columns import is_text
-from tacit_services.agent.data.file_state import REPLACED, file_state
-from tacit_services.agent.data.source import READ_BYTES, Columns, DataError
+from tacit_services.agent.data.source import READ_BYTES, REPLACED, Columns, DataError, file_state
 
 DAMAGED = "the Parquet file cannot be read; it may be damaged"
 

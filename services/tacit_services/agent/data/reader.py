@@ -11,8 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from tacit_protocol.domain.columns import Domain
-from tacit_protocol.domain.encode import RawColumn, encode
-from tacit_protocol.domain.table import EncodedChunk
+from tacit_protocol.domain.table import EncodedChunk, RawColumn, encode
 from tacit_protocol.workers import ONE_WORKER, Workers
 from tacit_services.agent.data.arrow_columns import numbers, text
 from tacit_services.agent.data.source import Columns, DataError, Source

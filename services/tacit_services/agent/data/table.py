@@ -9,32 +9,20 @@ Sums over the table are reduced by several workers at once: threads of this proc
 source that splits, or the chunks of one that does not; workers elsewhere read the parts themselves.
 """
 
-from collections.abc import Generator, Iterator, Sequence
+from collections import deque
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from tacit_protocol.domain.columns import CategoricalColumn, Domain
-from tacit_protocol.domain.encode import encode_categorical
-from tacit_protocol.domain.reduction import Reduction
-from tacit_protocol.domain.table import EncodedChunk
-from tacit_protocol.statistics.cell_counts import CellGrid
+from tacit_protocol.domain.table import EncodedChunk, Reduction, encode_categorical
+from tacit_protocol.features.cell_counts import CellGrid
 from tacit_protocol.workers import ONE_WORKER, Workers
 from tacit_services.agent.data.arrow_columns import text
-from tacit_services.agent.data.partial_sums import (
-    PartialSums,
-    Read,
-    SourcePart,
-    UnitsTask,
-    distinct_units,
-    reduce_chunk,
-    reduce_here,
-    reduce_rows,
-    reduce_units,
-)
-from tacit_services.agent.data.read_ahead import read_ahead
 from tacit_services.agent.data.reader import CHANGED, Reader, TableBounds
 from tacit_services.agent.data.source import (
     Columns,
@@ -47,10 +35,148 @@ from tacit_services.agent.data.source import (
 )
 from tacit_services.agent.data.units import DistinctHashes, Hasher, UnitHasher, UnitHashes
 
-PARTS_PER_WORKER = 4
-"""Parts that each worker reads, of a source that splits: none waits long for the last one."""
+Item = TypeVar("Item")
+
+
+def read_ahead(items: Generator[Item, None, None]) -> Generator[Item, None, None]:
+    """Yield the same items in the same order; one more is made in a thread of its own meanwhile.
+
+    Everything that ``items`` does, its clean-up included, happens in that one thread, since a database's
+    connection may belong to a thread. Its errors reach the caller at the item that failed.
+    """
+    with ThreadPoolExecutor(max_workers=1, thread_name_prefix="read-ahead") as reader:
+        try:
+            upcoming = reader.submit(next, items, None)
+            while (item := upcoming.result()) is not None:
+                upcoming = reader.submit(next, items, None)
+                yield item
+        finally:
+            reader.submit(items.close).result()
+
 
 PartialT = TypeVar("PartialT")
+
+
+@dataclass(frozen=True)
+class SourcePart:
+    """Some rows of a data set; ``first`` is the place of the first of them among all."""
+
+    source: Source
+    first: int
+
+
+@dataclass(frozen=True)
+class Read:
+    """How much a worker read."""
+
+    rows: int
+    units: int
+
+
+@dataclass(frozen=True)
+class Result(Generic[PartialT]):
+    """What a worker elsewhere sends back: whole numbers that are not private yet."""
+
+    partial: PartialT
+    read: Read
+
+
+@dataclass(frozen=True)
+class UnitsTask(Generic[PartialT]):
+    """What every pass over a source needs: pass p of ``passes`` sums the units whose hash is p modulo it.
+
+    ``order`` (units,) holds the hashes of all units, ordered, where they have places.
+    """
+
+    reduction: Reduction[PartialT]
+    reader: Reader
+    source: Source
+    passes: int
+    order: UnitHashes | None
+
+
+class PartialSums(Generic[PartialT]):
+    """Partial results that threads take, add to and put back: as many as are at work at once."""
+
+    def __init__(self, reduction: Reduction[PartialT]) -> None:
+        self.reduction = reduction
+        self._free: deque[PartialT] = deque()
+
+    def add(self, chunks: Iterable[EncodedChunk]) -> Read:
+        """Add chunks to one of the partial results; returns how much was read."""
+        try:
+            partial = self._free.pop()
+        except IndexError:
+            partial = self.reduction.start()
+        rows = units = 0
+        for chunk in chunks:
+            self.reduction.add(partial, chunk)
+            rows += chunk.rows
+            units += chunk.units
+        self._free.append(partial)
+        return Read(rows, units)
+
+    def take_in(self, partial: PartialT) -> None:
+        """Add a partial result from elsewhere."""
+        if self._free:
+            self.reduction.merge(self._free[0], partial)
+        else:
+            self._free.append(partial)
+
+    def merged(self) -> PartialT:
+        """Return everything that was added; no thread adds any more."""
+        total = self._free.popleft() if self._free else self.reduction.start()
+        while self._free:
+            self.reduction.merge(total, self._free.popleft())
+        return total
+
+
+def reduce_chunk(sums: PartialSums[PartialT], chunk: EncodedChunk) -> Read:
+    """Add one chunk, in this process."""
+    return sums.add((chunk,))
+
+
+def reduce_here(shared: tuple[PartialSums[PartialT], Reader], part: SourcePart) -> Read:
+    """Read and add one part of a source, in this process."""
+    sums, reader = shared
+    return sums.add(reader.row_chunks(part.source, part.first))
+
+
+def reduce_rows(shared: tuple[Reduction[PartialT], Reader], part: SourcePart) -> Result[PartialT]:
+    """Read and sum one part of a source, wherever this runs."""
+    reduction, reader = shared
+    sums = PartialSums(reduction)
+    seen = part.source.fingerprint()
+    read = sums.add(reader.row_chunks(part.source, part.first))
+    _require(part.source.fingerprint() == seen)
+    return Result(sums.merged(), read)
+
+
+def reduce_units(task: UnitsTask[PartialT], number: int) -> Result[PartialT]:
+    """Read a source and sum the units of one pass, wherever this runs."""
+    sums = PartialSums(task.reduction)
+    seen = task.source.fingerprint()
+    read = sums.add(task.reader.unit_chunks(task.source, number, task.passes, task.order))
+    _require(task.source.fingerprint() == seen)
+    return Result(sums.merged(), read)
+
+
+def distinct_units(reader: Reader, part: SourcePart) -> tuple[int, UnitHashes]:
+    """Return the number of rows of a part, and the distinct hashes of their units."""
+    rows, distinct = 0, DistinctHashes()
+    for hashes in reader.unit_hashes(part.source):
+        rows += len(hashes)
+        distinct.add(hashes)
+    return rows, distinct.ordered()
+
+
+def _require(unchanged: bool) -> None:
+    if not unchanged:
+        raise DataError(CHANGED)
+
+
+PARTS_PER_WORKER = 4
+"""Parts that each worker reads, of a source that splits: none waits long for the last one."""
 
 
 @dataclass(frozen=True)

@@ -8,17 +8,57 @@ from fastapi import Depends, FastAPI, Path, Request
 from starlette.responses import Response
 
 from tacit_services.agent import views
-from tacit_services.agent.agent import Agent
-from tacit_services.agent.deciding import decide, require_row
-from tacit_services.agent.findings import finding_of
-from tacit_services.agent.pages.shown import accounts, inbox, payment, policy
-from tacit_services.agent.schema import REASON_LENGTH, SIGN_IN
+from tacit_services.agent.agent import Agent, decide, require_row
+from tacit_services.agent.schema import REASON_LENGTH, SIGN_IN, State
+from tacit_services.agent.studies import StudyRow, finding_of, newest_studies, studies_in
+from tacit_services.ledger.accounts import account_of
 from tacit_services.ledger.verification import export
 from tacit_services.shared.database import run_transaction
-from tacit_services.shared.pages.charts import burn_down
+from tacit_services.shared.pages.formatting import burn_down
 from tacit_services.shared.pages.sessions import Sessions
 from tacit_services.shared.pages.site import Page, Service, SignedIn, Site
 from tacit_services.shared.problem_responses import ProblemError
+
+OTHERS_MAX = 100
+"""Studies listed that wait for no decision, the newest; the command lists all."""
+
+
+def inbox(agent: Agent) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Return the studies that wait for a decision, oldest first, and the newest others."""
+    waiting = run_transaction(agent.engine, lambda c: studies_in(c, [State.WAITING]), read_only=True)
+    rest = set(State) - {State.WAITING}
+    others = run_transaction(agent.engine, lambda c: newest_studies(c, rest, OTHERS_MAX), read_only=True)
+    shown = [{**views.summary(agent, row), "payment": payment(agent, row)} for row in waiting]
+    return shown, [views.summary(agent, row) for row in others]
+
+
+def payment(agent: Agent, row: StudyRow) -> str | None:
+    """Return in words which share of its account would pay for a study, or None where none would."""
+    return run_transaction(agent.engine, lambda c: views.payment(c, agent, row, row.data_set), read_only=True)
+
+
+def accounts(agent: Agent) -> list[dict[str, Any]]:
+    """Return every data set: what its account holds, and what settings and policy say of it."""
+    status = {data_set["name"]: data_set for data_set in views.status(agent)["data_sets"]}
+    shown = []
+    for data_set in agent.settings.data_sets:
+        account = run_transaction(agent.engine, lambda c, n=data_set.name: account_of(c, n), read_only=True)  # type: ignore[misc]
+        shown.append(
+            {
+                **status[data_set.name],
+                "head_hash": account.head_hash,
+                "unit_column": data_set.unit_column,
+                "columns": [column.model_dump() for column in data_set.columns],
+                "allowed": agent.policy.columns_of(data_set.name),
+            }
+        )
+    return shown
+
+
+def policy(agent: Agent) -> dict[str, Any]:
+    """Return the policy as it was read when the agent started."""
+    return agent.policy.model_dump(mode="json")
+
 
 MENU = (
     Page("Asked of us", "/"),

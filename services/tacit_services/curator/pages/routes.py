@@ -9,17 +9,15 @@ from starlette.responses import Response
 
 from tacit_services.agent.pages.routes import read_reason
 from tacit_services.agent.schema import REASON_LENGTH
-from tacit_services.curator import views
-from tacit_services.curator.curator import Curator
+from tacit_services.curator import routes
+from tacit_services.curator.curator import Curator, Decision, decisions_on, newest_studies_for
 from tacit_services.curator.data_sets import view
-from tacit_services.curator.decisions import Decision, decisions_on, newest_studies_for
 from tacit_services.curator.owners import Caller, list_owners
-from tacit_services.curator.study_routes import decide, require_study
-from tacit_services.curator.surroundings import CuratorSurroundings
+from tacit_services.curator.routes import CuratorSurroundings, decide, require_study
 from tacit_services.curator.tables import SIGN_IN
 from tacit_services.ledger.accounts import account_of
 from tacit_services.shared.database import Result, run_transaction
-from tacit_services.shared.pages.charts import burn_down
+from tacit_services.shared.pages.formatting import burn_down
 from tacit_services.shared.pages.sessions import Sessions
 from tacit_services.shared.pages.site import Page, Service, SignedIn, Site
 from tacit_services.shared.problem_responses import ProblemError
@@ -76,7 +74,7 @@ class _Pages:
             def read(connection: Connection) -> list[dict[str, Any]]:
                 rows = newest_studies_for(connection, owner, STUDIES_MAX)
                 decisions = decisions_on(connection, [row.digest for row in rows])
-                return [views.summary(curator, row, decisions[row.digest], owner) for row in rows]
+                return [routes.summary(curator, row, decisions[row.digest], owner) for row in rows]
 
             return site.page(request, "studies.html", someone, studies=self._read(read), owner=owner)
 
@@ -86,7 +84,7 @@ class _Pages:
 
             def read(connection: Connection) -> dict[str, Any]:
                 row, decisions = require_study(connection, digest, owner)
-                return views.detail(connection, curator, row, decisions, owner)
+                return routes.detail(connection, curator, row, decisions, owner)
 
             study = self._read(read)
             waits = study["state"] == "waiting-for-approval" and any(
@@ -122,8 +120,8 @@ class _Pages:
 
             def read(connection: Connection) -> list[dict[str, Any]]:
                 shown = []
-                for name in views.accounts_of(connection, someone.who.owner):
-                    entries = views.ledger(connection, [name])
+                for name in routes.accounts_of(connection, someone.who.owner):
+                    entries = routes.ledger(connection, [name])
                     head_hash = account_of(connection, name).head_hash
                     chart = burn_down(entries, now)
                     shown.append({"name": name, "entries": entries, "head_hash": head_hash, "chart": chart})

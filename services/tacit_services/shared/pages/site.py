@@ -1,9 +1,12 @@
 """The pages of one service: its routes, its templates, who is signed in, and the headers of every answer."""
 
+import hashlib
+import hmac
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
 from dataclasses import dataclass, field
+from importlib.resources import files
 from typing import Annotated, Any
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, urlsplit
 
 from fastapi import APIRouter, Depends, FastAPI, Query
 from fastapi.routing import APIRoute
@@ -15,11 +18,91 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from tacit_protocol.strict import StrictModel
 from tacit_services.shared.http_app import body_schema, json_body, json_response
 from tacit_services.shared.http_server import recognise
-from tacit_services.shared.pages.forms import TOKEN_FIELD, read_form, require_same_origin
+from tacit_services.shared.pages.formatting import FILTERS
 from tacit_services.shared.pages.sessions import SESSION_LIFE_S, Session, Sessions
-from tacit_services.shared.pages.static_files import StaticFiles
-from tacit_services.shared.pages.words import FILTERS
 from tacit_services.shared.problem_responses import ProblemError, as_problem, problem_response
+
+MEDIA_TYPES = {
+    "pages.css": "text/css; charset=utf-8",
+    "pages.js": "text/javascript; charset=utf-8",
+    "htmx.min.js": "text/javascript; charset=utf-8",
+    "icon.svg": "image/svg+xml",
+}
+
+KEPT = "public, max-age=31536000, immutable"
+"""The address holds the bytes' digest, so a browser may keep them for ever."""
+
+
+class StaticFiles:
+    """The files of ``static/``, by name."""
+
+    def __init__(self) -> None:
+        folder = files("tacit_services.shared.pages") / "static"
+        self._bytes = {name: (folder / name).read_bytes() for name in MEDIA_TYPES}
+        self._versions = {
+            name: hashlib.sha256(content).hexdigest()[:16] for name, content in self._bytes.items()
+        }
+
+    def path(self, name: str) -> str:
+        """Return a file's path below the service's address."""
+        return f"/static/{self._versions[name]}/{name}"
+
+    def response(self, version: str, name: str) -> Response:
+        """Answer with a file; raises ``not-found``."""
+        if self._versions.get(name) != version:
+            raise ProblemError("not-found")
+        return Response(self._bytes[name], headers={"Cache-Control": KEPT}, media_type=MEDIA_TYPES[name])
+
+
+TOKEN_FIELD = "form_token"  # noqa: S105 (a field's name)
+FORM_TYPE = "application/x-www-form-urlencoded"
+
+
+def require_same_origin(request: Request, public_url: str | None) -> None:
+    """Raise ``form-refused`` unless the browser says that one of this service's pages sent the request.
+
+    A proxy may have changed Host, so the service's public address counts as well.
+    """
+    origins = request.headers.getlist("origin")
+    hosts = {request.headers.get("host", "")}
+    if public_url is not None:
+        hosts.add(urlsplit(public_url).netloc)
+    if len(origins) != 1 or not origins[0].startswith(("http://", "https://")):
+        raise ProblemError("form-refused")
+    if origins[0].partition("://")[2] not in hosts:
+        raise ProblemError("form-refused")
+
+
+async def read_form(request: Request, allowed: Collection[str], session: Session | None) -> Mapping[str, str]:
+    """Return a form's fields; with a session, the form must carry its token.
+
+    Raises:
+        ProblemError: ``unsupported-media-type``, ``malformed-message`` (another field, one twice, or what is
+            no UTF-8) or ``form-refused``.
+    """
+    media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if media_type != FORM_TYPE:
+        raise ProblemError("unsupported-media-type")
+    try:
+        pairs = parse_qsl(
+            (await request.body()).decode("ascii"),
+            keep_blank_values=True,
+            strict_parsing=False,
+            errors="strict",
+            max_num_fields=len(allowed) + 1,
+        )
+    except ValueError:
+        raise ProblemError("malformed-message") from None
+    fields = dict(pairs)
+    token = fields.pop(TOKEN_FIELD, "")
+    if session is not None and not hmac.compare_digest(token.encode(), session.form_token.encode()):
+        raise ProblemError("form-refused")
+    if not set(fields) <= set(allowed) or len(pairs) != len({name for name, _ in pairs}):
+        raise ProblemError("malformed-message")
+    if any("\0" in text for text in fields.values()):
+        raise ProblemError("malformed-message")
+    return fields
+
 
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; "

@@ -3,10 +3,18 @@
 A study is archived once it has a verdict: completed, incomplete or cancelled. One whose verdict could not be
 computed has no transcript that could be verified, and stays. So does, among those to be deleted, a study
 whose release a later study reads again: until that one is archived too, whose transcript holds the release.
+
+``python -m tacit_services.tester archive``: move ended studies into a folder of verifiable files.
+
+And ``verify-archive``: check such a folder, without a tester.
 """
 
+import argparse
+import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, date, datetime
+from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
@@ -15,12 +23,23 @@ from sqlalchemy.engine import Connection, Engine
 
 from tacit_protocol.messages.encoding import decode, encode
 from tacit_protocol.messages.transcript import TRANSCRIPT_BYTES_MAX, Transcript
+from tacit_protocol.terminal import printable
 from tacit_protocol.verification import VerificationError, verify_transcript
 from tacit_services.shared.clock import Clock
 from tacit_services.shared.database import forget_deleted, run_transaction
 from tacit_services.shared.problem_responses import ProblemError
-from tacit_services.tester.archive.files import ArchiveFolder, Entry, file_digest
+from tacit_services.shared.settings import SettingsError
+from tacit_services.tester.archive.files import (
+    ArchiveError,
+    ArchiveFolder,
+    Entry,
+    file_digest,
+    open_archive,
+    open_folder,
+)
+from tacit_services.tester.settings import TesterSettings
 from tacit_services.tester.steps import ArchiveStep, reached
+from tacit_services.tester.studies import transcript_of
 from tacit_services.tester.tables import (
     ARCHIVED,
     CANCELLATIONS,
@@ -34,7 +53,6 @@ from tacit_services.tester.tables import (
     STUDY_OWNERS,
     VERDICTS,
 )
-from tacit_services.tester.transcripts import transcript_of
 
 ENDED = ("completed", "incomplete", "cancelled")
 """States with a signed verdict."""
@@ -242,3 +260,178 @@ def _delete(connection: Connection, entry: Entry, now: int) -> bool:
     connection.execute(STUDIES.delete().where(STUDIES.c.digest == entry.study))
     reached(ArchiveStep.TOMBSTONE_INSERTED)
     return True
+
+
+DAY_S = 86_400
+
+
+def add_archive_arguments(command: argparse.ArgumentParser) -> None:
+    """Add what ``archive`` needs to the tester's own command line."""
+    age = command.add_mutually_exclusive_group(required=True)
+    age.add_argument("--before", type=_date, metavar="DATE", help="studies that ended before 2026-01-31, UTC")
+    age.add_argument("--older-than", type=_days, metavar="DAYS", help="studies that ended so many days ago")
+    command.add_argument("--to", type=Path, required=True, metavar="FOLDER", help="the archive")
+    command.add_argument("--state", choices=ENDED, action="append", help="only these; may be given again")
+    command.add_argument(
+        "--delete", action="store_true", help="delete from the database what is durable and verified"
+    )
+
+
+def archive(engine: Engine, options: argparse.Namespace, clock: Clock) -> Archived:
+    """Archive what the options say.
+
+    Raises:
+        ArchiveError: the folder cannot be written, or holds what it should not.
+        DatabaseError: the database cannot be reached, or is full.
+    """
+    if options.before is not None:
+        before = int(datetime.combine(options.before, datetime.min.time(), UTC).timestamp())
+    else:
+        before = int(clock() - options.older_than * DAY_S)
+    ended_before = dict.fromkeys(options.state or ENDED, before)
+    try:
+        with open_folder(options.to) as folder:
+            return Archiver(engine, folder, clock, delete=options.delete).run(ended_before)
+    except OSError as error:
+        raise ArchiveError(f"the archive {options.to} cannot be written: {error.strerror}") from None
+
+
+def text_of_archive(done: Archived) -> str:
+    """Return what was done as lines for a terminal."""
+    lines = [f"archived: {len(done.written)} studies", f"deleted: {len(done.deleted)} studies"]
+    if done.held:
+        lines.append(f"kept: {len(done.held)} studies whose releases later studies here read again")
+    lines += [f"refused: study {study}: {reason}" for study, reason in done.refused.items()]
+    return "\n".join(lines) + "\n"
+
+
+def add_verification_arguments(command: argparse.ArgumentParser) -> None:
+    """Add what ``verify-archive`` needs to the tester's own command line."""
+    command.add_argument("--archive", type=Path, required=True, metavar="FOLDER", help="the archive")
+    command.add_argument(
+        "--tester-key",
+        action="append",
+        default=[],
+        metavar="KEY",
+        help="may be given again, after a rotation",
+    )
+
+
+def verify_archive(options: argparse.Namespace, write: Callable[[str], object]) -> bool:
+    """Check a whole archive, and write what is wrong as it is found; returns whether all is well.
+
+    Raises:
+        ArchiveError: the folder is no archive, or cannot be read.
+    """
+    faults = 0
+    try:
+        with open_archive(options.archive, options.tester_key) as check:
+            for name, fault in check.faults():
+                faults += 1
+                write(f"{printable(f'{name}: {fault}')}\n")
+    except OSError as error:
+        raise ArchiveError(f"the archive {options.archive} cannot be read: {error.strerror}") from None
+    write(f"studies: {check.studies}\nindex: SHA-256 {check.index_digest}\n")
+    if check.declines_unknown:
+        write(f"verdicts of an earlier version, which do not say who declined: {check.declines_unknown}\n")
+    write(f"faults: {faults}\n" if faults else "the index and every file hold\n")
+    return not faults
+
+
+def _date(text: str) -> date:
+    try:
+        return datetime.strptime(text, "%Y-%m-%d").replace(tzinfo=UTC).date()
+    except ValueError:
+        raise argparse.ArgumentTypeError("a date is written 2026-01-31") from None
+
+
+def _days(text: str) -> float:
+    try:
+        days = float(text)
+    except ValueError:
+        days = -1.0
+    if not 0 <= days <= time.time() / DAY_S:
+        raise argparse.ArgumentTypeError("a number of days, 0 or more")
+    return days
+
+
+BATCH = 10
+"""Studies of one turn: a few seconds, after which verdicts come first again."""
+
+PERIOD_S = 60.0
+"""Between two looks that found less than a batch."""
+
+TROUBLE_S = 600.0
+"""Until the next try where the archive could not be written."""
+
+
+@dataclass(frozen=True)
+class Retention:
+    """How long ended studies stay in the database, by state, and where they go then."""
+
+    folder: Path
+    days: Mapping[str, int]
+
+    @classmethod
+    def of(cls, settings: TesterSettings) -> "Retention | None":
+        """Return what the settings say; None where everything is kept for ever.
+
+        Raises:
+            SettingsError: studies are to be archived, and no folder is named.
+        """
+        named = {
+            "completed": settings.retention_completed_days,
+            "incomplete": settings.retention_incomplete_days,
+            "cancelled": settings.retention_cancelled_days,
+        }
+        days = {state: kept for state, kept in named.items() if kept is not None}
+        if not days:
+            return None
+        if settings.archive_folder is None:
+            raise SettingsError("setting archive_folder: name the folder that ended studies are moved to")
+        return cls(settings.archive_folder, days)
+
+
+class Keeper:
+    """Applies a retention whenever it has a turn, which it takes when verdicts have none to take."""
+
+    def __init__(self, engine: Engine, retention: Retention, clock: Clock) -> None:
+        self._engine = engine
+        self._retention = retention
+        self._clock = clock
+        self._next_s = time.monotonic()
+
+    def take_turn(self) -> bool:
+        """Archive and delete a batch if it is time; returns whether anything was deleted.
+
+        An archive that cannot be written is logged and tried again later; no study is deleted meanwhile.
+
+        Raises:
+            DatabaseError: the database cannot be reached, or is full.
+        """
+        if time.monotonic() < self._next_s:
+            return False
+        now, retention = int(self._clock()), self._retention
+        ended_before = {state: now - days * DAY_S for state, days in retention.days.items()}
+        self._next_s = time.monotonic() + TROUBLE_S
+        try:
+            with open_folder(retention.folder) as folder:
+                done = Archiver(self._engine, folder, self._clock, delete=True).run(ended_before, BATCH)
+        except (ArchiveError, OSError) as error:
+            log.error("archive_not_written", kind=type(error).__name__, reason=str(error))
+            return False
+        if not done.refused:  # what does not verify would be verified again and again
+            self._next_s = time.monotonic() + (0.0 if len(done.deleted) == BATCH else PERIOD_S)
+        if done.deleted:
+            log.info("archived", studies=len(done.deleted))
+        return bool(done.deleted)
+
+
+def idle_of(settings: TesterSettings, engine: Engine, clock: Clock) -> Callable[[], bool]:
+    """Return what the tester's worker does when no verdict is due.
+
+    Raises:
+        SettingsError: as :meth:`Retention.of`.
+    """
+    retention = Retention.of(settings)
+    return (lambda: False) if retention is None else Keeper(engine, retention, clock).take_turn

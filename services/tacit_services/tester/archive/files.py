@@ -4,12 +4,19 @@
 line (:class:`Entry`); lines are only ever appended. A file has its name once it is whole and durable, and a
 line is written after its file, so that a process that is killed leaves at most a ``.part`` file and an
 unfinished last line, which the next one overwrites and cuts off. One process at a time writes to a folder.
+
+Checks a whole archive: index against files, each file's digest, and everything that it says.
+
+Only the folder is read: no database, no key and no right to write to it is needed. A line that was removed
+from the index together with its file leaves no trace in the folder; the index's digest, which is printed,
+tells if it was written down before.
 """
 
 import fcntl
 import hashlib
 import os
-from collections.abc import Iterator
+import stat
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Annotated, Literal
@@ -17,8 +24,12 @@ from typing import IO, Annotated, Literal
 from pydantic import Field
 
 from tacit_protocol.messages.encoding import MessageError, decode, encode
-from tacit_protocol.messages.study import Digest, PartyName, UnixTime
+from tacit_protocol.messages.release import DeclineMessage
+from tacit_protocol.messages.study import CancellationMessage, Digest, PartyName, Study, UnixTime
+from tacit_protocol.messages.transcript import TRANSCRIPT_BYTES_MAX, Transcript
+from tacit_protocol.signing.envelope import CANCELLATION_TYPE, DECLINE_TYPE, EnvelopeError, open_envelope
 from tacit_protocol.strict import StrictModel
+from tacit_protocol.verification import VerificationError, verify_transcript
 from tacit_services.tester.steps import ArchiveStep, reached
 
 INDEX = "index.jsonl"
@@ -170,3 +181,176 @@ def _sync_folder(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+UNFINISHED = (
+    "its last line is unfinished: a process was stopped while it wrote; the next `archive` writes it anew"
+)
+UNLISTED = "the index does not list it"
+LEFT_OVER = "a process was stopped while it wrote it; the next `archive` of its study writes it anew"
+
+
+class ArchiveCheck:
+    """The check of one folder; made by :func:`open_archive`.
+
+    Args:
+        path: the folder.
+        index: its index, open for reading.
+        tester_keys: public keys of the tester, of which each study must name one; any will do without.
+    """
+
+    def __init__(self, path: Path, index: IO[bytes], tester_keys: Collection[str] = ()) -> None:
+        self._path = path
+        self._index = index
+        self._tester_keys = frozenset(tester_keys)
+        self._sha256 = hashlib.sha256()
+        self.studies = 0
+        """Studies listed so far."""
+        self.declines_unknown = 0
+        """Incomplete studies among them whose verdict, of an earlier version, does not say who declined."""
+
+    @property
+    def index_digest(self) -> str:
+        """SHA-256 of the index as far as it was read."""
+        return self._sha256.hexdigest()
+
+    def faults(self) -> Iterator[tuple[str, str]]:
+        """Check everything; yield the name of each file that is not as it should be, and what it is.
+
+        Raises:
+            OSError: the folder or its index cannot be read.
+        """
+        listed: set[str] = set()
+        for number, line in enumerate(self._lines(), 1):
+            if not line.endswith(b"\n"):
+                yield INDEX, UNFINISHED if len(line) <= ENTRY_BYTES_MAX else f"line {number}: too long"
+                break
+            try:
+                entry = decode(Entry, line[:-1], size_bytes_max=ENTRY_BYTES_MAX)
+            except MessageError:
+                yield INDEX, f"line {number}: no entry of an archive"
+                continue
+            if entry.study in listed:
+                yield INDEX, f"line {number}: study {entry.study} is listed a second time"
+                continue
+            listed.add(entry.study)
+            self.studies += 1
+            try:
+                self._check(entry)
+            except _FaultError as fault:
+                yield f"{entry.study}.json", str(fault)
+        expected = {INDEX, *(f"{study}.json" for study in listed)}
+        for name in sorted(os.listdir(self._path)):
+            if name not in expected:
+                yield name, LEFT_OVER if name.endswith(".json.part") else UNLISTED
+
+    def _lines(self) -> Iterator[bytes]:
+        while line := self._index.readline(ENTRY_BYTES_MAX + 1):
+            self._sha256.update(line)
+            yield line
+
+    def _check(self, entry: Entry) -> None:
+        """Check a listed study's file, and its line against it."""
+        path = self._path / f"{entry.study}.json"
+        _require(entry.file == path.name, f"the index lists it as {entry.file}")
+        content = _content(path, entry)
+        _require(
+            file_digest(content) == entry.file_digest,
+            "its digest is not the one that the index lists: it was changed",
+        )
+        try:
+            verified = verify_transcript(content, cancellation=entry.cancellation)
+        except VerificationError as error:
+            raise _FaultError(f"it does not verify: {error}") from None
+        study = verified.study
+        _require(
+            not self._tester_keys or study.tester.key in self._tester_keys,
+            "it names another tester than the one expected",
+        )
+        _require_line(entry, study, verified.study_digest, verified.verdict.outcome)
+        if verified.verdict.declines is not None:
+            held = decode(Transcript, content, size_bytes_max=TRANSCRIPT_BYTES_MAX)
+            _require(entry.declines == held.declines, "the index has other declines than the verdict lists")
+        elif entry.state == "incomplete":
+            # Its verdict does not list declines, so that only this can be told.
+            is_early = entry.ended_at < study.deadline
+            answered = set(entry.declines) >= set(verified.verdict.missing)
+            _require(answered or not is_early, "the index lacks a decline: it ended before its deadline")
+            self.declines_unknown += 1
+
+
+class _FaultError(Exception):
+    """What is wrong with one study."""
+
+
+def _require(holds: bool, fault: str) -> None:
+    if not holds:
+        raise _FaultError(fault)
+
+
+def _content(path: Path, entry: Entry) -> bytes:
+    """Read a file; none that is larger than the index says is read into memory."""
+    try:
+        found = path.lstat()
+        _require(stat.S_ISREG(found.st_mode), "it is no file")
+        _require(
+            found.st_size == entry.size_bytes,
+            f"it has {found.st_size} bytes where the index lists {entry.size_bytes}: it was changed",
+        )
+        return path.read_bytes()
+    except FileNotFoundError:
+        raise _FaultError("it is missing") from None
+    except OSError as error:
+        raise _FaultError(f"it cannot be read: {error.strerror}") from None
+
+
+def _require_line(entry: Entry, study: Study, digest: str, outcome: str) -> None:
+    """Compare a line with its transcript, and check the signatures that only the line holds.
+
+    When a study was created and when it ended is the tester's word alone.
+    """
+    told = (entry.study, entry.state, entry.title, entry.procedure, entry.deadline)
+    names = ("study", "state", "title", "procedure", "deadline")
+    signed = (digest, outcome, study.title, study.procedure, study.deadline)
+    differing = [name for name, one, other in zip(names, told, signed, strict=True) if one != other]
+    _require(not differing, f"the index tells another {', '.join(differing)} than it does")
+    keys = {sender.name: sender.key for sender in study.senders}
+    for owner, envelope in entry.declines.items():
+        try:
+            opened = open_envelope(envelope.encode(), DECLINE_TYPE, keys[owner])
+            holds = decode(DeclineMessage, opened) == DeclineMessage(study=digest, party=owner)
+        except (KeyError, EnvelopeError, MessageError):
+            holds = False
+        _require(holds, f"the decline of {owner} in the index is not signed by that owner for this study")
+    is_cancelled = entry.state == "cancelled"
+    _require((entry.cancellation is not None) == is_cancelled, "the index lacks a cancellation, or has one")
+    if entry.cancellation is not None:
+        try:
+            opened = open_envelope(entry.cancellation.encode(), CANCELLATION_TYPE, study.analyst.key)
+            holds = decode(CancellationMessage, opened) == CancellationMessage(study=digest)
+        except (EnvelopeError, MessageError):
+            holds = False
+        _require(holds, "the cancellation in the index is not signed by the analyst for this study")
+
+
+@contextmanager
+def open_archive(path: Path, tester_keys: Collection[str] = ()) -> Iterator[ArchiveCheck]:
+    """Open a folder for a check, and keep other processes from writing to it meanwhile.
+
+    Raises:
+        ArchiveError: it is no archive, cannot be read, or is being written.
+    """
+    try:
+        index = (path / INDEX).open("rb")
+    except FileNotFoundError:
+        raise ArchiveError(f"{path} is no archive: it has no {INDEX}") from None
+    except OSError as error:
+        raise ArchiveError(f"the archive {path} cannot be read: {error.strerror}") from None
+    with index:
+        try:
+            fcntl.flock(index, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ArchiveError(
+                f"another process is writing to the archive {path}; wait until it has ended"
+            ) from None
+        yield ArchiveCheck(path, index, tester_keys)

@@ -1,30 +1,194 @@
 """The tester's pages, for whoever may read at the tester: its operator and every enrolled party."""
 
+import asyncio
+import hashlib
+import threading
+from collections import OrderedDict
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from importlib.metadata import version
 from typing import Annotated, Any
 
 import sqlalchemy as sa
 from fastapi import Depends, FastAPI, Path, Query, Request
-from starlette.responses import HTMLResponse, Response
+from markupsafe import Markup
+from starlette.concurrency import run_in_threadpool
+from starlette.responses import HTMLResponse, Response, StreamingResponse
 
 from tacit_protocol.messages.encoding import decode
-from tacit_protocol.messages.verdict import VerdictMessage
-from tacit_protocol.procedures.registry import procedure_named
+from tacit_protocol.messages.study import Study
+from tacit_protocol.messages.transcript import VerdictMessage
+from tacit_protocol.procedures.discovery import procedure_named
+from tacit_protocol.reporting.panels import NullPanel, Panel, PvaluePanel, panels_of
+from tacit_protocol.reporting.report import Reported, meaning_of, report_html
+from tacit_protocol.reporting.svg import number, panel_svg
 from tacit_protocol.signing.envelope import VERDICT_TYPE, open_envelope
-from tacit_services.shared.database import run_transaction
+from tacit_protocol.verdicts.panels import Bar, BarsPanel, RowsPanel
+from tacit_protocol.verdicts.words import Meaning
+from tacit_services.shared.database import DatabaseError, run_transaction
 from tacit_services.shared.http_app import json_response
+from tacit_services.shared.pages.formatting import short
 from tacit_services.shared.pages.sessions import Sessions
 from tacit_services.shared.pages.site import Page, Service, SignedIn, Site
-from tacit_services.shared.pages.words import short
 from tacit_services.shared.problem_responses import ProblemError
-from tacit_services.tester.access import EVERYONE
-from tacit_services.tester.pages.planner import Planner
-from tacit_services.tester.pages.plans import add_plans
-from tacit_services.tester.pages.progress import OPEN, Streams, revision
-from tacit_services.tester.pages.verdicts import ShownVerdicts
+from tacit_services.tester.pages.planner import Planner, add_plans
+from tacit_services.tester.parties import EVERYONE
+from tacit_services.tester.reuse import received
 from tacit_services.tester.routes import VERDICT_RETRY_S, Tester
-from tacit_services.tester.studies import State, verdict_of
+from tacit_services.tester.studies import State, transcript_of, verdict_of
 from tacit_services.tester.tables import SIGN_IN
-from tacit_services.tester.transcripts import transcript_of
+
+STREAMS_MAX = 100
+"""Streams at once; beyond them pages ask every ten seconds."""
+
+LOOK_S = 1.0
+"""Time between two looks: one short query each."""
+
+STREAM_S = 600.0
+"""How long one stream lasts; the browser opens the next by itself, and is asked for its session again."""
+
+KEEP_ALIVE_LOOKS = 15
+"""Looks without news after which a comment is sent, so that proxies keep the connection."""
+
+RETRY_S = 30
+
+OPEN = ("collecting", "computing")
+"""States that a study leaves again."""
+
+
+def revision(summary: dict[str, Any]) -> str:
+    """Return what differs whenever a study's page would."""
+    seen = repr((summary["state"], summary["owners"], summary["progress"]))
+    return hashlib.sha256(seen.encode()).hexdigest()[:16]
+
+
+class Streams:
+    """The streams of one tester."""
+
+    def __init__(self, tester: Tester) -> None:
+        self._tester = tester
+        self._open = 0
+
+    def response(self, study: str, seen: str) -> Response:
+        """Answer with a stream that begins where the page's own ``revision`` ends.
+
+        Raises:
+            ProblemError: ``rate-limited``.
+        """
+        if self._open >= STREAMS_MAX:
+            raise ProblemError("rate-limited", retry_after_s=RETRY_S)
+        headers = {"X-Accel-Buffering": "no"}  # a proxy that gathers an answer would hold every event back
+        return StreamingResponse(self._events(study, seen), 200, headers, "text/event-stream")
+
+    async def _events(self, study: str, seen: str) -> AsyncIterator[str]:
+        self._open += 1
+        try:
+            async for event in self._follow(study, seen):
+                yield event
+        finally:
+            self._open -= 1
+
+    async def _follow(self, study: str, seen: str) -> AsyncIterator[str]:
+        loop, quiet = asyncio.get_running_loop(), 0
+        ends_at = loop.time() + STREAM_S
+        yield ": open\n\n"
+        while loop.time() < ends_at and not self._tester.stopping.requested:
+            rings = self._tester.bell.rings
+            try:
+                found = await run_in_threadpool(self._tester.studies.summary, study)
+            except (DatabaseError, ProblemError):
+                return  # the browser comes back, and is told of a study that is not here any more
+            if found["state"] not in OPEN:
+                yield "event: ended\ndata: \n\n"
+                return
+            now, quiet = revision(found), quiet + 1
+            if now != seen:
+                seen, quiet = now, 0
+                yield "event: changed\ndata: \n\n"
+            elif quiet % KEEP_ALIVE_LOOKS == 0:
+                yield ": still\n\n"
+            await self._tester.bell.wait(rings, LOOK_S)
+
+
+KEPT_MAX = 64
+"""Verdicts whose charts are kept: some hundred kilobytes each at most. Simulated nulls take a second."""
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A chart with its title, what it shows in words, and its numbers where nothing else has them."""
+
+    title: str
+    svg: Markup
+    note: str = ""
+    headings: tuple[str, ...] = ()
+    rows: tuple[tuple[str, ...], ...] = ()
+
+
+@dataclass(frozen=True)
+class ShownVerdict:
+    """A completed study's verdict as its page and its report show it."""
+
+    meaning: Meaning
+    charts: tuple[Chart, ...]
+    report: str
+
+
+class ShownVerdicts:
+    """Works out what is shown of verdicts; a verdict never changes, so that what was worked out is kept."""
+
+    def __init__(self, tester: Tester) -> None:
+        self._tester = tester
+        self._kept: OrderedDict[str, ShownVerdict] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def of(self, digest: str, study: Study, verdict: VerdictMessage) -> ShownVerdict | None:
+        """Return what is shown of a study's verdict; None where it has no result."""
+        if verdict.result is None:
+            return None
+        with self._lock:
+            if digest in self._kept:
+                self._kept.move_to_end(digest)
+                return self._kept[digest]
+        shown = self._work_out(digest, study, verdict)
+        with self._lock:
+            self._kept[digest] = shown
+            while len(self._kept) > KEPT_MAX:
+                self._kept.popitem(last=False)
+        return shown
+
+    def _work_out(self, digest: str, study: Study, verdict: VerdictMessage) -> ShownVerdict:
+        tester, result = self._tester, verdict.result or {}
+        releases = received(tester.engine, digest, study, tester.studies.parsed).releases
+        reported = Reported(study, result, releases, digest)
+        panels = panels_of(study, result, releases)
+        report = report_html(reported, f"tacit {version('tacit')}", panels=panels)
+        return ShownVerdict(meaning_of(study, result), tuple(_chart(panel) for panel in panels), report)
+
+
+def _chart(panel: Panel) -> Chart:
+    svg = Markup(panel_svg(panel))  # noqa: S704 (made there, with every word of others escaped)
+    match panel:
+        case NullPanel():
+            note = f"Drawn: {panel.null.words}. Shaded: what lies beyond the statistic."
+            return Chart("The statistic and its null distribution", svg, note)
+        case PvaluePanel():
+            return Chart("The p-value and the level", svg)
+        case RowsPanel():
+            return Chart(panel.title, svg)
+        case BarsPanel():
+            headings = ("", panel.unit, "from", "to") if _bounded(panel) else ("", panel.unit)
+            return Chart(panel.title, svg, panel.note, headings, tuple(_cells(bar) for bar in panel.bars))
+
+
+def _bounded(panel: BarsPanel) -> bool:
+    return any(bar.lower is not None for bar in panel.bars)
+
+
+def _cells(bar: Bar) -> tuple[str, ...]:
+    found = (bar.label, number(bar.value))
+    return found if bar.lower is None or bar.upper is None else (*found, number(bar.lower), number(bar.upper))
+
 
 MENU = (Page("Studies", "/"), Page("Plan", "/plan"))
 

@@ -1,0 +1,125 @@
+"""One-time links to a service's pages, asked for with a party's own key."""
+
+import re
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tacit.client.http import HttpRequest, check, json_object
+from tacit.client.tester import token_source
+from tacit.client.transport import HttpTransport, Transport, tls_of
+from tacit.errors import ResponseError
+from tacit.setup.configuration import (
+    AGENT_PORT,
+    TESTER_PORT,
+    beside,
+    local_address,
+    own_url,
+    read_own_curator,
+    read_owner,
+    read_party,
+    read_toml,
+    text_field,
+)
+from tacit.setup.keys import load_key
+from tacit_protocol.signing.keys import PrivateKey
+
+_PATH = re.compile(r"/sign-in\?link=[A-Za-z0-9_-]{20,100}")
+
+
+@dataclass(frozen=True)
+class Door:
+    """Where a party signs in: ``asked`` is the address for the request, ``shown`` the one for the browser."""
+
+    asked: str
+    shown: str
+    audience: str
+    key: PrivateKey
+    ca_file: Path | None = None
+    insecure_plain_http: bool = False
+
+
+@dataclass(frozen=True)
+class SignInLink:
+    """A link that works once, until ``expires_at`` (Unix seconds)."""
+
+    url: str
+    expires_at: int
+
+
+def agent_door(path: Path) -> Door:
+    """Return the door of an owner's agent; raises ConfigurationError where its file cannot be read."""
+    fields = read_toml(path)
+    url = own_url(fields, AGENT_PORT)
+    key = load_key(path.parent / text_field(fields, "key_file", path))
+    insecure = fields.get("insecure_plain_http") is True
+    return Door(url, url, f"agent:{text_field(fields, 'name', path)}", key, insecure_plain_http=insecure)
+
+
+def tester_door(path: Path) -> Door:
+    """Return the tester's door for its operator; raises ConfigurationError as :func:`agent_door` does."""
+    fields = read_toml(path)
+    address = local_address(fields, path, TESTER_PORT)
+    key = load_key(path.parent / text_field(fields, "key_file", path))
+    return Door(
+        address.url,
+        text_field(fields, "url", path),
+        address.audience,
+        key,
+        beside(path, fields.get("tester_ca_file")),
+        fields.get("insecure_plain_http") is True,
+    )
+
+
+def party_door(path: Path) -> Door:
+    """Return the tester's door for an analyst or an owner; raises as :func:`agent_door` does."""
+    party = read_party(path)
+    url, key = party.tester.url.rstrip("/"), load_key(party.key_file)
+    return Door(url, url, party.tester.audience or url, key, party.ca_file, party.insecure_plain_http)
+
+
+def curator_door(path: Path) -> Door:
+    """Return the curator's door for its operator; raises as :func:`agent_door` does."""
+    own = read_own_curator(path)
+    shown = text_field(read_toml(path), "url", path)
+    return Door(own.url, shown, own.audience, own.key, own.ca_file, own.insecure_plain_http)
+
+
+def curator_owner_door(path: Path) -> Door:
+    """Return the curator's door for an owner; raises as :func:`agent_door` does."""
+    owner = read_owner(path)
+    url, key = owner.curator.url.rstrip("/"), load_key(owner.key_file)
+    return Door(url, url, owner.curator.audience or url, key, owner.ca_file, owner.insecure_plain_http)
+
+
+def make_sign_in_link(
+    door: Door,
+    *,
+    ca_file: Path | None = None,
+    transport: Transport | None = None,
+    clock: Callable[[], float] = time.time,
+) -> SignInLink:
+    """Ask the service for a link; ``ca_file`` comes before the door's own.
+
+    Raises:
+        TransportError: no answer came.
+        ProblemError: the service refuses.
+        ResponseError: the answer is no link.
+    """
+    tokens = token_source(door.key, door.audience, clock)
+    chosen = transport or HttpTransport(
+        door.asked, tokens, tls=tls_of(ca_file or door.ca_file), insecure_plain_http=door.insecure_plain_http
+    )
+    try:
+        answer: dict[str, Any] = json_object(
+            check(chosen.send(HttpRequest("POST", "/v1/sign-in-links", body=b"{}")))
+        )
+    finally:
+        chosen.close()
+    path, expires_at = answer.get("path"), answer.get("expires_at")
+    # A tester is not trusted: what it says is printed for a browser to open.
+    if not isinstance(path, str) or not _PATH.fullmatch(path) or type(expires_at) is not int:
+        raise ResponseError("the service's answer is no sign-in link")
+    return SignInLink(door.shown.rstrip("/") + path, expires_at)

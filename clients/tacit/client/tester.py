@@ -1,0 +1,372 @@
+"""Clients of a tester, blocking and awaited: create studies, wait for verdicts, verify transcripts."""
+
+import asyncio
+import math
+import ssl
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from tacit.client.answers import (
+    EnrolledParty,
+    Identity,
+    Invitation,
+    InvitationRecord,
+    RevokedInvitations,
+    StudySummary,
+    parse,
+    parse_item,
+)
+from tacit.client.http import HttpRequest, check, problem_slug, segment
+from tacit.client.operation import AsyncDriver, Driver, Operation, Pause, ask, call, pages
+from tacit.client.transport import AsyncHttpTransport, AsyncTransport, HttpTransport, TokenSource, Transport
+from tacit.errors import (
+    HopelessStudyError,
+    InputError,
+    ProblemError,
+    ResponseError,
+    VerdictTimeoutError,
+    VerificationFailedError,
+)
+from tacit.results import StudyVerdict, study_verdict
+from tacit.setup.keys import load_key
+from tacit.studies.draft import EnrolledKeys, PreparedStudy, StudyDraft, prepare
+from tacit_protocol.messages.encoding import MessageError, decode, encode, encode_json
+from tacit_protocol.messages.study import CancellationMessage, Party, Study
+from tacit_protocol.messages.transcript import TRANSCRIPT_BYTES_MAX, VerdictMessage
+from tacit_protocol.signing.envelope import (
+    CANCELLATION_TYPE,
+    STUDY_TYPE,
+    VERDICT_TYPE,
+    open_envelope,
+    peek_key_id,
+    seal,
+)
+from tacit_protocol.signing.envelope import digest as digest_of
+from tacit_protocol.signing.keys import PrivateKey, SignatureError
+from tacit_protocol.signing.tokens import issue_token
+
+if TYPE_CHECKING:
+    from tacit_protocol.verification import VerifiedTranscript
+
+VERDICT_TIMEOUT_S = 600.0
+"""How long to wait for a verdict unless told otherwise."""
+
+POLL_WAIT_S = 2
+"""How long one question for the verdict may wait at the tester; short, so that progress is seen."""
+
+PAUSE_S = 0.2
+"""Pause between two questions, for a tester that answers at once."""
+
+Role = Literal["owner", "analyst", "curator"]
+OnProgress = Callable[[StudySummary], None]
+
+
+class TesterCalls:
+    """What a party does with a tester, which :class:`Client` and :class:`AsyncClient` share."""
+
+    _key: PrivateKey | None
+    _tester_key: str | None
+    """The tester's key where it is pinned."""
+    _clock: Callable[[], float]
+    """Unix time in seconds."""
+
+    def _signing_key(self) -> PrivateKey:
+        if self._key is None:
+            raise InputError("this needs a key: pass key=PrivateKey or the path of a key file")
+        return self._key
+
+    @call
+    def identity(self) -> Operation[Identity]:
+        """Ask the tester who it is; needs no key."""
+        answer = yield from ask(HttpRequest("GET", "/v1/identity", signed=False))
+        return parse(Identity, answer)
+
+    @call
+    def parties(self) -> Operation[list[EnrolledParty]]:
+        """List the enrolled parties."""
+        return (yield from pages("/v1/parties", {}, partial(parse_item, EnrolledParty)))
+
+    @call
+    def invite(self, role: Role, name: str) -> Operation[Invitation]:
+        """Make a one-time invitation; only the tester's own key may."""
+        self._signing_key()
+        body = encode_json({"role": role, "name": name})
+        answer = yield from ask(HttpRequest("POST", "/v1/invitations", body=body))
+        return parse(Invitation, answer)
+
+    @call
+    def invitations(self) -> Operation[list[InvitationRecord]]:
+        """List all invitations ever made, and what became of each; only the tester's own key may."""
+        return (yield from pages("/v1/invitations", {}, partial(parse_item, InvitationRecord)))
+
+    @call
+    def revoke_invitations(self, name: str) -> Operation[RevokedInvitations]:
+        """Revoke the invitations of a name that could still be used; only the tester's own key may."""
+        answer = yield from ask(HttpRequest("DELETE", "/v1/invitations/" + segment(name)))
+        return parse(RevokedInvitations, answer)
+
+    @call
+    def revoke(self, name: str) -> Operation[EnrolledParty]:
+        """Revoke a party's key for good; only the tester's own key may.
+
+        Its requests are refused from then on, and every collecting study ends that it created or from which
+        its release is missing. What it signed before holds, and verifies.
+        """
+        answer = yield from ask(HttpRequest("PUT", f"/v1/parties/{segment(name)}/revocation"))
+        return parse(EnrolledParty, answer)
+
+    @call
+    def enrol(self, invitation: str, name: str, role: Role) -> Operation[EnrolledParty]:
+        """Enrol this client's key under a name, with an invitation."""
+        key = self._signing_key().public_hex
+        body = encode_json({"invitation": invitation, "name": name, "key": key, "role": role})
+        answer = yield from ask(HttpRequest("POST", "/v1/enrolments", body=body))
+        return parse(EnrolledParty, answer)
+
+    @call
+    def prepare_study(self, draft: StudyDraft | Mapping[str, Any]) -> Operation[PreparedStudy]:
+        """Freeze a draft into a study, with the parties' keys, and work out its cost; nothing is stored.
+
+        Raises:
+            InputError: an owner is not enrolled, or this client's key is no analyst's.
+            StudyRefusedError: the procedure does not take the study as written.
+        """
+        drafted = draft if isinstance(draft, StudyDraft) else StudyDraft.from_dict(draft)
+        tester = yield from TesterCalls.identity.operation(self)
+        if self._tester_key is not None and tester.key != self._tester_key:
+            raise VerificationFailedError("the tester has another key than the one that you pinned")
+        listed = yield from TesterCalls.parties.operation(self)
+        enrolled = [party for party in listed if party.revoked_at is None]
+        own_key = self._signing_key().public_hex
+        analyst = next((p for p in enrolled if p.key == own_key and p.role == "analyst"), None)
+        if analyst is None:
+            raise InputError("your key is not enrolled as an analyst: enrol it with an invitation first")
+        if drafted.seed is None and drafted.reuses is not None:
+            earlier = yield from TesterCalls.study_content.operation(self, drafted.reuses)
+            drafted = drafted.model_copy(update={"seed": earlier.seed})
+        owners, curators = (
+            {party.name: party.key for party in enrolled if party.role == role}
+            for role in ("owner", "curator")
+        )
+        return prepare(
+            drafted.study(
+                EnrolledKeys(owners, curators),
+                _party(tester.name, tester.key),
+                _party(analyst.name, analyst.key),
+                int(self._clock()),
+            )
+        )
+
+    @call
+    def create_study(
+        self, study: StudyDraft | PreparedStudy | Mapping[str, Any], *, force: bool = False
+    ) -> Operation[str]:
+        """Sign a study and hand it to the tester. Returns its digest, by which everyone knows it.
+
+        Raises:
+            HopelessStudyError: it could hardly find anything, and ``force`` is False.
+            StudyRefusedError: the procedure does not take it as written.
+        """
+        if isinstance(study, PreparedStudy):
+            prepared = study
+        else:
+            prepared = yield from TesterCalls.prepare_study.operation(self, study)
+        if prepared.hopeless and not force:
+            raise HopelessStudyError(prepared.hopeless)
+        envelope = seal(prepared.payload, STUDY_TYPE, self._signing_key())
+        yield from ask(HttpRequest("PUT", _study_path(prepared.digest), body=envelope))
+        return prepared.digest
+
+    @call
+    def studies(self, state: str | None = None) -> Operation[list[StudySummary]]:
+        """List the studies, all or those in one state."""
+        query = {"state": state} if state else {}
+        return (yield from pages("/v1/studies", query, partial(parse_item, StudySummary)))
+
+    @call
+    def study(self, digest: str) -> Operation[StudySummary]:
+        """Read one study's state."""
+        answer = yield from ask(HttpRequest("GET", _study_path(digest)))
+        return parse(StudySummary, answer)
+
+    @call
+    def study_content(self, digest: str) -> Operation[Study]:
+        """Read the study itself, checked against its digest and its analyst's signature."""
+        answer = yield from ask(HttpRequest("GET", _study_path(digest) + "/envelope"))
+        try:
+            payload = open_envelope(answer.body, STUDY_TYPE, peek_key_id(answer.body))
+            found = decode(Study, payload)
+        except (SignatureError, MessageError) as error:
+            raise VerificationFailedError(f"the tester's copy of the study is not valid: {error}") from error
+        if digest_of(payload) != digest or found.analyst.key != peek_key_id(answer.body):
+            raise VerificationFailedError("the tester answered with another study than the one asked for")
+        if self._tester_key is not None and found.tester.key != self._tester_key:
+            raise VerificationFailedError("the study names another tester's key than the one that you pinned")
+        return found
+
+    @call
+    def wait_for_verdict(
+        self, digest: str, timeout_s: float = VERDICT_TIMEOUT_S, on_progress: OnProgress | None = None
+    ) -> Operation[StudyVerdict]:
+        """Wait until the study ends; returns its verdict, checked against the tester's signature.
+
+        Raises:
+            VerdictTimeoutError: the study had not ended after ``timeout_s`` seconds.
+            VerificationFailedError: the tester's answer is not signed as it must be.
+        """
+        asked = yield from TesterCalls.study_content.operation(self, digest)
+        ends_at = time.monotonic() + timeout_s
+        while True:
+            wait_s = max(0, min(POLL_WAIT_S, math.floor(ends_at - time.monotonic())))
+            answer = yield HttpRequest("GET", _study_path(digest) + "/verdict", {"wait_s": str(wait_s)})
+            if answer.status == 200:
+                return _verdict(asked, digest, answer.body)
+            if answer.status != 202 and problem_slug(answer) != "verdict-pending":
+                check(answer)
+                raise ResponseError("the tester answered neither with a verdict nor with a problem")
+            summary = yield from TesterCalls.study.operation(self, digest)
+            if on_progress is not None:
+                on_progress(summary)
+            if summary.state == "failed":
+                raise ProblemError("internal-error", 500, "the tester could not compute the verdict")
+            if time.monotonic() >= ends_at:
+                raise VerdictTimeoutError(
+                    f"no verdict within {timeout_s:g} s; the study is {summary.state}. Ask again later."
+                )
+            yield Pause(PAUSE_S)
+
+    @call
+    def transcript(self, digest: str) -> Operation[bytes]:
+        """Read a study's transcript: exact bytes, to be kept and verified."""
+        path = _study_path(digest) + "/transcript"
+        return (yield from ask(HttpRequest("GET", path, size_bytes_max=TRANSCRIPT_BYTES_MAX))).body
+
+    @call
+    def cancel(self, digest: str) -> Operation[None]:
+        """Withdraw a study; only its analyst may. What owners have spent stays spent."""
+        envelope = seal(encode(CancellationMessage(study=digest)), CANCELLATION_TYPE, self._signing_key())
+        yield from ask(HttpRequest("PUT", _study_path(digest) + "/cancellation", body=envelope))
+
+
+class Client(TesterCalls, Driver):
+    """A tester, as seen by one party. Use it as a context manager.
+
+    Args:
+        url: the tester's base URL.
+        key: the party's key, or the path of its key file; without one only ``identity`` is answered.
+        audience: what the tester calls itself in tokens; by default its URL.
+        tester_key: the tester's public key (64 hexadecimal digits), learned by a channel that you trust.
+            Without it the tester's own word is believed.
+        tls: a TLS context, for a private certificate authority or mutual TLS.
+        insecure_plain_http: let everything travel in the clear to a URL that is not this machine's own. For
+            tests without real data alone: without it such a URL is an :class:`~tacit.errors.InputError`.
+        transport: replaces the network, for tests.
+        clock: Unix time in seconds.
+
+    Every method raises :class:`~tacit.errors.TransportError` where no answer comes, and
+    :class:`~tacit.errors.ProblemError` where the tester refuses.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        key: PrivateKey | Path | str | None = None,
+        *,
+        audience: str | None = None,
+        tester_key: str | None = None,
+        tls: ssl.SSLContext | None = None,
+        insecure_plain_http: bool = False,
+        transport: Transport | None = None,
+        clock: Callable[[], float] = time.time,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._key, self._tester_key, self._clock = resolve_key(key), tester_key, clock
+        tokens = token_source(self._key, audience or url.rstrip("/"), clock)
+        chosen = transport or HttpTransport(
+            url, tokens, tls=tls, insecure_plain_http=insecure_plain_http, sleep=sleep
+        )
+        super().__init__(chosen, sleep)
+
+    def verify(self, digest: str) -> "VerifiedTranscript":
+        """Fetch a study's transcript and recompute everything in it, the verdict included.
+
+        Raises:
+            VerificationFailedError: a signature, a digest or a recomputed figure does not match.
+        """
+        from tacit.client.transcripts import verify_transcript_of  # noqa: PLC0415 (statistics load when needed)
+
+        return verify_transcript_of(self.transcript(digest), digest, self._tester_key)
+
+
+class AsyncClient(TesterCalls, AsyncDriver):
+    """A tester, as seen by one party, without blocking. Use it as an asynchronous context manager.
+
+    Arguments, methods and exceptions are those of :class:`Client`; methods are to be awaited.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        key: PrivateKey | Path | str | None = None,
+        *,
+        audience: str | None = None,
+        tester_key: str | None = None,
+        tls: ssl.SSLContext | None = None,
+        insecure_plain_http: bool = False,
+        transport: AsyncTransport | None = None,
+        clock: Callable[[], float] = time.time,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self._key, self._tester_key, self._clock = resolve_key(key), tester_key, clock
+        tokens = token_source(self._key, audience or url.rstrip("/"), clock)
+        chosen = transport or AsyncHttpTransport(
+            url, tokens, tls=tls, insecure_plain_http=insecure_plain_http, sleep=sleep
+        )
+        super().__init__(chosen, sleep)
+
+    async def verify(self, digest: str) -> "VerifiedTranscript":
+        """Fetch a study's transcript and recompute everything in it, the verdict included.
+
+        Raises:
+            VerificationFailedError: a signature, a digest or a recomputed figure does not match.
+        """
+        from tacit.client.transcripts import verify_transcript_of  # noqa: PLC0415 (statistics load when needed)
+
+        data = await self.transcript(digest)
+        return await asyncio.to_thread(verify_transcript_of, data, digest, self._tester_key)
+
+
+def resolve_key(key: PrivateKey | Path | str | None) -> PrivateKey | None:
+    """Return the key itself, read from its file where a path was given."""
+    return load_key(Path(key)) if isinstance(key, Path | str) else key
+
+
+def token_source(key: PrivateKey | None, audience: str, clock: Callable[[], float]) -> TokenSource | None:
+    """Return a function that issues tokens for one audience, or None where there is no key."""
+    if key is None:
+        return None
+    return lambda: issue_token(key, audience, int(clock()))
+
+
+def _party(name: str, key: str) -> Party:
+    try:
+        return Party(name=name, key=key)
+    except ValueError as error:
+        raise ResponseError("the tester answered with a name that no party can have") from error
+
+
+def _verdict(asked: Study, study_digest: str, envelope: bytes) -> StudyVerdict:
+    try:
+        message = decode(VerdictMessage, open_envelope(envelope, VERDICT_TYPE, asked.tester.key))
+    except (SignatureError, MessageError) as error:
+        raise VerificationFailedError(f"the verdict is not valid: {error}") from error
+    if message.study != study_digest:
+        raise VerificationFailedError("the tester answered with another study's verdict")
+    return study_verdict(asked, message)
+
+
+def _study_path(digest: str) -> str:
+    return "/v1/studies/" + segment(digest)

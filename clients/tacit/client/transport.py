@@ -1,0 +1,332 @@
+"""The one module that knows the HTTP library: bounded requests, retried where that is harmless.
+
+Answers are untrusted: they are streamed, capped, never decompressed and never followed elsewhere. Neither
+proxies nor credentials are taken from the environment. Nothing is sent where others could read it on the way:
+plain http goes to this machine's loopback addresses alone, unless the caller says ``insecure_plain_http``.
+"""
+
+import asyncio
+import logging
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Protocol, Self
+
+import httpx
+import tenacity
+
+from tacit.client.http import HttpRequest, HttpResponse, Upload
+from tacit.errors import ConfigurationError, InputError, ResponseError, TransportError
+from tacit_protocol.addresses import PLAIN_HTTP, is_private_channel
+
+ATTEMPTS_MAX = 4
+"""How often a repeatable request is sent before giving up."""
+
+PAUSE_MAX_S = 10.0
+"""Longest pause between two attempts, whatever the service asks for."""
+
+CONNECT_TIMEOUT_S = 5.0
+"""How long a connection may take to open."""
+
+RETRIED_STATUSES = frozenset({429, 502, 503, 504})
+"""Answers that mean "not now"."""
+
+# Jitter keeps clients that lost the same service from coming back all at once.
+_BACKOFF = tenacity.wait_exponential(multiplier=0.2, max=PAUSE_MAX_S) + tenacity.wait_random(0, 0.2)
+
+logging.getLogger("httpx").setLevel(logging.WARNING)  # its INFO log holds whole URLs, queries too
+
+TokenSource = Callable[[], str]
+"""Issues a fresh bearer token: one lives a minute only, so every attempt carries its own."""
+
+
+class Transport(Protocol):
+    """Sends one request and reads the whole answer."""
+
+    def send(self, request: HttpRequest) -> HttpResponse:
+        """Send, retrying where that is harmless; raises TransportError or ResponseError."""
+
+    def close(self) -> None:
+        """Close the connections."""
+
+
+class AsyncTransport(Protocol):
+    """Sends one request and reads the whole answer, without blocking."""
+
+    async def send(self, request: HttpRequest) -> HttpResponse:
+        """Send, retrying where that is harmless; raises TransportError or ResponseError."""
+
+    async def close(self) -> None:
+        """Close the connections."""
+
+
+class HttpTransport:
+    """A Transport on httpx.
+
+    ``token`` issues bearer tokens; ``tls`` replaces the usual certificate authorities (:func:`tls_of`);
+    ``insecure_plain_http`` lets requests travel in the clear; ``inner`` replaces the network and ``sleep``
+    the pauses, in tests.
+
+    Raises:
+        InputError: the URL is none, names a user, or would send in the clear.
+    """
+
+    def __init__(
+        self,
+        base_url: str,
+        token: TokenSource | None = None,
+        *,
+        tls: ssl.SSLContext | None = None,
+        insecure_plain_http: bool = False,
+        inner: httpx.BaseTransport | None = None,
+        sleep: Callable[[float], None] = tenacity.nap.sleep,
+    ) -> None:
+        self._token = token
+        self._http = httpx.Client(
+            base_url=require_private(base_url, insecure_plain_http),
+            transport=inner or _Network(tls, insecure_plain_http),
+            trust_env=False,
+            headers={"accept-encoding": "identity"},
+        )
+        self._sleep = sleep
+
+    def send(self, request: HttpRequest) -> HttpResponse:
+        """Send, retrying where that is harmless; raises TransportError or ResponseError."""
+        attempts = tenacity.Retrying(
+            stop=_stop(request), wait=_pause, retry=_again, sleep=self._sleep, retry_error_callback=_last
+        )
+        return attempts(self._send_once, request)
+
+    def _send_once(self, request: HttpRequest) -> HttpResponse:
+        body = request.body
+        content = body.open() if isinstance(body, Upload) else body
+        outgoing = _outgoing(self._http, request, self._token, content)
+        try:
+            answer = self._http.send(outgoing, stream=True)
+            try:
+                received = _Capped(answer, request.size_bytes_max)
+                for part in answer.iter_bytes():
+                    received.add(part)
+            finally:
+                answer.close()
+        except (httpx.TransportError, httpx.InvalidURL) as error:
+            raise _lost(self._http.base_url, error) from error
+        return received.response()
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._http.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class AsyncHttpTransport:
+    """An AsyncTransport on httpx; the arguments are those of :class:`HttpTransport`."""
+
+    def __init__(
+        self,
+        base_url: str,
+        token: TokenSource | None = None,
+        *,
+        tls: ssl.SSLContext | None = None,
+        insecure_plain_http: bool = False,
+        inner: httpx.AsyncBaseTransport | None = None,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self._token = token
+        self._http = httpx.AsyncClient(
+            base_url=require_private(base_url, insecure_plain_http),
+            transport=inner or _AsyncNetwork(tls, insecure_plain_http),
+            trust_env=False,
+            headers={"accept-encoding": "identity"},
+        )
+        self._sleep = sleep
+
+    async def send(self, request: HttpRequest) -> HttpResponse:
+        """Send, retrying where that is harmless; raises TransportError or ResponseError."""
+        attempts = tenacity.AsyncRetrying(
+            stop=_stop(request), wait=_pause, retry=_again, sleep=self._sleep, retry_error_callback=_last
+        )
+        return await attempts(self._send_once, request)
+
+    async def _send_once(self, request: HttpRequest) -> HttpResponse:
+        body = request.body
+        content = _without_blocking(body.open()) if isinstance(body, Upload) else body
+        outgoing = _outgoing(self._http, request, self._token, content)
+        try:
+            answer = await self._http.send(outgoing, stream=True)
+            try:
+                received = _Capped(answer, request.size_bytes_max)
+                async for part in answer.aiter_bytes():
+                    received.add(part)
+            finally:
+                await answer.aclose()
+        except (httpx.TransportError, httpx.InvalidURL) as error:
+            raise _lost(self._http.base_url, error) from error
+        return received.response()
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._http.aclose()
+
+
+def require_private(url: httpx.URL | str, insecure_plain_http: bool) -> httpx.URL:
+    """Return a service's URL, parsed as it will be connected to.
+
+    Raises:
+        InputError: it is no URL, names a user, or others could read what is sent there.
+    """
+    try:
+        parsed = httpx.URL(url)
+    except (httpx.InvalidURL, TypeError) as error:
+        raise InputError("this is no URL of a service: write it like https://tester.example") from error
+    host = parsed.raw_host.decode("ascii")
+    if parsed.scheme not in {"http", "https"} or not host or parsed.userinfo:
+        raise InputError("this is no URL of a service: write it like https://tester.example, without a user")
+    if not insecure_plain_http and not is_private_channel(parsed.scheme, host):
+        raise InputError(f"{place_of(parsed)}: {PLAIN_HTTP}")
+    return parsed
+
+
+def tls_of(ca_file: Path | None) -> ssl.SSLContext | None:
+    """Return the TLS context that trusts a file's certificates alone, or None for the usual authorities.
+
+    Raises:
+        ConfigurationError: the file cannot be read, or holds no certificate.
+    """
+    if ca_file is None:
+        return None
+    try:
+        return ssl.create_default_context(cafile=str(ca_file))
+    except OSError as error:  # ssl.SSLError is one
+        raise ConfigurationError(
+            f"cannot read certificates from {ca_file}: it must hold the authority's certificate, in PEM"
+        ) from error
+
+
+class _Network(httpx.HTTPTransport):
+    """The network, which looks at the address of every request once more, wherever it came from."""
+
+    def __init__(self, tls: ssl.SSLContext | None, insecure_plain_http: bool) -> None:
+        super().__init__(verify=tls or True, trust_env=False)
+        self._insecure_plain_http = insecure_plain_http
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        require_private(request.url, self._insecure_plain_http)
+        return super().handle_request(request)
+
+
+class _AsyncNetwork(httpx.AsyncHTTPTransport):
+    """The same without blocking."""
+
+    def __init__(self, tls: ssl.SSLContext | None, insecure_plain_http: bool) -> None:
+        super().__init__(verify=tls or True, trust_env=False)
+        self._insecure_plain_http = insecure_plain_http
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        require_private(request.url, self._insecure_plain_http)
+        return await super().handle_async_request(request)
+
+
+class _Capped:
+    """Collects an answer's body, and refuses one that is encoded (so nothing unfolds) or too long."""
+
+    def __init__(self, answer: httpx.Response, size_bytes_max: int) -> None:
+        if answer.headers.get("content-encoding", "identity").lower() != "identity":
+            raise ResponseError("the service's answer is compressed, which the protocol does not allow")
+        self._answer, self._parts, self._room = answer, list[bytes](), size_bytes_max
+
+    def add(self, part: bytes) -> None:
+        self._room -= len(part)
+        if self._room < 0:
+            raise ResponseError("the service's answer is longer than the protocol allows")
+        self._parts.append(part)
+
+    def response(self) -> HttpResponse:
+        headers = {name.lower(): value for name, value in self._answer.headers.items()}
+        return HttpResponse(self._answer.status_code, headers, b"".join(self._parts))
+
+
+def _outgoing(
+    client: httpx.Client | httpx.AsyncClient,
+    request: HttpRequest,
+    token: TokenSource | None,
+    content: bytes | Iterator[bytes] | AsyncIterator[bytes] | None,
+) -> httpx.Request:
+    headers = {}
+    if isinstance(request.body, Upload):
+        # With its length stated, a file that is too large is refused before it is sent.
+        headers = {"content-type": request.body.content_type, "content-length": str(request.body.size_bytes)}
+    elif request.body is not None:
+        headers = {"content-type": "application/json"}
+    if request.signed and token is not None:
+        headers["authorization"] = "Bearer " + token()
+    timeout = httpx.Timeout(request.timeout_s, connect=CONNECT_TIMEOUT_S)
+    return client.build_request(
+        request.method,
+        request.path,
+        params=dict(request.query) or None,
+        content=content,
+        headers=headers,
+        timeout=timeout,
+    )
+
+
+async def _without_blocking(parts: Iterator[bytes]) -> AsyncIterator[bytes]:
+    """Read a file's parts in a thread, one after the other."""
+    while (part := await asyncio.to_thread(next, parts, None)) is not None:
+        yield part
+
+
+def place_of(url: httpx.URL) -> str:
+    """Write where a URL leads, without user, path and query."""
+    host = f"[{url.host}]" if ":" in url.host else url.host
+    return f"{url.scheme}://{host}" + (f":{url.port}" if url.port else "")
+
+
+def _lost(base_url: httpx.URL, error: Exception) -> TransportError:
+    place = place_of(base_url)
+    if "CERTIFICATE_VERIFY_FAILED" in str(error):
+        return TransportError(
+            f"the certificate of {place} is not trusted here: check the address; if an authority of your own "
+            "made it, name that authority's certificate (--ca-file, TACIT_CA_FILE, tester_ca_file or "
+            "curator_ca_file)"
+        )
+    return TransportError(
+        f"no answer from {place} ({type(error).__name__}): check the address, and that the service runs"
+    )
+
+
+def _stop(request: HttpRequest) -> tenacity.stop_after_attempt:
+    return tenacity.stop_after_attempt(ATTEMPTS_MAX if request.repeatable else 1)
+
+
+def _again(state: tenacity.RetryCallState) -> bool:
+    outcome = state.outcome
+    if outcome is None:
+        return True
+    if outcome.failed:
+        return isinstance(outcome.exception(), TransportError)
+    return outcome.result().status in RETRIED_STATUSES
+
+
+def _pause(state: tenacity.RetryCallState) -> float:
+    asked: float | None = None
+    if state.outcome is not None and not state.outcome.failed:
+        asked = state.outcome.result().retry_after_s
+    return min(_BACKOFF(state) if asked is None else asked, PAUSE_MAX_S)
+
+
+def _last(state: tenacity.RetryCallState) -> HttpResponse:
+    """Hand the last answer back, or raise the last failure."""
+    if state.outcome is None:
+        raise TransportError("the request was never sent")
+    result: HttpResponse = state.outcome.result()
+    return result

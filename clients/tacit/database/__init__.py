@@ -1,0 +1,1 @@
+"""Released databases: weighted public points that stand for private records."""

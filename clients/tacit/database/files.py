@@ -1,0 +1,504 @@
+"""Released databases as tables, files and pictures, and back."""
+
+import csv
+import io
+import json
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from pyarrow import parquet
+
+from tacit.atomic_write import reason_of, written_whole
+from tacit.client.transcripts import verify_transcript_of
+from tacit.database.points import Columns, WeightedDatabase, locations_of
+from tacit.database.released import ReleasedDatabase, only_database
+from tacit.database.weights import NoisyHistograms
+from tacit.errors import InputError, PlottingError
+from tacit.results import DatabaseResult, study_verdict
+from tacit_protocol.domain.columns import Domain, NumericColumn
+from tacit_protocol.features.base import FeatureMap
+from tacit_protocol.features.kernels import ProductKernel, RandomFourier
+from tacit_protocol.features.mean_embedding import UNLISTED, WhitenedMeanEmbedding, decode_locations
+from tacit_protocol.messages.transcript import TRANSCRIPT_BYTES_MAX
+from tacit_protocol.procedures.base import Progress
+from tacit_protocol.terminal import printable
+
+if TYPE_CHECKING:
+    import pandas
+    import polars
+    from matplotlib.figure import Figure
+
+
+def features_fields(database: "ReleasedDatabase") -> dict[str, Any] | None:
+    """Return the map whose mean was released as plain values; None where it is the points' own."""
+    features = database.released_features
+    if features is None:
+        return None
+    if isinstance(features, RandomFourier):
+        signs = [table.tolist() for table in features.signs]
+        return {"frequencies": features.frequencies.tolist(), "signs": signs}
+    if isinstance(features, WhitenedMeanEmbedding):
+        return {
+            "locations": [list(row.values()) for row in decode_locations(database.domain, features.locations)]
+        }
+    raise TypeError("a database has random features or those of points")
+
+
+def read_features(domain: Domain, kernel: ProductKernel, fields: dict[str, Any] | None) -> FeatureMap | None:
+    """Return the map that :func:`features_fields` wrote. Raises KeyError, TypeError or ValueError."""
+    if fields is None:
+        return None
+    if "locations" in fields:
+        columns = {
+            column.name: np.array(
+                [row[place] for row in fields["locations"]],
+                dtype=float if column.kind == "numeric" else object,
+            )
+            for place, column in enumerate(domain.columns)
+        }
+        return WhitenedMeanEmbedding(kernel, locations_of(domain, columns))
+    frequencies = np.array(fields["frequencies"], dtype=np.float64).reshape(-1, len(domain.numeric))
+    signs = tuple(np.array(table, dtype=np.float64) for table in fields["signs"])
+    if len(signs) != len(domain.categorical) or not np.all(np.isfinite(frequencies)):
+        raise ValueError("the frequencies do not fit the columns")
+    return RandomFourier(frequencies, signs)
+
+
+METADATA_KEY = b"tacit.database.released"
+FORMAT = 1
+
+
+def weight_name(domain: Domain) -> str:
+    """Return the name of the weights' column: ``weight``, or ``tacit_weight`` where a column is so called."""
+    names = {column.name for column in domain.columns}
+    return "weight" if "weight" not in names else "tacit_weight"
+
+
+def arrow_table(database: WeightedDatabase) -> pa.Table:
+    """Return the points as an Arrow table, with a last column of weights."""
+    arrays = {
+        column.name: pa.array(
+            list(database.points[column.name]), pa.float64() if column.kind == "numeric" else pa.string()
+        )
+        for column in database.domain.columns
+    }
+    return pa.table(arrays | {weight_name(database.domain): pa.array(database.weights, pa.float64())})
+
+
+def rows_table(domain: Domain, rows: Columns) -> pa.Table:
+    """Return unweighted rows, such as a sample, as an Arrow table."""
+    return pa.table(
+        {
+            column.name: pa.array(
+                list(rows[column.name]), pa.float64() if column.kind == "numeric" else pa.string()
+            )
+            for column in domain.columns
+        }
+    )
+
+
+def pandas_frame(database: WeightedDatabase) -> "pandas.DataFrame":
+    """Return the points as a pandas frame. Raises InputError without pandas."""
+    try:
+        import pandas  # noqa: PLC0415 (an optional dependency)
+    except ImportError as error:
+        raise InputError("to_pandas() needs pandas: pip install pandas; or use to_arrow()") from error
+    frame: pandas.DataFrame = arrow_table(database).to_pandas()
+    return frame
+
+
+def polars_frame(database: WeightedDatabase) -> "polars.DataFrame":
+    """Return the points as a Polars frame. Raises InputError without Polars."""
+    try:
+        import polars  # noqa: PLC0415 (an optional dependency)
+    except ImportError as error:
+        raise InputError("to_polars() needs Polars: pip install polars; or use to_arrow()") from error
+    frame = polars.from_arrow(arrow_table(database))
+    if not isinstance(frame, polars.DataFrame):
+        raise TypeError("a table of columns became something else than a frame")
+    return frame
+
+
+def write_parquet(database: WeightedDatabase, path: Path) -> None:
+    """Write points and weights, and in the file's metadata what a released database is loaded from again."""
+    table, metadata = arrow_table(database), database.metadata()
+    if metadata is not None:
+        table = table.replace_schema_metadata({METADATA_KEY: json.dumps(metadata).encode("utf-8")})
+    write_table(table, path)
+
+
+def write_table(table: pa.Table, path: Path) -> None:
+    """Write a table as Parquet, or as CSV where the name ends so. Raises InputError where it cannot be."""
+    with written_whole(path) as file:
+        if path.suffix.lower() != ".csv":
+            parquet.write_table(table, file)
+            return
+        text = io.TextIOWrapper(file, encoding="utf-8", newline="")
+        writer = csv.writer(text)
+        writer.writerow(table.column_names)
+        columns = [column.to_pylist() for column in table.columns]
+        writer.writerows(zip(*columns, strict=True))
+        text.flush()
+        text.detach()
+
+
+def write_csv(database: WeightedDatabase, path: Path) -> None:
+    """Write points and weights as text; missing categories are empty cells. Numbers keep all their digits."""
+    write_table(arrow_table(database), path.with_suffix(".csv") if path.suffix == "" else path)
+
+
+def metadata_of(database: "ReleasedDatabase") -> dict[str, Any]:
+    """Return what a file needs beside the points so that the database can be loaded again."""
+    return {
+        "format": FORMAT,
+        "domain": database.domain.model_dump(mode="json"),
+        "kernel": {
+            "shape": database.kernel.shape,
+            "bandwidth": database.kernel.bandwidth,
+            "similarity": database.kernel.similarity,
+        },
+        "embedding": database.embedding.tolist(),
+        "features": features_fields(database),
+        "histograms": _histogram_fields(database),
+        "chosen_weights": None if database.chosen_weights is None else database.chosen_weights.tolist(),
+        **{name: getattr(database, name) for name in PLAIN_FIELDS},
+        "warnings": list(database.warnings),
+    }
+
+
+def _histogram_fields(database: "ReleasedDatabase") -> dict[str, Any] | None:
+    found = database.histograms
+    if found is None:
+        return None
+    return {
+        "bins": found.bins,
+        "shares": found.by_column(database.domain),
+        "noise": found.noise,
+        "whole": list(found.whole),
+    }
+
+
+PLAIN_FIELDS = (
+    "noise",
+    "noise_error",
+    "units",
+    "epsilon",
+    "delta",
+    "method",
+    "weighting",
+    "l1_max",
+    "noise_law",
+)
+
+
+def read_parquet(path: Path) -> "ReleasedDatabase":
+    """Load a released database. Raises InputError where the file holds none."""
+    from tacit.database.released import ReleasedDatabase  # noqa: PLC0415 (it builds on this module)
+
+    try:
+        table = parquet.read_table(path)
+    except (OSError, pa.ArrowInvalid) as error:
+        raise InputError(f"cannot read {path} as Parquet") from error
+    stored = (table.schema.metadata or {}).get(METADATA_KEY)
+    if stored is None:
+        raise InputError(
+            f"{path} holds no released database: write it with to_parquet, or use the transcript"
+        )
+    try:
+        fields = json.loads(stored)
+        if fields["format"] != FORMAT:
+            raise InputError(f"{path} was written by another version: load the transcript instead")
+        domain = Domain.model_validate_json(json.dumps(fields["domain"]))
+        points = {column.name: _points(table, column.name, column.kind) for column in domain.columns}
+        embedding = np.array(fields["embedding"], dtype=np.float64)
+        kernel = ProductKernel(**fields["kernel"])
+        features = read_features(domain, kernel, fields["features"])
+        dimension = table.num_rows if features is None else features.dimension
+        if embedding.shape != (dimension,) or not np.all(np.isfinite(embedding)):
+            raise ValueError("the embedding has not one number for each feature")
+        chosen, histograms = fields["chosen_weights"], fields.get("histograms")
+        database = ReleasedDatabase(
+            domain=domain,
+            points=points,
+            kernel=kernel,
+            released_features=features,
+            histograms=None if histograms is None else NoisyHistograms.of(domain, **histograms),
+            chosen_weights=None if chosen is None else np.array(chosen, dtype=np.float64),
+            embedding=embedding,
+            warnings=tuple(fields["warnings"]),
+            **{name: fields[name] for name in PLAIN_FIELDS},
+        )
+        _ = database.locations  # every category is one of the domain
+    except (KeyError, TypeError, ValueError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(f"{path} holds a database that was damaged") from error
+    return database
+
+
+def _points(table: pa.Table, name: str, kind: str) -> npt.NDArray[Any]:
+    values = table.column(name).to_pylist()
+    points = np.array(values, dtype=np.float64 if kind == "numeric" else object)
+    if kind == "numeric" and not np.all(np.isfinite(points)):
+        raise ValueError("a point is not finite")
+    return points
+
+
+PANELS_MAX = 60
+"""Most columns that are drawn; the title says how many there are."""
+
+LEVELS_MAX = 12
+"""Most levels of one column that are drawn; the smallest are drawn together."""
+
+BINS_MIN, BINS_MAX, POINTS_PER_BIN = 4, 20, 5
+
+PANEL_WIDTH, PANEL_HEIGHT, ACROSS = 250, 190, 3
+LEFT, RIGHT, TOP, BOTTOM = 34, 10, 26, 54
+HEADING = 40
+
+LABEL_LENGTH_MAX = 14
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Marginal:
+    """One column's distribution.
+
+    ``probabilities`` (bars,) with their standard errors, of noise and points, and labels.
+    ``edges`` is (bars + 1,) of a numeric column, in its units, or None.
+    """
+
+    name: str
+    labels: tuple[str, ...]
+    edges: Floats | None
+    probabilities: Floats
+    errors: Floats
+
+
+def marginals(database: WeightedDatabase) -> list[Marginal]:
+    """Return the distribution of every column, at most ``PANELS_MAX``."""
+    return [_marginal(database, index) for index in range(min(PANELS_MAX, len(database.domain.columns)))]
+
+
+def _marginal(database: WeightedDatabase, index: int) -> Marginal:
+    column = database.domain.columns[index]
+    values = database.points[column.name]
+    if isinstance(column, NumericColumn):
+        bars = int(np.clip(len(database) // POINTS_PER_BIN, BINS_MIN, BINS_MAX))
+        edges = np.linspace(column.lower, column.upper, bars + 1)
+        numbers = np.asarray(values, dtype=np.float64)
+        places = np.clip(np.searchsorted(edges, numbers, side="right") - 1, 0, bars - 1)
+        members = np.eye(bars)[places]
+        labels = (f"{column.lower:g}", f"{column.upper:g}")
+        return _filled(database, column.name, labels, edges, members)
+    names: list[str | None] = [*column.levels, UNLISTED, None]
+    members = np.array([[value == name for name in names] for value in values], dtype=np.float64)
+    kept = np.argsort(-np.abs(database.weights @ members), kind="stable")[:LEVELS_MAX]
+    rest = np.setdiff1d(np.arange(len(names)), kept)
+    shown = ["missing" if names[i] is None else str(names[i]) for i in kept]
+    members = np.column_stack([members[:, kept], members[:, rest].sum(axis=1)[:, None]])
+    return _filled(database, column.name, (*shown, "the rest"), None, members)
+
+
+def _filled(
+    database: WeightedDatabase, name: str, labels: tuple[str, ...], edges: Floats | None, members: Floats
+) -> Marginal:
+    if edges is None and not members[:, -1].any():
+        labels, members = labels[:-1], members[:, :-1]
+    known = database.uncertainty
+    parts = [known.noise] if known.projection is None else [known.noise, known.projection]
+    errors = np.linalg.norm(members.T @ np.hstack(parts), axis=1)
+    return Marginal(name, labels, edges, database.weights @ members, errors)
+
+
+def summary_svg(database: WeightedDatabase) -> str:
+    """Return every column's distribution as SVG; whiskers are one standard error, of noise and points."""
+    panels = marginals(database)
+    across = min(ACROSS, len(panels))
+    down = -(-len(panels) // across)
+    width, height = across * PANEL_WIDTH, HEADING + down * PANEL_HEIGHT
+    drawn = [
+        _panel(panel, (number % across) * PANEL_WIDTH, HEADING + number // across * PANEL_HEIGHT)
+        for number, panel in enumerate(panels)
+    ]
+    title = heading(database, len(panels))
+    return "\n".join(
+        [
+            f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" '
+            f'viewBox="0 0 {width} {height}" role="img" aria-label="{_text(title)}" '
+            'font-family="sans-serif" font-size="11" fill="#222">',
+            f'<rect width="{width}" height="{height}" fill="white"/>',
+            f'<text x="{LEFT}" y="20" font-size="13">{_text(title)}</text>',
+            *drawn,
+            "</svg>",
+        ]
+    )
+
+
+def heading(database: WeightedDatabase, shown: int) -> str:
+    """Say in a line what the picture shows."""
+    columns = len(database.domain.columns)
+    some = f", {shown} of {columns} columns" if shown < columns else ""
+    return f"{len(database)} weighted points{some}; whiskers: standard error, of noise and points"
+
+
+def _panel(panel: Marginal, x: int, y: int) -> str:
+    inner_width, inner_height = PANEL_WIDTH - LEFT - RIGHT, PANEL_HEIGHT - TOP - BOTTOM
+    low, high = _range(panel)
+    bars = len(panel.probabilities)
+    step = inner_width / bars
+
+    def across(bar: float) -> str:
+        return f"{x + LEFT + bar * step:.1f}"
+
+    def down(value: float) -> float:
+        return y + TOP + (high - min(high, max(low, value))) / (high - low) * inner_height
+
+    parts = [
+        f'<text x="{x + LEFT}" y="{y + TOP - 8}" font-weight="bold">{_short(panel.name, 30)}</text>',
+        *(
+            f'<text x="{x + LEFT - 4}" y="{down(value) + 4:.1f}" text-anchor="end" font-size="9">{value:.2g}'
+            "</text>"
+            for value in ({low, high} if low < 0 else {0.0, high})
+        ),
+    ]
+    gap = 0.08 if panel.edges is not None else 0.2
+    for bar, (value, error) in enumerate(zip(panel.probabilities, panel.errors, strict=True)):
+        top, bottom = down(max(value, 0.0)), down(min(value, 0.0))
+        parts.append(
+            f'<rect x="{across(bar + gap / 2)}" y="{top:.1f}" width="{step * (1 - gap):.1f}" '
+            f'height="{bottom - top:.1f}" fill="#4878a8"/>'
+        )
+        middle = across(bar + 0.5)
+        parts.append(
+            f'<line x1="{middle}" x2="{middle}" y1="{down(value - error):.1f}" '
+            f'y2="{down(value + error):.1f}" stroke="#222"/>'
+        )
+    base = down(0.0)
+    parts.append(
+        f'<line x1="{across(0)}" x2="{across(bars)}" y1="{base:.1f}" y2="{base:.1f}" stroke="#888"/>'
+    )
+    foot = y + PANEL_HEIGHT - BOTTOM + 14
+    if panel.edges is not None:
+        parts.append(f'<text x="{across(0)}" y="{foot}">{_text(panel.labels[0])}</text>')
+        parts.append(f'<text x="{across(bars)}" y="{foot}" text-anchor="end">{_text(panel.labels[1])}</text>')
+        return "\n".join(parts)
+    for bar, label in enumerate(panel.labels):
+        there = across(bar + 0.5)
+        tilt = f' text-anchor="end" transform="rotate(-25 {there} {foot - 4})"' if bars > 3 else ""
+        anchor = "" if tilt else ' text-anchor="middle"'
+        size = 9 if bars > 3 else 11
+        parts.append(
+            f'<text x="{there}" y="{foot - 4}" font-size="{size}"{anchor}{tilt}>'
+            f"{_short(label, LABEL_LENGTH_MAX)}</text>"
+        )
+    return "\n".join(parts)
+
+
+def _range(panel: Marginal) -> tuple[float, float]:
+    """Return what a panel's axis spans: the bars, and whiskers up to the height of the largest bar again."""
+    largest = float(np.abs(panel.probabilities).max()) or 1.0
+    high = min(float((panel.probabilities + panel.errors).max()), 2 * largest)
+    low = max(float((panel.probabilities - panel.errors).min()), -2 * largest)
+    return (min(low, 0.0) if panel.probabilities.min() < 0 else 0.0), max(high, 1e-9)
+
+
+def _short(text: str, length: int) -> str:
+    return _text(text if len(text) <= length else text[: length - 1] + "…")
+
+
+def _text(text: str) -> str:
+    return escape(printable(text), quote=True)
+
+
+def plot(database: WeightedDatabase) -> "Figure":
+    """Draw the same with matplotlib. Raises PlottingError where it is not installed."""
+    try:
+        from matplotlib import pyplot  # noqa: PLC0415 (an optional dependency)
+    except ImportError as error:
+        raise PlottingError(
+            "plot() needs matplotlib: pip install matplotlib; or use summary_svg()"
+        ) from error
+    panels = marginals(database)
+    across = min(ACROSS, len(panels))
+    figure, axes = pyplot.subplots(
+        -(-len(panels) // across), across, squeeze=False, layout="constrained", figsize=(4 * across, 6)
+    )
+    for axis in axes.ravel()[len(panels) :]:
+        axis.set_visible(False)
+    for panel, axis in zip(panels, axes.ravel(), strict=False):
+        places = (
+            np.arange(len(panel.labels)) if panel.edges is None else (panel.edges[1:] + panel.edges[:-1]) / 2
+        )
+        breadth = 0.8 if panel.edges is None else float(panel.edges[1] - panel.edges[0])
+        axis.bar(places, panel.probabilities, width=breadth, yerr=panel.errors, capsize=2)
+        axis.set_title(printable(panel.name))
+        if panel.edges is None:
+            axis.set_xticks(places, [printable(label) for label in panel.labels], rotation=30)
+    figure.suptitle(heading(database, len(panels)))
+    return figure
+
+
+PARQUET_MAGIC = b"PAR1"
+
+
+def load_database(
+    path: str | Path,
+    *,
+    owner: str | None = None,
+    tester_key: str | None = None,
+    progress: Progress | None = None,
+) -> ReleasedDatabase:
+    """Load a released database from a transcript, which is verified first, or from a Parquet file.
+
+    Args:
+        path: a transcript of an ``embedding_release`` study, or what ``to_parquet`` wrote.
+        owner: whose database, where the study has several.
+        tester_key: the tester's public key, where it is known from elsewhere.
+        progress: called with the part done and the step while a transcript is recomputed.
+
+    Raises:
+        InputError: the file cannot be read, or holds no released database of that owner.
+        VerificationFailedError: the transcript does not hold.
+    """
+    file = Path(path)
+    try:
+        with file.open("rb") as opened:
+            beginning = opened.read(len(PARQUET_MAGIC))
+            if beginning == PARQUET_MAGIC:
+                if owner is not None:
+                    raise InputError(
+                        "a Parquet file holds one database, without its owner's name: leave it out"
+                    )
+                return ReleasedDatabase.load(file)
+            data = beginning + opened.read(TRANSCRIPT_BYTES_MAX + 1)
+    except OSError as error:
+        raise InputError(f"cannot read {file}: {reason_of(error)}") from error
+    return database_of_transcript(data, owner=owner, tester_key=tester_key, progress=progress)
+
+
+def database_of_transcript(
+    data: bytes,
+    *,
+    digest: str | None = None,
+    owner: str | None = None,
+    tester_key: str | None = None,
+    progress: Progress | None = None,
+) -> ReleasedDatabase:
+    """Verify a transcript and return a database in it; see :func:`load_database`.
+
+    ``digest`` is the study's, where it is known.
+    """
+    verified = verify_transcript_of(data, digest, tester_key, progress)
+    result = study_verdict(verified.study, verified.verdict).result
+    if result is None:
+        raise InputError("the study ended without a result: there is no database in it")
+    if not isinstance(result, DatabaseResult):
+        raise InputError(f"this is a study of {verified.study.procedure}, which releases no database")
+    return only_database(result.databases, owner)

@@ -1,0 +1,363 @@
+"""Weights of a released database, the histograms they match, and what fresh noise would do to them."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import wraps
+from typing import Any, Literal, ParamSpec, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from tacit_protocol.domain.columns import Domain, NumericColumn
+from tacit_protocol.features.column_histograms import ColumnHistograms
+from tacit_protocol.features.mean_embedding import REGULARISATION_PER_LOCATION, Locations, decode_locations
+from tacit_protocol.numerics.simplex_weights import (
+    GAP_SHARE,
+    SMOOTHING_STEPS,
+    SimplexFit,
+    fit_regularised,
+    fit_simplex,
+    refit,
+    refit_regularised,
+    solve_simplex,
+)
+from tacit_protocol.workers import linear_algebra
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class NoisyHistograms:
+    """Every column's noisy shares of the units, (K,), by public cell, one column after the other.
+
+    ``bins`` is the number of equal bins of a number, ``noise`` the standard deviation of the noise on each;
+    ``whole`` names the columns of whole numbers, which have bins of their own.
+    The cells are those of :class:`~tacit_protocol.features.column_histograms.ColumnHistograms`.
+    """
+
+    bins: int
+    shares: Floats
+    noise: float
+    whole: tuple[str, ...] = ()
+
+    @classmethod
+    def of(
+        cls, domain: Domain, bins: int, shares: Mapping[str, Any], noise: float, whole: Sequence[str] = ()
+    ) -> "NoisyHistograms":
+        """Read shares by column. Raises KeyError, TypeError or ValueError where they do not fit."""
+        found = [np.array(shares[column.name], dtype=np.float64) for column in domain.columns]
+        sizes = [cells.size for cells in ColumnHistograms(domain, bins, tuple(whole)).columns]
+        joined = np.concatenate(found)
+        if [values.shape for values in found] != [(size,) for size in sizes] or not np.isfinite(joined).all():
+            raise ValueError("the histograms have not one number for each cell")
+        if not 0 < noise < np.inf:
+            raise ValueError("the histograms' noise is not positive")
+        return cls(bins, joined, float(noise), tuple(whole))
+
+    def by_column(self, domain: Domain) -> dict[str, list[float]]:
+        """Return the shares by column, as :meth:`of` reads them."""
+        columns = self._cells(domain).columns
+        ends = np.cumsum([cells.size for cells in columns])[:-1]
+        parts = np.split(self.shares, ends)
+        return {cells.column.name: part.tolist() for cells, part in zip(columns, parts, strict=True)}
+
+    def ends(self, domain: Domain, points: Locations) -> dict[str, tuple[Floats, Floats]]:
+        """Return where each point's cell begins and ends, (J,) each, by numeric column, in its own units.
+
+        Both ends are in the cell. Values that gather at a bound, or for missing ones, have a cell of one.
+        """
+        found = {}
+        for cells in self._cells(domain).columns:
+            column = cells.column
+            if not isinstance(column, NumericColumn):
+                continue
+            own = column.lower + (column.upper - column.lower) * points.numeric[:, cells.place]
+            codes = cells.codes(points)
+            inner = np.minimum(codes, cells.bins - 1)
+            if cells.whole:
+                first, last = cells.edges[inner] + 0.5, cells.edges[inner + 1] - 0.5
+            else:
+                first = np.where(inner == 0, np.nextafter(column.lower, np.inf), cells.edges[inner])
+                last = np.nextafter(cells.edges[inner + 1], -np.inf)
+            gathered = codes >= cells.bins
+            found[column.name] = np.where(gathered, own, first), np.where(gathered, own, last)
+        return found
+
+    def indicators(self, domain: Domain, points: Locations) -> Floats:
+        """Return which cells each point is in, (J, K) of 0 and 1."""
+        return self._cells(domain).indicators(points)
+
+    def _cells(self, domain: Domain) -> ColumnHistograms:
+        return ColumnHistograms(domain, self.bins, self.whole)
+
+
+Parameters = ParamSpec("Parameters")
+ResultT = TypeVar("ResultT")
+
+Weighting = Literal["simplex", "regularised", "raw"]
+
+NoiseLaw = Literal["gaussian", "laplace", "bound"]
+"""Of the noise on a coordinate; ``bound`` where there is none, and what is stated bounds an error."""
+
+REPLICAS = 100
+"""Refits under fresh noise: the standard error that they give is itself known to 7 per cent."""
+
+SPLITS = 8
+"""Random parts of the points that are held out, one after the other."""
+
+HELD_OUT = 3
+"""One in so many points is held out: their neighbours are then about as dense as all points."""
+
+POINTS_MIN = 8
+"""Fewest points of which a part may speak for the others."""
+
+REFIT_GAP_SHARE = 1e-2
+"""Duality gap of a refit, in squares of the noise's norm: its error is then a tenth of the noise's."""
+
+REACH = 0.9
+"""Part of the noise's norm within which weights that match histograms too are to be: smoother ones, at 1,
+keep more of their points' independent columns (docs/mathematics/database-release.md)."""
+
+IMPORTANCES = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
+"""How much more than their noise says histograms may count for."""
+
+SEED = 20180
+"""Of the refits' noise and of what is held out: the same question gets the same answer."""
+
+
+def one_thread(function: Callable[Parameters, ResultT]) -> Callable[Parameters, ResultT]:
+    """Have linear algebra use one thread meanwhile: the products are many and small."""
+
+    @wraps(function)
+    def limited(*args: Parameters.args, **kwargs: Parameters.kwargs) -> ResultT:
+        with linear_algebra().limit(limits=1, user_api="blas"):
+            return function(*args, **kwargs)
+
+    return limited
+
+
+@dataclass(frozen=True)
+class Histograms:
+    """Noisy histograms (cells,) that weights match besides: ``indicators`` (J, cells) say where points are.
+
+    ``noise`` is the standard deviation on each share.
+    """
+
+    indicators: Floats
+    shares: Floats
+    noise: float
+
+
+@dataclass(frozen=True)
+class WeightProblem:
+    """What weights are fitted to: features of the points (J, dimension), and their noisy mean (dimension,).
+
+    ``matched`` are the embedding's features and, after them, the histograms' cells where there are any,
+    scaled; ``blocks`` says how many coordinates each of the two has. ``noise`` (dimension,) is the standard
+    deviation on each coordinate, of a normal or a Laplace law, or a bound on the distance from the mean;
+    ``l1_max`` bounds regularised weights.
+    """
+
+    matched: Floats
+    target: Floats
+    noise: Floats
+    blocks: tuple[int, ...]
+    law: NoiseLaw
+    weighting: Weighting
+    l1_max: float
+    simplex: SimplexFit
+
+    @classmethod
+    @one_thread
+    def of(
+        cls,
+        features: Floats,
+        target: Floats,
+        noise: float,
+        *,
+        law: NoiseLaw,
+        weighting: Weighting,
+        l1_max: float,
+        chosen: Floats | None = None,
+        histograms: Histograms | None = None,
+    ) -> "WeightProblem":
+        """Pose the problem, and fit its probability weights, unless they were ``chosen``.
+
+        With ``histograms`` both are matched, every coordinate in units of its noise: one release is the mean
+        of both maps. Where the points cannot follow the embedding so far that the histograms would be missed
+        by more than their noise, these count for more. Raw weights are linear, and count both as they are.
+        """
+        blocks: tuple[int, ...] = (len(target),)
+        matched, noises = features, np.full(len(target), noise)
+        if histograms is not None:
+            parts = (features, target, noise, histograms)
+            importance = 1.0 if weighting == "raw" else _importance(*parts)
+            matched, target, noises = _joined(*parts, importance)
+            blocks = (*blocks, len(histograms.shares))
+        if chosen is None:
+            reach = 1.0 if histograms is None else REACH
+            simplex = fit_simplex(matched, target, reach * noise * float(np.sqrt(len(target))))
+        else:
+            simplex = SimplexFit(chosen, 0.0, 0.5**SMOOTHING_STEPS, 0.0)
+        return cls(matched, target, noises, blocks, law, weighting, l1_max, simplex)
+
+    @property
+    def features(self) -> Floats:
+        """The points' embedding features alone, (J, dimension)."""
+        return self.matched[:, : self.blocks[0]]
+
+    @property
+    def noise_error(self) -> float:
+        """Root mean square of the norm of the noise, histograms unstretched."""
+        return self._norm(self.noise)
+
+    def _norm(self, deviations: Floats) -> float:
+        """Return the norm of deviations (dimension,), without the stretch of histograms that come first."""
+        return float(np.linalg.norm(deviations * (self.noise[0] / self.noise)))
+
+    @one_thread
+    def weights(self) -> Floats:
+        """Return the weights of the kind asked for, (J,)."""
+        if self.weighting == "simplex":
+            return self.simplex.weights
+        if self.weighting == "regularised":
+            return fit_regularised(self.matched, self.target, self.noise_error, self.l1_max).weights
+        return np.asarray(self.linear_map() @ self.target)
+
+    @one_thread
+    def linear_map(self, rows: npt.NDArray[np.intp] | None = None) -> Floats:
+        """Return the map of the mean to raw weights, (J, dimension): least squares, minimally ridged."""
+        features = self.matched if rows is None else self.matched[rows]
+        gram = features @ features.T
+        ridge = REGULARISATION_PER_LOCATION * len(gram)
+        return np.asarray(np.linalg.solve(gram + ridge * np.eye(len(gram)), features))
+
+    @one_thread
+    def noise_map(self) -> Floats:
+        """Return N, (J, parts): expectations of f move by |N'f| (root mean square) under fresh noise."""
+        if self.weighting == "raw" or self.law == "bound":
+            # |f'u - f'v| <= |f| |distance|, with |f| the norm of the function that has f's values.
+            return self.linear_map() * self.noise
+        return self._refitted(self.noise, self.law)
+
+    @property
+    def misfit(self) -> float:
+        """How much farther the weighted points are from the release than noise explains.
+
+        In units of the embedding; of histograms, a share is worth as much as its noise is beside the other's.
+        """
+        beyond = np.sum((self._residual / self.noise) ** 2) - len(self.target)
+        return float(self.noise[0] * np.sqrt(max(0.0, float(beyond))))
+
+    @property
+    def _residual(self) -> Floats:
+        return np.asarray(self.target - self.matched.T @ self.simplex.weights)
+
+    def _beyond(self) -> Floats | None:
+        """Return what each coordinate misses beside noise, (dimension,); None where noise explains the most.
+
+        A part of the release that is missed by more than its noise shares that out among its coordinates.
+        """
+        spread, missed, start = np.zeros(len(self.target)), False, 0
+        for size in self.blocks:
+            part = slice(start, start + size)
+            noise = float(np.sum(self.noise[part] ** 2))
+            excess = max(0.0, float(np.sum(self._residual[part] ** 2)) - noise)
+            spread[part] = np.sqrt(excess / size)
+            missed, start = missed or excess > noise, start + size
+        return spread if missed else None
+
+    def _refitted(self, noise: Floats, law: NoiseLaw) -> Floats:
+        """Return what noise of these deviations (dimension,) does to weights, (J, ``REPLICAS``)."""
+        rng, centre = np.random.default_rng(SEED), self.weights()
+        shape = (len(self.target), REPLICAS)
+        drawn = rng.laplace(0, np.sqrt(0.5), shape) if law == "laplace" else rng.standard_normal(shape)
+        targets = (self.matched.T @ centre)[:, None] + noise[:, None] * drawn
+        again = self._fit(self.matched, targets, centre, self._norm(noise))
+        return np.asarray((again - centre[:, None]) / np.sqrt(REPLICAS))
+
+    @one_thread
+    def projection_map(self) -> Floats | None:
+        """Return P, (J, parts): |P'f| is how far the points themselves may lead astray.
+
+        Where they are farther from the release than noise explains, that distance counts as noise of a
+        random direction does. And |P'f| is how wrong points are about the third held out, without noise.
+        Of the population on the points held out, each with its probability weight, the others get the exact
+        embedding, and stand for it as the points stand for the records.
+        """
+        count = len(self.features)
+        if count < POINTS_MIN:
+            return None
+        rng, weights = np.random.default_rng(SEED), self.simplex.weights
+        columns = np.zeros((count, SPLITS))
+        for split in range(SPLITS):
+            order = rng.permutation(count)
+            held, known = order[: count // HELD_OUT], order[count // HELD_OUT :]
+            total = weights[held].sum()
+            shares = weights[held] / total if total > 1e-3 else np.full(len(held), 1.0 / len(held))
+            target = self.matched[held].T @ shares
+            columns[held, split] = shares
+            columns[known, split] = -self._represent(known, target)
+        columns /= np.sqrt(SPLITS)
+        beyond = None if self.law == "bound" else self._beyond()
+        if beyond is None:
+            return columns
+        if self.weighting == "raw":
+            return np.hstack([columns, self.linear_map() * beyond])
+        return np.hstack([columns, self._refitted(beyond, "gaussian")])
+
+    def _represent(self, rows: npt.NDArray[np.intp], target: Floats) -> Floats:
+        if self.weighting == "raw":
+            return np.asarray(self.linear_map(rows) @ target)
+        start = np.full(len(rows), 1.0 / len(rows))
+        return self._fit(self.matched[rows], target[:, None], start, self.noise_error)[:, 0]
+
+    def _fit(self, features: Floats, targets: Floats, start: Floats, error: float) -> Floats:
+        gap = REFIT_GAP_SHARE * error**2
+        if self.weighting == "regularised":
+            return refit_regularised(features, targets, self.l1_max, gap, start)
+        return refit(features, targets, self.simplex.smoothing, gap, start)
+
+
+def _joined(
+    features: Floats, target: Floats, noise: float, histograms: Histograms, importance: float
+) -> tuple[Floats, Floats, Floats]:
+    """Return features, mean and noise of both parts of a release; a share's noise becomes the other's.
+
+    The histograms are then stretched by their ``importance``.
+    """
+    scale = importance * noise / histograms.noise
+    return (
+        np.hstack([features, scale * histograms.indicators]),
+        np.concatenate([target, scale * histograms.shares]),
+        np.concatenate(
+            [np.full(len(target), noise), np.full(len(histograms.shares), scale * histograms.noise)]
+        ),
+    )
+
+
+def _importance(features: Floats, target: Floats, noise: float, histograms: Histograms) -> float:
+    """Return the least importance at which the best match of both leaves the histograms within their noise.
+
+    Where none does, the largest that is tried.
+    """
+    allowed = histograms.noise**2 * len(histograms.shares)
+    for importance in IMPORTANCES:
+        matched, wanted, _ = _joined(features, target, noise, histograms, importance)
+        gram = matched @ matched.T + 0.5 ** (SMOOTHING_STEPS - 1) * np.eye(len(matched))
+        weights = solve_simplex(gram, matched @ wanted, GAP_SHARE * noise**2 * len(wanted))
+        residual = histograms.shares - histograms.indicators.T @ weights
+        if float(residual @ residual) <= allowed:
+            return importance
+    return IMPORTANCES[-1]
+
+
+def columns_of(domain: Domain, locations: Locations) -> dict[str, npt.NDArray[Any]]:
+    """Return locations by column, in the columns' own units."""
+    rows = decode_locations(domain, locations)
+    return {
+        column.name: np.array(
+            [row[column.name] for row in rows], dtype=float if column.kind == "numeric" else object
+        )
+        for column in domain.columns
+    }

@@ -1,0 +1,1 @@
+"""Demonstrations on real data: a whole federation on this machine."""

@@ -1,0 +1,317 @@
+"""Columns of a data set, by names and types alone: what is there, with bounds from public knowledge."""
+
+import csv
+import gzip
+import io
+import os
+import textwrap
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+from urllib.parse import unquote
+
+from tacit.atomic_write import reason_of
+from tacit.errors import InputError
+from tacit.setup.configuration import toml_value
+from tacit.studies.public_knowledge import known_of, words_of
+
+HEADER_BYTES_MAX = 2**20
+"""Longest header of a CSV file."""
+
+FOLDERS_MAX = 32
+"""Most folders within one another, as at an agent."""
+
+ColumnType = Literal["number", "text", "yes or no", "other", "unknown"]
+
+
+@dataclass(frozen=True)
+class ColumnSchema:
+    """A column's name and the kind of its type, which in CSV is unknown: it would take values to know."""
+
+    name: str
+    type: ColumnType
+
+
+def columns_of(source: str, table: str | None = None) -> list[ColumnSchema]:
+    """Return the columns of a .csv, .csv.gz or .parquet file, a folder of these, or a table of a database.
+
+    Raises:
+        InputError: it cannot be read, has no columns, or has two of one name.
+    """
+    if not source:
+        raise InputError("name a file, a folder, or a database URL with --table")
+    if "://" in source:
+        found = _table_columns(source, table)
+    elif table is not None:
+        raise InputError("--table is of databases: leave it out, or give a database URL")
+    elif source.endswith("/") or _is_folder(source):
+        found = _folder_columns(Path(source))
+    elif source.endswith(".parquet"):
+        found = _parquet_columns(Path(source))
+    elif source.endswith((".csv", ".csv.gz")):
+        found = [ColumnSchema(name, "unknown") for name in _header(Path(source))]
+    else:
+        raise InputError(
+            f"{source}: give a .csv, .csv.gz or .parquet file, a folder, or a database URL with --table"
+        )
+    names = [column.name for column in found]
+    if not names or not all(names):
+        raise InputError(f"{_safe(source)} has no header, or a column without a name: add one line of names")
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise InputError(f"{_safe(source)} has more than one column {twice!r}: rename one")
+    return found
+
+
+def _is_folder(source: str) -> bool:
+    try:
+        return Path(source).is_dir()
+    except (OSError, ValueError):  # a name too long for any file: reading it says so
+        return False
+
+
+def _header(path: Path) -> list[str]:
+    """Read the first record, and no byte more than its line."""
+    try:
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+            text = ""
+            while len(text) < HEADER_BYTES_MAX:
+                line = file.readline(HEADER_BYTES_MAX)
+                text += line.decode("utf-8-sig" if not text else "utf-8")
+                # An odd number of quotes: a name goes on in the next line.
+                if not line or text.count('"') % 2 == 0:
+                    break
+        names = [name.strip() for name in next(csv.reader(io.StringIO(text), strict=True), [])]
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror or 'it is no gzip file'}") from error
+    except (UnicodeDecodeError, csv.Error, EOFError) as error:
+        raise InputError(f"the header of {path} is not CSV in UTF-8") from error
+    if any(_is_number(name) for name in names):
+        # They may be a person's: nothing of them is repeated.
+        raise InputError(f"the first line of {path} has numbers where names should be: add a line of names")
+    return names
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _folder_columns(folder: Path) -> list[ColumnSchema]:
+    """Read the schema of the first of a folder's files, and the keys of the folders that it lies in.
+
+    Of a folder named ``key=value`` the value may be a person's: nothing of it is repeated.
+    """
+    first = _first_file(folder)
+    if first is None:
+        raise InputError(f"{folder} is no folder of .parquet files")
+    keys = [part.partition("=")[0] for part in first.relative_to(folder).parent.parts]
+    try:
+        found = _parquet_columns(first)
+    except InputError:
+        raise InputError(f"a file of {folder} cannot be read, or is no Parquet file") from None
+    return found + [ColumnSchema(unquote(key), "unknown") for key in keys]
+
+
+def _first_file(folder: Path, depth: int = 0) -> Path | None:
+    """Return the first .parquet file in or below a folder, in the order in which an agent reads them."""
+    try:
+        entries = sorted(folder.iterdir(), key=lambda path: os.fsencode(path.name))
+    except OSError as error:
+        raise InputError(f"the folder cannot be read: {error.strerror}") from None
+    for path in entries:
+        if path.name.startswith(("_", ".")):
+            continue
+        if path.is_dir():
+            found = _first_file(path, depth + 1) if "=" in path.name and depth < FOLDERS_MAX else None
+            if found is not None:
+                return found
+        elif path.suffix == ".parquet":
+            return path
+    return None
+
+
+def _parquet_columns(path: Path) -> list[ColumnSchema]:
+    from pyarrow import ArrowException, parquet  # noqa: PLC0415 (loads where a Parquet file is named)
+
+    try:
+        schema = parquet.read_schema(path)
+    except OSError as error:
+        raise InputError(
+            f"cannot read {path}: {reason_of(error) if error.errno else 'it is no Parquet file'}"
+        ) from error
+    except ArrowException as error:
+        raise InputError(f"{path} is no Parquet file") from error
+    return [ColumnSchema(field.name, _arrow_type(field.type)) for field in schema]
+
+
+def _arrow_type(kind: Any) -> ColumnType:
+    from pyarrow import types  # noqa: PLC0415
+
+    if types.is_dictionary(kind):
+        return _arrow_type(kind.value_type)
+    if types.is_boolean(kind):
+        return "yes or no"
+    if types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind):
+        return "number"
+    return "text" if types.is_string(kind) or types.is_large_string(kind) else "other"
+
+
+def _table_columns(url: str, table: str | None) -> list[ColumnSchema]:
+    from sqlalchemy import create_engine, inspect, make_url, types  # noqa: PLC0415 (loads where a database is named)
+    from sqlalchemy.exc import NoSuchTableError, SQLAlchemyError  # noqa: PLC0415
+
+    if table is None:
+        raise InputError("a database has several tables: name one with --table")
+    schema, _, name = table.rpartition(".")
+    try:
+        address = make_url(url.replace("postgresql://", "postgresql+psycopg://", 1))
+        _require_database_file(address.get_backend_name(), address.database)
+        engine = create_engine(address)
+        try:
+            described = inspect(engine).get_columns(name, schema=schema or None)
+        finally:
+            engine.dispose()
+    except NoSuchTableError as error:
+        raise InputError(f"the database has no table {table}") from error
+    except InputError:
+        raise
+    except (SQLAlchemyError, ImportError, ValueError) as error:
+        # The URL may hold a password, and the driver's words the URL.
+        raise InputError(f"the database cannot be asked ({type(error).__name__}): check the URL") from error
+
+    def kind(type_: Any) -> ColumnType:
+        if isinstance(type_, types.Boolean):
+            return "yes or no"
+        if isinstance(type_, types.Numeric | types.Integer):
+            return "number"
+        return "text" if isinstance(type_, types.String) else "other"
+
+    return [ColumnSchema(str(column["name"]), kind(column["type"])) for column in described]
+
+
+def _require_database_file(kind: str, file: str | None) -> None:
+    """Refuse an SQLite file that is not there: asking it would make an empty one."""
+    elsewhere = kind != "sqlite" or not file or file.startswith(("file:", ":memory:"))
+    if not elsewhere and not Path(str(file)).is_file():
+        raise InputError("the database's file does not exist: check the URL")
+
+
+def _safe(source: str) -> str:
+    """Name a source without what a database URL may hold of secrets."""
+    return "the table" if "://" in source else source
+
+
+CAUTION = (
+    "Bounds and levels are public. Take them from what can be: a coding manual, an instrument's range, "
+    "common knowledge. NEVER look at the data for them: the largest value in your table is one person's "
+    "value, and a bound that follows it tells it to everyone."
+)
+
+_IDENTIFIERS = {
+    *(
+        "id",
+        "uuid",
+        "guid",
+        "mrn",
+        "ssn",
+        "nhs_number",
+        "name",
+        "first_name",
+        "last_name",
+        "surname",
+        "email",
+    ),
+    *("phone", "address", "index", "row", "row_number", "insurance_number", "passport"),
+}
+
+
+@dataclass(frozen=True)
+class DescribedColumn:
+    """A column and what is proposed for it.
+
+    Attributes:
+        name: as the data set has it.
+        type: its type in words, or "unknown", as in CSV.
+        fields: of a column in ``agent.toml``; blanks, "" and [], are where a person has to write something.
+            None where the column had better be left out.
+        complete: whether nothing is blank.
+        why: where the proposal comes from, or what to write.
+    """
+
+    name: str
+    type: str
+    fields: Mapping[str, object] | None
+    complete: bool
+    why: str
+
+
+def described(columns: Sequence[ColumnSchema]) -> list[DescribedColumn]:
+    """Propose bounds and levels by names and types alone."""
+    return [_described(column) for column in columns]
+
+
+def _described(column: ColumnSchema) -> DescribedColumn:
+    words = words_of(column.name)
+    if words in _IDENTIFIERS or words.endswith("_id"):
+        return _left_out(column, "looks like an identifier: leave it out; it may be the unit_column")
+    if column.type == "other":
+        return _left_out(column, "its type cannot be read as numbers or categories: leave it out")
+    known = known_of(column.name)
+    # Levels that many files use in words say nothing of files that use numbers for them.
+    if known is not None and (known.bounds is not None or column.type in {"text", "unknown"}):
+        proposed = known.column(column.name).model_dump(mode="json", exclude_none=True)
+        return DescribedColumn(column.name, column.type, proposed, True, known.quantity)
+    if column.type == "yes or no":
+        levels = {"kind": "categorical", "name": column.name, "levels": ["false", "true"]}
+        return DescribedColumn(column.name, column.type, levels, True, "its type has these two values alone")
+    return _blank(column, is_coded=known is not None)
+
+
+def _left_out(column: ColumnSchema, why: str) -> DescribedColumn:
+    return DescribedColumn(column.name, column.type, None, True, why)
+
+
+def _blank(column: ColumnSchema, is_coded: bool) -> DescribedColumn:
+    """Leave to a person what is not known; an agent refuses it as it is."""
+    name, fields = {"name": column.name}, dict[str, object]()
+    if is_coded or column.type == "text":
+        fields, what = {"kind": "categorical", **name, "levels": []}, "the levels of your coding manual"
+    elif column.type == "number":
+        fields = {"kind": "numeric", **name, "lower": "", "upper": ""}
+        what = "the smallest and the largest value that there can be"
+    else:
+        fields = {"kind": "", **name}
+        what = 'kind = "numeric" with lower and upper, or kind = "categorical" with levels'
+    return DescribedColumn(column.name, column.type, fields, False, f"FILL IN: {what}")
+
+
+def snippet(columns: Sequence[DescribedColumn], source: str, read: str) -> str:
+    """Write the columns as they stand under ``[[data_sets]]`` of an ``agent.toml``, with comments."""
+    open_ = sum(not column.complete for column in columns)
+    lines = [
+        f"# Proposed by `tacit data describe` from {read} of {_comment(source)}; no value was read.",
+        *(f"# {line}" for line in textwrap.wrap(CAUTION, 100)),
+        "# For agent.toml, below the [[data_sets]] it describes. Check every line: names may mislead.",
+        *([f"# {open_} to FILL IN: the agent does not start before that is done."] if open_ else []),
+        "columns = [",
+    ]
+    for column in columns:
+        if column.fields is None:
+            lines.append(f"    # {_comment(column.name)}: {column.why}")
+        else:
+            fields = ", ".join(f"{name} = {_value(value)}" for name, value in column.fields.items())
+            lines.append(f"    {{ {fields} }},  # {column.why}")
+    return "\n".join([*lines, "]"]) + "\n"
+
+
+def _value(value: object) -> str:
+    return toml_value(int(value) if isinstance(value, float) and value.is_integer() else value)
+
+
+def _comment(text: str) -> str:
+    """Write text that cannot end a comment."""
+    return "".join(letter if letter.isprintable() else " " for letter in text)

@@ -1,0 +1,314 @@
+"""Drafts: a study as an analyst writes it, before the parties' keys, the times and the seed are filled in."""
+
+import json
+import secrets
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from tacit.errors import InputError, StudyRefusedError
+from tacit.setup.configuration import toml_text
+from tacit.studies.draft_faults import TomlLines, faults_of, procedure_faults, told
+from tacit_protocol.domain.columns import Column, ColumnName, Domain
+from tacit_protocol.messages.encoding import encode
+from tacit_protocol.messages.study import (
+    RESPOND_AFTER_S,
+    UNITS_MAX,
+    DataSetName,
+    Digest,
+    Level,
+    Owner,
+    Party,
+    PartyName,
+    PublicKeyHex,
+    RespondAfter,
+    SealingCertificate,
+    Seed,
+    Study,
+    UnitRows,
+)
+from tacit_protocol.privacy.guarantee import Budget, Guarantee
+from tacit_protocol.signing.envelope import digest
+
+HOPELESS = "Hopeless: "
+"""What a procedure's warning starts with where the study should not be run as planned."""
+
+HOURS_MAX = 90 * 24
+"""Longest time a study may stay open: the tester takes deadlines of up to 90 days."""
+
+
+@dataclass(frozen=True)
+class EnrolledKeys:
+    """The public keys that the tester gives for the parties enrolled with it, by name."""
+
+    owners: Mapping[str, str]
+    curators: Mapping[str, str]
+
+
+class _DraftModel(BaseModel):
+    model_config = ConfigDict(
+        strict=True, extra="forbid", frozen=True, allow_inf_nan=False, use_attribute_docstrings=True
+    )
+
+
+class DraftOwner(_DraftModel):
+    """An owner as the analyst names it. ``key`` pins its key; otherwise the tester's list is believed.
+
+    In a curated study ``data_set`` is one that the curator holds, and ``key`` the owner's key at the curator.
+    ``reuses`` is the digest of an earlier study: its release by this owner is read again, and nothing asked.
+    ``sealing`` is the certificate of an owner that receives another's release: its agent's status shows it.
+    """
+
+    name: PartyName
+    """The owner's name at the tester."""
+    data_set: DataSetName
+    """Its data set's name; in a curated study, of one that the curator holds."""
+    units: Annotated[int, Field(ge=1, le=UNITS_MAX)] | None = None
+    """How many privacy units it holds, as far as is known publicly: power is estimated from it."""
+    key: PublicKeyHex | None = None
+    """Its public key; by default the tester's list is believed."""
+    columns: tuple[ColumnName, ...] | None = None
+    """Which of the study's columns it holds, where it does not hold all."""
+    reuses: Digest | None = None
+    """The whole digest of an earlier study, whose release by this owner is read again at no cost."""
+    sealing: SealingCertificate | None = None
+    """What `tacit agent certificate` prints, for an owner that receives another's release."""
+
+
+class StudyDraft(_DraftModel):
+    """A study as an analyst writes it.
+
+    ``curator`` names who holds the owners' data and answers for them all; ``curator_key`` pins its key.
+    ``alignment`` is the digest that two owners of different columns found by `tacit data align`.
+    ``seed`` fixes public choices. Left out it is fresh, or that of the first study that an owner reuses, so
+    that features drawn from it are the same.
+    """
+
+    title: Annotated[str, Field(min_length=1, max_length=200)]
+    """The question, in a line."""
+    procedure: str = "kernel_two_sample"
+    """The method that answers it: docs/procedures."""
+    parameters: dict[str, Any] = {}
+    """The procedure's own parameters; each has a default."""
+    columns: Annotated[tuple[Column, ...], Field(min_length=1)]
+    """The columns that are looked at, with public bounds or levels."""
+    owners: Annotated[tuple[DraftOwner, ...], Field(min_length=1)]
+    """Whose data sets are asked."""
+    curator: PartyName | None = None
+    """Who holds the owners' data and answers for them; by default every owner has an agent."""
+    curator_key: PublicKeyHex | None = None
+    """The curator's public key, to be compared with the tester's list."""
+    unit_column: ColumnName | None = None
+    """The column that names the privacy unit; by default every row is a unit."""
+    unit_rows: UnitRows = "average"
+    """What of a unit with several rows counts: their average, or "one", drawn by lot: take "one" where the
+    question is whether columns depend on each other."""
+    alignment: Digest | None = None
+    """The digest that two owners of different columns found by `tacit data align`."""
+    epsilon: Annotated[float, Field(gt=0)]
+    """What every owner that is asked spends of its data set's budget; 1 is usual."""
+    delta: Annotated[float, Field(ge=0, lt=1)]
+    """The same: at most one in ten times the number of units; 1e-5 is usual, 0 where the procedure allows."""
+    level: Level = 0.05
+    """Level of the test: how often it may reject what is true."""
+    open_for_hours: Annotated[float, Field(gt=0, le=HOURS_MAX)] = 168.0
+    """How long owners may answer, in hours."""
+    respond_after_s: RespondAfter = RESPOND_AFTER_S
+    """When owners' answers leave, in seconds after each owner's decision."""
+    seed: Seed | None = None
+    """Public randomness, never of noise; by default fresh."""
+
+    @property
+    def reuses(self) -> str | None:
+        """The first earlier study that an owner reuses, or None."""
+        return next((owner.reuses for owner in self.owners if owner.reuses is not None), None)
+
+    @classmethod
+    def from_dict(cls, fields: Mapping[str, Any]) -> Self:
+        """Build a draft from plain values, as TOML or JSON give them.
+
+        Raises:
+            InputError: something is missing, unknown or wrong, in the draft or in its procedure's parameters;
+                the message names all of it, with what is allowed and the nearest spelling.
+        """
+        return cls._read(fields, "the draft", None)
+
+    @classmethod
+    def from_toml(cls, path: Path) -> Self:
+        """Read a draft from a TOML file.
+
+        Raises:
+            InputError: the file is missing, is not TOML, or describes no study; the message names lines.
+        """
+        try:
+            text = path.read_text("utf-8")
+            fields = tomllib.loads(text)
+        except OSError as error:
+            raise InputError(f"cannot read {path}: {error.strerror}") from error
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise InputError(f"{path} is not TOML: {error}") from error
+        return cls._read(fields, str(path), TomlLines(text))
+
+    @classmethod
+    def _read(cls, fields: Mapping[str, Any], source: str, lines: TomlLines | None) -> Self:
+        try:
+            draft = cls.model_validate_json(json.dumps(fields, default=str))
+        except ValidationError as error:
+            raise InputError(told(faults_of(cls, error), source, lines)) from error
+        if faults := procedure_faults(draft.procedure, draft.parameters):
+            raise InputError(told(faults, source, lines))
+        return draft
+
+    def study(self, enrolled: EnrolledKeys, tester: Party, analyst: Party, now: int) -> Study:
+        """Fill in the enrolled parties' keys, times and a fresh seed.
+
+        Raises:
+            InputError: a party's key is not known, or its pinned key differs from the enrolled one.
+            StudyRefusedError: the parts do not make a study.
+        """
+        try:
+            return Study(
+                title=self.title,
+                procedure=self.procedure,
+                parameters=self.parameters,
+                domain=Domain(columns=self.columns),
+                unit_column=self.unit_column,
+                unit_rows=self.unit_rows,
+                alignment=self.alignment,
+                owners=tuple(self._owner(owner, enrolled) for owner in self.owners),
+                curator=self._curator(enrolled),
+                tester=tester,
+                analyst=analyst,
+                budget=Budget.of(self.epsilon, self.delta),
+                level=self.level,
+                created_at=now,
+                deadline=now + max(1, round(self.open_for_hours * 3600)),
+                respond_after_s=self.respond_after_s,
+                seed=self.seed or secrets.token_hex(16),
+            )
+        except ValidationError as error:
+            reason = error.errors(include_url=False)[0]["msg"].removeprefix("Value error, ")
+            raise StudyRefusedError(f"this is no study: {reason}") from error
+
+    def _owner(self, owner: DraftOwner, enrolled: EnrolledKeys) -> Owner:
+        # What counts in a curated study is the key that the owner has at its curator, of which the tester
+        # knows nothing: a pinned one goes before the tester's.
+        if self.curator is not None and owner.key is not None:
+            key = owner.key
+        else:
+            key = _key(owner.name, owner.key, enrolled.owners, "owner")
+        return Owner(
+            name=owner.name,
+            key=key,
+            data_set=owner.data_set,
+            units=owner.units,
+            columns=owner.columns,
+            reuses=owner.reuses,
+            sealing=owner.sealing,
+        )
+
+    def _curator(self, enrolled: EnrolledKeys) -> Party | None:
+        if self.curator is None:
+            if self.curator_key is not None:
+                raise InputError("the draft has a curator_key and no curator: name the curator")
+            return None
+        key = _key(self.curator, self.curator_key, enrolled.curators, "curator")
+        return Party(name=self.curator, key=key)
+
+
+@dataclass(frozen=True)
+class PreparedStudy:
+    """A frozen study and what it would cost, before anything is sent.
+
+    ``payload`` holds its exact bytes; ``warnings`` says what limits it at the declared numbers of units, and
+    ``units_declared`` whether every owner declares one, without which that is not looked at.
+    """
+
+    study: Study
+    payload: bytes
+    digest: str
+    guarantee: Guarantee
+    numbers_released: int
+    warnings: tuple[str, ...]
+    units_declared: bool
+
+    @property
+    def hopeless(self) -> tuple[str, ...]:
+        """Those warnings for which the study should not be sent."""
+        return tuple(warning for warning in self.warnings if warning.startswith(HOPELESS))
+
+
+def prepare(study: Study) -> PreparedStudy:
+    """Check a study, write it in its canonical bytes and work out its cost, without sending anything.
+
+    Raises:
+        StudyRefusedError: the procedure does not take the study as written.
+    """
+    from tacit_protocol.procedures.base import (  # noqa: PLC0415 (statistics load when needed)
+        StudyError,
+        canonical,
+        check_study,
+    )
+    from tacit_protocol.procedures.discovery import procedure_named  # noqa: PLC0415
+
+    units = {owner.name: owner.units for owner in study.owners if owner.units is not None}
+    declared = len(units) == len(study.owners)
+    try:
+        procedure = procedure_named(study.procedure)
+        check_study(procedure, study)
+        study = canonical(procedure, study)
+        payload = encode(study)
+        return PreparedStudy(
+            study=study,
+            payload=payload,
+            digest=digest(payload),
+            guarantee=procedure.cost(study),
+            numbers_released=procedure.numbers_released(study),
+            warnings=procedure.warnings(study, units) if declared else (),
+            units_declared=declared,
+        )
+    except StudyError as error:
+        raise StudyRefusedError(str(error)) from error
+
+
+def _key(name: str, pinned: str | None, enrolled: Mapping[str, str], role: str) -> str:
+    key = enrolled.get(name)
+    if key is None:
+        raise InputError(
+            f"no {role} named {name} is enrolled at the tester: see `tacit party list`"
+            + ("; in a curated study give the owner's key in the draft" if role == "owner" else "")
+        )
+    if pinned is not None and pinned != key:
+        raise InputError(f"the tester gives another key for {name} than the draft: ask that {role}")
+    return key
+
+
+SCHEMA_LINE = (
+    "#:schema study.schema.json\n# tacit study schema > study.schema.json lets editors check this file.\n\n"
+)
+"""First lines of a saved draft."""
+
+
+def draft_text(draft: StudyDraft) -> str:
+    """Write a draft as TOML, without what it does not say."""
+    fields = draft.model_dump(mode="json", exclude_none=True, exclude_defaults=False)
+    return SCHEMA_LINE + toml_text({name: value for name, value in fields.items() if value != {}})
+
+
+def save_draft(draft: StudyDraft, file: Path) -> None:
+    """Write a draft to a new file.
+
+    Raises:
+        InputError: the file exists already, or cannot be written.
+    """
+    try:
+        with file.open("x", encoding="utf-8") as opened:
+            opened.write(draft_text(draft))
+    except FileExistsError as error:
+        raise InputError(f"{file} exists already: name another file") from error
+    except OSError as error:
+        raise InputError(f"cannot write {file}: {error.strerror}") from error

@@ -1,1 +1,0 @@
-"""Null distributions, numerically. Knows no message."""

@@ -1,0 +1,1 @@
+"""Numerical methods: laws of quadratic forms, permutations, multiplicity, distance covariance, weights."""

@@ -1,0 +1,275 @@
+"""Tables of noisy counts as a test sees them: counts, and the law of the noise on every cell.
+
+A cell may carry the sum of several independent noises: cells of a finer table were added up, or several
+owners' tables. Simulation draws the sum itself, at the same price: the difference of two gamma variables is a
+sum of Laplace ones.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import ndtri
+
+from tacit_protocol.features.cell_counts import CELLS_MAX, CellGrid
+
+Floats = npt.NDArray[np.float64]
+Integers = npt.NDArray[np.int64]
+
+SHARES_MAX = 1e6
+"""Largest noisy share that is told from a larger one: beyond it one noisy count is a million times n."""
+
+BLOCK_NUMBERS = 2**16
+"""Simulated numbers held at once: half a mebibyte."""
+
+REACH = 2.0
+"""Standard deviations within which a nuisance is plausible. With one, noise hides more than that too often:
+.018 at level .01 (docs/mathematics/categorical.md)."""
+
+EVENING_STEPS = 50
+"""Halvings of the range in which a common probability is looked for."""
+
+GROWTHS: Floats = 1 + np.geomspace(0.05, 200, 24)
+"""Factors by which probabilities are taken away from even ones, to make them sparser."""
+
+
+@dataclass(frozen=True)
+class CellNoise:
+    """Independent noise on every cell: the sum of ``summed`` variables of one law.
+
+    ``scale`` is the Laplace scale or the Gaussian standard deviation of one of them, in units.
+    """
+
+    kind: Literal["laplace", "gaussian"]
+    scale: float
+    summed: int = 1
+
+    @property
+    def variance(self) -> float:
+        """Variance on one cell."""
+        return self.summed * self.scale**2 * (2 if self.kind == "laplace" else 1)
+
+    def of_sums(self, cells: int) -> "CellNoise":
+        """Return the noise on the sum of so many cells."""
+        return CellNoise(self.kind, self.scale, self.summed * cells)
+
+    def draw(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Floats:
+        """Draw simulated noise: public randomness, for null distributions alone."""
+        if self.kind == "gaussian":
+            return rng.normal(0.0, self.scale * math.sqrt(self.summed), shape)
+        if self.summed == 1:
+            return rng.laplace(0.0, self.scale, shape)
+        return rng.gamma(self.summed, self.scale, shape) - rng.gamma(self.summed, self.scale, shape)
+
+    def half_width(self, outside: float) -> float:
+        """Return the bound that the noise of one cell exceeds with probability at most ``outside``.
+
+        Exact for one variable. A sum of Laplace variables has Bernstein's bound: it is sub-exponential.
+        """
+        if self.kind == "gaussian":
+            return self.scale * math.sqrt(self.summed) * float(-ndtri(outside / 2))
+        if self.summed == 1:
+            return self.scale * math.log(1 / outside)
+        # Chernoff: E exp(t L) = 1/(1 - t^2 b^2); the best t is found on a grid, any t gives a valid bound.
+        t = np.linspace(0.001, 0.999, 999)
+        bounds = (math.log(2 / outside) - self.summed * np.log1p(-(t**2))) / t
+        return self.scale * float(bounds.min())
+
+
+@dataclass(frozen=True)
+class NoisyTable:
+    """Noisy counts (k,) of ``units`` privacy units, and their noises, which are independent and add up."""
+
+    counts: Floats
+    units: int
+    noises: tuple[CellNoise, ...]
+
+    @property
+    def noise_variance(self) -> float:
+        """Variance of the noise on one cell."""
+        return math.fsum(noise.variance for noise in self.noises)
+
+    def draw_noise(self, rng: np.random.Generator, replicates: int) -> Floats:
+        """Draw the noise of every cell, (replicates, k)."""
+        shape = (replicates, len(self.counts))
+        drawn = np.zeros(shape)
+        for noise in self.noises:
+            drawn += noise.draw(rng, shape)
+        return drawn
+
+
+def add_tables(tables: Sequence[NoisyTable]) -> NoisyTable:
+    """Return the table of all units together; noises of one law become one."""
+    summed: dict[tuple[Literal["laplace", "gaussian"], float], int] = {}
+    for noise in (noise for table in tables for noise in table.noises):
+        summed[noise.kind, noise.scale] = summed.get((noise.kind, noise.scale), 0) + noise.summed
+    return NoisyTable(
+        np.asarray(np.sum([table.counts for table in tables], axis=0)),
+        sum(table.units for table in tables),
+        tuple(CellNoise(kind, scale, count) for (kind, scale), count in summed.items()),
+    )
+
+
+def sum_cells_of(table: NoisyTable, index: Integers, cells: int) -> NoisyTable:
+    """Add the cells that ``index`` (k,) maps to the same cell; each must take equally many.
+
+    Raises ValueError where they do not: the noise would differ between cells.
+    """
+    sizes = np.bincount(index, minlength=cells)
+    if len(set(sizes.tolist())) != 1:
+        raise ValueError("cells are sums of equally many cells")
+    counts: Floats = np.bincount(index, table.counts, minlength=cells).astype(np.float64)
+    return NoisyTable(counts, table.units, tuple(noise.of_sums(int(sizes[0])) for noise in table.noises))
+
+
+def onto_simplex(values: Floats) -> Floats:
+    """Return the probabilities that lie nearest to ``values``, (..., k), in the Euclidean sense.
+
+    Nearest points to a convex set are never further from any of its points than before: the projection is no
+    further from the true probabilities than the noisy ones. Values beyond SHARES_MAX, which no noise makes,
+    are cut off first.
+    """
+    values = np.clip(values, -SHARES_MAX, SHARES_MAX)
+    ordered = -np.sort(-values, axis=-1)
+    excess = (np.cumsum(ordered, axis=-1) - 1) / np.arange(1, values.shape[-1] + 1)
+    last = np.count_nonzero(ordered > excess, axis=-1, keepdims=True) - 1
+    projected = np.maximum(values - np.take_along_axis(excess, last, axis=-1), 0.0)
+    return np.asarray(projected / projected.sum(axis=-1, keepdims=True))
+
+
+@dataclass(frozen=True)
+class NuisanceNull:
+    """Statistics simulated at a few plausible values of what a null hypothesis leaves open.
+
+    ``statistics`` is (values, replicates), ``largest`` alike: the largest cell of each simulated table.
+    """
+
+    statistics: Floats
+    largest: Floats
+
+    def pvalue(self, statistic: float) -> float:
+        """Return the largest of the values' (1 + number at least as large)/(replicates + 1)."""
+        above = np.count_nonzero(self.statistics >= statistic, axis=-1)
+        return float((1 + above.max()) / (self.statistics.shape[-1] + 1))
+
+    def cells(self, ratios: Floats) -> Floats:
+        """Return each cell's p-value, (k,), adjusted for all cells by the largest of each simulated table."""
+        replicates = self.largest.shape[-1]
+        within = np.stack([np.searchsorted(np.sort(drawn), ratios, side="left") for drawn in self.largest])
+        return np.asarray((1 + replicates - within.min(axis=0)) / (replicates + 1))
+
+    def least_favourable(self, statistic: float) -> Floats:
+        """Return the statistics, (replicates,), of the value that has the largest p-value."""
+        above = np.count_nonzero(self.statistics >= statistic, axis=-1)
+        return np.asarray(self.statistics[int(np.argmax(above))])
+
+
+def plausible(fitted: Floats, noise_variance: float, units: float) -> tuple[Floats, Floats, Floats]:
+    """Return probabilities (k,), and the sparsest and the most even ones that are within reach.
+
+    ``noise_variance`` is that of each share, ``units`` how many were sampled. The sparsest are on the path of
+    the projections of 1/k + g (fitted - 1/k), g >= 1, which ends with the largest category alone, at a
+    Euclidean distance of up to REACH standard deviations of ``fitted``. The most even have one share in as
+    many categories as can have it, each within REACH standard deviations of its own.
+    """
+    variances = noise_variance + fitted * (1 - fitted) / units
+    reach = REACH * math.sqrt(float(variances.sum()))
+    even = np.full_like(fitted, 1 / len(fitted))
+    sparse = fitted
+    for candidate in onto_simplex(even + GROWTHS[:, None] * (fitted - even)):
+        if float(np.linalg.norm(candidate - fitted)) > reach:
+            break
+        sparse = candidate
+    return fitted, sparse, _evened(fitted, REACH * np.sqrt(variances))
+
+
+def _evened(fitted: Floats, reach: Floats) -> Floats:
+    """Move each probability by up to ``reach`` (k,) towards a common value, by bisection."""
+    least, most = np.maximum(fitted - reach, 0.0), fitted + reach
+    low, high = 0.0, 1.0
+    for _ in range(EVENING_STEPS):
+        middle = (low + high) / 2
+        if np.clip(middle, least, most).sum() < 1:
+            low = middle
+        else:
+            high = middle
+    moved = np.clip(high, least, most)
+    return np.asarray(moved / moved.sum())
+
+
+def in_blocks(
+    seed: np.random.SeedSequence, replicates: int, numbers: int
+) -> Iterator[tuple[np.random.Generator, int]]:
+    """Yield generators, each with how many replicates it draws: their tables fit a cache."""
+    size = max(1, BLOCK_NUMBERS // numbers)
+    blocks = -(-replicates // size)
+    for block, child in enumerate(seed.spawn(blocks)):
+        yield np.random.default_rng(child), min(size, replicates - block * size)
+
+
+SUM_TOLERANCE = 1e-6
+"""How far the stated probabilities may add up to another number than 1: six decimals of each are enough."""
+
+
+class DistributionError(ValueError):
+    """The probabilities do not fit the cells. The message says what to change; both are public."""
+
+
+def cell_probabilities(grid: CellGrid, stated: Sequence[float]) -> npt.NDArray[np.float64]:
+    """Return the probability of each of the grid's cells, (k,), adding to 1.
+
+    ``stated`` has one probability for every cell; or, where the categories "other" and "missing" of every
+    column are to have probability 0, one for every combination of levels, or of numeric columns' intervals.
+
+    Raises:
+        DistributionError: there is another number of them, or they do not add up to 1.
+    """
+    total = math.fsum(stated)
+    if abs(total - 1) > SUM_TOLERANCE:
+        raise DistributionError("parameter probabilities: they must add up to 1")
+    levels = tuple(axis.listed for axis in grid.axes)
+    if len(stated) == grid.size:
+        found = np.array(stated, dtype=np.float64)
+    elif len(stated) == math.prod(levels):
+        found = np.zeros(grid.shape)
+        found[tuple(slice(size) for size in levels)] = np.reshape(stated, levels)
+    else:
+        every = f"give {math.prod(levels)}, one for every combination of levels"
+        unlisted = "" if levels == grid.shape else f", or {grid.size} with other and missing values"
+        raise DistributionError(f"parameter probabilities: {every}{unlisted}")
+    return np.asarray(found.reshape(-1) / total)
+
+
+def distribution(values: npt.ArrayLike) -> npt.NDArray[np.float64]:
+    """Return probabilities (k,), adding to 1; raises DistributionError where they are none."""
+    try:
+        found = np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise DistributionError("a distribution is a vector of numbers") from None
+    if found.ndim != 1 or len(found) < 2 or not np.all(found >= 0) or not abs(found.sum() - 1) <= 1e-6:
+        raise DistributionError("a distribution is a vector of at least two probabilities that add up to 1")
+    if len(found) > CELLS_MAX:
+        raise DistributionError(f"a distribution has {CELLS_MAX} cells at most")
+    return np.asarray(found / found.sum())
+
+
+def total_variation(one: npt.NDArray[np.float64], other: npt.NDArray[np.float64]) -> float:
+    """Return the total variation distance of two distributions, (k,) each."""
+    return float(np.abs(one - other).sum() / 2)
+
+
+def paninski(probabilities: Floats, shift: float) -> Floats:
+    """Return the distribution whose cells take turns to be ``shift`` larger and smaller, in relation.
+
+    Cells are paired in their order, and each pair keeps its probability: where all are equal, the total
+    variation distance is shift/2. This is P3's alternative for uniform distributions, with shift = alpha.
+    """
+    moved = probabilities.copy()
+    first, second = moved[: len(moved) // 2 * 2 : 2], moved[1::2]
+    amount = shift * np.minimum(first, second[: len(first)])
+    first += amount
+    second[: len(first)] -= amount
+    return moved

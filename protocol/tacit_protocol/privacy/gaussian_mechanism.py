@@ -1,0 +1,167 @@
+"""The joint Gaussian release of exact sums: one budget, several vectors, every rounding counted.
+
+A part is a vector of integer sums over units, on a grid of 2^exponent, whose L2 sensitivity Delta (ideal
+diameter plus rounding) is known, and which gets the share s of mu^2. Gaussian noise of standard deviation
+Delta / (mu sqrt s) on every part makes the whole mu-Gaussian differentially private, because the parts' mu^2
+add up to mu^2 (docs/mathematics/privacy.md). mu is calibrated at a delta less DISCRETISATION_SHARE, which
+pays for discrete noise in the place of continuous noise.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from tacit_protocol.privacy.accounting import gaussian_mu
+from tacit_protocol.privacy.guarantee import ApproximateEvent, Budget, GaussianEvent, Guarantee, NoisyVector
+from tacit_protocol.privacy.noise import DISCRETISATION_SHARE, NoiseSource, discretisation_delta
+
+SCALE_TOLERANCE = 1e-9
+"""Relative difference allowed between a release's stated noise and the noise that the study fixes: processors
+round differently, by 1e-11 at most."""
+
+
+class LayoutError(ValueError):
+    """Noisy vectors are not those that a study fixes. The message says which rule they break; no value."""
+
+
+class SensitivityError(ValueError):
+    """The noise cannot be calibrated as asked. The message says what to change and quotes no data."""
+
+
+@dataclass(frozen=True)
+class SumPart:
+    """Integer sums (coordinates,) in steps of 2**exponent, with their L2 sensitivity in natural units.
+
+    Two parts of one isometric vector (the diagonal of a symmetric matrix, and its entries above the diagonal
+    times sqrt 2) have the same sensitivity and share; ``isometry`` scales the noise of entries that are
+    released without their sqrt 2. ``l1`` is the L1 sensitivity where it is known to be less than what follows
+    from the other.
+    """
+
+    name: str
+    sums: npt.NDArray[np.int64]
+    exponent: int
+    sensitivity: float
+    share: float
+    isometry: float = 1.0
+    l1: float | None = None
+
+    def scale(self, mu: float) -> float:
+        """Return the standard deviation of the noise on a coordinate, in natural units."""
+        deviation = self.sensitivity / (mu * math.sqrt(self.share)) * self.isometry
+        return math.nextafter(deviation * (1 + 1e-12), math.inf)
+
+
+def gaussian_guarantee(budget: Budget) -> Guarantee:
+    """Return the guarantee of a joint Gaussian release that uses the whole budget.
+
+    Raises SensitivityError where delta is 0: Gaussian noise has no pure guarantee.
+    """
+    if budget.delta_pico == 0:
+        raise SensitivityError("Gaussian noise needs a delta above 0; give the study one, such as 1e-5")
+    reserve = budget.delta * DISCRETISATION_SHARE
+    mu = gaussian_mu(budget.epsilon, budget.delta - reserve)
+    gaussian = GaussianEvent(noise_multiplier=1 / mu)
+    return Guarantee(budget=budget, events=(gaussian, ApproximateEvent(epsilon=0.0, delta=reserve)))
+
+
+def halved_guarantee(budget: Budget) -> Guarantee:
+    """Return P0's guarantee: two Gaussian releases, each calibrated to half of epsilon and half of delta.
+
+    P0 adds the halves up by basic composition; its sigma is the exact curve's here, never more than P0's.
+
+    Raises SensitivityError where epsilon is one micro-unit, which has no half, or where half of delta is 0.
+    """
+    if budget.epsilon_micro < 2:
+        raise SensitivityError("the budget is too small to be halved; give the study a larger epsilon")
+    half = Budget(epsilon_micro=budget.epsilon_micro // 2, delta_pico=budget.delta_pico // 2)
+    event, reserve = gaussian_guarantee(half).events
+    return Guarantee(budget=budget, events=(event, event, reserve, reserve))
+
+
+def noise_scales(parts: tuple[SumPart, ...], guarantee: Guarantee) -> dict[str, float]:
+    """Return the standard deviation of the noise on every part's coordinates, in natural units."""
+    mu = _first_mu(guarantee)
+    return {part.name: part.scale(mu) for part in parts}
+
+
+def _first_mu(guarantee: Guarantee) -> float:
+    event = guarantee.events[0]
+    if not isinstance(event, GaussianEvent):
+        raise SensitivityError("the guarantee is not that of a Gaussian release")
+    return 1 / event.noise_multiplier
+
+
+def release_sums(
+    parts: tuple[SumPart, ...], guarantee: Guarantee, noise: NoiseSource
+) -> dict[str, NoisyVector]:
+    """Add the noise that the guarantee states to every part; parts with isometry 1 have shares adding to 1.
+
+    Raises SensitivityError where the noise is so small, in grid steps, that its discreteness would count.
+    """
+    require_fine_grids(parts, guarantee)
+    mu = _first_mu(guarantee)
+    return {
+        part.name: NoisyVector(
+            values=tuple(int(v) for v in noise.gaussian(part.sums, _steps(part, mu))),
+            exponent=part.exponent,
+            noise="gaussian",
+            scale=part.scale(mu),
+        )
+        for part in parts
+    }
+
+
+def require_fine_grids(parts: tuple[SumPart, ...], guarantee: Guarantee) -> None:
+    """Raise SensitivityError where all parts' discreteness costs more delta than the guarantee sets aside.
+
+    Parts may be released one after the other, the later ones depending on what was released before: each
+    looks at all that there are by then.
+    """
+    mu = _first_mu(guarantee)
+    extra = sum(
+        discretisation_delta(len(part.sums), _steps(part, mu), guarantee.budget.epsilon) for part in parts
+    )
+    # What the events set aside: halves of an odd delta set aside a little less than a share of the budget.
+    reserve = sum(event.delta for event in guarantee.events if isinstance(event, ApproximateEvent))
+    if extra > reserve:
+        raise SensitivityError("the noise is too small for its grid; give the study a smaller epsilon")
+
+
+def _steps(part: SumPart, mu: float) -> float:
+    """Return the standard deviation of the noise in grid steps."""
+    return math.ldexp(part.scale(mu), -part.exponent)
+
+
+def check_layout(
+    vectors: Mapping[str, NoisyVector], stated: Guarantee, layout: tuple[SumPart, ...], fixed: Guarantee
+) -> None:
+    """Raise LayoutError where ``vectors`` or the stated guarantee are not those that the study fixes."""
+    if not _same_guarantee(stated, fixed):
+        raise LayoutError("the release states another guarantee than the study")
+    parts = {part.name: part for part in layout}
+    if set(parts) != set(vectors):
+        raise LayoutError("the release has not the vectors that the study asks for")
+    scales = noise_scales(layout, fixed)
+    for name, vector in vectors.items():
+        part = parts[name]
+        if len(vector.values) != len(part.sums) or vector.exponent != part.exponent:
+            raise LayoutError(f"vector {name} has not the shape that the study fixes")
+        if vector.noise != "gaussian" or abs(vector.scale / scales[name] - 1) > SCALE_TOLERANCE:
+            raise LayoutError(f"vector {name} has not the noise that the study fixes")
+
+
+def _same_guarantee(stated: Guarantee, fixed: Guarantee) -> bool:
+    # Another processor may round the calibration otherwise, as with the scales.
+    if stated.budget != fixed.budget or len(stated.events) != len(fixed.events):
+        return False
+    for a, b in zip(stated.events, fixed.events, strict=True):
+        if isinstance(a, GaussianEvent) and isinstance(b, GaussianEvent):
+            if abs(a.noise_multiplier / b.noise_multiplier - 1) > SCALE_TOLERANCE:
+                return False
+        elif a != b:
+            return False
+    return True

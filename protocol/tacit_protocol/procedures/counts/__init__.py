@@ -1,0 +1,1 @@
+"""Tests on noisy counts: noisy tables, homogeneity and independence of categories."""

@@ -1,0 +1,467 @@
+"""What procedures on noisy counts share: the owner's part, reading releases again, and what verdicts show."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import product
+from typing import Annotated, Any, ClassVar, Self
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import BaseModel, Field
+
+from tacit_protocol.domain.table import Table
+from tacit_protocol.features.cell_counts import CellCounts, CellGrid
+from tacit_protocol.messages.release import Release
+from tacit_protocol.messages.study import Owner, Study
+from tacit_protocol.numerics.noisy_tables import CellNoise, NoisyTable, add_tables
+from tacit_protocol.privacy.guarantee import Guarantee
+from tacit_protocol.privacy.noise import NoiseSource
+from tacit_protocol.procedures.base import (
+    Fields,
+    Procedure,
+    Releases,
+    StudyError,
+    parse_parameters,
+    require_shared_columns,
+)
+from tacit_protocol.procedures.counts.release import (
+    CountParameters,
+    CountPlan,
+    count_plan,
+    counted_part,
+    grid_of,
+)
+from tacit_protocol.procedures.counts.statistic import HomogeneityTest, IndependenceOutcome
+from tacit_protocol.strict import StrictModel
+from tacit_protocol.verdicts.base import BaseVerdict, PvalueVerdict, Renderer, ShownTable, Source
+from tacit_protocol.verdicts.panels import (
+    BARS_MAX,
+    BarsPanel,
+    Floats,
+    Row,
+    RowsPanel,
+    bar,
+    half_width,
+    largest,
+)
+
+REPLICATES_MIN, REPLICATES_DEFAULT, REPLICATES_MAX = 999, 1999, 100_000
+"""Simulated null statistics: p-values down to 5e-4 by default."""
+
+WORK_MAX = 2 * 10**9
+"""Most simulated cells of one verdict: some minutes of one processor."""
+
+DECIMALS = 3
+"""Digits after the point of a noisy count in a verdict: far below the noise, and a third of the size."""
+
+COUNT_WRITTEN_MAX = 1e13
+"""Largest count that a verdict states: above all units with their noise, so that an owner that sends other
+numbers cannot make a verdict too long to be sent."""
+
+CELLS_SHOWN = 10
+"""Most cells that a verdict names."""
+
+HOPELESS = "Hopeless: "
+"""What a warning starts with where the study should not be run as planned."""
+
+TABLE_NUMBERS_MAX = 10_000
+"""Most noisy counts that a test's verdict shows beside its findings."""
+
+
+class CellComparison(StrictModel):
+    """A cell that stands out: its label by column, its p-value adjusted for all cells, and noisy shares."""
+
+    labels: dict[str, str]
+    pvalue: float
+    reject: bool
+    shares: dict[str, float]
+
+
+class ComparedPair(StrictModel):
+    """Two owners, or two columns, compared: the p-value is adjusted for all pairs."""
+
+    first: str
+    second: str
+    statistic: float
+    pvalue: float
+    reject: bool
+
+    @property
+    def names(self) -> tuple[str, str]:
+        """Which two."""
+        return self.first, self.second
+
+
+@dataclass(frozen=True)
+class NoisyTables:
+    """Noisy counts of public cells, one array for each owner.
+
+    Attributes:
+        columns: the columns that are counted.
+        labels: each column's labels, in the order of the arrays' axes.
+        counts: arrays by owner, one axis a column. Noise makes some of them negative or fractional.
+    """
+
+    columns: tuple[str, ...]
+    labels: tuple[tuple[str, ...], ...]
+    counts: Mapping[str, npt.NDArray[np.float64]]
+    renderer: Renderer = field(repr=False, compare=False)
+
+    @property
+    def table(self) -> npt.NDArray[np.float64]:
+        """The noisy counts of all owners together, one axis a column."""
+        return np.asarray(np.sum(list(self.counts.values()), axis=0))
+
+    def to_rows(self) -> list[tuple[tuple[str, ...], tuple[float, ...]]]:
+        """Return each cell's labels and its noisy counts, owner by owner."""
+        flat = [counts.ravel().tolist() for counts in self.counts.values()]
+        return list(zip(product(*self.labels), zip(*flat, strict=True), strict=True))
+
+    def to_pandas(self) -> Any:
+        """Return a pandas frame: one row a cell, one column for each owner."""
+        columns = {name: counts.ravel() for name, counts in self.counts.items()}
+        return self.renderer.frame(columns, dict(zip(self.columns, self.labels, strict=True)))
+
+    def fields(self) -> dict[str, Any]:
+        """Return the tables as plain values."""
+        return {
+            "columns": list(self.columns),
+            "labels": [list(labels) for labels in self.labels],
+            "counts": {name: counts.tolist() for name, counts in self.counts.items()},
+        }
+
+
+class TablesVerdict(BaseVerdict):
+    """A verdict that may show the owners' noisy tables, cells in row-major order of ``shape``."""
+
+    columns: tuple[str, ...]
+    shape: tuple[int, ...]
+    counts: dict[str, tuple[float, ...]] | None
+
+    def bound(self, source: Source) -> Self:
+        """Return the verdict with what it was made from; raises ValueError where that has other cells."""
+        cells = grid_of(source.study, counted_part(source.study)).size
+        if any(len(own) != cells for own in (self.counts or {}).values()):
+            raise ValueError("the verdict has not one count for each cell")
+        return super().bound(source)
+
+    @property
+    def tables(self) -> NoisyTables | None:
+        """Every owner's noisy counts, or None where they are too large to be shown."""
+        if self.counts is None:
+            return None
+        # Labels follow from the study, which the parties signed.
+        grid = grid_of(self.source.study, counted_part(self.source.study))
+        arrays = {name: np.array(own).reshape(grid.shape) for name, own in self.counts.items()}
+        return NoisyTables(grid.names, grid.labels, arrays, self.source.drawn_by)
+
+
+class CountsTestResult(PvalueVerdict, TablesVerdict):
+    """Outcome of a test on noisy counts. Unpacks into ``statistic, pvalue``.
+
+    Attributes:
+        statistic: the test statistic, from noisy counts alone; about 0 under the null hypothesis.
+        pvalue: simulated probability under the null hypothesis of a statistic at least as large.
+        cells: the ten cells that stand out most.
+        tables: every owner's noisy counts, or None where they are too large to be shown.
+    """
+
+    cells: tuple[CellComparison, ...]
+
+    def fields(self) -> dict[str, Any]:
+        """Return what the command lists beside the common fields."""
+        tables = None if self.tables is None else self.tables.fields()
+        return super().fields() | {"tables": tables, "cells": [cell.model_dump() for cell in self.cells]}
+
+    def _shown(self, finding: str, *tables: ShownTable) -> Sequence[str | ShownTable]:
+        """Return what the command shows: the finding, pairs, and the cells that are rejected."""
+        outstanding = (
+            f"  {', '.join(f'{name} {label}' for name, label in cell.labels.items())} stands out "
+            f"(p = {cell.pvalue:.3g})"
+            for cell in self.cells
+            if cell.reject
+        )
+        statistic = f"  statistic {self.statistic:.5g}; {self.method}"
+        return self._finding(finding), statistic, *tables, *outstanding
+
+
+class CountTestParameters(CountParameters):
+    """How owners count, and how many null statistics are simulated."""
+
+    replicates: Annotated[int, Field(ge=REPLICATES_MIN, le=REPLICATES_MAX)] = Field(
+        REPLICATES_DEFAULT,
+        description="Simulated null statistics; the smallest p-value is 1/(replicates + 1).",
+    )
+
+
+class CountProcedure(Procedure):
+    """Every owner releases one table of noisy counts; what is made of the tables is each procedure's own."""
+
+    Parameters: ClassVar[type[BaseModel]] = CountParameters
+    released: ClassVar[str] = "the number of units in each public cell"
+    choices: ClassVar[tuple[Mapping[str, Any], ...]] = ({"noise": "laplace"}, {"noise": "gaussian"})
+
+    def parameters(self, study: Study) -> CountParameters:
+        """Read the study's parameters. Raises StudyError where they are none of this procedure's."""
+        return parse_parameters(CountParameters, study)
+
+    def plan(self, study: Study) -> CountPlan:
+        """Return what the study fixes before any data. Raises StudyError where it cannot be run."""
+        return count_plan(study, self.parameters(study))
+
+    def check(self, study: Study) -> None:
+        """Raise StudyError where the study cannot be run as written."""
+        require_shared_columns(study)
+        if study.curator is not None:
+            raise StudyError("owners send their own releases here; leave the curator out")
+        self.plan(study)
+
+    def cost(self, study: Study) -> Guarantee:
+        """Return what each owner spends: the study's whole budget, or rho of it, in one release."""
+        return self.plan(study).guarantee
+
+    def numbers_released(self, study: Study) -> int:
+        """Return how many noisy numbers one owner sends: one a cell."""
+        return self.plan(study).grid.size
+
+    def warnings(self, study: Study, units: Mapping[str, int]) -> tuple[str, ...]:
+        """Say where the noise on a cell exceeds the count that an average cell has."""
+        return noise_warnings(self.plan(study), units)
+
+    def summarise(self, study: Study, table: Table) -> CellCounts:
+        """Count one owner's units exactly. The counts never leave the owner."""
+        return self.plan(study).summarise(table)
+
+    def privatise(self, study: Study, summary: CellCounts, noise: NoiseSource) -> Release:
+        """Add the noise that ``cost`` states."""
+        return self.plan(study).privatise(summary, noise)
+
+    def check_release(self, study: Study, release: Release) -> None:
+        """Raise ReleaseError where the release has not the shape and the noise that the study fixes."""
+        self.plan(study).check(release)
+
+    def check_reread(self, study: Study, release: Release) -> None:
+        """Raise ReleaseError where an earlier release, read again, has not this study's cells."""
+        self.plan(study).read(release)
+
+    def reread(
+        self,
+        study: Study,
+        owner: Owner,  # noqa: ARG002 (every owner's release is read alike)
+        source: Study,
+        release: Release,
+    ) -> Release:
+        """Return the same cells of an earlier release, or sums of them: a finer table's margins."""
+        return self.plan(study).reread(source, release)
+
+
+class CountTest(CountProcedure):
+    """A test on the owners' tables, whose null distribution is simulated."""
+
+    Parameters: ClassVar[type[BaseModel]] = CountTestParameters
+
+    def parameters(self, study: Study) -> CountTestParameters:
+        """Read the study's parameters. Raises StudyError where they are none of a test's."""
+        return parse_parameters(CountTestParameters, study)
+
+
+def simulation_seed(study: Study, stream: int) -> np.random.SeedSequence:
+    """Return the public seed of one of a study's simulations."""
+    return np.random.SeedSequence(int(study.seed, 16), spawn_key=(stream,))
+
+
+def silent(part: float, step: str) -> None:
+    """Report progress to nobody."""
+
+
+def noise_warnings(plan: CountPlan, units: Mapping[str, int]) -> tuple[str, ...]:
+    """Say which owners' tables will be mostly noise at these numbers of units."""
+    advice = "ask for more units, a larger epsilon, or fewer cells"
+    deviation = plan.noise.variance**0.5
+    drowned = [name for name, count in units.items() if deviation * plan.grid.size > count]
+    if drowned and len(drowned) == len(units):
+        return (f"{HOPELESS}noise exceeds the count of an average cell at every owner; {advice}",)
+    if drowned:
+        return (f"noise exceeds the count of an average cell at {', '.join(drowned)}; {advice}",)
+    return ()
+
+
+def require_work(cells: int, replicates: int) -> None:
+    """Raise StudyError where a verdict would simulate more than WORK_MAX cells."""
+    if cells * replicates > WORK_MAX:
+        raise StudyError("the verdict would take too long; use fewer replicates, owners or cells")
+
+
+def shown_counts(tables: Mapping[str, NoisyTable]) -> dict[str, tuple[float, ...]] | None:
+    """Return tables' noisy counts for a verdict; None where there are too many to show."""
+    if sum(len(table.counts) for table in tables.values()) > TABLE_NUMBERS_MAX:
+        return None
+    return {name: written_counts(table) for name, table in tables.items()}
+
+
+def written_counts(table: NoisyTable) -> tuple[float, ...]:
+    """Return a table's noisy counts as verdicts state them."""
+    counts = np.clip(table.counts, -COUNT_WRITTEN_MAX, COUNT_WRITTEN_MAX)
+    return tuple(round(float(count), DECIMALS) for count in counts)
+
+
+def striking_cells(
+    grid: CellGrid,
+    test: HomogeneityTest | IndependenceOutcome,
+    shares: Mapping[str, npt.NDArray[np.float64]],
+    level: float,
+) -> tuple[CellComparison, ...]:
+    """Return the cells with the smallest adjusted p-values, with up to CELLS_SHOWN owners' shares."""
+    shown = dict(list(shares.items())[:CELLS_SHOWN])
+    pvalues = test.cells
+    order = np.argsort(-test.ratios, kind="stable")[:CELLS_SHOWN]
+    return tuple(
+        CellComparison(
+            labels=dict(zip(grid.names, grid.label(int(cell)), strict=True)),
+            pvalue=float(pvalues[cell]),
+            reject=bool(pvalues[cell] <= level),
+            shares={name: float(values[cell]) for name, values in shown.items()},
+        )
+        for cell in order
+    )
+
+
+BESIDE_MAX = 3
+"""Most owners of whom each is drawn; of more, all together come first."""
+
+PANELS_MAX = 8
+"""Most panels of one verdict; the last one's note says how many there are."""
+
+ALL = "all owners together"
+
+CELLS_MAX = 12
+"""Most residuals of one panel, the largest."""
+
+UNUSUAL = 2.0
+"""Where lines are drawn: a cell chosen beforehand is beyond them with probability 0.05."""
+
+RESIDUAL = "residual, in standard deviations (noise counted)"
+
+
+def tables_of(plan: CountPlan, study: Study, verdict: Fields, releases: Releases) -> list[NoisyTable] | None:
+    """Return the owners' noisy tables: from the releases, or else from the verdict if it shows them.
+
+    None where neither has them, or where it is not known what noise an earlier release has.
+    """
+    if releases:
+        return [plan.read_owner(owner, releases) for owner in study.owners]
+    counts = verdict.get("counts")
+    if counts is None or study.reusing:
+        return None
+    return [_table(plan, counts[owner.name], verdict["units"][owner.name]) for owner in study.owners]
+
+
+def _table(plan: CountPlan, counts: Sequence[float], units: int) -> NoisyTable:
+    return NoisyTable(np.array(counts, dtype=np.float64), units, (plan.noise,))
+
+
+def simulations(count: int, of: str) -> str:
+    """Say what was simulated how often."""
+    return f"{count} simulations of {of}, with the noise"
+
+
+def residual_panel(
+    title: str, labels: Sequence[str], values: Floats, striking: Sequence[bool]
+) -> list[RowsPanel]:
+    """Return the cells with the largest residuals, (k,); those that are ``striking`` stand out."""
+    order = np.argsort(-np.abs(values), kind="stable")[:CELLS_MAX]
+    rows = tuple(Row(labels[i], float(values[i]), None, None, striking[i]) for i in order)
+    some = "" if len(values) <= CELLS_MAX else f", the {CELLS_MAX} largest of {len(values)}"
+    return [RowsPanel(title + some, RESIDUAL, rows, (-UNUSUAL, UNUSUAL))]
+
+
+def striking(verdict: Fields) -> list[str]:
+    """Return the cells that the verdict rejects, adjusted for all cells."""
+    return [", ".join(cell["labels"].values()) for cell in verdict.get("cells") or () if cell["reject"]]
+
+
+def cell_text(grid: CellGrid, cell: int) -> str:
+    """Return a cell's levels, in the order of the columns."""
+    return ", ".join(grid.label(cell))
+
+
+@dataclass(frozen=True)
+class _Drawn:
+    """A noisy table (k,) and whose it is. ``noises`` are on each cell, or None where they are not known."""
+
+    name: str
+    counts: Floats
+    noises: tuple[CellNoise, ...] | None
+    bound: float
+    """The interval's half width that the verdict states, of one count."""
+
+    level: float
+
+    def half(self, cells: int) -> float | None:
+        """Return the half width of the interval of a sum of so many counts; None where it is not known."""
+        if self.noises is None:
+            return self.bound if cells == 1 else None
+        return half_width(self.noises, cells, self.level)
+
+
+def count_panels(plan: CountPlan, study: Study, verdict: Fields, releases: Releases) -> list[BarsPanel]:
+    """Return the bars of all owners' tables, ``PANELS_MAX`` at most."""
+    grid = plan.grid
+    found: list[BarsPanel] = []
+    tables = _tables(plan, study, verdict, releases)
+    for table in tables:
+        found += _of_table(table, grid, float(verdict["half_width_all"]))
+    if len(found) > PANELS_MAX:
+        last, more = found[PANELS_MAX - 1], len(found) - PANELS_MAX
+        note = f"{last.note} And {more} more charts like these: the transcript has every count."
+        found[PANELS_MAX - 1] = replace(last, note=note)
+    return found[:PANELS_MAX]
+
+
+def _tables(plan: CountPlan, study: Study, verdict: Fields, releases: Releases) -> list[_Drawn]:
+    known = tables_of(plan, study, verdict, releases)
+    bound, found = float(verdict["half_width"]), []
+    for place, owner in enumerate(study.owners):
+        counts = np.array(verdict["counts"][owner.name], dtype=np.float64)
+        noises = None if known is None else known[place].noises
+        found.append(_Drawn(owner.name, counts, noises, bound, study.level))
+    if known is None or len(found) == 1:
+        return found
+    noises = add_tables(known).noises
+    together = _Drawn(ALL, sum((t.counts for t in found[1:]), found[0].counts), noises, bound, study.level)
+    return [*found, together] if len(found) <= BESIDE_MAX else [together, *found]
+
+
+def _of_table(table: _Drawn, grid: CellGrid, bound_of_all: float) -> list[BarsPanel]:
+    if len(table.counts) != grid.size:
+        raise ValueError("the verdict has not one count for each cell")
+    labels = [", ".join(grid.label(cell)) for cell in range(grid.size)]
+    if grid.size <= BARS_MAX:
+        return [_panel(f"Noisy counts of {table.name}", labels, table.counts, table, 1)]
+    found = []
+    if len(grid.shape) > 1:
+        shaped = table.counts.reshape(grid.shape)
+        for place, name in enumerate(grid.names):
+            others = tuple(axis for axis in range(len(grid.shape)) if axis != place)
+            added, cells = shaped.sum(axis=others), grid.size // grid.shape[place]
+            if table.half(cells) is not None:
+                title = f"{name}: noisy counts of {table.name}"
+                found.append(_panel(title, list(grid.labels[place]), added, table, cells))
+    title = f"The {BARS_MAX} largest of {grid.size} cells: {table.name}"
+    panel = _panel(title, labels, table.counts, table, 1)
+    note = f"{panel.note} These were picked for their size, which noise tends to raise"
+    note += "." if table.name == ALL else f": all counts together are within {bound_of_all:.4g}."
+    return [*found, replace(panel, note=note)]
+
+
+def _panel(title: str, labels: list[str], values: Floats, table: _Drawn, cells: int) -> BarsPanel:
+    half, percent = table.half(cells), f"{100 * (1 - table.level):g} %"
+    shown = largest(values)
+    some = "" if len(shown) == len(values) or cells == 1 else f", the {len(shown)} largest of {len(values)}"
+    return BarsPanel(
+        title + some,
+        f"units, with {percent} noise intervals",
+        tuple(bar(labels[i], float(values[i]), half) for i in shown),
+        f"The count in the data is within its interval with probability {1 - table.level:g} at least."
+        + (f" Each bar adds up {cells} noisy counts." if cells > 1 else ""),
+    )

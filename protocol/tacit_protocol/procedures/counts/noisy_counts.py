@@ -1,0 +1,196 @@
+"""Noisy counts: every owner releases one private table, from which anything may then be computed for nothing.
+
+One table answers many questions: tests of homogeneity and of independence, and of identity with a known
+distribution, read it again without spending. Laplace noise of scale 2/epsilon on each cell (pure epsilon),
+or Gaussian noise, also by rho (zCDP); all for the replacement of one privacy unit.
+Derivations: docs/mathematics/categorical.md.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from tacit_protocol.messages.release import Release
+from tacit_protocol.messages.study import Study
+from tacit_protocol.privacy.accounting import Family
+from tacit_protocol.privacy.guarantee import COORDINATES_MAX
+from tacit_protocol.procedures.base import Fields, Progress, Question, Releases, StudyError, reuse_warnings
+from tacit_protocol.procedures.counts.base import (
+    CountProcedure,
+    NoisyTables,
+    TablesVerdict,
+    count_panels,
+    written_counts,
+)
+from tacit_protocol.procedures.counts.populations import Cells
+from tacit_protocol.procedures.populations import Held, Measure, Population
+from tacit_protocol.verdicts.base import BaseVerdict, ShownTable
+from tacit_protocol.verdicts.panels import BarsPanel
+from tacit_protocol.verdicts.words import CHI_SQUARED, Meaning, Work, names_of
+
+ROWS_SHOWN = 60
+"""Most cells of a table that the command prints."""
+
+
+class NoisyCountsResult(TablesVerdict):
+    """Every owner's noisy table, cells in row-major order of ``shape``; labels follow from the study.
+
+    A count in the data lies within ``half_width`` of the noisy one with probability 1 - level; all counts of
+    an owner together do within ``half_width_all``. Both are the largest of all owners', whose noises differ
+    where releases are reused; ``noise`` and ``scale`` are those of the owner with the largest
+    ``half_width_all``. ``reject`` is always false: a table tests nothing.
+
+    Attributes:
+        tables: every owner's noisy counts.
+        noise: "laplace" or "gaussian".
+        scale: Laplace scale, or standard deviation, of the noise on each cell.
+        half_width: the noise of one cell is within it with probability 1 - alpha.
+        half_width_all: that of all cells of an owner is, together, with probability 1 - alpha.
+    """
+
+    listed: ClassVar[tuple[str, ...]] = ("noise", "scale", "half_width", "half_width_all")
+
+    reject: Literal[False]
+    counts: dict[str, tuple[float, ...]]
+    noise: str
+    scale: float
+    half_width: float
+    half_width_all: float
+
+    @property
+    def tables(self) -> NoisyTables:
+        """Every owner's noisy counts."""
+        tables = super().tables
+        if tables is None:
+            raise TypeError("noisy counts have tables")
+        return tables
+
+    @property
+    def table(self) -> npt.NDArray[np.float64]:
+        """The noisy counts of all owners together, one axis a column."""
+        return self.tables.table
+
+    def to_pandas(self) -> Any:
+        """Return a pandas frame: one row a cell, one column for each owner."""
+        return self.tables.to_pandas()
+
+    def __str__(self) -> str:
+        return (
+            f"{self.method}: each within {self.half_width:.4g} at confidence {1 - self.alpha:g}, all within "
+            f"{self.half_width_all:.4g}; epsilon {self.epsilon:g}, delta {self.delta:g}"
+        )
+
+    def fields(self) -> dict[str, Any]:
+        """Return what the command lists beside the common fields."""
+        return super().fields() | {"tables": self.tables.fields()}
+
+    def summary(self) -> Sequence[str | ShownTable]:
+        """Return what the command shows first: the tables."""
+        tables = self.tables
+        cells = tables.to_rows()
+        rows = tuple(
+            (", ".join(labels), *(f"{count:.1f}" for count in counts))
+            for labels, counts in cells[:ROWS_SHOWN]
+        )
+        more = len(cells) - ROWS_SHOWN
+        return (
+            f"Noisy counts: {self.method}",
+            f"  one count is within {self.half_width:.4g} of the noisy one, and all are within "
+            f"{self.half_width_all:.4g}, at confidence {1 - self.alpha:g}",
+            ShownTable((", ".join(tables.columns), *tables.counts), rows),
+            *((f"  and {more} more cells: --json shows all",) if more > 0 else ()),
+        )
+
+
+class CountedUnits(Cells):
+    """Counts that are released, and of which nothing is tested."""
+
+    measure: ClassVar[Measure] = "error"
+    medium: ClassVar[float] = 0.0
+    taken: ClassVar[frozenset[str]] = frozenset()
+    off: ClassVar[str] = "the worst cell of a table is off by {} of its units"
+
+    def words(self) -> str:
+        """Say that nothing is looked for."""
+        return "nothing: numbers are released"
+
+    def answer(self, result: Any, held: Sequence[Held]) -> float:
+        """Return how far the worst cell of a table is off, as a share of its units; the owners' mean."""
+        errors = [
+            np.abs(np.ravel(noisy) - counts).max() / counts.sum()
+            for noisy, counts in zip(result.tables.counts.values(), map(np.asarray, held), strict=True)
+        ]
+        return float(np.mean(errors))
+
+
+class NoisyCounts(CountProcedure):
+    """See the module. Registered as ``noisy_counts``."""
+
+    name: ClassVar[str] = "noisy_counts"
+    title: ClassVar[str] = "How many units are in each cell?"
+    families: ClassVar[frozenset[Family]] = frozenset(("gaussian", "pure"))
+    Verdict: ClassVar[type[BaseVerdict]] = NoisyCountsResult
+    question: ClassVar[Question | None] = Question(
+        "How many are there in each category?",
+        r"how many|count|number of|frequenc|cross.?tab",
+        "one or more",
+        rank=4,
+        categories=True,
+        pure=True,
+    )
+    population: ClassVar[type[Population] | None] = CountedUnits
+
+    def check(self, study: Study) -> None:
+        """Raise StudyError where the study cannot be run as written."""
+        super().check(study)
+        if self.plan(study).grid.size * len(study.owners) > COORDINATES_MAX:
+            raise StudyError(f"all owners' tables have more than {COORDINATES_MAX} cells; use fewer")
+
+    def meaning(self, study: Study, verdict: Fields) -> Meaning:
+        """Say what a verdict means, in sentences."""
+        return Meaning(
+            f"Noisy tables of {names_of(study)} were released.",
+            "They test nothing by themselves. The noise of one count is within "
+            f"{verdict['half_width']:.4g} with probability {1 - study.level:g}.",
+            tests=False,
+        )
+
+    def works(self, study: Study) -> tuple[Work, ...]:  # noqa: ARG002
+        """Return the works that the study's method comes from."""
+        return (CHI_SQUARED,)
+
+    def panels(self, study: Study, verdict: Fields, releases: Releases) -> list[BarsPanel]:
+        """Return the bars of all owners' tables."""
+        return count_panels(self.plan(study), study, verdict, releases)
+
+    def assemble(
+        self, study: Study, releases: Mapping[str, Release], progress: Progress | None = None
+    ) -> NoisyCountsResult:
+        """Compute the verdict: post-processing alone, the same for everyone."""
+        if progress is not None:
+            progress(0.5, "reading tables")
+        plan = self.plan(study)
+        tables = {owner.name: plan.read_owner(owner, releases) for owner in study.owners}
+        units = {name: table.units for name, table in tables.items()}
+        size = plan.grid.size
+        noises = [table.noises[0] for table in tables.values()]
+        # Reused releases may have noise of another law: the widest tail need not have the largest variance.
+        widest = max(noises, key=lambda noise: noise.half_width(study.level / size))
+        return NoisyCountsResult(
+            method=f"noisy counts of {size} cells, {plan.noise.kind} noise",
+            reject=False,
+            level=study.level,
+            units=units,
+            epsilon=study.budget.epsilon,
+            delta=study.budget.delta,
+            columns=plan.grid.names,
+            shape=plan.grid.shape,
+            counts={name: written_counts(table) for name, table in tables.items()},
+            noise=widest.kind,
+            scale=widest.scale,
+            half_width=max(noise.half_width(study.level) for noise in noises),
+            half_width_all=widest.half_width(study.level / size),
+            warnings=self.warnings(study, units) + reuse_warnings(study),
+        )

@@ -1,0 +1,416 @@
+"""Distance covariance and correlation of data in one place: at a curator, or at one owner that holds all.
+
+Three roots leave in one Gaussian release, dCov, dVar X and dVar Y, with the sharpest sensitivities that are
+proved here (P4, Vepakomma, Pushpita and Raskar, allows three times as much for a variance), and one private
+decision of a permutation test of independence. Distances are over a public diameter.
+Derivations: docs/mathematics/curated-distance-correlation.md.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import BaseModel
+
+from tacit_protocol.domain.table import PooledTable, Table
+from tacit_protocol.features.unit_gram import UnitRows, gather_units
+from tacit_protocol.messages.release import Release
+from tacit_protocol.messages.study import Study
+from tacit_protocol.privacy.accounting import Family
+from tacit_protocol.privacy.gaussian_mechanism import (
+    LayoutError,
+    SensitivityError,
+    check_layout,
+    release_sums,
+)
+from tacit_protocol.privacy.guarantee import Guarantee
+from tacit_protocol.privacy.noise import NoiseError, NoiseSource
+from tacit_protocol.privacy.permutation_test import decision_xi, permutation_decision
+from tacit_protocol.procedures.base import (
+    Fields,
+    Holder,
+    Procedure,
+    Progress,
+    Question,
+    ReleaseError,
+    StudyError,
+    require_shared_columns,
+    row_warnings,
+)
+from tacit_protocol.procedures.curated_distance_correlation.release import (
+    COVARIANCE,
+    FIRST,
+    PAIRED_UNITS_MAX,
+    PERMUTATIONS_STREAM,
+    SECOND,
+    CuratedDistanceCorrelationParameters,
+    DistancePlan,
+    DistanceRoots,
+    column_roots,
+    paired_roots,
+    plan_of,
+)
+from tacit_protocol.procedures.curated_distance_correlation.statistic import (
+    ROOT_MAX,
+    Interval,
+    NoisyRoots,
+    estimate,
+    mean_distance_max,
+    rejects,
+)
+from tacit_protocol.procedures.distance_correlation.statistic import correlation_words
+from tacit_protocol.procedures.joint_independence.statistic import permuted_feature_statistics
+from tacit_protocol.procedures.populations import Dependence, Population
+from tacit_protocol.verdicts.base import BaseVerdict, ShownTable, interval_of, stated
+from tacit_protocol.verdicts.words import DISTANCE, PERMUTATION, TWO_PARTIES, Meaning, Work, either
+from tacit_protocol.workers import Workers, workers_of
+
+Floats = npt.NDArray[np.float64]
+
+HOPELESS = "Hopeless: "
+"""What a warning starts with where the study should not be run as planned."""
+
+
+class CuratedDistanceCorrelationResult(BaseVerdict):
+    """Whether X and Y depend on each other, and how strongly. Distances are over a public diameter.
+
+    ``statistic`` is the noisy dCov. ``distance_covariance_sqr_unbiased`` is unbiased for the units' own
+    V-statistic, whose mean exceeds the population's by ``bias_max`` at most, and may be negative;
+    ``distance_covariance_sqr`` is the same cut to [0, 1/4]. Every interval contains its estimate.
+    ``covariance_lower`` to ``covariance_upper``
+    and ``lower`` to ``upper`` (of the correlation, None where a side hardly varies) cover the population's
+    values with probability 1 - level or more in large samples; ``held_lower`` to ``held_upper`` covers the
+    correlation of the units that are held, and counts the noise alone.
+
+    It cannot be unpacked: the decision has no p-value.
+
+    Attributes:
+        distance_covariance_sqr: squared distance covariance of the units, of distances over a public
+            diameter, cut to [0, 1/4].
+        distance_covariance_sqr_unbiased: the same before it is cut: what to average over studies.
+        covariance_interval: covers the population's with probability 1 - alpha or more in large samples.
+        distance_variances: squared distance variances of X and of Y.
+        distance_correlation: in [0, 1], or None where a side hardly varies.
+        interval: covers the population's distance correlation with probability 1 - alpha or more in large
+            samples, or None.
+        held_interval: covers that of the units held, counting the noise alone, or None.
+    """
+
+    private_decision: ClassVar[bool] = True
+    listed: ClassVar[tuple[str, ...]] = (
+        "distance_covariance_sqr",
+        "distance_covariance_sqr_unbiased",
+        "covariance_interval",
+        "distance_variances",
+        "distance_correlation",
+        "interval",
+        "held_interval",
+    )
+
+    statistic: float
+    variables: tuple[tuple[str, ...], tuple[str, ...]]
+    distance_covariance_sqr: float
+    distance_covariance_sqr_unbiased: float
+    covariance_lower: float
+    covariance_upper: float
+    distance_variances: tuple[float, float]
+    distance_correlation: float | None
+    lower: float | None
+    upper: float | None
+    held_lower: float | None
+    held_upper: float | None
+    bias_max: float
+
+    @property
+    def covariance_interval(self) -> Interval:
+        """That of the squared distance covariance."""
+        return self.covariance_lower, self.covariance_upper
+
+    @property
+    def interval(self) -> Interval | None:
+        """That of the population's distance correlation, or None."""
+        return interval_of(self.lower, self.upper)
+
+    @property
+    def held_interval(self) -> Interval | None:
+        """That of the distance correlation of the units held, or None."""
+        return interval_of(self.held_lower, self.held_upper)
+
+    def __str__(self) -> str:
+        decision = "dependent" if self.reject else "no dependence shown"
+        correlation = "unknown" if self.distance_correlation is None else f"{self.distance_correlation:.3f}"
+        return self._told(
+            f"{decision} at level {self.alpha:g}: distance correlation {correlation}, squared distance "
+            f"covariance {self.distance_covariance_sqr:.4g}"
+        )
+
+    def summary(self) -> Sequence[str | ShownTable]:
+        """Return what the command shows first."""
+        finding = "the columns depend on each other" if self.reject else "no dependence of the columns shown"
+        low, high = self.covariance_interval
+        return (
+            f"Verdict: {finding} (level {self.alpha:g}; the decision has no p-value)",
+            f"  {self.method}",
+            f"  squared distance covariance {self.distance_covariance_sqr:.4g}, [{low:.4g}, {high:.4g}]",
+            *correlation_words(self.distance_correlation, self.interval),
+        )
+
+
+@dataclass(frozen=True)
+class DistanceSummary:
+    """Exact roots and, for the test, statistics with the observed one first. They never leave the holder."""
+
+    roots: DistanceRoots
+    units_by_owner: Mapping[str, int]
+    statistics: Floats | None = field(repr=False)
+
+
+class CuratedDistanceCorrelation(Procedure):
+    """See the module. Registered as ``curated_distance_correlation``."""
+
+    name: ClassVar[str] = "curated_distance_correlation"
+    title: ClassVar[str] = "How strongly do columns that are in one place depend on each other?"
+    families: ClassVar[frozenset[Family]] = frozenset(("gaussian", "pure", "approximate"))
+    Parameters: ClassVar[type[BaseModel]] = CuratedDistanceCorrelationParameters
+    Verdict: ClassVar[type[BaseVerdict]] = CuratedDistanceCorrelationResult
+    released: ClassVar[str] = (
+        "the roots of the distance covariance and of both distance variances, "
+        "and the decision of a permutation test"
+    )
+    question: ClassVar[Question | None] = Question(
+        "How strongly do columns in one place depend on each other?",
+        r"how strong|strength",
+        "one or more",
+        rank=8,
+        relates=True,
+    )
+    held_by: ClassVar[frozenset[Holder]] = frozenset({"curator"})
+    population: ClassVar[type[Population] | None] = Dependence
+    choices: ClassVar[tuple[Mapping[str, Any], ...]] = tuple(
+        {"test_share": share} for share in (0.2, 0.5, 0.8)
+    )
+    pairwise: ClassVar[bool] = True
+
+    def check(self, study: Study) -> None:
+        """Raise StudyError where the study cannot be run as written."""
+        require_shared_columns(study)
+        if study.curator is None and len(study.owners) != 1:
+            raise StudyError("all columns must be in one place: name one owner, or a curator of several")
+        plan = plan_of(study)
+        planned = [owner.units for owner in study.owners]
+        if None not in planned:
+            plan.layout(sum(units or 0 for units in planned))
+
+    def cost(self, study: Study) -> Guarantee:
+        """Return what every owner spends: the study's whole budget, on the estimates and the decision."""
+        return plan_of(study).guarantee
+
+    def numbers_released(self, study: Study) -> int:
+        """Return 3, or 4 with the decision."""
+        return 3 if plan_of(study).decision is None else 4
+
+    def warnings(self, study: Study, units: Mapping[str, int]) -> tuple[str, ...]:
+        """Say where noise hides even the strongest dependence, T = 1/2, and what averages do."""
+        plan = plan_of(study)
+        if any(owner.name not in units for owner in study.owners):
+            return row_warnings(study)
+        total = sum(units.values())
+        try:
+            covariance = plan.layout(total)[0]
+        except StudyError as error:
+            return (f"{HOPELESS}{error}",)
+        found = list(row_warnings(study))
+        if plan.decision is not None:
+            scale = sum(plan.sensitivities(total)) / decision_xi(plan.decision)
+            # With T at most M, noise of that scale lets the test reject with probability level exp(M/scale).
+            if math.log(2 * study.level) + ROOT_MAX / scale < 0:
+                found.append(
+                    f"{HOPELESS}even complete dependence would be missed more often than not; ask for more "
+                    "units, or a larger epsilon"
+                )
+        if covariance.scale(plan.mu) > ROOT_MAX / 4:
+            found.append(f"{HOPELESS}the noise is as large as any distance covariance; ask for more units")
+        return tuple(found)
+
+    def summarise(
+        self,
+        study: Study,
+        table: Table,
+        progress: Progress | None = None,
+        order: np.random.Generator | None = None,
+    ) -> DistanceSummary:
+        """Compute roots and permuted statistics, exactly. They never leave the holder.
+
+        Units are put in a secret random order first, so that it does not matter in which order a table yields
+        them; ``order`` fixes it, for audits and simulations alone. Raises StudyError where there are too many
+        units, or fewer than two.
+        """
+        plan = plan_of(study)
+        plan.layout(table.units)
+        chunks = list(table.chunks())
+        columns = plan.columns and all(chunk.unit is None for chunk in chunks)
+        if not columns:
+            plan.check_units(table.units, PAIRED_UNITS_MAX)
+        rows = gather_units(chunks)
+        rows = rows.reordered((order or np.random.default_rng()).permutation(rows.units))
+        workers = workers_of(table)
+        roots = _column_roots(plan, rows) if columns else _paired_roots(plan, rows, workers, progress)
+        by_owner = table.units_by_owner if isinstance(table, PooledTable) else {}
+        return DistanceSummary(roots, by_owner, _statistics(plan, study, rows, workers, progress))
+
+    def privatise(self, study: Study, summary: DistanceSummary, noise: NoiseSource) -> Release:
+        """Add the noise that ``cost`` states to the roots, and decide."""
+        plan, units = plan_of(study), summary.roots.units
+        try:
+            vectors = release_sums(plan.layout(units, summary.roots), plan.estimates, noise)
+        except (SensitivityError, NoiseError) as error:
+            raise StudyError(str(error)) from None
+        decision = None
+        if plan.decision is not None:
+            if summary.statistics is None:
+                raise TypeError("the summary is of a study without a test")
+            observed, permuted = plan.sensitivities(units)
+            decision = permutation_decision(
+                summary.statistics,
+                observed,
+                study.level,
+                plan.decision,
+                noise,
+                permuted_sensitivity=permuted,
+            )
+        return Release(
+            units=units,
+            units_by_owner=dict(summary.units_by_owner),
+            guarantee=plan.guarantee,
+            vectors=vectors,
+            decision=decision,
+        )
+
+    def check_release(self, study: Study, release: Release) -> None:
+        """Raise ReleaseError where the release has not the shape and the noise that the study fixes."""
+        plan = plan_of(study)
+        owners = {owner.name for owner in study.owners} if study.curator is not None else set()
+        if set(release.units_by_owner) != owners:
+            raise ReleaseError("the release must state the units of every owner whose data it used")
+        if (release.decision is None) != (plan.decision is None):
+            raise ReleaseError("the release holds a decision where the study asks for none, or the reverse")
+        try:
+            check_layout(release.vectors, release.guarantee, plan.layout(release.units), plan.guarantee)
+        except (LayoutError, StudyError) as error:
+            raise ReleaseError(str(error)) from None
+
+    def meaning(self, study: Study, verdict: Fields) -> Meaning:
+        """Say what a verdict means, in sentences."""
+        first, second = (" with ".join(group) for group in verdict.get("variables") or (("x",), ("y",)))
+        return either(
+            study,
+            verdict,
+            f"{first} and {second} depend on each other, linearly or not",
+            f"No dependence between {first} and {second} was shown: they may be independent",
+        )
+
+    def works(self, study: Study) -> tuple[Work, ...]:  # noqa: ARG002
+        """Return the works that the study's method comes from."""
+        return (TWO_PARTIES, PERMUTATION, DISTANCE)
+
+    def assemble(
+        self, study: Study, releases: Mapping[str, Release], progress: Progress | None = None
+    ) -> CuratedDistanceCorrelationResult:
+        """Compute the verdict: post-processing alone, the same for everyone."""
+        plan, sender = plan_of(study), study.senders[0].name
+        release = releases[sender]
+        self.check_release(study, release)
+        noisy = _noisy(plan, release)
+        found = estimate(noisy, study.level)
+        if progress is not None:
+            progress(1.0, "estimating")
+        units = dict(release.units_by_owner) or {sender: release.units}
+        covariance = stated(found.covariance_sqr, found.covariance, ROOT_MAX**2)
+        correlation = _containing(found.correlation_value, found.correlation)
+        held = _containing(found.correlation_value, found.held)
+        lost = "no distance correlation is stated: a side's own variance is zero, or lost in its noise"
+        return CuratedDistanceCorrelationResult(
+            method=_method(plan),
+            statistic=noisy.values[0],
+            reject=rejects(noisy, study.level) if release.decision is None else release.decision,
+            level=study.level,
+            units=units,
+            epsilon=study.budget.epsilon,
+            delta=study.budget.delta,
+            variables=(plan.sides[0].names, plan.sides[1].names),
+            distance_covariance_sqr=covariance.value,
+            distance_covariance_sqr_unbiased=covariance.unbiased,
+            covariance_lower=covariance.lower,
+            covariance_upper=covariance.upper,
+            distance_variances=found.variances,
+            distance_correlation=found.correlation_value,
+            lower=None if correlation is None else correlation[0],
+            upper=None if correlation is None else correlation[1],
+            held_lower=None if held is None else held[0],
+            held_upper=None if held is None else held[1],
+            bias_max=found.bias_max,
+            warnings=self.warnings(study, units) + ((lost,) if correlation is None else ()),
+        )
+
+
+def _containing(value: float | None, interval: Interval | None) -> Interval | None:
+    """Return an interval of a correlation that has the estimate in it."""
+    if value is None or interval is None:
+        return None
+    own = stated(value, interval, 1.0)
+    return own.lower, own.upper
+
+
+def _column_roots(plan: DistancePlan, rows: UnitRows) -> DistanceRoots:
+    x, y = (rows.numeric[:, side.numeric[0]] for side in plan.sides)
+    return column_roots(x, y)
+
+
+def _paired_roots(
+    plan: DistancePlan, rows: UnitRows, workers: Workers, progress: Progress | None
+) -> DistanceRoots:
+    first, second = (side.gram(rows) for side in plan.sides)
+    return paired_roots(first, second, workers, _step(progress, "comparing pairs"))
+
+
+def _statistics(
+    plan: DistancePlan, study: Study, rows: UnitRows, workers: Workers, progress: Progress | None
+) -> Floats | None:
+    if plan.decision is None:
+        return None
+    return permuted_feature_statistics(
+        [side.factor(rows) for side in plan.sides],
+        plan.parameters.permutations,
+        np.random.SeedSequence(int(study.seed, 16), spawn_key=(PERMUTATIONS_STREAM,)),
+        workers=workers,
+        progress=_step(progress, "permuting"),
+    )
+
+
+def _step(progress: Progress | None, step: str) -> Callable[[float], None] | None:
+    return None if progress is None else lambda part: progress(part, step)
+
+
+def _noisy(plan: DistancePlan, release: Release) -> NoisyRoots:
+    vectors = [release.vectors[name] for name in (COVARIANCE, FIRST, SECOND)]
+    one, two, three = (float(vector.mean(1)[0]) for vector in vectors)
+    first, second = (mean_distance_max(len(side.numeric), len(side.categorical)) for side in plan.sides)
+    return NoisyRoots(
+        release.units,
+        (one, two, three),
+        (vectors[0].scale, vectors[1].scale, vectors[2].scale),
+        (first, second),
+        plan.line,
+    )
+
+
+def _method(plan: DistancePlan) -> str:
+    tested = (
+        "a bound on what independence allows"
+        if plan.decision is None
+        else f"the private decision of {plan.parameters.permutations} permutations"
+    )
+    return f"distance covariance and deviations with one draw of noise, tested by {tested}"

@@ -1,0 +1,408 @@
+"""The kernel two-sample test at a trusted curator, who holds both samples and adds noise once.
+
+Three releases (docs/mathematics/trusted-curator.md): ``mean-covariance``, the private difference of the
+samples' mean features with what its null distribution needs (P0's TCMC, sharpened); ``statistic``, one noisy
+statistic (P0's TCS with a sensitivity that holds); ``permutation``, the private decision of a permutation
+test (dpMMD of Kim and Schrab). P0 is Raj, Law, Sejdinovic and Park, *A differentially private kernel
+two-sample test*. Replacing one individual replaces one unit of one sample.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, cast
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import BaseModel
+
+from tacit_protocol.domain.table import PooledTable, Table
+from tacit_protocol.features.moments import MEAN, read_second_moment
+from tacit_protocol.messages.release import Release
+from tacit_protocol.messages.study import Study
+from tacit_protocol.privacy.accounting import Family
+from tacit_protocol.privacy.gaussian_mechanism import (
+    LayoutError,
+    SensitivityError,
+    check_layout,
+    release_sums,
+)
+from tacit_protocol.privacy.guarantee import Guarantee
+from tacit_protocol.privacy.noise import NoiseError, NoiseSource
+from tacit_protocol.privacy.permutation_test import permutation_decision
+from tacit_protocol.procedures.base import (
+    Fields,
+    Holder,
+    Procedure,
+    Progress,
+    Question,
+    ReleaseError,
+    Releases,
+    StudyError,
+    parse_parameters,
+    require_shared_columns,
+)
+from tacit_protocol.procedures.curated_two_sample.permuted_means import PermutationSizeError, draw_choices
+from tacit_protocol.procedures.curated_two_sample.plan import (
+    NULL_STREAM,
+    PAPER_REGULARISATION,
+    CuratedTwoSampleParameters,
+    Exact,
+    Permuted,
+    Plan,
+    method_of,
+    plan_of,
+)
+from tacit_protocol.procedures.curated_two_sample.release import (
+    STATISTIC,
+    CuratedAdditiveRelease,
+    CuratedMomentRelease,
+    PairedRelease,
+    RidgeRelease,
+    UnequalSamplesError,
+    ridge_laws,
+    ridge_pvalue,
+)
+from tacit_protocol.procedures.curated_two_sample.statistic import (
+    CuratedFinding,
+    CuratedMeans,
+    MomentTest,
+    additive_finding,
+    curated_covariance,
+    paired_law,
+)
+from tacit_protocol.procedures.kernel_two_sample import (
+    FEATURE_CHOICES,
+    ONE_POPULATION,
+    TwoSampleResult,
+    two_sample_meaning,
+)
+from tacit_protocol.procedures.kernel_two_sample.statistic import (
+    LocationComparison,
+    MeanEmbedding,
+    location_differences,
+)
+from tacit_protocol.procedures.means.max_form import max_null, named_groups
+from tacit_protocol.procedures.means.private_means import mmd_law, noise_aware_test
+from tacit_protocol.procedures.populations import Difference, Population
+from tacit_protocol.verdicts.base import BaseVerdict, DecisionResult, stated
+from tacit_protocol.verdicts.panels import DRAWN_MAX, SIMULATED, WEIGHTED, Null, from_draws, quadratic
+from tacit_protocol.verdicts.words import KERNEL, PERMUTATION, Meaning, Work
+from tacit_protocol.workers import Workers, workers_of
+
+HOPELESS = "Hopeless: "
+"""What a warning starts with where the study should not be run as planned."""
+
+
+class CuratedTwoSampleDecision(DecisionResult):
+    """Whether the two samples were found to differ: what the permutation release says, and nothing finer."""
+
+    if_rejected: ClassVar[str] = "the owners' records differ"
+    if_not_rejected: ClassVar[str] = "no difference between the owners' records shown"
+
+
+class CuratedTwoSampleResult(TwoSampleResult):
+    """Whether the two samples come from one distribution and, as far as the release tells, by how much.
+
+    A field that the release does not allow is absent: ``statistic`` has none below ``warnings`` but
+    ``statistic`` and ``pvalue``.
+    """
+
+    absent_fields: ClassVar[bool] = True
+
+
+@dataclass(frozen=True)
+class CuratedSummary:
+    """Exact numbers, with the public counts. They never leave the curator."""
+
+    units_by_owner: Mapping[str, int]
+    exact: Exact = field(repr=False)
+
+
+class SampleDifference(Difference):
+    """Rows of owners of whom all of the second sample's are shifted, or spread otherwise."""
+
+    @property
+    def others(self) -> Sequence[int]:
+        """Places of the second sample's owners."""
+        named = self.study.parameters.get("samples")
+        if named is None:
+            return super().others
+        return [place for place, owner in enumerate(self.study.owners) if owner.name in named[1]]
+
+
+class CuratedTwoSample(Procedure):
+    """See the module. Registered as ``curated_two_sample``."""
+
+    name: ClassVar[str] = "curated_two_sample"
+    title: ClassVar[str] = "Do two samples that a curator holds come from one population?"
+    families: ClassVar[frozenset[Family]] = frozenset(("gaussian", "pure", "approximate"))
+    Parameters: ClassVar[type[BaseModel]] = CuratedTwoSampleParameters
+    Verdict: ClassVar[type[BaseVerdict]] = CuratedTwoSampleResult
+    released: ClassVar[str] = "what the two-sample statistic needs of the features of both samples"
+    question: ClassVar[Question | None] = ONE_POPULATION
+    held_by: ClassVar[frozenset[Holder]] = frozenset({"curator"})
+    population: ClassVar[type[Population] | None] = SampleDifference
+    choices: ClassVar[tuple[Mapping[str, Any], ...]] = FEATURE_CHOICES
+
+    def check(self, study: Study) -> None:
+        """Raise StudyError where the study cannot be run as written."""
+        require_shared_columns(study)
+        if study.curator is None:
+            raise StudyError("this procedure needs a curator; without one use kernel_two_sample")
+        plan_of(study)
+
+    def verdict_type(self, study: Study) -> type[BaseVerdict]:
+        """Return what a study's verdict is: a test, or a decision alone."""
+        release = parse_parameters(CuratedTwoSampleParameters, study).release
+        return CuratedTwoSampleDecision if release == "permutation" else CuratedTwoSampleResult
+
+    def cost(self, study: Study) -> Guarantee:
+        """Return what every owner spends: the study's whole budget, in one release for all of them."""
+        return plan_of(study).guarantee
+
+    def numbers_released(self, study: Study) -> int:
+        """Return how many noisy numbers the curator sends; 1 for a decision."""
+        release = plan_of(study).release
+        return 1 if isinstance(release, Permuted) else release.numbers
+
+    def warnings(self, study: Study, units: Mapping[str, int]) -> tuple[str, ...]:
+        """Say where even a great difference could not be seen at these numbers of units, by owner."""
+        plan = plan_of(study)
+        if any(name not in units for names in plan.samples for name in names):
+            return ()
+        if plan.hopes(study, plan.units(units)):
+            return ()
+        return (
+            f"{HOPELESS}even samples that differ greatly could not be told apart; ask for more units, "
+            "a larger epsilon, or fewer columns",
+        )
+
+    def summarise(
+        self,
+        study: Study,
+        table: Table,
+        progress: Progress | None = None,
+        order: np.random.Generator | None = None,
+    ) -> CuratedSummary:
+        """Compute what the release needs, exactly. It never leaves the curator.
+
+        Permutations and pairs are drawn afresh and in secret, so that it does not matter in which order a
+        table yields its units; ``order`` fixes them, for audits and simulations alone. Raises StudyError
+        where the table is not the owners' pooled one, has too many units, or has samples of two sizes that
+        are to be paired.
+        """
+        plan = plan_of(study)
+        if not isinstance(table, PooledTable) or set(table.parts) != {owner.name for owner in study.owners}:
+            raise StudyError("the curator must hold the data sets of all owners of the study")
+        order = order if order is not None else np.random.default_rng()
+        try:
+            exact = _exact(plan, plan.tables(table), order, progress, workers_of(table))
+        except (PermutationSizeError, UnequalSamplesError) as error:
+            raise StudyError(str(error)) from None
+        return CuratedSummary(table.units_by_owner, exact)
+
+    def privatise(self, study: Study, summary: CuratedSummary, noise: NoiseSource) -> Release:
+        """Add the noise that ``cost`` states."""
+        plan = plan_of(study)
+        units = plan.units(summary.units_by_owner)
+        counts = dict(summary.units_by_owner)
+        if isinstance(plan.release, Permuted):
+            statistics = cast(npt.NDArray[np.float64], summary.exact)
+            sensitivity = plan.release.sensitivity(units)
+            reject = permutation_decision(statistics, sensitivity, study.level, study.budget, noise)
+            return Release(units=sum(units), units_by_owner=counts, guarantee=plan.guarantee, decision=reject)
+        try:
+            vectors = release_sums(plan.layout(units, summary.exact), plan.guarantee, noise)
+        except (SensitivityError, NoiseError, ReleaseError) as error:
+            raise StudyError(str(error)) from None
+        return Release(units=sum(units), units_by_owner=counts, guarantee=plan.guarantee, vectors=vectors)
+
+    def check_release(self, study: Study, release: Release) -> None:
+        """Raise ReleaseError where the release has not the shape and the noise that the study fixes."""
+        plan = plan_of(study)
+        if set(release.units_by_owner) != {owner.name for owner in study.owners}:
+            raise ReleaseError("the release must state the units of every owner whose data it used")
+        decides = isinstance(plan.release, Permuted)
+        if (release.decision is not None) != decides or bool(release.vectors) == decides:
+            raise ReleaseError(
+                "the release holds a decision where the study asks for numbers, or the reverse"
+            )
+        if decides:
+            if release.guarantee != plan.guarantee:
+                raise ReleaseError("the release states another guarantee than the study")
+            return
+        layout = plan.layout(plan.units(release.units_by_owner))
+        try:
+            check_layout(release.vectors, release.guarantee, layout, plan.guarantee)
+        except LayoutError as error:
+            raise ReleaseError(str(error)) from None
+
+    def meaning(self, study: Study, verdict: Fields) -> Meaning:
+        """Say what a verdict means, in sentences."""
+        return two_sample_meaning(study, verdict)
+
+    def works(self, study: Study) -> tuple[Work, ...]:
+        """Return the works that the study's method comes from."""
+        return (PERMUTATION if study.parameters.get("release") == "permutation" else KERNEL,)
+
+    def null(self, study: Study, verdict: Fields, releases: Releases) -> Null | None:
+        """Work out the null distribution again; simulations are the verdict's, or the first of them."""
+        plan, statistic = plan_of(study), float(verdict["statistic"])
+        release = plan.release
+        if isinstance(release, CuratedAdditiveRelease):
+            return max_null(release.features, 2, statistic, study.level)
+        units = plan.units(verdict["units"])
+        if isinstance(release, RidgeRelease):
+            if not releases:
+                return None
+            noise = next(iter(releases[study.senders[0].name].vectors.values())).scale
+            features = release.features
+            laws = ridge_laws(
+                sum(units), features.dimension, release.regularisation, norm=features.norm, noise=noise
+            )
+            words = "the heaviest weighted chi-squared law of its kind, with the noise"
+            return quadratic(words, laws, statistic, study.level)
+        return _curated_moments(study, plan, units, releases, statistic) if releases else None
+
+    def assemble(
+        self, study: Study, releases: Mapping[str, Release], progress: Progress | None = None
+    ) -> BaseVerdict:
+        """Compute the verdict: post-processing alone, the same for everyone."""
+        plan = plan_of(study)
+        release = releases[study.senders[0].name]
+        report = progress if progress is not None else _silent
+        report(0.05, "testing the samples")
+        found = _verdict_fields(plan, study, release, report)
+        report(1.0, "testing the samples")
+        return self.verdict_type(study)(
+            method=method_of(plan.parameters, plan.form),
+            level=study.level,
+            units={owner.name: release.units_by_owner[owner.name] for owner in study.owners},
+            epsilon=study.budget.epsilon,
+            delta=study.budget.delta,
+            warnings=self.warnings(study, release.units_by_owner) + plan.caveats,
+            **found,
+        )
+
+
+def _exact(
+    plan: Plan,
+    tables: tuple[PooledTable, PooledTable],
+    order: np.random.Generator,
+    progress: Progress | None,
+    workers: Workers,
+) -> Exact:
+    release = plan.release
+    if isinstance(release, Permuted):
+        seed = np.random.SeedSequence(order.integers(2**32, size=8).tolist())
+        units = tables[0].units, tables[1].units
+        choices = draw_choices(units, plan.parameters.permutations, seed)
+        step = None if progress is None else lambda part: progress(part, "permuting")
+        return release.distances(tables, choices, step, workers)
+    if isinstance(release, PairedRelease):
+        return release.sum(*tables, order)
+    return release.sum(*tables)
+
+
+def _verdict_fields(plan: Plan, study: Study, release: Release, report: Progress) -> dict[str, Any]:
+    """Return what the release tells of the samples, by field of the verdict."""
+    if plan.form == "permutation":
+        return {"reject": release.decision}
+    units = plan.units(release.units_by_owner)
+    if isinstance(plan.release, PairedRelease):
+        mean = release.vectors[MEAN]
+        moment = read_second_moment(release.vectors, units[0])
+        gamma = plan.parameters.regularisation or PAPER_REGULARISATION
+        statistic, law = paired_law(mean.mean(units[0]), moment, units[0], mean.scale / units[0], gamma)
+        return _tested(study, statistic, law.pvalue(statistic))
+    if isinstance(plan.release, RidgeRelease):
+        noisy, features = release.vectors[STATISTIC], plan.release.features
+        statistic = float(noisy.mean(1)[0])
+        pvalue = ridge_pvalue(
+            statistic,
+            sum(units),
+            features.dimension,
+            plan.release.regularisation,
+            norm=features.norm,
+            noise=noisy.scale,
+        )
+        return _tested(study, statistic, pvalue)
+    found = _finding(plan, study, release, report)
+    named: tuple[LocationComparison, ...] = ()
+    embedding = getattr(plan.release, "features", None)
+    if found.witness is not None and isinstance(embedding, MeanEmbedding):
+        names = ["+".join(names) for names in plan.samples]
+        named = location_differences(study.domain, embedding, names, {(0, 1): found.witness}, study.level)
+    mmd = stated(found.mmd.squared_mmd, (found.mmd.lower, found.mmd.upper))
+    return _tested(study, found.statistic, found.pvalue) | {
+        "squared_mmd": mmd.value,
+        "squared_mmd_unbiased": mmd.unbiased,
+        "lower": mmd.lower,
+        "upper": mmd.upper,
+        "columns": named_groups(study.domain, found.groups, study.level),
+        "locations": named,
+    }
+
+
+def _tested(study: Study, statistic: float, pvalue: float) -> dict[str, Any]:
+    return {"statistic": statistic, "pvalue": pvalue, "reject": pvalue <= study.level}
+
+
+def _finding(plan: Plan, study: Study, release: Release, report: Progress) -> CuratedFinding:
+    units = plan.units(release.units_by_owner)
+    confidence = 1 - study.level
+    if isinstance(plan.release, CuratedAdditiveRelease):
+        means = means_of(plan.release, release, units)
+        return additive_finding(plan.release.features, means, confidence)
+    if not isinstance(plan.release, CuratedMomentRelease):
+        raise TypeError("the release is not one of means")
+    means = means_of(plan.release, release, units)
+    test = MomentTest(
+        "noise-aware" if plan.form == "noise-aware" else "mmd",
+        plan.release.features,
+        plan.parameters.replicates,
+        null_seed(study),
+    )
+    moment = plan.release.read_moment(release.vectors, units)
+    return test.run(means, moment, confidence, lambda part: report(0.05 + 0.9 * part, "simulating the null"))
+
+
+def null_seed(study: Study) -> np.random.SeedSequence:
+    """Return the public seed of simulated null distributions."""
+    return np.random.SeedSequence(int(study.seed, 16), spawn_key=(NULL_STREAM,))
+
+
+def means_of(
+    layout: CuratedAdditiveRelease | CuratedMomentRelease, release: Release, units: tuple[int, int]
+) -> CuratedMeans:
+    """Read both samples' private means; ``units`` are the samples'."""
+    read = layout.read(release.vectors, units)
+    noise = read.difference_noise, read.centre_noise
+    return CuratedMeans.of(read.difference, read.centre, units, noise, read.weights)
+
+
+def _silent(part: float, step: str) -> None:
+    """Report progress to nobody."""
+
+
+def _curated_moments(
+    study: Study, plan: Plan, units: tuple[int, int], releases: Releases, statistic: float
+) -> Null | None:
+    sent, release = releases[study.senders[0].name], plan.release
+    if isinstance(release, PairedRelease):
+        mean, gamma = sent.vectors[MEAN], plan.parameters.regularisation or PAPER_REGULARISATION
+        moment = read_second_moment(sent.vectors, units[0])
+        _, law = paired_law(mean.mean(units[0]), moment, units[0], mean.scale / units[0], gamma)
+        words = "a weighted sum of chi-squared values, in which the noisy covariance counts as exact"
+        return quadratic(words, (law,), statistic, study.level)
+    if not isinstance(release, CuratedMomentRelease):
+        return None
+    means = means_of(release, sent, units)
+    covariance = curated_covariance(means, *release.read_moment(sent.vectors, units))
+    if plan.form != "noise-aware":
+        _, law = mmd_law(means, covariance, release.features.norm**2)
+        return quadratic(WEIGHTED, (law,), statistic, study.level)
+    replicates = min(DRAWN_MAX, plan.parameters.replicates)
+    trace_max = release.features.norm**2
+    _, _, draws = noise_aware_test(means, covariance, replicates, null_seed(study), trace_max=trace_max)
+    return from_draws(SIMULATED, draws, study.level)

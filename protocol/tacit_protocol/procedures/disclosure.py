@@ -1,0 +1,186 @@
+"""What a study would do with an owner's data, in words that agents, curators and analysts all show."""
+
+from dataclasses import dataclass
+
+from tacit_protocol.domain.columns import CategoricalColumn, Column, Domain
+from tacit_protocol.messages.study import Owner, Study
+from tacit_protocol.privacy.guarantee import (
+    DELTA_UNITS,
+    EPSILON_UNITS,
+    ApproximateEvent,
+    GaussianEvent,
+    Guarantee,
+)
+from tacit_protocol.procedures.base import Procedure, candidates_of
+from tacit_protocol.procedures.relay import Relay, numbers_released_by, relay_of
+
+COLUMNS_LISTED_MAX = 30
+"""Columns that are listed by name; of more, the number is given."""
+
+
+RECEIPT = "a receipt, which depends on no data"
+"""What leaves an owner that keeps what it finds with another's release."""
+
+
+@dataclass(frozen=True)
+class RelayPart:
+    """Whose words: the owner of that name, in a study where one owner's release goes to another."""
+
+    relay: Relay
+    name: str
+
+    def what_leaves(self, numbers: str) -> str:
+        """Say what would leave, to whom, and where the result stays."""
+        sender, receiver = self.relay.sender.name, self.relay.receiver.name
+        if self.name == sender:
+            end = (
+                f"{receiver} then releases a covariance, with random noise for its own units."
+                if self.relay.publishes
+                else f"What {receiver} finds stays with {receiver}."
+            )
+            return (
+                f"What would leave: {numbers}, sealed to {receiver}, and the number of units. The tester "
+                f"carries them and cannot read them; {receiver} reads them and sets them against its own "
+                f"exact rows. {end}"
+            )
+        found = (
+            f"{sender} sends its numbers, with random noise, sealed to this agent, which sets them against "
+            "the exact rows here. The result is kept in this agent's own database. It is private for "
+            f"{sender} alone, and exact for the people in this data set: do not pass it on."
+        )
+        leaves = numbers if self.relay.publishes else RECEIPT
+        return f"{found} What would leave: {leaves}, and the number of units."
+
+    @property
+    def leaves_a_receipt(self) -> bool:
+        """Whether nothing leaves that depends on data."""
+        return self.name == self.relay.receiver.name and not self.relay.publishes
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a study asks of one who answers: what it costs, and its part where releases are relayed.
+
+    ``numbers_released`` counts noisy numbers, ``candidates`` the public ones of which one would be named.
+    """
+
+    cost: Guarantee
+    numbers_released: int
+    part: RelayPart | None
+    candidates: int
+
+    @classmethod
+    def of(cls, procedure: Procedure, study: Study, cost: Guarantee, name: str) -> "Asked":
+        """Return what is asked of the sender of that name; ``cost`` is the procedure's own.
+
+        Raises:
+            StudyError: the study cannot be run as written.
+        """
+        relay = relay_of(procedure, study)
+        part = None if relay is None else RelayPart(relay, name)
+        numbers = numbers_released_by(procedure, study, name)
+        return cls(cost, numbers, part, candidates_of(procedure, study))
+
+    @property
+    def spends(self) -> bool:
+        """Whether the study's budget is spent."""
+        return self.part is None or self.part.relay.spends(self.part.name)
+
+    @property
+    def what_leaves(self) -> str:
+        """What would be sent, in a few words, beside the number of units."""
+        if self.part is not None and self.part.leaves_a_receipt:
+            return RECEIPT
+        return _what_leaves(self.numbers_released, self.cost, self.candidates)
+
+    def plain_words(self, study: Study, owner: Owner | None, data_set: str) -> str:
+        """Return a few sentences about ``data_set``: of one owner, or, where it is None, of all columns."""
+        domain = study.domain if owner is None else study.domain_of(owner)
+        return plain_words(
+            study,
+            domain,
+            data_set,
+            self.cost,
+            self.numbers_released,
+            part=self.part,
+            candidates=self.candidates,
+        )
+
+
+def plain_words(
+    study: Study,
+    domain: Domain,
+    data_set: str,
+    cost: Guarantee,
+    numbers_released: int,
+    *,
+    part: RelayPart | None = None,
+    candidates: int = 0,
+) -> str:
+    """Return a few sentences: what is asked of which columns, what would leave, what it costs, what stays.
+
+    ``candidates`` says of how many public ones the release would name one; 0 where it names none.
+    """
+    unit = (
+        "One unit of privacy is one row."
+        if study.unit_column is None
+        else f"One unit of privacy is all rows that share a value of {study.unit_column}; "
+        + ("they count as one." if study.averages_rows else "one of them, drawn by lot, counts.")
+    )
+    others = len(study.owners) - 1
+    sentences = [
+        f"The study '{study.title}' ({study.procedure}) asks about {_columns(domain)} of {data_set},",
+        f"together with the data of {others} other owner{'s' if others > 1 else ''}."
+        if others
+        else "and of nobody else.",
+        f"Of {', '.join(owner.name for owner in study.reusing)} an earlier release is read again: nothing "
+        "is asked of them, and they spend nothing."
+        if study.reusing
+        else "",
+        unit,
+        "These units were found to be the same as the other owner's, and stand in the same order; nothing is "
+        "sent if they have changed since."
+        if study.alignment is not None
+        else "",
+        f"What would leave: {_what_leaves(numbers_released, cost, candidates)}, and the number of units."
+        if part is None
+        else part.what_leaves(_what_leaves(numbers_released, cost, candidates)),
+        f"The curator {study.curator.name} computes it from all owners' rows together."
+        if study.curator is not None
+        else "",
+        "No row, no value and no exact figure leaves.",
+        f"It spends epsilon {cost.budget.epsilon_micro / EPSILON_UNITS:g} and delta "
+        f"{cost.budget.delta_pico / DELTA_UNITS:g} of the data set's budget, once, and this cannot be "
+        "taken back."
+        if part is None or part.relay.spends(part.name)
+        else "It spends nothing of the data set's budget.",
+        "A person who is in several owners' data is protected by the sum of what they spend.",
+    ]
+    return " ".join(sentence for sentence in sentences if sentence)
+
+
+def _what_leaves(numbers_released: int, cost: Guarantee, candidates: int) -> str:
+    if candidates:
+        return f"the name of one of {candidates} public candidates, drawn at random, the nearer ones likelier"
+    # A decision counts as one number; it has no noise of its own, only a guarantee.
+    if numbers_released == 1 and all(isinstance(event, ApproximateEvent) for event in cost.events):
+        return "one decision, yes or no, drawn with random noise"
+    decides = any(isinstance(event, ApproximateEvent) and event.epsilon > 0 for event in cost.events)
+    if decides and any(isinstance(event, GaussianEvent) for event in cost.events):
+        return f"{numbers_released - 1} numbers, each with random noise, and one decision"
+    if numbers_released == 1:
+        return "1 number, with random noise"
+    return f"{numbers_released} numbers, each with random noise"
+
+
+def _columns(domain: Domain) -> str:
+    columns = domain.columns
+    if len(columns) > COLUMNS_LISTED_MAX:
+        return f"{len(columns)} columns"
+    return ", ".join(_column(column) for column in columns)
+
+
+def _column(column: Column) -> str:
+    if isinstance(column, CategoricalColumn):
+        return f"{column.name} ({len(column.levels)} levels)"
+    return f"{column.name} ({column.lower:g} to {column.upper:g})"

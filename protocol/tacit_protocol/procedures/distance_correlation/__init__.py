@@ -1,0 +1,423 @@
+"""Distance correlation between two owners who hold different columns of the same units.
+
+P4 is Vepakomma, Pushpita and Raskar, *Private measurement of nonlinear correlations between data hosted
+across multiple parties*. ``sketch`` sums Brownian features over public buckets of units; ``pnc`` and
+``pnc-disjoint`` are P4's projections of every unit, calibrated to protect a whole unit, with noise at both
+owners. The tester estimates the distance covariance and tests independence at exactly the level; in peer
+mode one owner does, from the other's noisy projections and its own raw ones, for itself.
+Derivations: docs/mathematics/distance-correlation.md.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, ClassVar
+
+from pydantic import BaseModel
+
+from tacit_protocol.domain.table import Table
+from tacit_protocol.features.aligned_sums import PROJECTIONS, ProjectedUnits
+from tacit_protocol.features.sketches import SketchSums
+from tacit_protocol.messages.release import Release
+from tacit_protocol.messages.study import Study
+from tacit_protocol.privacy.accounting import Family
+from tacit_protocol.privacy.gaussian_mechanism import (
+    LayoutError,
+    SensitivityError,
+    check_layout,
+    release_sums,
+)
+from tacit_protocol.privacy.guarantee import COORDINATES_MAX, Guarantee
+from tacit_protocol.privacy.noise import NoiseSource
+from tacit_protocol.procedures.base import (
+    Fields,
+    Procedure,
+    Progress,
+    Question,
+    ReleaseError,
+    Releases,
+    StudyError,
+    parse_parameters,
+    row_warnings,
+)
+from tacit_protocol.procedures.distance_correlation.peer import (
+    OwnCovariance,
+    PeerResult,
+    check_published,
+    covariance_moved,
+    found_by_receiver,
+    peer_sides,
+    peer_verdict,
+    publish,
+)
+from tacit_protocol.procedures.distance_correlation.release import (
+    DESIGN_STREAM,
+    DistanceCorrelationParameters,
+    Plan,
+    blocks_of,
+    plan_of,
+    public_generator,
+    side_of,
+)
+from tacit_protocol.procedures.distance_correlation.statistic import (
+    COVARIANCE_SQR_MAX,
+    Found,
+    correlation_words,
+    projected,
+    sketched,
+)
+from tacit_protocol.procedures.populations import Dependence, Population
+from tacit_protocol.procedures.relay import Combined, Relay
+from tacit_protocol.verdicts.base import BaseVerdict, Interval, PvalueVerdict, ShownTable, interval_of, stated
+from tacit_protocol.verdicts.panels import WORK_MAX, Null, from_draws
+from tacit_protocol.verdicts.words import DISTANCE, TWO_PARTIES, Meaning, Work, either, names_of
+
+MATCHED_BY_ORDER = "rows were matched by their order at either owner, which nothing has checked"
+"""What a verdict says where owners did not compare digests of their units."""
+
+HOPELESS = "Hopeless: "
+"""What a warning starts with where the study should not be run as planned."""
+
+
+class DistanceCorrelationResult(PvalueVerdict):
+    """Whether the owners' columns depend on each other, and how strongly.
+
+    Distances are over a public diameter. ``distance_covariance_sqr_unbiased`` is unbiased for the sketch, up
+    to ``truncation`` at most, and may be negative; ``distance_covariance_sqr`` is the same cut to [0, 1/4],
+    where it lies in its interval. That and that of ``distance_correlation`` (the root of the squared one, in
+    [0, 1]; None where a column hardly varies) cover, with probability 1 - level in large samples, the values
+    of the frequencies kept and the directions drawn: neither what ``truncation`` bounds nor another draw.
+    For ``pnc`` both are of the noisy projections, there is no interval, and ``attenuation`` says what part of
+    a squared correlation is left. ``aligned`` says that either owner checked, before it spent anything, that
+    both hold the same units.
+
+    Attributes:
+        statistic: the test statistic, from private releases alone.
+        pvalue: probability under independence of a statistic at least as large; exact.
+        distance_covariance_sqr: squared distance covariance, of distances over a public diameter, cut to
+            [0, 1/4].
+        distance_covariance_sqr_unbiased: the same before it is cut: what to average over studies.
+        covariance_interval: contains the one, and covers what both estimate with probability 1 - alpha in
+            large samples, as far as the kept frequencies and the public directions show it: ``truncation`` is
+            not in it. None for pnc.
+        distance_correlation: its root over both distance deviations, in [0, 1], or None.
+        interval: covers the distance correlation of the kept frequencies and the public directions with
+            probability 1 - alpha in large samples, or None.
+        truncation: the most that ``distance_covariance_sqr``, and its interval, leave out; or None.
+        attenuation: what part of a squared correlation the noise has left, for pnc alone.
+        aligned: whether either owner checked, before it spent anything, that both hold the same units.
+    """
+
+    listed: ClassVar[tuple[str, ...]] = (
+        "statistic",
+        "pvalue",
+        "distance_covariance_sqr",
+        "distance_covariance_sqr_unbiased",
+        "covariance_interval",
+        "distance_correlation",
+        "interval",
+        "truncation",
+        "attenuation",
+        "aligned",
+    )
+
+    distance_covariance_sqr: float
+    distance_covariance_sqr_unbiased: float
+    covariance_lower: float | None
+    covariance_upper: float | None
+    distance_correlation: float | None
+    lower: float | None
+    upper: float | None
+    truncation: float | None
+    attenuation: float | None
+    buckets: int | None
+    aligned: bool
+
+    @property
+    def covariance_interval(self) -> Interval | None:
+        """That of both squared distance covariances; None for pnc."""
+        return interval_of(self.covariance_lower, self.covariance_upper)
+
+    @property
+    def interval(self) -> Interval | None:
+        """That of the distance correlation, or None."""
+        return interval_of(self.lower, self.upper)
+
+    def __str__(self) -> str:
+        decision = self._decided("dependent" if self.reject else "no dependence shown")
+        return self._told(f"{decision}, squared distance covariance {self.distance_covariance_sqr:.4g}")
+
+    def summary(self) -> Sequence[str | ShownTable]:
+        """Return what the command shows first."""
+        finding = "the columns depend on each other" if self.reject else "no dependence of the columns shown"
+        covariance = f"  squared distance covariance {self.distance_covariance_sqr:.4g}"
+        correlation = correlation_words(self.distance_correlation, self.interval)
+        return self._finding(finding), f"  {self.method}", covariance, *correlation
+
+
+@dataclass(frozen=True)
+class OwnSums:
+    """One owner's exact numbers and its place in the study. They never leave the owner."""
+
+    side: int
+    sums: SketchSums | ProjectedUnits
+
+
+class DistanceCorrelation(Procedure):
+    """See the module. Registered as ``distance_correlation``."""
+
+    name: ClassVar[str] = "distance_correlation"
+    title: ClassVar[str] = "Do one owner's columns depend on another's?"
+    families: ClassVar[frozenset[Family]] = frozenset(("gaussian",))
+    Parameters: ClassVar[type[BaseModel]] = DistanceCorrelationParameters
+    Verdict: ClassVar[type[BaseVerdict]] = DistanceCorrelationResult
+    released: ClassVar[str] = "bounded features of its columns, in sums over public buckets or projected"
+    RelayedVerdict: ClassVar[type[BaseVerdict]] = PeerResult
+    question: ClassVar[Question | None] = Question(
+        "Do the columns of one owner depend on those that another owner holds of the same people?",
+        r"(other|another|their|two) .*(depend|relate|correlat|associat)|same people",
+        "two",
+        rank=5,
+        apart=True,
+        relates=True,
+    )
+    population: ClassVar[type[Population] | None] = Dependence
+    choices: ClassVar[tuple[Mapping[str, Any], ...]] = (
+        {},
+        *({"n_features": count} for count in (1, 2, 3, 5, 8)),
+    )
+
+    def check(self, study: Study) -> None:
+        """Raise StudyError where the study cannot be run as written."""
+        plan = plan_of(study)
+        if study.unit_column is not None and study.alignment is None:
+            raise StudyError("with a unit column, name the digest of the owners' alignment of their units")
+        expected = {owner.units for owner in study.owners if owner.units is not None}
+        if len(expected) > 1:
+            raise StudyError("both owners hold the same units, so their numbers must agree")
+        for units in expected:
+            plan.layout(0, units)
+            plan.layout(1, units)
+
+    def cost(self, study: Study) -> Guarantee:
+        """Return what each owner spends: the study's whole budget, in one joint Gaussian release."""
+        return plan_of(study).guarantee
+
+    def numbers_released(self, study: Study) -> int:
+        """Return how many noisy numbers one owner sends, at most: it depends on the number of units."""
+        plan = plan_of(study)
+        known = [owner.units for owner in study.owners if owner.units is not None]
+        if not known:
+            return COORDINATES_MAX
+        return max(sum(len(part.sums) for part in plan.layout(side, known[0])) for side in (0, 1))
+
+    def warnings(self, study: Study, units: Mapping[str, int]) -> tuple[str, ...]:
+        """Say what the study could not see, at these numbers of units or with so few permutations."""
+        plan = plan_of(study)
+        found = row_warnings(study)
+        if 1 / (plan.parameters.permutations + 1) > study.level:
+            found = (*found, _too_few_permutations(study.level))
+        if not units:
+            return found
+        if plan.projections:
+            return (*found, "pnc adds noise to every unit, and sees less than the sketch")
+        return found + _sketch_warnings(plan, min(units.values()))
+
+    def summarise(self, study: Study, table: Table) -> OwnSums:
+        """Sum or project one owner's units, exactly; the table's columns tell which owner it is.
+
+        Units have the places that the table gives them, the same at both owners.
+        """
+        plan, side = plan_of(study), side_of(study, table.domain)
+        plan.layout(side, table.units)
+        if plan.sketches:
+            design = plan.design(table.units)
+            codes = design.assign(public_generator(study, DESIGN_STREAM))
+            return OwnSums(side, plan.sketches[side].sum(table, design, codes))
+        return OwnSums(side, plan.projections[side].project(table, blocks_of(plan, study, table.units)))
+
+    def privatise(self, study: Study, summary: OwnSums | OwnCovariance, noise: NoiseSource) -> Release:
+        """Add the noise that ``cost`` states, jointly, to the sums."""
+        plan = plan_of(study)
+        if isinstance(summary, OwnCovariance):
+            return publish(plan, summary, noise)
+        sums = summary.sums
+        if isinstance(sums, SketchSums):
+            parts = plan.sketches[summary.side].parts(sums.design, sums)
+        else:
+            parts = plan.projections[summary.side].parts(sums.units, sums)
+        try:
+            vectors = release_sums(parts, plan.guarantee, noise)
+        except SensitivityError as error:
+            raise StudyError(str(error)) from None
+        return Release(units=sums.units, guarantee=plan.guarantee, vectors=vectors)
+
+    def check_release(self, study: Study, release: Release) -> None:
+        """Raise ReleaseError where the release has not the shape and the noise of either owner's.
+
+        In peer mode this is the receiver's: one covariance; what is sealed is not the tester's to check.
+        """
+        plan = plan_of(study)
+        if plan.parameters.mode == "peer":
+            check_published(plan, release)
+            return
+        try:
+            _check_side(plan, 0, release)
+        except ReleaseError:
+            _check_side(plan, 1, release)
+
+    def meaning(self, study: Study, verdict: Fields) -> Meaning:
+        """Say what a verdict means, in sentences."""
+        if "receiver" in verdict:
+            return Meaning(
+                f"The result stays with {verdict['receiver']}; nothing was tested in public.",
+                "What the receiver found is private for the sender's data alone.",
+                tests=False,
+            )
+        names = names_of(study)
+        between = f"columns at {names}" if len(study.owners) > 1 else f"columns of {names}"
+        return either(
+            study,
+            verdict,
+            f"The {between} depend on each other, linearly or not",
+            f"No dependence between the {between} was shown: they may be independent",
+        )
+
+    def works(self, study: Study) -> tuple[Work, ...]:  # noqa: ARG002
+        """Return the works that the study's method comes from."""
+        return (TWO_PARTIES, DISTANCE)
+
+    def null(self, study: Study, verdict: Fields, releases: Releases) -> Null | None:  # noqa: ARG002
+        """Work out the null distribution again; simulations are the verdict's, or the first of them."""
+        if any(owner.name not in releases for owner in study.owners):
+            return None
+        plan, own = plan_of(study), [releases[owner.name] for owner in study.owners]
+        numbers = sum(len(vector.values) for release in own for vector in release.vectors.values())
+        count = plan.parameters.permutations
+        if PROJECTIONS in own[0].vectors and numbers * count > WORK_MAX:
+            return None
+        found = (sketched if plan.sketches else projected)(plan, study, own, partial(_silent))
+        return from_draws(f"the statistic at {count} random permutations", found.test.permuted, study.level)
+
+    def assemble(
+        self, study: Study, releases: Mapping[str, Release], progress: Progress | None = None
+    ) -> DistanceCorrelationResult:
+        """Compute the verdict: post-processing alone, the same for everyone."""
+        plan = plan_of(study)
+        own = [releases[owner.name] for owner in study.owners]
+        for side, release in enumerate(own):
+            _check_side(plan, side, release)
+        if own[0].units != own[1].units:
+            raise ReleaseError("the owners counted different numbers of units: their rows are not aligned")
+        report = partial(_permuting, progress)
+        found = sketched(plan, study, own, report) if plan.sketches else projected(plan, study, own, report)
+        units = {owner.name: release.units for owner, release in zip(study.owners, own, strict=True)}
+        return self._verdict(study, found, units)
+
+    def relay(self, study: Study) -> Relay | None:
+        """Return who sends to whom in peer mode."""
+        plan = plan_of(study)
+        if plan.parameters.mode != "peer":
+            return None
+        receiver = study.owner_named(str(plan.parameters.receiver))
+        sender = next(owner for owner in study.owners if owner.name != receiver.name)
+        return Relay(self, sender, receiver, plan.parameters.publish)
+
+    def verdict_type(self, study: Study) -> type[BaseVerdict]:
+        """Return what a study's verdict is: in peer mode, what everybody learns."""
+        mode = parse_parameters(DistanceCorrelationParameters, study).mode
+        return self.RelayedVerdict if mode == "peer" else self.Verdict
+
+    def check_received(self, study: Study, release: Release) -> None:
+        """Raise ReleaseError where a sealed release has not the shape and the noise of the sender's."""
+        plan = plan_of(study)
+        _check_side(plan, peer_sides(plan, study)[0], release)
+
+    def combine(self, study: Study, received: Release, table: Table) -> Combined:
+        """Estimate and test from the sender's noisy projections and the receiver's raw rows."""
+        plan, own = plan_of(study), self.summarise(study, table)
+        if not isinstance(own.sums, ProjectedUnits):
+            raise TypeError("peer mode is for projections")
+        found = found_by_receiver(plan, study, received, own.sums, partial(_permuting, None))
+        finding = self._verdict(study, found, {owner.name: table.units for owner in study.owners})
+        published = plan.parameters.publish
+        return Combined(finding, covariance_moved(plan, study, received, own.sums) if published else None)
+
+    def conclude(self, study: Study, units: Mapping[str, int], releases: Mapping[str, Release]) -> PeerResult:
+        """State where the result stays, and what of it was published."""
+        return peer_verdict(plan_of(study), study, units, releases)
+
+    def _verdict(self, study: Study, found: Found, units: dict[str, int]) -> DistanceCorrelationResult:
+        # Noisy projections have no bounds, and so no largest covariance.
+        largest = math.inf if found.covariance_interval[0] is None else COVARIANCE_SQR_MAX
+        return DistanceCorrelationResult(
+            method=found.method if study.alignment is None else f"{found.method}, aligned units",
+            statistic=found.test.statistic,
+            pvalue=found.test.pvalue,
+            reject=found.test.pvalue <= study.level,
+            level=study.level,
+            units=units,
+            epsilon=study.budget.epsilon,
+            delta=study.budget.delta,
+            distance_covariance_sqr=stated(found.covariance_sqr, (0.0, math.inf), largest).value,
+            distance_covariance_sqr_unbiased=found.covariance_sqr,
+            covariance_lower=found.covariance_interval[0],
+            covariance_upper=found.covariance_interval[1],
+            distance_correlation=None if found.correlation_sqr is None else _root(found.correlation_sqr),
+            lower=None if found.correlation_interval is None else _root(found.correlation_interval[0]),
+            upper=None if found.correlation_interval is None else _root(found.correlation_interval[1]),
+            truncation=found.truncation,
+            attenuation=found.attenuation,
+            buckets=found.buckets,
+            aligned=study.alignment is not None,
+            warnings=self.warnings(study, units)
+            + found.caveats
+            + ((MATCHED_BY_ORDER,) if study.alignment is None else ()),
+        )
+
+
+def _root(squared: float) -> float:
+    return math.sqrt(min(1.0, max(0.0, squared)))
+
+
+def _permuting(progress: Progress | None, part: float) -> None:
+    if progress is not None:
+        progress(part, "permuting")
+
+
+def _check_side(plan: Plan, side: int, release: Release) -> None:
+    try:
+        layout = plan.layout(side, release.units)
+        check_layout(release.vectors, release.guarantee, layout, plan.guarantee)
+    except (StudyError, LayoutError) as error:
+        raise ReleaseError(str(error)) from None
+
+
+def _too_few_permutations(level: float) -> str:
+    needed = math.ceil(1 / level) - 1
+    return (
+        "with so few permutations nothing can be rejected at this level; ask for at least "
+        f"{needed} permutations, which cost no privacy"
+    )
+
+
+def _sketch_warnings(plan: Plan, units: int) -> tuple[str, ...]:
+    """Compare what noise alone does to the leading covariance with the most that it can be, 1/4."""
+    try:
+        design = plan.design(units)
+    except StudyError as error:
+        return (f"{HOPELESS}{error}",)
+    noises = [
+        sketch.parts(design)[0].scale(plan.mu) / math.sqrt(design.bucket_units) for sketch in plan.sketches
+    ]
+    spread = math.prod(math.sqrt(0.25 + noise**2) for noise in noises) / math.sqrt(design.buckets)
+    if spread > 0.25 / 2:
+        return (
+            f"{HOPELESS}even equal columns would hardly be told from independent ones; ask for more units",
+        )
+    return ()
+
+
+def _silent(part: float) -> None:
+    """Report progress to nobody."""

@@ -1,0 +1,338 @@
+"""Distance covariance of integers, exactly, and how far one unit can move it when the other side is fixed.
+
+For a release, what is computed must be what the sensitivity was proved for: so nothing here rounds but the
+sensitivity, and that upward. Both take O(n^2) time and O(n) memory, n at most a few ten thousand.
+Derivation: docs/mathematics/distance-correlation.md.
+
+Distance correlation in peer mode: one owner's noisy projections against the other's raw ones.
+
+What the receiver finds is private for the sender alone and stays with the receiver. P4's advice to publish
+it once the receiver's own distance variance is private is wrong: the covariance itself depends on the
+receiver's raw rows. What may be published is the covariance with noise for the receiver's units: with the
+sender's noisy projections held fixed, a unit of the receiver moves it by no more than those projections say.
+Derivations: docs/mathematics/distance-correlation.md.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import partial
+from typing import ClassVar
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import ndtri
+
+from tacit_protocol.features.aligned_sums import PROJECTIONS, ProjectedUnits
+from tacit_protocol.messages.release import Release
+from tacit_protocol.messages.study import Study
+from tacit_protocol.numerics.distance_covariance import UNITS_MIN, projection_constant
+from tacit_protocol.privacy.exact_sums import GRID_BITS_MAX, rounding_sensitivity
+from tacit_protocol.privacy.gaussian_mechanism import (
+    LayoutError,
+    SensitivityError,
+    SumPart,
+    check_layout,
+    release_sums,
+)
+from tacit_protocol.privacy.noise import NoiseSource
+from tacit_protocol.procedures.base import ReleaseError, StudyError, row_warnings
+from tacit_protocol.procedures.distance_correlation.release import Plan, blocks_of
+from tacit_protocol.procedures.distance_correlation.statistic import (
+    Found,
+    NoisyProjections,
+    from_projections,
+    read_projections,
+)
+from tacit_protocol.verdicts.base import BaseVerdict, Interval, ShownTable, interval_of
+
+Integers = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+
+SPAN_BITS = 16
+"""Distances of the fixed side have so many bits: with 2**21 steps of the other side and 2**25 units, a sum
+over one unit's pairs stays below 2**62."""
+
+CHUNK = 2**20
+"""Pairs looked at together: 8 MB."""
+
+ROUNDING = 2.0**-40
+"""Relative slack for sums of at most 2**25 floats, each within a few 2**-53 of its exact value."""
+
+
+def coarse(values: Integers) -> tuple[Integers, int]:
+    """Shift values so that they span at most 2**SPAN_BITS steps; returns them, from 0 on, and the shift."""
+    offsets = values - values.min()
+    shift = max(0, int(offsets.max()).bit_length() - SPAN_BITS)
+    half = (1 << shift) >> 1
+    return (offsets + half) >> shift, shift
+
+
+def exact_covariance(fixed: Integers, own: Integers) -> Fraction:
+    """Return the unbiased squared distance covariance of two integer columns, (n,), n >= 4, exactly.
+
+    Raises ValueError where the columns differ in length, are too short, or span too much for 64 bits.
+    """
+    n = len(fixed)
+    if n != len(own) or n < UNITS_MIN:
+        raise ValueError("the columns must have the same number of units, 4 or more")
+    if n * int(np.ptp(fixed)) * int(np.ptp(own)) >= 2**62:
+        raise ValueError("the columns span too much")
+    products = crossed = 0
+    totals = [0, 0]
+    for start in range(0, n, max(1, CHUNK // n)):
+        part = slice(start, start + max(1, CHUNK // n))
+        a = np.abs(fixed[part, None] - fixed)
+        b = np.abs(own[part, None] - own)
+        rows, others = (sides.sum(axis=1).tolist() for sides in (a, b))
+        products += sum(np.einsum("ij,ij->i", a, b).tolist())
+        crossed += sum(x * y for x, y in zip(rows, others, strict=True))
+        totals = [totals[0] + sum(rows), totals[1] + sum(others)]
+    inner = Fraction(products) - Fraction(2 * crossed, n - 2)
+    inner += Fraction(totals[0] * totals[1], (n - 1) * (n - 2))
+    return inner / (n * (n - 3))
+
+
+def influences(fixed: Integers) -> Floats:
+    """Bound, for every unit, how far a unit's move by one step on the other side moves the covariance, (n,).
+
+    2/(n (n - 3)) times the sum of the absolute values of the unit's row of U-centred distances, rounded
+    upward.
+    """
+    n = len(fixed)
+    if n < UNITS_MIN:
+        raise ValueError("the column must have 4 units or more")
+    column = fixed.astype(np.float64)
+    size = max(1, CHUNK // n)
+    starts = range(0, n, size)
+    sums = np.concatenate([np.abs(column[s : s + size, None] - column).sum(axis=1) for s in starts])
+    total = float(sums.sum()) / ((n - 1) * (n - 2))
+    rows = np.empty(n)
+    for start in starts:
+        part = slice(start, start + size)
+        centred = np.abs(column[part, None] - column)
+        centred -= sums[part, None] / (n - 2)
+        centred -= sums / (n - 2)
+        centred += total
+        own = np.arange(start, min(start + size, n))
+        centred[own - start, own] = 0.0
+        rows[part] = np.abs(centred).sum(axis=1)
+    slack = n * ROUNDING * float(np.ptp(column))
+    return (rows + slack) * (1 + ROUNDING) * 2 / (n * (n - 3))
+
+
+COVARIANCE = "covariance"
+
+COVARIANCE_BITS = 40
+"""Grid of the published covariance: its noise, 2e-5 and more, has a deviation of millions of steps."""
+
+
+class PeerResult(BaseVerdict):
+    """What everybody learns of a study in peer mode: that it was done, and what the receiver published.
+
+    ``distance_covariance_sqr`` is that of the sender's noisy projections and the receiver's raw ones, with
+    the receiver's noise on it; the bounds cover it without that noise, with probability 1 - level. Nothing is
+    tested: ``reject`` is False. ``spent`` is what each owner spent, of epsilon.
+
+    Attributes:
+        receiver: the owner with whom the result stays; its operator reads it with ``tacit agent result``.
+        spent: epsilon that each owner spent, by name.
+        distance_covariance_sqr: what the receiver published, with its noise, or None.
+        interval: covers it without the receiver's noise with probability 1 - alpha, or None.
+    """
+
+    listed: ClassVar[tuple[str, ...]] = ("receiver", "spent", "distance_covariance_sqr", "interval")
+
+    receiver: str
+    spent: dict[str, float]
+    distance_covariance_sqr: float | None
+    covariance_lower: float | None
+    covariance_upper: float | None
+    aligned: bool
+
+    @property
+    def interval(self) -> Interval | None:
+        """Covers the published covariance without the receiver's noise, or None."""
+        return interval_of(self.covariance_lower, self.covariance_upper)
+
+    def __str__(self) -> str:
+        published = ""
+        if self.distance_covariance_sqr is not None:
+            published = f", squared distance covariance {self.distance_covariance_sqr:.4g}"
+        return f"{self.method}{published}, epsilon {self.epsilon:g}, delta {self.delta:g}"
+
+    def shown(self) -> Sequence[str | ShownTable]:
+        """Return all that the command shows: not every owner spends the same."""
+        spent = ", ".join(f"{name} {epsilon:g}" for name, epsilon in self.spent.items())
+        found = [f"Done: {self.method}", f"  epsilon spent: {spent}; delta {self.delta:g} where any"]
+        if self.distance_covariance_sqr is not None and self.interval is not None:
+            low, high = self.interval
+            found.append(
+                f"  squared distance covariance {self.distance_covariance_sqr:.4g}, its noise's interval "
+                f"{low:.4g} to {high:.4g}"
+            )
+        return found
+
+
+@dataclass(frozen=True)
+class OwnCovariance:
+    """The receiver's exact covariance, and how far one of its units moves it. Never leaves the receiver."""
+
+    units: int
+    value: Fraction
+    sensitivity: float
+
+
+def peer_sides(plan: Plan, study: Study) -> tuple[int, int]:
+    """Return the places of the sender and the receiver among the study's owners."""
+    receiver = [owner.name for owner in study.owners].index(str(plan.parameters.receiver))
+    return 1 - receiver, receiver
+
+
+def found_by_receiver(
+    plan: Plan, study: Study, received: Release, own: ProjectedUnits, report: partial[None]
+) -> Found:
+    """Estimate and test from the sender's release and the receiver's exact projections.
+
+    The sender's rows are permuted.
+
+    Raises:
+        StudyError: the owners count different numbers of units.
+    """
+    sender, receiver = peer_sides(plan, study)
+    if received.units != own.units:
+        raise StudyError("the owners counted different numbers of units: their rows are not aligned")
+    values = np.ldexp(own.values.astype(np.float64), -GRID_BITS_MAX - 1).reshape(own.units, -1)
+    raw = NoisyProjections(values, 0.0, len(study.domain_of(study.owners[receiver]).columns))
+    noisy = read_projections(plan, study, sender, received)
+    return from_projections(plan, study, raw, noisy, report)
+
+
+def covariance_moved(plan: Plan, study: Study, received: Release, own: ProjectedUnits) -> OwnCovariance:
+    """Return the average covariance over directions, exactly, and its sensitivity in the receiver's units."""
+    _, receiver = peer_sides(plan, study)
+    fixed = np.array(received.vectors[PROJECTIONS].values, dtype=np.int64).reshape(own.units, -1)
+    exact = own.values.reshape(own.units, -1)
+    if plan.parameters.method == "pnc-disjoint":
+        blocks = blocks_of(plan, study, own.units)
+        places = [np.flatnonzero(blocks == block) for block in range(plan.directions)]
+        columns = [_column(fixed[rows, 0], exact[rows, 0]) for rows in places]
+        moved = max(float(found.influence.max()) for found in columns)
+    else:
+        count = plan.directions
+        sides = [np.broadcast_to(side, (own.units, count)).T for side in (fixed, exact)]
+        columns = [_column(p, y) for p, y in zip(*sides, strict=True)]
+        moved = _moved_together(plan, receiver, np.array([found.influence for found in columns]).T)
+    value = sum((found.value for found in columns), Fraction(0)) / len(columns)
+    return OwnCovariance(own.units, value, moved / len(columns) * (1 + 2.0**-40))
+
+
+@dataclass(frozen=True)
+class _Column:
+    """One direction's covariance, and what a move by 1 of each unit of the receiver may change in it."""
+
+    value: Fraction
+    influence: npt.NDArray[np.float64]
+
+
+def _column(fixed: Integers, own: Integers) -> _Column:
+    """Work in steps of the grid; projections are halved, so that a unit moves by 1 at most."""
+    steps, shift = coarse(fixed)
+    step = math.ldexp(1.0, shift - GRID_BITS_MAX - 1)
+    value = exact_covariance(steps, own) * Fraction(step) / (1 << (GRID_BITS_MAX + 1))
+    return _Column(value, influences(steps) * step)
+
+
+def _moved_together(plan: Plan, receiver: int, influence: npt.NDArray[np.float64]) -> float:
+    """Bound the sum over directions, (units, K) influences, of a move of one unit in all of them.
+
+    Each projection moves by 1 at most, and all of them together by the norm of the receiver's directions.
+    """
+    features = plan.projections[receiver].features
+    each = influence.sum(axis=1)
+    if features.dimension == 1:
+        return float(each.max())
+    length = features.norm + rounding_sensitivity(features.dimension, GRID_BITS_MAX) / 2
+    together = np.sqrt((influence**2).sum(axis=1)) * length
+    return float(np.minimum(each, together).max())
+
+
+def publish(plan: Plan, own: OwnCovariance, noise: NoiseSource) -> Release:
+    """Add the noise that the study's budget buys to the covariance."""
+    sums = np.array([round(own.value * (1 << COVARIANCE_BITS))], dtype=np.int64)
+    sensitivity = own.sensitivity + 2.0**-COVARIANCE_BITS
+    part = SumPart(COVARIANCE, sums, -COVARIANCE_BITS, sensitivity, 1.0)
+    try:
+        vectors = release_sums((part,), plan.guarantee, noise)
+    except SensitivityError as error:
+        raise StudyError(str(error)) from None
+    return Release(units=own.units, guarantee=plan.guarantee, vectors=vectors)
+
+
+def check_published(plan: Plan, release: Release) -> None:
+    """Raise ReleaseError where a release is not one covariance at the study's guarantee.
+
+    Its noise depends on the sealed projections, so that nobody but the receiver can check how large it is;
+    it protects the receiver's units alone.
+    """
+    if set(release.vectors) != {COVARIANCE} or release.decision is not None:
+        raise ReleaseError("in peer mode the receiver releases one covariance, and nothing else")
+    vector = release.vectors[COVARIANCE]
+    zeros = np.zeros(1, dtype=np.int64)
+    part = SumPart(COVARIANCE, zeros, -COVARIANCE_BITS, vector.scale * plan.mu, 1.0)
+    try:
+        check_layout(release.vectors, release.guarantee, (part,), plan.guarantee)
+    except LayoutError as error:
+        raise ReleaseError(str(error)) from None
+
+
+def peer_verdict(
+    plan: Plan, study: Study, units: Mapping[str, int], releases: Mapping[str, Release]
+) -> PeerResult:
+    """State where the result stays, and what of it was published."""
+    receiver, sender = (study.owners[side] for side in reversed(peer_sides(plan, study)))
+    if units[sender.name] != units[receiver.name]:
+        raise ReleaseError("the owners counted different numbers of units: their rows are not aligned")
+    method = plan.parameters.method
+    stays = f"{method}, peer mode: the result stays with {receiver.name}"
+    spent = {sender.name: study.budget.epsilon, receiver.name: 0.0}
+    value = low = high = None
+    warnings = [
+        "nothing is tested here: the receiver alone has a test, which is private for the sender only",
+        *row_warnings(study),
+    ]
+    if plan.parameters.publish:
+        release = releases[receiver.name]
+        check_published(plan, release)
+        value, reach = _published(study, release)
+        low, high = value - reach, value + reach
+        spent[receiver.name] = study.budget.epsilon
+        stays = f"{method}, peer mode: a private covariance, published by {receiver.name}"
+        warnings.append(
+            "the covariance is that of noisy projections, far smaller than the data's, and no p-value is "
+            "known for it: its law under independence depends on what stays with the receiver"
+        )
+    return PeerResult(
+        method=stays,
+        receiver=receiver.name,
+        reject=False,
+        level=study.level,
+        units={owner.name: units[owner.name] for owner in study.owners},
+        epsilon=study.budget.epsilon,
+        delta=study.budget.delta,
+        spent=spent,
+        distance_covariance_sqr=value,
+        covariance_lower=low,
+        covariance_upper=high,
+        aligned=study.alignment is not None,
+        warnings=tuple(warnings),
+    )
+
+
+def _published(study: Study, release: Release) -> tuple[float, float]:
+    """Return the covariance of the vectors, and how far its noise reaches at the study's level."""
+    constants = math.prod(projection_constant(len(study.domain_of(owner).columns)) for owner in study.owners)
+    vector = release.vectors[COVARIANCE]
+    reach = float(ndtri(1 - study.level / 2)) * vector.scale
+    return constants * float(vector.mean(1)[0]), constants * reach

@@ -1,0 +1,265 @@
+"""What a study of distance correlation fixes before any data: parameters, releases, public draws.
+
+Derivations: docs/mathematics/distance-correlation.md.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import Field
+
+from tacit_protocol.domain.columns import Domain
+from tacit_protocol.features.aligned_sums import ProjectionRelease, RowProjections, deal_out
+from tacit_protocol.features.brownian import BrownianFeatures, crowded_half_width, random_directions
+from tacit_protocol.features.sketches import BucketDesign, DesignError, SketchRelease
+from tacit_protocol.messages.study import Owner, PartyName, Study
+from tacit_protocol.numerics.distance_covariance import UNITS_MIN
+from tacit_protocol.privacy.gaussian_mechanism import SensitivityError, SumPart, gaussian_guarantee
+from tacit_protocol.privacy.guarantee import COORDINATES_MAX, GaussianEvent, Guarantee
+from tacit_protocol.procedures.base import StudyError, parse_parameters
+from tacit_protocol.signing.sealing import SealError, require_certified
+from tacit_protocol.strict import StrictModel
+
+FREQUENCIES = 4
+"""Frequencies of one column, and of each projection of several: 99 % of a uniform column's distance variance,
+and .73 to .92 of the distance covariance of seven real tables with 5 to 35 columns a side
+(docs/benchmarks/p4-frequencies.md)."""
+
+COORDINATES_AIMED = 188
+"""Most coordinates by default, where there are several columns: their moments fill half of a release then."""
+
+DIRECTIONS_AIMED = 6
+"""Projections aimed at where an owner has several columns; at least one for each."""
+
+PNC_DIRECTIONS = 8
+"""P4's projections where an owner has several columns."""
+
+PERMUTATIONS_DEFAULT = 999
+"""P-values down to 1e-3."""
+
+BUCKET_DENSITY = 0.1
+"""Buckets per unit and squared mu, times the root of the coordinates: at m = n mu^2 |V|/sqrt J the noise on a
+bucket equals its spread, which is best, and |V| is near .1/sqrt p for p columns that fill their bounds
+independently. The optimum is flat."""
+
+DIRECTIONS_STREAM, DESIGN_STREAM, NULL_STREAM = 1, 2, 3
+"""Spawn keys under the study's seed."""
+
+Method = Literal["sketch", "pnc", "pnc-disjoint"]
+
+
+class DistanceCorrelationParameters(StrictModel):
+    """What a study of this procedure may choose; every choice is public."""
+
+    method: Method = Field(
+        "sketch",
+        description=(
+            "sketch; or pnc and pnc-disjoint, the published projections of every unit, for comparison."
+        ),
+    )
+    mode: Literal["tester", "peer"] = Field(
+        "tester",
+        description="tester: both owners add noise. peer: one owner's release goes to the other alone (pnc).",
+    )
+    receiver: PartyName | None = Field(None, description="The owner that receives, in peer mode.")
+    publish: bool = Field(
+        False, description="Whether the receiver releases a private covariance, in peer mode."
+    )
+    n_projections: Annotated[int, Field(ge=1, le=1024)] | None = Field(
+        None, description="Public directions, for an owner of several numeric columns."
+    )
+    n_features: Annotated[int, Field(ge=1, le=64)] | None = Field(
+        None, description="Frequencies of a numeric column; more see finer structure and blur the estimate."
+    )
+    permutations: Annotated[int, Field(ge=99, le=9999)] = Field(
+        PERMUTATIONS_DEFAULT, description="Permutations of the test; they cost no privacy."
+    )
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a study fixes before any data: both owners' releases, in the study's order, and the guarantee.
+
+    ``columns`` is the number of columns of either owner.
+    """
+
+    parameters: DistanceCorrelationParameters
+    columns: tuple[int, ...]
+    sketches: tuple[SketchRelease, ...]
+    projections: tuple[ProjectionRelease, ...]
+    guarantee: Guarantee
+
+    def design(self, units: int) -> BucketDesign:
+        """Return the buckets for so many units; raises StudyError where no sketch serves them."""
+        sizes = [
+            sketch.features.dimension * columns
+            for sketch, columns in zip(self.sketches, self.columns, strict=True)
+        ]
+        # Of the two sides' roots of J and p, the geometric mean.
+        wished = BUCKET_DENSITY * units * self.mu**2 / math.prod(sizes) ** 0.25
+        room = [
+            (COORDINATES_MAX - sketch.numbers(0)) // sketch.features.dimension for sketch in self.sketches
+        ]
+        try:
+            design = BucketDesign.near(units, max(1.0, min(wished, *room)))
+        except DesignError as error:
+            raise StudyError(str(error)) from None
+        if design.buckets > min(room):
+            # Rounding to a size made too many: the next larger size makes fewer.
+            size = design.bucket_units + 2
+            design = BucketDesign(units, units // size, size)
+        return design
+
+    def layout(self, side: int, units: int) -> tuple[SumPart, ...]:
+        """Lay out one owner's release of so many units, without values.
+
+        Raises StudyError where so many units cannot be answered for: too few, or too many.
+        """
+        if self.sketches:
+            return self.sketches[side].parts(self.design(units))
+        blocks = self.directions if self.parameters.method == "pnc-disjoint" else 1
+        if units // blocks < UNITS_MIN:
+            raise StudyError(
+                f"{self.parameters.method} needs {UNITS_MIN} units or more for every projection, "
+                f"{UNITS_MIN * blocks} in all: ask for fewer projections, or more units"
+            )
+        if self.projections[side].numbers(units) > COORDINATES_MAX:
+            raise StudyError(f"pnc sends every unit's projections, {COORDINATES_MAX} at most; use the sketch")
+        return self.projections[side].parts(units)
+
+    @property
+    def mu(self) -> float:
+        """The Gaussian privacy of one owner's whole release."""
+        event = self.guarantee.events[0]
+        if not isinstance(event, GaussianEvent):
+            raise TypeError("the guarantee is not that of a Gaussian release")
+        return 1 / event.noise_multiplier
+
+    @property
+    def directions(self) -> int:
+        """P4's K: the largest number of directions of either owner."""
+        return max(release.features.dimension for release in self.projections)
+
+
+def plan_of(study: Study) -> Plan:
+    """Return what the study fixes; raises StudyError where it cannot be run as written."""
+    parameters = parse_parameters(DistanceCorrelationParameters, study)
+    require_two_sides(study)
+    _require_mode(study, parameters)
+    try:
+        guarantee = gaussian_guarantee(study.budget)
+    except SensitivityError as error:
+        raise StudyError(str(error)) from None
+    domains = [(side, owner, study.domain_of(owner)) for side, owner in enumerate(study.owners)]
+    columns = tuple(len(domain.columns) for _, _, domain in domains)
+    if parameters.method != "sketch":
+        if parameters.n_features is not None:
+            raise StudyError("parameter n_features has no effect with pnc; leave it out")
+        projections = tuple(_projection(study, parameters, side, domain) for side, _, domain in domains)
+        return Plan(parameters, columns, (), projections, guarantee)
+    sketches = tuple(SketchRelease(_features(study, parameters, side, domain)) for side, _, domain in domains)
+    for sketch in sketches:
+        if sketch.numbers(2) > COORDINATES_MAX:
+            raise StudyError("the study asks for too many numbers; use fewer columns, levels or projections")
+    return Plan(parameters, columns, sketches, (), guarantee)
+
+
+def _require_mode(study: Study, parameters: DistanceCorrelationParameters) -> None:
+    if parameters.mode == "tester":
+        if parameters.receiver is not None or parameters.publish:
+            raise StudyError("parameters receiver and publish belong to peer mode; leave them out")
+        return
+    if parameters.method == "sketch":
+        raise StudyError("peer mode is for pnc and pnc-disjoint; the sketch goes to the tester")
+    if study.reusing:
+        raise StudyError("in peer mode a release is sealed for its own study; leave reuses out")
+    receiver = next((owner for owner in study.owners if owner.name == parameters.receiver), None)
+    if receiver is None:
+        raise StudyError("say in parameter receiver which of the two owners receives the other's release")
+    if receiver.sealing is None:
+        raise StudyError("the receiver's sealing certificate is missing: its agent's status shows it")
+    try:
+        require_certified(receiver.sealing, receiver.key)
+    except SealError:
+        raise StudyError("the receiver's sealing key is not certified with the receiver's own key") from None
+
+
+def require_two_sides(study: Study) -> None:
+    """Raise StudyError unless two owners, without a curator, hold all of the columns, each its own."""
+    if study.curator is not None:
+        raise StudyError("owners send their own releases here; leave the curator out")
+    if len(study.owners) != 2:
+        raise StudyError("distance correlation is between two owners")
+    held = [_names(owner) for owner in study.owners]
+    everything = {column.name for column in study.domain.columns}
+    if held[0] & held[1] or held[0] | held[1] != everything:
+        raise StudyError("give each owner its own columns; every column belongs to one owner")
+
+
+def _names(owner: Owner) -> set[str]:
+    if owner.columns is None:
+        raise StudyError("say which columns each owner holds")
+    return set(owner.columns)
+
+
+def aimed(numeric: int) -> int:
+    """Return how many projections the sketch has by default of so many numeric columns."""
+    return numeric * max(1, round(DIRECTIONS_AIMED / numeric)) if numeric > 1 else numeric
+
+
+def _features(
+    study: Study, parameters: DistanceCorrelationParameters, side: int, domain: Domain
+) -> BrownianFeatures:
+    numeric = len(domain.numeric)
+    count = aimed(numeric) if parameters.n_projections is None or numeric <= 1 else parameters.n_projections
+    directions = _directions(study, side, numeric, count)
+    categories = tuple(column.categories for column in domain.categorical)
+    # One column has many places at its ends; projections of several have few.
+    half_width = crowded_half_width(numeric) if numeric > 1 else None
+    fitting = (COORDINATES_AIMED - sum(categories)) // count if numeric > 1 else FREQUENCIES
+    kept = parameters.n_features or max(1, min(FREQUENCIES, fitting))
+    try:
+        return BrownianFeatures(directions, kept, categories, half_width)
+    except ValueError as error:
+        raise StudyError(str(error)) from None
+
+
+def _projection(
+    study: Study, parameters: DistanceCorrelationParameters, side: int, domain: Domain
+) -> ProjectionRelease:
+    if domain.categorical:
+        raise StudyError("pnc takes numeric columns alone; use the sketch for categories")
+    numeric = len(domain.numeric)
+    count = (parameters.n_projections or PNC_DIRECTIONS) if numeric > 1 else 1
+    features = RowProjections(_directions(study, side, numeric, count))
+    return ProjectionRelease(features, parameters.method == "pnc-disjoint")
+
+
+def _directions(study: Study, side: int, numeric: int, count: int) -> npt.NDArray[np.float64]:
+    """One column has the direction 1; several have ``count`` public random ones."""
+    if numeric == 0:
+        return np.zeros((0, 0))
+    if numeric == 1:
+        return np.ones((1, 1))
+    return random_directions(numeric, count, public_generator(study, DIRECTIONS_STREAM, side))
+
+
+def blocks_of(plan: Plan, study: Study, units: int) -> npt.NDArray[np.int64]:
+    """Return each unit's direction for ``pnc-disjoint``, (units,), by its place among the aligned units."""
+    return deal_out(units, plan.directions, public_generator(study, DESIGN_STREAM))
+
+
+def side_of(study: Study, domain: Domain) -> int:
+    """Return the place in the study of the owner who holds these columns; raises StudyError for neither."""
+    for side, owner in enumerate(study.owners):
+        if study.domain_of(owner) == domain:
+            return side
+    raise StudyError("the table's columns are not those of either owner")
+
+
+def public_generator(study: Study, *stream: int) -> np.random.Generator:
+    """Return the study's public randomness of one stream."""
+    return np.random.default_rng(np.random.SeedSequence(int(study.seed, 16), spawn_key=stream))

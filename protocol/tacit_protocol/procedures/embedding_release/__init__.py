@@ -1,0 +1,326 @@
+"""A private database: one release of an owner's units, for anyone to keep and compute from.
+
+P2 is Balog, Tolstikhin and Schölkopf, *Differentially private database release via kernel mean embeddings*
+(2018). ``subspace`` (its Algorithm 1) releases the noisy mean embedding on public points, the mean of the
+two-sample test: one unit replaced moves it by sqrt 2 / n at most, where P2 adds noise for 2 / n, whatever the
+number of points is; by default they are drawn from the sender's own noisy histograms, which a part of the
+budget buys first. ``random-features`` (Algorithm 2) releases the noisy mean of random Fourier features, to
+which a reader fits points blindly. ``exponential`` draws one of a finite public list of databases, exactly.
+Every derivation is in docs/mathematics/database-release.md.
+
+For noisy means the verdict holds coordinates, and leaves points and weights that match them to the reader:
+solving for those magnifies the last bits of linear algebra, which differ between machines, beyond what a
+verifier may allow.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
+
+import numpy as np
+from pydantic import BaseModel
+
+from tacit_protocol.domain.columns import NumericColumn
+from tacit_protocol.domain.table import PooledTable, Table
+from tacit_protocol.features.moments import MEAN, FeatureSums
+from tacit_protocol.messages.release import Release
+from tacit_protocol.messages.study import Owner, Study
+from tacit_protocol.privacy.accounting import Family
+from tacit_protocol.privacy.gaussian_mechanism import SensitivityError
+from tacit_protocol.privacy.guarantee import COORDINATES_MAX, Guarantee
+from tacit_protocol.privacy.laplace_mechanism import StatisticError
+from tacit_protocol.privacy.noise import NoiseError, NoiseSource
+from tacit_protocol.procedures.base import (
+    Fields,
+    Holder,
+    Procedure,
+    Progress,
+    Question,
+    Releases,
+    StudyError,
+    parse_parameters,
+    require_shared_columns,
+    reuse_warnings,
+)
+from tacit_protocol.procedures.embedding_release.plan import (
+    CELLS_MAX,
+    EmbeddingReleaseParameters,
+    as_database,
+    plan_of,
+    require_same_database,
+    require_same_mean,
+)
+from tacit_protocol.procedures.embedding_release.release import (
+    HISTOGRAMS,
+    DrawnCandidate,
+    HistogramsThenMean,
+    HistogramSums,
+    NoisyMean,
+    features_of,
+    histograms_then_mean,
+    mechanism_of,
+)
+from tacit_protocol.procedures.embedding_release.verdict import (
+    EmbeddingReleaseVerdict,
+    database_panels,
+    databases_of,
+)
+from tacit_protocol.procedures.populations import Columns, Held, Population, Records
+from tacit_protocol.verdicts.base import BaseVerdict
+from tacit_protocol.verdicts.panels import BarsPanel
+from tacit_protocol.verdicts.words import DATABASE, OWNERS_NAMED_MAX, Meaning, Work, joined
+
+__all__ = ["CELLS_MAX", "EmbeddingRelease", "EmbeddingReleaseVerdict", "features_of", "plan_of"]
+
+HOPELESS = "Hopeless: "
+"""What a warning starts with where the study should not be run as planned."""
+
+
+@dataclass(frozen=True)
+class DatabaseSummary:
+    """Exact sums, with the public counts of a curator's owners. They never leave their holder."""
+
+    units_by_owner: Mapping[str, int]
+    sums: FeatureSums | HistogramSums = field(repr=False)
+
+
+class DatabaseRecords(Records):
+    """Rows of which databases are released."""
+
+    off: ClassVar[str] = "a column's mean or shares are off by {} of the range, one with another"
+
+    def answer(self, result: Any, held: Sequence[Held]) -> float:
+        """Return how far a database's columns are off, one with another; the databases' mean.
+
+        Of a numeric column the error of its mean, as a part of its range; of a categorical one the total
+        variation distance of its levels' shares.
+        """
+        rows = [part for part in held if isinstance(part, Mapping)]
+        if self.study.curator is not None:
+            rows = [{name: np.concatenate([part[name] for part in rows]) for name in rows[0]}]
+        errors = [
+            self._errors(database, part)
+            for database, part in zip(result.databases.values(), rows, strict=True)
+        ]
+        return float(np.mean(errors))
+
+    def _errors(self, database: Any, rows: Columns) -> list[float]:
+        errors = []
+        for column in self.study.domain.columns:
+            points, values = database.points[column.name], rows[column.name]
+            if isinstance(column, NumericColumn):
+                clipped = np.nan_to_num(np.clip(values, column.lower, column.upper))
+                off = float(database.weights @ np.asarray(points, dtype=np.float64)) - float(clipped.mean())
+                errors.append(abs(off) / (column.upper - column.lower))
+                continue
+            off = sum(
+                abs(float(database.weights @ (points == level)) - float(np.mean(values == level)))
+                for level in column.levels
+            )
+            errors.append(off / 2)
+        return errors
+
+
+class EmbeddingRelease(Procedure):
+    """See the module. Registered as ``embedding_release``."""
+
+    name: ClassVar[str] = "embedding_release"
+    title: ClassVar[str] = "What do the records look like?"
+    families: ClassVar[frozenset[Family]] = frozenset(("gaussian", "pure"))
+    Parameters: ClassVar[type[BaseModel]] = EmbeddingReleaseParameters
+    Verdict: ClassVar[type[BaseVerdict]] = EmbeddingReleaseVerdict
+    released: ClassVar[str] = "the kernel mean embedding of its units at public points"
+    question: ClassVar[Question | None] = Question(
+        "Publish a private database that anybody may query for ever?",
+        r"publish|synthetic|database|release|share (a|the) (data|copy)",
+        "one or more",
+        rank=3,
+    )
+    held_by: ClassVar[frozenset[Holder]] = frozenset({"agents", "curator"})
+    population: ClassVar[type[Population] | None] = DatabaseRecords
+    choices: ClassVar[tuple[Mapping[str, Any], ...]] = (
+        {},
+        *({"n_points": count, "bandwidth": width} for count in (30, 100, 300) for width in (0.1, 0.3, 1.0)),
+    )
+
+    def check(self, study: Study) -> None:
+        """Raise StudyError where the study cannot be run as written."""
+        require_shared_columns(study)
+        found = _mechanism(study)
+        numbers = (
+            found.numbers if isinstance(found, HistogramsThenMean) else plan_of(study).features.dimension
+        )
+        databases = 1 if study.curator is not None else len(study.owners)
+        if numbers * databases > COORDINATES_MAX:
+            raise StudyError("all owners' databases together have too many numbers; use fewer points or bins")
+
+    def cost(self, study: Study) -> Guarantee:
+        """Return what each owner spends: the study's whole budget, in one release."""
+        return _mechanism(study).guarantee
+
+    def numbers_released(self, study: Study) -> int:
+        """Return how many noisy numbers one sender sends: one a coordinate; a choice counts as one."""
+        return _mechanism(study).numbers
+
+    def candidates(self, study: Study) -> int:
+        """Return how many candidates the exponential mechanism draws from; 0 with the other methods."""
+        found = _mechanism(study)
+        return len(found.candidates) if isinstance(found, DrawnCandidate) else 0
+
+    def warnings(self, study: Study, units: Mapping[str, int]) -> tuple[str, ...]:
+        """Say where the noise is as large as the whole of what is released.
+
+        ``units`` counts those of owners, or of senders.
+        """
+        if study.curator is not None:
+            if study.curator.name not in units and any(owner.name not in units for owner in study.owners):
+                return ()
+            units = {study.curator.name: units.get(study.curator.name) or sum(units.values())}
+        mechanism = _mechanism(study)
+        drowned = [name for name, count in units.items() if _error(mechanism, count, study.level) >= 1]
+        if not drowned:
+            return ()
+        hopeless = not isinstance(mechanism, DrawnCandidate) and all(
+            mechanism.deviation(count) >= 1 for count in units.values()
+        )
+        return (
+            f"{HOPELESS if hopeless else ''}the noise exceeds all that is released of {', '.join(drowned)}: "
+            "use fewer points, a larger epsilon or more units",
+        )
+
+    def summarise(self, study: Study, table: Table) -> DatabaseSummary:
+        """Sum the units' features, exactly; or first their histograms, on which the features' points depend.
+
+        The sums never leave the owner or the curator.
+        """
+        by_owner = table.units_by_owner if isinstance(table, PooledTable) else {}
+        return DatabaseSummary(by_owner, _mechanism(study).sum(table))
+
+    def adapt(self, study: Study, summary: DatabaseSummary, noise: NoiseSource) -> DatabaseSummary:
+        """Draw the histograms' noise, and sum the features on the points that follow from it."""
+        found = _mechanism(study)
+        if not isinstance(found, HistogramsThenMean) or not isinstance(summary.sums, HistogramSums):
+            return summary
+        try:
+            return replace(summary, sums=found.adapt(summary.sums, noise))
+        except (SensitivityError, NoiseError) as error:
+            raise StudyError(str(error)) from None
+
+    def privatise(self, study: Study, summary: DatabaseSummary, noise: NoiseSource) -> Release:
+        """Add the noise that ``cost`` states to the sums, or draw a candidate."""
+        found = _mechanism(study)
+        try:
+            if isinstance(found, HistogramsThenMean):
+                release = found.release(_histogram_sums(summary.sums), noise)
+            else:
+                release = found.release(_feature_sums(summary.sums), noise)
+        except (SensitivityError, NoiseError, StatisticError) as error:
+            raise StudyError(str(error)) from None
+        return release.model_copy(update={"units_by_owner": dict(summary.units_by_owner)})
+
+    def check_release(self, study: Study, release: Release) -> None:
+        """Raise ReleaseError where the release has not the shape and the noise that the study fixes."""
+        _mechanism(study).check(release)
+
+    def reread(self, study: Study, owner: Owner, source: Study, release: Release) -> Release:  # noqa: ARG002
+        """Return an earlier database, or a two-sample release's mean, where it is what the study asks for.
+
+        Of a two-sample release the second moment is left out; the mean keeps its own noise.
+
+        Raises:
+            StudyError: it was made with other features; says which to make the same.
+        """
+        ours = parse_parameters(EmbeddingReleaseParameters, study)
+        if source.procedure == "kernel_two_sample":
+            theirs = as_database(source)
+        elif source.procedure == self.name:
+            theirs = parse_parameters(EmbeddingReleaseParameters, source)
+        else:
+            raise StudyError("a database is read from releases of kernel_two_sample and embedding_release")
+        require_same_mean(study, ours, source, theirs)
+        kept = {name: release.vectors[name] for name in (HISTOGRAMS, MEAN) if name in release.vectors}
+        return Release(units=release.units, guarantee=release.guarantee, vectors=kept, choice=release.choice)
+
+    borrowers: ClassVar[frozenset[str]] = frozenset({"kernel_two_sample"})
+
+    def check_borrower(self, study: Study, source: Study) -> None:
+        """Raise StudyError unless a two-sample study can use a database release for ``source`` as a mean."""
+        require_same_database(study, source)
+
+    def check_reread(self, study: Study, release: Release) -> None:
+        """Raise ReleaseError where a release that is read again is not a database of this study."""
+        _mechanism(study).check_reread(release)
+
+    def meaning(self, study: Study, verdict: Fields) -> Meaning:  # noqa: ARG002
+        """Say what a verdict means, in sentences."""
+        senders = (
+            [study.curator.name] if study.curator is not None else [owner.name for owner in study.owners]
+        )
+        databases = "A private database" if len(senders) == 1 else "Private databases"
+        return Meaning(
+            f"{databases} of {joined(senders, OWNERS_NAMED_MAX)} {'was' if len(senders) == 1 else 'were'} "
+            "released.",
+            "A database tests nothing by itself; questions asked of it cost no privacy, and its answers have "
+            "errors that it states.",
+            tests=False,
+        )
+
+    def works(self, study: Study) -> tuple[Work, ...]:  # noqa: ARG002
+        """Return the works that the study's method comes from."""
+        return (DATABASE,)
+
+    def panels(
+        self,
+        study: Study,
+        verdict: Fields,
+        releases: Releases,  # noqa: ARG002 (a verdict has all that is drawn)
+    ) -> list[BarsPanel]:
+        """Return every column of every database as bars."""
+        return database_panels(study, verdict)
+
+    def assemble(
+        self, study: Study, releases: Mapping[str, Release], progress: Progress | None = None
+    ) -> EmbeddingReleaseVerdict:
+        """Lay points and databases out: post-processing alone, the same for everyone."""
+        if progress is not None:
+            progress(0.5, "reading the releases")
+        names = [study.curator.name] if study.curator is not None else [owner.name for owner in study.owners]
+        made = {name: releases[name] for name in names}
+        units = {name: release.units for name, release in made.items()}
+        return EmbeddingReleaseVerdict(
+            reject=False,
+            level=study.level,
+            units=units,
+            epsilon=study.budget.epsilon,
+            delta=study.budget.delta,
+            columns=tuple(column.name for column in study.domain.columns),
+            warnings=self.warnings(study, units) + reuse_warnings(study),
+            **databases_of(study, _mechanism(study), made),
+        )
+
+
+Mechanism = NoisyMean | DrawnCandidate | HistogramsThenMean
+
+
+def _mechanism(study: Study) -> Mechanism:
+    """Return how a study's release is made; raises StudyError where it cannot be run as written."""
+    return histograms_then_mean(study) or mechanism_of(plan_of(study))
+
+
+def _histogram_sums(sums: FeatureSums | HistogramSums) -> HistogramSums:
+    if not isinstance(sums, HistogramSums):
+        raise TypeError("the summary is that of another study")
+    return sums
+
+
+def _feature_sums(sums: FeatureSums | HistogramSums) -> FeatureSums:
+    if isinstance(sums, HistogramSums):
+        raise TypeError("the summary is that of another study")
+    return sums
+
+
+def _error(mechanism: Mechanism, units: int, level: float) -> float:
+    """How large the noise is beside a mean of norm 1: its norm, or what a choice may lose by it."""
+    if isinstance(mechanism, DrawnCandidate):
+        return mechanism.excess(units, level)
+    return mechanism.noise_error(units)

@@ -1,0 +1,358 @@
+"""What a study of a private database says: every sender's database, laid out from its release.
+
+Released databases as bars: every column's distribution, as far as the release holds it.
+
+Where points are drawn from histograms, these are of the release, and drawn as they are, with their noise.
+Elsewhere public points get weights that match the release, as the reader of a database does.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+
+from tacit_protocol.domain.columns import CategoricalColumn, Domain
+from tacit_protocol.features.cell_counts import MISSING, OTHER
+from tacit_protocol.features.column_histograms import ColumnCells, ColumnHistograms
+from tacit_protocol.features.kernels import RandomFourier
+from tacit_protocol.features.mean_embedding import Locations, decode_locations, draw_locations
+from tacit_protocol.features.moments import MEAN
+from tacit_protocol.messages.release import Release
+from tacit_protocol.messages.study import Study
+from tacit_protocol.numerics.noisy_tables import CellNoise
+from tacit_protocol.numerics.simplex_weights import fit_simplex
+from tacit_protocol.procedures.base import ReleaseError
+from tacit_protocol.procedures.embedding_release.plan import EmbeddingPlan, plan_of, points_rng
+from tacit_protocol.procedures.embedding_release.release import (
+    HISTOGRAMS,
+    DrawnCandidate,
+    HistogramsThenMean,
+    NoisyMean,
+    deviation_of,
+    noisy_shares,
+)
+from tacit_protocol.verdicts.base import BaseVerdict, ShownTable
+from tacit_protocol.verdicts.panels import COLUMN_BINS_MAX, Bar, BarsPanel, Floats, bar, half_width, largest
+
+NEAR = 1e-4
+"""Rounding of a scaled whole number is far below this; half-way between two lies far above."""
+
+Row = tuple[float | str | None, ...]
+"""A point: one value per column, in its own units."""
+
+
+class EmbeddingReleaseVerdict(BaseVerdict):
+    """The public points, one value per column each, and every database on them, by its sender.
+
+    A sender is an owner, or the curator of all owners, and ``units`` counts its units.
+
+    Where points are drawn from histograms ``points`` are none, and every sender has ``drawn_points`` of its
+    own, and ``histograms``: each column's noisy shares of the units by public cell, with noise of standard
+    deviation ``histogram_noise``. A number's cells are ``bins`` equal bins, or its whole numbers where the
+    study's ``whole_numbers`` name it; its lower bound, its upper bound, and what stands for a missing value,
+    where that is neither; a category's are levels, unlisted, missing.
+
+    ``embedding`` holds coordinates of the noisy mean: with ``subspace`` in the orthonormal basis
+    (K + lambda I)^(-1/2) of the points' kernels, with ``random-features`` those of ``frequencies`` random
+    ones, which ``features_of`` draws again from the study (there are no points then). ``noise`` is the
+    standard deviation of the noise on each coordinate, of the law ``noise_law``, and ``noise_error`` the root
+    mean square of the noise's norm: no expectation of a function of norm 1 is off by more than that on
+    average, besides sampling and what points or frequencies miss.
+
+    With ``exponential`` a database is candidate number ``chosen`` of ``candidates``: ``weights`` on the
+    points, each 0 or more, with sum 1, and ``embedding`` is its own. But for a probability of ``level`` its
+    distance from the data is within ``excess`` of the nearest candidate's. Fields that a method has not are
+    absent. ``reject`` is always false: a database tests nothing.
+    """
+
+    absent_fields: ClassVar[bool] = True
+
+    reject: Literal[False]
+    columns: tuple[str, ...]
+    points: tuple[Row, ...]
+    kernel: Literal["gaussian", "laplacian"]
+    bandwidth: float
+    category_similarity: float
+    embedding: dict[str, tuple[float, ...]]
+    noise: dict[str, float]
+    noise_error: dict[str, float]
+    noise_law: Literal["gaussian", "laplace"] | None = None
+    frequencies: int | None = None
+    candidates: int | None = None
+    chosen: dict[str, int] | None = None
+    weights: dict[str, tuple[float, ...]] | None = None
+    excess: dict[str, float] | None = None
+    drawn_points: dict[str, tuple[Row, ...]] | None = None
+    bins: int | None = None
+    histograms: dict[str, dict[str, tuple[float, ...]]] | None = None
+    histogram_noise: dict[str, float] | None = None
+
+    def summary(self) -> Sequence[str | ShownTable]:
+        """Return what the command shows first: who released a database."""
+        return (
+            f"Released: {', '.join(f'{name} ({units} units)' for name, units in self.units.items())}",
+            f"  {self.method}",
+            "  keep the transcript, and ask it as often as you like: tacit release show",
+        )
+
+
+def databases_of(
+    study: Study, mechanism: NoisyMean | DrawnCandidate | HistogramsThenMean, made: Mapping[str, Release]
+) -> dict[str, Any]:
+    """Return a verdict's fields that depend on how its releases, by sender, were made."""
+    if isinstance(mechanism, HistogramsThenMean):
+        return _on_drawn_points(mechanism, made)
+    plan = mechanism.plan
+    found = (
+        _noisy_means(mechanism, made)
+        if isinstance(mechanism, NoisyMean)
+        else _drawn(mechanism, made, study.level)
+    )
+    return found | {
+        "method": _method(plan),
+        "points": () if plan.points is None else _rows(study.domain, plan.points),
+        "kernel": plan.kernel.shape,
+        "bandwidth": plan.kernel.bandwidth,
+        "category_similarity": plan.kernel.similarity,
+    }
+
+
+def _rows(domain: Domain, points: Locations) -> tuple[Row, ...]:
+    return tuple(tuple(row.values()) for row in decode_locations(domain, points))
+
+
+def _rows_on_whole_numbers(how: HistogramsThenMean, points: Locations) -> tuple[Row, ...]:
+    """Return the points as rows; whole numbers lose what scaling has added to them."""
+    whole = set(how.histograms.whole)
+    return tuple(
+        tuple(
+            float(round(value)) if name in whole and isinstance(value, float) and is_near(value) else value
+            for name, value in row.items()
+        )
+        for row in decode_locations(how.domain, points)
+    )
+
+
+def is_near(value: float) -> bool:
+    """Say whether a number is a whole one but for rounding; a missing value's place may lie between."""
+    return abs(value - round(value)) < NEAR
+
+
+def _on_drawn_points(how: HistogramsThenMean, made: Mapping[str, Release]) -> dict[str, Any]:
+    plans = {name: how.drawn(r.vectors[HISTOGRAMS], r.units) for name, r in made.items()}
+    points = {name: plan.points for name, plan in plans.items() if plan.points is not None}
+    law = "Gaussian" if how.noise == "gaussian" else "Laplace"
+    return _embeddings(made) | {
+        "method": (
+            f"histograms of {how.histograms.size} cells, and mean embedding on {how.count} points drawn from "
+            f"them, {law} noise"
+        ),
+        "noise_law": how.noise,
+        "points": (),
+        "drawn_points": {name: _rows_on_whole_numbers(how, found) for name, found in points.items()},
+        "kernel": how.parameters.kernel,
+        "bandwidth": how.kernel.bandwidth,
+        "category_similarity": how.parameters.category_similarity,
+        "bins": how.histograms.bins,
+        "histograms": {name: noisy_shares(how, r.vectors[HISTOGRAMS], r.units) for name, r in made.items()},
+        "histogram_noise": {name: deviation_of(r.vectors[HISTOGRAMS]) / r.units for name, r in made.items()},
+    }
+
+
+def _embeddings(made: Mapping[str, Release]) -> dict[str, Any]:
+    noise = {name: deviation_of(r.vectors[MEAN]) / r.units for name, r in made.items()}
+    return {
+        "embedding": {name: tuple(r.vectors[MEAN].mean(r.units).tolist()) for name, r in made.items()},
+        "noise": noise,
+        "noise_error": {
+            name: float(len(made[name].vectors[MEAN].values) ** 0.5) * value for name, value in noise.items()
+        },
+    }
+
+
+def _noisy_means(mechanism: NoisyMean, made: Mapping[str, Release]) -> dict[str, Any]:
+    plan = mechanism.plan
+    return _embeddings(made) | {
+        "noise_law": plan.noise,
+        "frequencies": plan.features.count if isinstance(plan.features, RandomFourier) else None,
+    }
+
+
+def _drawn(mechanism: DrawnCandidate, made: Mapping[str, Release], level: float) -> dict[str, Any]:
+    plan, weights = mechanism.plan, mechanism.candidates.weights
+    if plan.points is None:
+        raise TypeError("candidates lie on points")
+    chosen = {name: _choice(release) for name, release in made.items()}
+    features = plan.features(plan.points)
+    return {
+        "embedding": {name: tuple((weights[c] @ features).tolist()) for name, c in chosen.items()},
+        "noise": dict.fromkeys(made, 0.0),
+        "noise_error": dict.fromkeys(made, 0.0),
+        "candidates": len(mechanism.candidates),
+        "chosen": chosen,
+        "weights": {name: tuple(weights[c].tolist()) for name, c in chosen.items()},
+        "excess": {name: mechanism.excess(release.units, level) for name, release in made.items()},
+    }
+
+
+def _choice(release: Release) -> int:
+    if release.choice is None:
+        raise ReleaseError("the release has not the one choice that the study asks for")
+    return release.choice
+
+
+def _method(plan: EmbeddingPlan) -> str:
+    law = "Gaussian" if plan.noise == "gaussian" else "Laplace"
+    if plan.candidates is not None:
+        return f"one of {len(plan.candidates)} candidate databases, drawn by the exponential mechanism"
+    if isinstance(plan.features, RandomFourier):
+        return f"mean embedding on {plan.features.count} random frequencies, {law} noise"
+    return f"mean embedding on {plan.features.dimension} public points, {law} noise"
+
+
+PANELS_MAX = 12
+"""Most columns that are drawn, of all databases together; the last one's note says how many there are."""
+
+FITTED_POINTS_MAX, FITS_MAX = 500, 2
+"""Most points of a database whose weights are fitted for a picture, and most such databases."""
+
+BLIND_POINTS = 400
+"""Uniform points that get the weights of random features, which have none."""
+
+POINTS_PER_BIN, POINT_BINS_MIN, POINT_BINS_MAX = 5, 4, 20
+"""Of a number's histogram over points."""
+
+HISTOGRAM = (
+    "The noisy histogram that was released: the share in the data is within its interval with probability"
+)
+
+
+def database_panels(study: Study, verdict: Mapping[str, Any]) -> list[BarsPanel]:
+    """Return every column of every database, ``PANELS_MAX`` at most."""
+    names = list(verdict["embedding"])
+    found: list[BarsPanel] = []
+    of_sender = _from_histograms if verdict.get("histograms") else partial(_from_points, plan_of(study))
+    drawn = names if verdict.get("histograms") or verdict.get("weights") else names[:FITS_MAX]
+    for name in drawn:
+        panels = of_sender(study, verdict, name)
+        found += panels if len(names) == 1 else [replace(p, title=f"{p.title}: {name}") for p in panels]
+        if len(found) >= PANELS_MAX:
+            break
+    more = len(names) * len(study.domain.columns) - len(found[:PANELS_MAX])
+    if found and more:
+        last = found[:PANELS_MAX][-1]
+        note = f"{last.note} And {more} more columns of databases: result.to_svg() in Python draws them."
+        found[found.index(last)] = replace(last, note=note)
+    return found[:PANELS_MAX]
+
+
+def _from_histograms(study: Study, verdict: Mapping[str, Any], name: str) -> list[BarsPanel]:
+    deviation = float(verdict["histogram_noise"][name])
+    laplace = verdict["noise_law"] == "laplace"
+    noise = CellNoise("laplace", deviation / 2**0.5) if laplace else CellNoise("gaussian", deviation)
+    unit = f"share of the units, with {100 * (1 - study.level):g} % noise intervals"
+    note = f"{HISTOGRAM} {1 - study.level:g} at least."
+    found = []
+    whole = tuple(study.parameters.get("whole_numbers") or ())
+    for cells in ColumnHistograms(study.domain, int(verdict["bins"]), whole).columns[:PANELS_MAX]:
+        shares = np.array(verdict["histograms"][name][cells.column.name], dtype=np.float64)
+        if len(shares) != cells.size:
+            raise ValueError("the verdict has not one share for each cell")
+        halves = partial(half_width, (noise,), level=study.level)
+        if isinstance(cells.column, CategoricalColumn):
+            found.append(_levels(cells.column, shares, halves(1), unit, note))
+            continue
+        edges, bars = _bins(cells.edges, shares[: cells.bins], halves)
+        single = [bar(each, float(v), halves(1)) for each, v in _gathered(cells, shares)]
+        found.append(BarsPanel(cells.column.name, unit, (*bars, *single), note, edges))
+    return found
+
+
+def _bins(
+    places: Floats, shares: Floats, halves: Callable[[int], float | None]
+) -> tuple[tuple[float, ...], list[Bar]]:
+    """Add neighbouring bins up to ``BINS_MAX`` at most; a sum's interval is that of so many noises.
+
+    ``places`` (bins + 1,) are the bins' edges.
+    """
+    step = -(-len(shares) // COLUMN_BINS_MAX)
+    starts = [*range(0, len(shares), step), len(shares)]
+    edges = [float(places[start]) for start in starts]
+    bars = [
+        bar(f"{low:g} to {high:g}", float(part.sum()), halves(len(part)))
+        for low, high, part in zip(edges[:-1], edges[1:], np.split(shares, starts[1:-1]), strict=True)
+    ]
+    return tuple(edges), bars
+
+
+def _gathered(cells: ColumnCells, shares: Floats) -> list[tuple[str, float]]:
+    """Return the shares of the values with a cell of their own: the bounds, where others are moved to."""
+    column = cells.column
+    if isinstance(column, CategoricalColumn):
+        raise TypeError("a category's cells are its levels")
+    labels = (f"≤ {column.lower:g}", f"≥ {column.upper:g}", "missing")
+    return list(zip(labels, shares[cells.bins :].tolist(), strict=False))
+
+
+def _levels(column: CategoricalColumn, shares: Floats, half: float | None, unit: str, note: str) -> BarsPanel:
+    labels, shown = (*column.levels, OTHER, MISSING), largest(shares)
+    some = "" if len(shown) == len(shares) else f", the {len(shown)} largest of {len(shares)} levels"
+    bars = tuple(bar(labels[i], float(shares[i]), half) for i in shown)
+    return BarsPanel(column.name + some, unit, bars, note)
+
+
+def _from_points(plan: EmbeddingPlan, study: Study, verdict: Mapping[str, Any], name: str) -> list[BarsPanel]:
+    points = _points(plan, study)
+    chosen = verdict.get("weights")
+    if chosen is None and len(points) > FITTED_POINTS_MAX:
+        return []
+    weights = _fitted(plan, points, verdict, name) if chosen is None else np.array(chosen[name], dtype=float)
+    if weights.shape != (len(points),):
+        raise ValueError("the verdict has not one weight for each point")
+    note = _note(plan, verdict, name)
+    unit = "share of the weighted points"
+    numeric, categorical = iter(points.numeric.T), iter(points.categorical.T)
+    found = []
+    for column in study.domain.columns[:PANELS_MAX]:
+        if isinstance(column, CategoricalColumn):
+            shares: Floats = np.zeros(column.categories)
+            np.add.at(shares, next(categorical), weights)
+            found.append(_levels(column, shares, None, unit, note))
+            continue
+        count = int(np.clip(len(points) // POINTS_PER_BIN, POINT_BINS_MIN, POINT_BINS_MAX))
+        in_bins = np.minimum((next(numeric) * count).astype(np.int64), count - 1)
+        heights: Floats = np.zeros(count)
+        np.add.at(heights, in_bins, weights)
+        edges, bars = _bins(np.linspace(column.lower, column.upper, count + 1), heights, lambda _: None)
+        found.append(BarsPanel(column.name, unit, tuple(bars), note, edges))
+    return found
+
+
+def _points(plan: EmbeddingPlan, study: Study) -> Locations:
+    if plan.points is not None:
+        return plan.points
+    rng = points_rng(study.seed)
+    drawn = draw_locations(study.domain, BLIND_POINTS, rng)
+    return Locations(rng.random(drawn.numeric.shape), drawn.categorical)
+
+
+def _fitted(plan: EmbeddingPlan, points: Locations, verdict: Mapping[str, Any], name: str) -> Floats:
+    target = np.array(verdict["embedding"][name], dtype=np.float64)
+    return fit_simplex(plan.features(points), target, float(verdict["noise_error"][name])).weights
+
+
+def _note(plan: EmbeddingPlan, verdict: Mapping[str, Any], name: str) -> str:
+    if verdict.get("weights") is not None:
+        return (
+            f"Candidate {verdict['chosen'][name]} of {verdict['candidates']}, drawn by its nearness "
+            "to the data; it has no noise beside that choice."
+        )
+    which = (
+        "Public points" if plan.points is not None else "Uniform points, for the release has none of its own,"
+    )
+    return (
+        f"{which} with the smoothest weights that match the release within its noise. How far each "
+        "bar may be off, by noise and by the points, a database's plot() in Python draws."
+    )

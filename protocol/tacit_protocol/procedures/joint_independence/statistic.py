@@ -1,0 +1,523 @@
+"""Explicit features of a kernel matrix: a pivoted Cholesky factor, checked entry by entry.
+
+A smooth kernel in one dimension has a matrix of numerical rank 20 to 60, whatever the number of units: with
+K = L'L, units' features are the columns of L, and sums over pairs of units become sums over units.
+
+The joint independence statistic of explicit features: the norm of a tensor, without cancellation.
+
+The tensor (1/n) sum_i a_i1 x .. x a_id less the product of the means is formed as a matrix: the variables are
+split into two sides, whose column-wise products are multiplied a block of units at a time.
+
+The joint independence statistic from sums over pairs of units, with kernel matrices in memory or in tiles.
+
+T^2 = mean of products - 2 (mean of row means' products) + product of means. Entries above the diagonal stand
+for those below it. Two ways to the products' sum, for any number of variables:
+
+- tiles: a piece of every permuted matrix that fits the processor's cache is evaluated anew from the units'
+  rows, put in the permuted order. Memory grows with the units alone, and nothing is gathered;
+- held: whole matrices are in memory, and permuted rows and columns of them are gathered. For kernels that
+  take longer to evaluate than a value takes to fetch: averages over bandwidths, units of several rows.
+
+Whatever is summed in floating point is summed pairwise, ``numpy``'s way along memory, over SUMMED_MAX values
+at most; such sums are added up exactly. joint_sensitivity.SUMMATION_ROUNDINGS counts on it.
+
+The joint independence statistic (dHSIC) of data and of many permutations of them, fast and exact.
+
+T = |(1/n) sum_i a_i1 x .. x a_id  -  (mean of a_1) x .. x (mean of a_d)|, with a_ij the feature of unit i in
+variable j: the square root of the V-statistic of Pfister, Buhlmann, Scholkopf and Peters (2018). A
+permutation reorders the units of variables 2..d, each by itself.
+
+Three ways to the same number, all within joint_sensitivity.evaluation_error of T: where all variables have
+explicit features of low rank (low_rank.py), the norm of a tensor (joint_tensor.py); otherwise sums over pairs
+of units, of kernel matrices that are held, or evaluated anew in tiles (joint_pairs.py). Which one may depend
+on the data, and not on the workers: the error counts whichever it is.
+"""
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
+from typing import NamedTuple, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from tacit_protocol.numerics.permutations import (
+    Integers,
+    Permutations,
+    PermutedStatistic,
+    Progress,
+    replicated,
+)
+from tacit_protocol.workers import ONE_WORKER, Workers, linear_algebra
+
+__all__ = ["TENSOR_ENTRIES_MAX", "permuted_feature_statistics", "permuted_statistics", "units_max"]
+
+Floats = npt.NDArray[np.float64]
+
+RESIDUAL_MAX = 1e-14
+"""Diagonal residual at which factorising stops: entries are then as good as their evaluation."""
+
+MISMATCH_MAX = 5e-14
+"""Largest difference between an entry and its factors' product, as computed; the product's own rounding adds
+(rank + 1) 2**-53, below 3e-14 up to RANK_MAX."""
+
+RANK_MAX = 256
+"""Highest rank: beyond, sums over pairs of units take less time."""
+
+CHECK_ENTRIES = 2**21
+"""Entries compared at once: bounds the memory of the check, for every worker, to some 50 MiB."""
+
+ITEM_ENTRIES = 2**25
+"""Entries of an item of work: a tenth of a second or two, long beside sending it."""
+
+
+class GramMatrix(Protocol):
+    """A positive semidefinite matrix of kernel values between ``size`` units, given piece by piece."""
+
+    @property
+    def size(self) -> int:
+        """Number of units."""
+
+    def diagonal(self) -> Floats:
+        """Return the diagonal, (size,)."""
+
+    def rows(self, start: int, stop: int) -> Floats:
+        """Return rows ``start`` to ``stop`` - 1, (stop - start, size)."""
+
+
+def factorise(gram: GramMatrix, rank_max: int = RANK_MAX, workers: Workers = ONE_WORKER) -> Floats | None:
+    """Return L, (rank, size), with every entry of L'L within MISMATCH_MAX of the matrix.
+
+    None where that takes more than ``rank_max`` rows (at most RANK_MAX), or more accuracy than there is.
+    ``workers`` compare the entries.
+    """
+    factor = _pivoted_cholesky(gram, min(rank_max, RANK_MAX))
+    return factor if factor is not None and _matches(gram, factor, workers) else None
+
+
+def _pivoted_cholesky(gram: GramMatrix, rank_max: int) -> Floats | None:
+    residual = gram.diagonal().copy()
+    rank_max = min(rank_max, gram.size)
+    factor = np.empty((rank_max, gram.size))
+    for rank in range(rank_max + 1):
+        pivot = int(np.argmax(residual))
+        if residual[pivot] <= RESIDUAL_MAX:
+            return np.ascontiguousarray(factor[:rank])
+        if rank == rank_max:
+            break
+        row = gram.rows(pivot, pivot + 1)[0] - factor[:rank, pivot] @ factor[:rank]
+        row /= np.sqrt(residual[pivot])
+        factor[rank] = row
+        residual -= row * row
+        residual[pivot] = 0.0
+    return None
+
+
+def _matches(gram: GramMatrix, factor: Floats, workers: Workers) -> bool:
+    return all(workers.map(_strip_matches, (gram, factor), strips(0, gram.size, gram.size, ITEM_ENTRIES)))
+
+
+def _strip_matches(compared: tuple[GramMatrix, Floats], strip: tuple[int, int]) -> bool:
+    gram, factor = compared
+    for start, stop in strips(*strip, gram.size, CHECK_ENTRIES):
+        difference = gram.rows(start, stop)
+        difference -= factor[:, start:stop].T @ factor
+        if max(float(difference.max()), -float(difference.min())) > MISMATCH_MAX:
+            return False
+    return True
+
+
+def strips(first: int, last: int, columns: int, entries: int) -> Iterator[tuple[int, int]]:
+    """Yield [start, stop) of the rows in [first, last), ``entries`` together, but a row at least."""
+    step = max(1, entries // columns)
+    for start in range(first, last, step):
+        yield start, min(start + step, last)
+
+
+TENSOR_ENTRIES_MAX = 2**22
+"""Largest tensor: 32 MiB for each worker."""
+
+SPLIT_VARIABLES_MAX = 12
+"""Most variables whose 2^(d-1) splits into two sides are looked through; more take another way."""
+
+TENSOR_BLOCK_ENTRIES = 2**17
+"""Entries of a side of the tensor's product worked on at once: 1 MiB, for the processor's cache."""
+
+MULTIPLY_ADD_NS, OUTER_NS = 0.1, 1.0
+"""Rough times of a multiplication and addition by BLAS and of an entry of an outer product."""
+
+
+class TensorStatistic:
+    """T as the norm of an explicit tensor, (entries of the left side, entries of the right side).
+
+    ``factors`` are every variable's features, (rank, units) each, whose tensor fits: :func:`fits`.
+    """
+
+    def __init__(self, factors: Sequence[Floats], left: tuple[int, ...] | None = None) -> None:
+        left = left if left is not None else split([len(factor) for factor in factors])
+        self._factors = tuple(factors)
+        self._sides = left, tuple(j for j in range(len(factors)) if j not in left)
+        means = [factor.mean(axis=1, keepdims=True) for factor in factors]
+        one, other = (_products([means[j] for j in side]) for side in self._sides)
+        self._mean: Floats = one @ other.T
+        self._step = max(1, TENSOR_BLOCK_ENTRIES // max(self._mean.shape))
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Numbers of variables and of units."""
+        return len(self._factors), int(self._factors[0].shape[1])
+
+    @property
+    def replicate_ns(self) -> float:
+        """Roughly how long a replicate takes."""
+        one, other = self._mean.shape
+        units = self._factors[0].shape[1]
+        each = MULTIPLY_ADD_NS * one * other + OUTER_NS * (one + other)
+        return float(units * each + OUTER_NS * one * other)
+
+    def __call__(self, permutations: Sequence[Permutations]) -> list[float]:
+        """Return T under each of the permutations."""
+        return [self._norm(permuted) for permuted in permutations]
+
+    def _norm(self, permutations: Permutations) -> float:
+        units = self.shape[1]
+        total = np.zeros_like(self._mean)
+        for start in range(0, units, self._step):
+            block = slice(start, min(start + self._step, units))
+            one, other = (
+                _products([_columns(self._factors[j], permutations[j], block) for j in side])
+                for side in self._sides
+            )
+            total += one @ other.T
+        total /= units
+        total -= self._mean
+        total *= total
+        return math.sqrt(float(np.sum(total)))
+
+
+def fits(ranks: Sequence[int]) -> bool:
+    """Return whether features of so many coordinates have a tensor that is not too large."""
+    return len(ranks) <= SPLIT_VARIABLES_MAX and math.prod(ranks) <= TENSOR_ENTRIES_MAX
+
+
+def split(ranks: Sequence[int]) -> tuple[int, ...]:
+    """Return the variables of the left side: the split with the smallest sides; the first is on the left."""
+    others = range(1, len(ranks))
+    sides = itertools.chain.from_iterable(itertools.combinations(others, m) for m in range(len(ranks) - 1))
+    total = math.prod(ranks)
+
+    def cost(side: tuple[int, ...]) -> int:
+        left: int = math.prod(ranks[j] for j in (0, *side))
+        return left + total // left
+
+    return (0, *min(sides, key=cost))
+
+
+def _columns(factor: Floats, permutation: Integers | None, block: slice) -> Floats:
+    if permutation is None:
+        return factor[:, block]
+    return np.take(factor, permutation[block], axis=1, mode="clip")
+
+
+def _products(factors: Sequence[Floats]) -> Floats:
+    """Return all products of one row of each, (product of ranks, units): column-wise Kronecker products."""
+    product = factors[0]
+    for factor in factors[1:]:
+        product = (product[:, None, :] * factor[None, :, :]).reshape(-1, factor.shape[1])
+    return product
+
+
+GRAM_BYTES_MAX = 2**32
+"""Memory for the kernel matrices of all variables, where they are held."""
+
+WORKER_BYTES_MAX = 2**31
+"""Memory for kernel matrices in a process elsewhere; larger ones are held by the calling process alone."""
+
+TILE_ROWS, TILE_COLUMNS = 64, 512
+"""Units of a tile: 256 KiB a variable, so that what is multiplied stays in the processor's cache."""
+
+STRIP_ENTRIES = 2**15
+"""Kernel values gathered and multiplied at once: 256 KiB, for the processor's cache."""
+
+FILL_ENTRIES = 2**20
+"""Kernel values of whole rows that are evaluated at once: 8 MiB."""
+
+SUMMED_MAX = 2**20
+"""Most units, hence most values summed in floating point: a pairwise sum's error then stays below 40
+roundings (8 sums of 16 values, 7 left over, 3 + 14 levels)."""
+
+GATHER_NS, MULTIPLY_NS, TILE_NS = 4.0, 0.6, 20_000.0
+"""Rough times of a gathered kernel value, of a multiplied and added one, and of a tile besides its values."""
+
+
+class PermutableGram(GramMatrix, Protocol):
+    """A kernel matrix between units that can be put in another order and evaluated piece by piece."""
+
+    def tile(self, start: int, stop: int, left: int, right: int) -> Floats:
+        """Return rows [start, stop) and columns [left, right) in memory order, a new array."""
+
+    def reordered(self, order: Integers) -> "PermutableGram":
+        """Return the matrix with rows and columns in another order, (size,)."""
+
+    @property
+    def entry_ns(self) -> float:
+        """Roughly how long an entry takes to evaluate."""
+
+
+def holding_pays(grams: Sequence[PermutableGram]) -> bool:
+    """Return whether gathering entries of matrices that fit GRAM_BYTES_MAX is faster than evaluating anew."""
+    fitting = 8 * len(grams) * grams[0].size ** 2 <= GRAM_BYTES_MAX
+    return fitting and _gathering_ns(grams) < _evaluating_ns(grams)
+
+
+def replicate_ns(grams: Sequence[PermutableGram]) -> float:
+    """Return roughly how long a replicate takes, in the way of the two that is chosen."""
+    found = _gathering_ns(grams) if holding_pays(grams) else _evaluating_ns(grams)
+    return found + MULTIPLY_NS * (len(grams) - 1) * grams[0].size ** 2 / 2
+
+
+def _gathering_ns(grams: Sequence[PermutableGram]) -> float:
+    return GATHER_NS * (len(grams) - 1) * grams[0].size ** 2 / 2
+
+
+def _evaluating_ns(grams: Sequence[PermutableGram]) -> float:
+    units = grams[0].size
+    tiles = units / TILE_ROWS * (2 + units / TILE_COLUMNS / 2)
+    return sum(TILE_NS * tiles + gram.entry_ns * units**2 / 2 for gram in grams[1:])
+
+
+class PairStatistic:
+    """T from sums over pairs of units, at most SUMMED_MAX. ``held``: matrices are in memory where it works.
+
+    Workers elsewhere are sent the units' rows, never a matrix: a process makes its own, once. ``travels`` is
+    whether they have the memory for it.
+    """
+
+    def __init__(self, grams: Sequence[PermutableGram], held: bool, workers: Workers = ONE_WORKER) -> None:
+        units = grams[0].size
+        if units > SUMMED_MAX:
+            raise ValueError("there are too many units to sum over their pairs")
+        self._grams, self._held = tuple(grams), held
+        items = strips(0, units, units, ITEM_ENTRIES)
+        pieces = itertools.product(range(len(grams)), items)
+        found = np.concatenate(list(workers.map(_row_means, self._grams, pieces)))
+        self._row_means = found.reshape(len(grams), units)
+        self._mean = math.prod(math.fsum(means) / units for means in self._row_means.tolist())
+        self.travels = not held or 8 * len(grams) * units**2 <= WORKER_BYTES_MAX
+        if held and (workers.in_process or not self.travels):
+            self._matrices(workers)
+
+    def __getstate__(self) -> dict[str, object]:
+        """Leave the matrices out."""
+        return {name: value for name, value in vars(self).items() if name != "_making"}
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Numbers of variables and of units."""
+        return len(self._grams), self._grams[0].size
+
+    def __call__(self, permutations: Sequence[Permutations]) -> list[float]:
+        """Return T under each of the permutations, which leave the first variable."""
+        if self._held:
+            products = [self._gathered_sum(permuted) for permuted in permutations]
+        else:
+            products = self._evaluated_sums(permutations)
+        return [self._root(*found) for found in zip(products, permutations, strict=True)]
+
+    def _root(self, products: float, permutations: Permutations) -> float:
+        units = self.shape[1]
+        crossed = np.ones(units)
+        for means, permutation in zip(self._row_means, permutations, strict=True):
+            crossed *= means if permutation is None else means[permutation]
+        squared = products / units**2 - 2 * (math.fsum(crossed.tolist()) / units) + self._mean
+        return math.sqrt(max(0.0, squared))
+
+    def _evaluated_sums(self, permutations: Sequence[Permutations]) -> list[float]:
+        """Return the sum over all pairs of the products of kernel values, tile by tile for all replicates."""
+        first, *others = self._grams
+        reordered = [
+            [
+                gram if order is None else gram.reordered(order)
+                for gram, order in zip(others, permuted[1:], strict=True)
+            ]
+            for permuted in permutations
+        ]
+        sums: list[list[float]] = [[] for _ in permutations]
+        for piece in _tiles(self.shape[1]):
+            shared = first.tile(*piece.place)
+            for found, grams in zip(sums, reordered, strict=True):
+                product = grams[0].tile(*piece.place)
+                product *= shared
+                for gram in grams[1:]:
+                    product *= gram.tile(*piece.place)
+                found.append(piece.times * float(product.sum()))
+        return [math.fsum(found) for found in sums]
+
+    def _gathered_sum(self, permutations: Permutations) -> float:
+        return math.fsum(self._gathered_rows(self._matrices(ONE_WORKER), permutations))
+
+    def _gathered_rows(self, matrices: Sequence[Floats], permutations: Permutations) -> Iterator[float]:
+        """Yield what each unit's row adds."""
+        units = self.shape[1]
+        step = max(1, STRIP_ENTRIES // units)
+        for start in range(0, units, step):
+            stop = min(start + step, units)
+            product = _gathered(matrices[-1], permutations[-1], start, stop).copy()
+            for matrix, permutation in zip(matrices[-2::-1], permutations[-2::-1], strict=True):
+                product *= _gathered(matrix, permutation, start, stop)
+            square = stop - start
+            yield from (product[:, :square].sum(axis=1) + 2 * product[:, square:].sum(axis=1)).tolist()
+
+    def _matrices(self, workers: Workers) -> list[Floats]:
+        """Return the matrices; the first thread that asks makes them, the others wait."""
+        own: Future[list[Floats]] = Future()
+        making: Future[list[Floats]] = vars(self).setdefault("_making", own)
+        if making is own:
+            try:
+                own.set_result([_matrix(gram, workers) for gram in self._grams])
+            except BaseException as error:
+                own.set_exception(error)
+        return making.result()
+
+
+class _Tile(NamedTuple):
+    """Rows and columns, and how often the tile counts."""
+
+    place: tuple[int, int, int, int]
+    times: int
+
+
+def _tiles(units: int) -> Iterator[_Tile]:
+    """Yield squares on the diagonal and, for both triangles, tiles above it."""
+    for start in range(0, units, TILE_ROWS):
+        stop = min(start + TILE_ROWS, units)
+        yield _Tile((start, stop, start, stop), 1)
+        for left in range(stop, units, TILE_COLUMNS):
+            yield _Tile((start, stop, left, min(left + TILE_COLUMNS, units)), 2)
+
+
+def _row_means(grams: Sequence[PermutableGram], piece: tuple[int, tuple[int, int]]) -> Floats:
+    variable, strip = piece
+    gram = grams[variable]
+    means = [
+        gram.tile(start, stop, 0, gram.size).mean(axis=1)
+        for start, stop in strips(*strip, gram.size, FILL_ENTRIES)
+    ]
+    return np.concatenate(means)
+
+
+def _matrix(gram: PermutableGram, workers: Workers) -> Floats:
+    matrix = np.empty((gram.size, gram.size))
+    items = list(strips(0, gram.size, gram.size, FILL_ENTRIES))
+    for (start, stop), rows in zip(items, workers.map(_rows, gram, items), strict=True):
+        matrix[start:stop] = rows
+    return matrix
+
+
+def _rows(gram: PermutableGram, strip: tuple[int, int]) -> Floats:
+    return gram.tile(*strip, 0, gram.size)
+
+
+def _gathered(matrix: Floats, permutation: Integers | None, start: int, stop: int) -> Floats:
+    """Return rows [start, stop) of a permuted matrix, from column ``start`` on."""
+    if permutation is None:
+        return matrix[start:stop, start:]
+    return np.take(matrix[permutation[start:stop]], permutation[start:], axis=1, mode="clip")
+
+
+PAIRS_MAX = 10**13
+"""Most pairs of units that are evaluated, over all replicates and permuted variables: half a day of one
+processor core, at 3 to 4 ns a pair of rows of one column."""
+
+PREPARING = 0.1
+"""Part of the progress that is told of before the first replicate."""
+
+
+def units_max(variables: int, permutations: int, several_rows: bool = False) -> int:
+    """Return the most units that a test takes; public, whichever way is taken.
+
+    The time grows with their square: (permutations + 1) (variables - 1) n^2 / 2 is at most PAIRS_MAX. Of
+    units with ``several_rows``, of which a pair is a mean over pairs of rows, the kernel matrices must fit
+    GRAM_BYTES_MAX besides, so that they are evaluated once.
+    """
+    worked = math.isqrt(2 * PAIRS_MAX // ((permutations + 1) * (variables - 1)))
+    return min(worked, math.isqrt(GRAM_BYTES_MAX // (8 * variables))) if several_rows else worked
+
+
+def permuted_statistics(
+    grams: Sequence[PermutableGram],
+    permutations: int,
+    seed: np.random.SeedSequence,
+    *,
+    workers: Workers = ONE_WORKER,
+    progress: Progress | None = None,
+) -> Floats:
+    """Return T of the data and of ``permutations`` random permutations, (permutations + 1,).
+
+    ``grams`` are the kernel matrices of two or more variables between the same units; values in [0, 1].
+    Permutation b is drawn from child b of ``seed``. The result is the same bits for any ``workers``.
+    ``progress`` is called with the part done.
+
+    Raises ValueError where there are fewer than two variables or they have different numbers of units.
+    """
+    if len(grams) < 2 or any(gram.size != grams[0].size for gram in grams):
+        raise ValueError("permuting needs two or more variables of the same units")
+    report = progress if progress is not None else _silent
+    # One thread in linear algebra: its results may depend on its own.
+    with linear_algebra().limit(limits=1, user_api="blas"):
+        statistic = _statistic(grams, workers, report)
+        here = isinstance(statistic, PairStatistic) and not (statistic.travels or workers.in_process)
+        return replicated(
+            statistic,
+            permutations,
+            seed,
+            ONE_WORKER if here else workers,
+            lambda part: report(PREPARING + (1 - PREPARING) * part),
+        )
+
+
+def permuted_feature_statistics(
+    factors: Sequence[Floats],
+    permutations: int,
+    seed: np.random.SeedSequence,
+    *,
+    workers: Workers = ONE_WORKER,
+    progress: Progress | None = None,
+) -> Floats:
+    """Return T as :func:`permuted_statistics` does, of explicit features: (J, units) of every variable.
+
+    Raises ValueError where there are fewer than two variables, they have different numbers of units, or
+    their tensor has more than TENSOR_ENTRIES_MAX entries.
+    """
+    if len(factors) < 2 or any(factor.shape[1] != factors[0].shape[1] for factor in factors):
+        raise ValueError("permuting needs two or more variables of the same units")
+    if not fits([len(factor) for factor in factors]):
+        raise ValueError("the variables' features have a tensor that is too large")
+    with linear_algebra().limit(limits=1, user_api="blas"):
+        return replicated(TensorStatistic(factors), permutations, seed, workers, progress or _silent)
+
+
+def _statistic(grams: Sequence[PermutableGram], workers: Workers, report: Progress) -> PermutedStatistic:
+    factors = _factors(grams, workers, report)
+    if factors is not None:
+        tensor = TensorStatistic(factors)
+        if tensor.replicate_ns <= replicate_ns(grams):
+            return tensor
+    return PairStatistic(grams, holding_pays(grams), workers)
+
+
+def _factors(grams: Sequence[PermutableGram], workers: Workers, report: Progress) -> list[Floats] | None:
+    """Return every variable's explicit features, (rank, units) each, or None where a tensor would not fit."""
+    factors: list[Floats] = []
+    for number, gram in enumerate(grams, start=1):
+        factor = factorise(gram, workers=workers) if len(grams) <= SPLIT_VARIABLES_MAX else None
+        if factor is None or not fits([len(found) for found in (*factors, factor)]):
+            return None
+        factors.append(factor)
+        report(PREPARING * number / len(grams))
+    return factors
+
+
+def _silent(part: float) -> None:
+    """Report progress to nobody."""

@@ -1,0 +1,535 @@
+"""The kernel two-sample test between 2..k owners who trust no one.
+
+P0 is Raj, Law, Sejdinovic and Park, *A differentially private kernel two-sample test*; what is corrected and
+sharpened is derived in docs/mathematics/features.md and docs/mathematics/kernel-two-sample.md.
+
+Every owner releases the noisy mean of bounded features of its units (and, for the ME and SCF features, their
+noisy second moment) in one joint Gaussian release; the tester asks whether one distribution explains all.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import BaseModel
+
+from tacit_protocol.domain.table import Table
+from tacit_protocol.features.additive import AdditiveFeatures, AdditiveRelease, AdditiveSums
+from tacit_protocol.features.moments import DIAGONAL, MEAN, FeatureSums, MomentRelease, read_second_moment
+from tacit_protocol.messages.release import Release
+from tacit_protocol.messages.study import Owner, Study
+from tacit_protocol.privacy.accounting import Family
+from tacit_protocol.privacy.gaussian_mechanism import (
+    LayoutError,
+    SensitivityError,
+    check_layout,
+    noise_scales,
+    release_sums,
+)
+from tacit_protocol.privacy.guarantee import Guarantee
+from tacit_protocol.privacy.noise import NoiseSource
+from tacit_protocol.procedures.base import (
+    Fields,
+    Procedure,
+    Progress,
+    Question,
+    ReleaseError,
+    Releases,
+    StudyError,
+    require_shared_columns,
+    reuse_warnings,
+)
+from tacit_protocol.procedures.kernel_two_sample.release import (
+    KernelTwoSampleParameters,
+    Plan,
+    plan_of,
+    require_same_release,
+)
+from tacit_protocol.procedures.kernel_two_sample.statistic import (
+    DETECTABLE_MAX,
+    Evidence,
+    LocationComparison,
+    MeanEmbedding,
+    PairFinding,
+    TwoSampleTest,
+    detectable_difference,
+    detectable_squared_mmd,
+    locations_of_owners,
+    published_law,
+)
+from tacit_protocol.procedures.means.max_form import (
+    Comparison,
+    GroupComparison,
+    additive_families,
+    max_null,
+    named_groups,
+)
+from tacit_protocol.procedures.means.private_means import PrivateMeans, mmd_law, noise_aware_test
+from tacit_protocol.procedures.populations import Difference, Population
+from tacit_protocol.verdicts.base import (
+    BaseVerdict,
+    Interval,
+    PvalueVerdict,
+    ShownTable,
+    Stated,
+    interval_of,
+    stated,
+)
+from tacit_protocol.verdicts.panels import (
+    DRAWN_MAX,
+    SIMULATED,
+    WEIGHTED,
+    Null,
+    chi_square,
+    from_draws,
+    quadratic,
+)
+from tacit_protocol.verdicts.words import KERNEL, Meaning, Work, either, names_of
+
+HOPELESS = "Hopeless: "
+"""What a warning starts with where the study should not be run as planned."""
+
+NULL_STREAM = 2
+"""Spawn key under the study's seed of simulated null distributions; public choices have another."""
+
+
+class PairComparison(Comparison):
+    """Two owners: p-value adjusted for all pairs, and the squared MMD with its interval."""
+
+    first: str
+    second: str
+    squared_mmd: float
+    squared_mmd_unbiased: float
+    lower: float
+    upper: float
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The two owners."""
+        return self.first, self.second
+
+    @property
+    def estimate(self) -> float:
+        """Their squared MMD."""
+        return self.squared_mmd
+
+    @property
+    def interval(self) -> Interval:
+        """That of their squared MMD."""
+        return self.lower, self.upper
+
+    @property
+    def estimate_unbiased(self) -> float:
+        """Their squared MMD before it is cut at 0."""
+        return self.squared_mmd_unbiased
+
+
+class TwoSampleResult(PvalueVerdict):
+    """Outcome of a kernel two-sample (or k-sample) test. Unpacks into ``statistic, pvalue``.
+
+    ``squared_mmd`` is the average over pairs of owners of the estimated squared maximum mean discrepancy of
+    the features' kernel, 0 where the unbiased one is negative; the interval contains it, and covers what it
+    estimates with probability 1 - level at least, in large samples. ``locations`` are the test locations
+    where two owners differ most, with ME features.
+
+    Attributes:
+        statistic: the test statistic, from private releases alone.
+        pvalue: probability under the null hypothesis (one population) of a statistic at least as large.
+        estimate: ``squared_mmd``, or None.
+        estimate_unbiased: the same before it is cut at 0: what to average over studies.
+        interval: contains ``estimate``, and covers what ``estimate`` estimates with probability 1 - alpha at
+            least, or None.
+        pairs: which owners differ (Holm).
+        columns: which columns, and which pairs of columns, differ (Holm), where the features tell.
+        locations: the test locations where owners differ most (Holm), with mean embeddings.
+    """
+
+    squared_mmd: float | None = None
+    squared_mmd_unbiased: float | None = None
+    lower: float | None = None
+    upper: float | None = None
+    pairs: tuple[PairComparison, ...] = ()
+    columns: tuple[GroupComparison, ...] = ()
+    locations: tuple[LocationComparison, ...] = ()
+
+    listed: ClassVar[tuple[str, ...]] = ("statistic", "pvalue", "estimate", "estimate_unbiased", "interval")
+
+    @property
+    def estimate(self) -> float | None:
+        """Squared maximum mean discrepancy, averaged over pairs of owners."""
+        return self.squared_mmd
+
+    @property
+    def estimate_unbiased(self) -> float | None:
+        """The same before it is cut at 0."""
+        return self.squared_mmd_unbiased
+
+    @property
+    def interval(self) -> Interval | None:
+        """That of ``estimate``."""
+        return interval_of(self.lower, self.upper)
+
+    def __str__(self) -> str:
+        decision = "differ" if self.reject else "no difference shown"
+        return self._told(
+            f"{decision}: statistic {self.statistic:.4g}, p = {self.pvalue:.3g} at level {self.alpha:g}"
+        )
+
+    def fields(self) -> dict[str, Any]:
+        """Return what the command lists beside the common fields."""
+        compared = ("names", "pvalue", "reject")
+        located = ("names", "values", "difference", "standard_error", "pvalue", "reject")
+        return super().fields() | {
+            "pairs": [{name: getattr(pair, name) for name in compared} for pair in self.pairs],
+            "columns": [{name: getattr(column, name) for name in compared} for column in self.columns],
+            "locations": [{name: getattr(place, name) for name in located} for place in self.locations],
+        }
+
+    def summary(self) -> Sequence[str | ShownTable]:
+        """Return what the command shows first."""
+        decision = "DIFFERENT populations" if self.reject else "no difference shown"
+        return self._finding(decision), f"  statistic {self.statistic:.5g}; {self.method}"
+
+    def details(self) -> Sequence[str | ShownTable]:
+        """Return what the command shows after the cost: by how much, and who and what differs."""
+        found: list[str | ShownTable] = []
+        if self.estimate is not None:
+            interval = self.interval
+            between = "" if interval is None else f", interval {interval[0]:.4g} to {interval[1]:.4g}"
+            found.append(f"  squared MMD {self.estimate:.4g}{between}")
+        # Of the pairs of columns only those whose dependence differs: there may be thousands.
+        columns = [c for c in self.columns if len(c.names) == 1 or c.reject]
+        both: tuple[tuple[str, Sequence[Comparison]], ...] = (("Owners", self.pairs), ("Columns", columns))
+        found += [
+            ShownTable(
+                (title, "p (Holm)", ""),
+                tuple(
+                    (
+                        " and ".join(c.names),
+                        f"{c.pvalue:.3g}",
+                        "differ" if c.reject else "no difference shown",
+                    )
+                    for c in compared
+                ),
+            )
+            for title, compared in both
+            if compared
+        ]
+        found += [f"  {location}" for location in self.locations if location.reject]
+        if len(columns) < len(self.columns):
+            found.append("No other pair of columns shows another dependence.")
+        return found
+
+
+ONE_POPULATION = Question(
+    "Are our patients (records) alike: do they come from one population?",
+    r"alike|same|similar|differ|compar|population|shift|drift|match",
+    "two or more",
+    rank=10,
+)
+
+FEATURE_CHOICES: tuple[Mapping[str, Any], ...] = (
+    {},
+    {"features": "columns"},
+    *(
+        {"features": "me", "n_features": count, "bandwidth": width}
+        for count in (5, 20, 60)
+        for width in (0.1, 0.3, 1.0)
+    ),
+)
+"""Features that a plan compares."""
+
+
+class KernelTwoSample(Procedure):
+    """See the module. Registered as ``kernel_two_sample``."""
+
+    name: ClassVar[str] = "kernel_two_sample"
+    title: ClassVar[str] = "Do the owners' records come from one population?"
+    families: ClassVar[frozenset[Family]] = frozenset(("gaussian",))
+    Parameters: ClassVar[type[BaseModel]] = KernelTwoSampleParameters
+    Verdict: ClassVar[type[BaseVerdict]] = TwoSampleResult
+    released: ClassVar[str] = "the mean of bounded features of its units"
+    question: ClassVar[Question | None] = ONE_POPULATION
+    population: ClassVar[type[Population] | None] = Difference
+    choices: ClassVar[tuple[Mapping[str, Any], ...]] = FEATURE_CHOICES
+
+    def check(self, study: Study) -> None:
+        """Raise StudyError where the study cannot be run as written."""
+        require_shared_columns(study)
+        if study.curator is not None:
+            raise StudyError("owners send their own releases here; with a curator use curated_two_sample")
+        if len(study.owners) < 2:
+            raise StudyError("a two-sample test needs at least two owners")
+        plan_of(study)
+
+    def cost(self, study: Study) -> Guarantee:
+        """Return what each owner spends: the study's whole budget, in one joint Gaussian release."""
+        return plan_of(study).guarantee
+
+    def numbers_released(self, study: Study) -> int:
+        """Return how many noisy numbers one owner sends."""
+        return plan_of(study).release.numbers
+
+    def warnings(self, study: Study, units: Mapping[str, int]) -> tuple[str, ...]:
+        """Say what differences the study could not see at these numbers of units, by owner."""
+        if len(units) < 2:
+            return ()
+        plan = plan_of(study)
+        owners = sorted(units, key=lambda owner: units[owner], reverse=True)
+        detectable = [_detectable(plan, study, (units[owners[0]], units[owner])) for owner in owners[1:]]
+        advice = "ask for more units, a larger epsilon, or fewer columns"
+        if detectable[0] >= 1:
+            return (
+                f"{HOPELESS}even its two largest owners could differ greatly and not be told apart; {advice}",
+            )
+        blind = [owner for owner, value in zip(owners[1:], detectable, strict=True) if value >= 1]
+        if not blind:
+            return ()
+        return (f"differences of {', '.join(blind)} from the largest owner will not be seen; {advice}",)
+
+    def summarise(self, study: Study, table: Table) -> FeatureSums | AdditiveSums:
+        """Sum the units' features, exactly. The sums never leave the owner."""
+        return plan_of(study).release.sum(table)
+
+    def privatise(self, study: Study, summary: FeatureSums | AdditiveSums, noise: NoiseSource) -> Release:
+        """Add the noise that ``cost`` states, jointly, to the sums."""
+        plan = plan_of(study)
+        try:
+            vectors = release_sums(plan.parts(summary), plan.guarantee, noise)
+        except SensitivityError as error:
+            raise StudyError(str(error)) from None
+        return Release(units=summary.units, guarantee=plan.guarantee, vectors=vectors)
+
+    def check_release(self, study: Study, release: Release) -> None:
+        """Raise ReleaseError where the release has not the shape and the noise that the study fixes."""
+        plan = plan_of(study)
+        try:
+            check_layout(release.vectors, release.guarantee, plan.layout(release.units), plan.guarantee)
+        except LayoutError as error:
+            raise ReleaseError(str(error)) from None
+
+    def reread(self, study: Study, owner: Owner, source: Study, release: Release) -> Release:  # noqa: ARG002
+        """Return a release as it is, where it was made for the same columns, features and noise.
+
+        A database release is a mean without a second moment, with less noise: the MMD form takes it
+        (``EmbeddingRelease.check_borrower``).
+
+        Raises:
+            StudyError: it was not; says which of them to make the same.
+        """
+        if source.procedure == self.name:
+            require_same_release(study, source)
+        else:
+            raise StudyError(f"{self.name} reads releases of {self.name} and embedding_release, no others")
+        return release
+
+    def check_reread(self, study: Study, release: Release) -> None:
+        """Raise ReleaseError where a release that is read again is not the study's, or its mean alone."""
+        if set(release.vectors) != {MEAN} or not isinstance(plan_of(study).release, MomentRelease):
+            self.check_release(study, release)
+            return
+        vector, dimension = release.vectors[MEAN], plan_of(study).release.features.dimension
+        if len(vector.values) != dimension or vector.noise != "gaussian":
+            raise ReleaseError(
+                "the earlier mean has not one coordinate with Gaussian noise for each location"
+            )
+
+    def meaning(self, study: Study, verdict: Fields) -> Meaning:
+        """Say what a verdict means, in sentences."""
+        return two_sample_meaning(study, verdict)
+
+    def works(self, study: Study) -> tuple[Work, ...]:  # noqa: ARG002
+        """Return the works that the study's method comes from."""
+        return (KERNEL,)
+
+    def null(self, study: Study, verdict: Fields, releases: Releases) -> Null | None:
+        """Work out the null distribution again; simulations are the verdict's, or the first of them."""
+        plan, statistic = plan_of(study), float(verdict["statistic"])
+        features, owners = plan.release.features, len(verdict["units"])
+        if plan.form == "max" and isinstance(features, AdditiveFeatures):
+            return max_null(features, owners, statistic, study.level)
+        if plan.form == "asymptotic":
+            return chi_square(features.dimension, statistic, study.level)
+        return _kernel_moments(study, plan, releases, statistic) if releases else None
+
+    def assemble(
+        self, study: Study, releases: Mapping[str, Release], progress: Progress | None = None
+    ) -> TwoSampleResult:
+        """Compute the verdict: post-processing alone, the same for everyone."""
+        plan = plan_of(study)
+        report = progress if progress is not None else _silent
+        names = [owner.name for owner in study.owners]
+        evidence = evidence_of(plan, [releases[name] for name in names])
+        test = planned_test(plan, study)
+        report(0.05, "testing all owners together")
+        overall = test.run(evidence, progress=lambda part: report(0.05 + 0.45 * part, "simulating the null"))
+        report(0.5, "comparing pairs of owners")
+        pairs = tuple(
+            _compared(names, found, study.level)
+            for found in test.compare_pairs(
+                evidence,
+                overall,
+                # Bonferroni over the pairs, so that their average is covered too.
+                1 - study.level / max(1, len(names) * (len(names) - 1) // 2),
+                lambda part: report(0.5 + 0.5 * part, "comparing pairs of owners"),
+            )
+        )
+        units = {name: releases[name].units for name in names}
+        average = _average(pairs)
+        return TwoSampleResult(
+            method=_method(plan),
+            statistic=overall.statistic,
+            pvalue=overall.pvalue,
+            reject=overall.pvalue <= study.level,
+            level=study.level,
+            units=units,
+            epsilon=study.budget.epsilon,
+            delta=study.budget.delta,
+            squared_mmd=None if average is None else average.value,
+            squared_mmd_unbiased=None if average is None else average.unbiased,
+            lower=None if average is None else average.lower,
+            upper=None if average is None else average.upper,
+            pairs=pairs,
+            columns=named_groups(study.domain, overall.groups, study.level),
+            locations=_named_locations(plan, study, evidence),
+            warnings=self.warnings(study, units) + _caveats(plan) + reuse_warnings(study),
+        )
+
+
+def _compared(names: list[str], found: PairFinding, level: float) -> PairComparison:
+    mmd = stated(found.mmd.squared_mmd, (found.mmd.lower, found.mmd.upper))
+    return PairComparison(
+        first=names[found.first],
+        second=names[found.second],
+        pvalue=found.pvalue,
+        reject=found.pvalue <= level,
+        squared_mmd=mmd.value,
+        squared_mmd_unbiased=mmd.unbiased,
+        lower=mmd.lower,
+        upper=mmd.upper,
+    )
+
+
+def _average(pairs: tuple[PairComparison, ...]) -> Stated | None:
+    """Average over pairs of owners: of unbiased estimates, whose mean is unbiased too."""
+    if not pairs:
+        return None
+    ends = float(np.mean([pair.lower for pair in pairs])), float(np.mean([pair.upper for pair in pairs]))
+    return stated(float(np.mean([pair.squared_mmd_unbiased for pair in pairs])), ends)
+
+
+def planned_test(plan: Plan, study: Study) -> TwoSampleTest:
+    """Return the test that a study plans."""
+    features = plan.release.features if isinstance(plan.release, AdditiveRelease) else None
+    return TwoSampleTest(
+        form=plan.form,
+        features=features,
+        families=additive_families(features) if features is not None else (),
+        replicates=plan.parameters.replicates,
+        regularisation=plan.parameters.regularisation,
+        seed=np.random.SeedSequence(int(study.seed, 16), spawn_key=(NULL_STREAM,)),
+        trace_max=plan.release.features.norm**2,
+    )
+
+
+def _named_locations(plan: Plan, study: Study, evidence: Evidence) -> tuple[LocationComparison, ...]:
+    features = plan.release.features
+    if not isinstance(features, MeanEmbedding):
+        return ()
+    names = [owner.name for owner in study.owners]
+    return locations_of_owners(study.domain, features, names, evidence, study.level)
+
+
+def evidence_of(plan: Plan, releases: list[Release]) -> Evidence:
+    """Read the releases of a study, in the order of its owners."""
+    units = np.array([release.units for release in releases], dtype=np.float64)
+    read = [plan.release.read(release.vectors, release.units) for release in releases]
+    means = PrivateMeans(np.stack([mean for mean, _ in read]), units, np.array([noise for _, noise in read]))
+    if isinstance(plan.release, AdditiveRelease):
+        return Evidence(means)
+    moments = np.stack([_second_moment(release, means.dimension) for release in releases])
+    scales = [r.vectors[DIAGONAL].scale if DIAGONAL in r.vectors else np.inf for r in releases]
+    return Evidence(means, moments, np.array(scales) / units)
+
+
+def _second_moment(release: Release, dimension: int) -> npt.NDArray[np.float64]:
+    """Return a release's second moment, (J, J); zeros of a database, whose noise counts as infinite."""
+    if DIAGONAL not in release.vectors:
+        return np.zeros((dimension, dimension))
+    return read_second_moment(release.vectors, release.units)
+
+
+def _detectable(plan: Plan, study: Study, units: tuple[int, int]) -> float:
+    """Return the detectable difference between two owners, relative to the one that is called hopeless."""
+    # The mean comes first in every layout.
+    scale = next(iter(noise_scales(plan.layout(max(units)), plan.guarantee).values()))
+    noise = (scale / units[0], scale / units[1])
+    features = plan.release.features
+    if not isinstance(features, AdditiveFeatures):
+        return detectable_squared_mmd(noise, features.dimension, study.level) / features.norm**2
+    block = features.column_wise
+    weight = max(coordinate.scale for coordinate in block.coordinates)
+    level = study.level * (1.0 - features.choice.pair_share) / block.dimension
+    return detectable_difference(noise, units, weight, level) / DETECTABLE_MAX
+
+
+def _method(plan: Plan) -> str:
+    forms = {
+        "max": "max form",
+        "mmd": "MMD form, exact weighted chi-squared null",
+        "noise-aware": "noise-aware form, simulated null",
+        "weighted": "P0's statistic, weighted chi-squared null",
+        "asymptotic": "P0's statistic, chi-squared null",
+    }
+    features = {
+        "auto": "column-wise and pairwise features",
+        "columns": "column-wise features",
+        "me": "mean-embedding features",
+        "scf": "smooth characteristic features",
+    }
+    raw = ", P0's calibration" if plan.parameters.calibration == "paper" else ""
+    return f"kernel two-sample test: {forms[plan.form]}, {features[plan.parameters.features]}{raw}"
+
+
+def _caveats(plan: Plan) -> tuple[str, ...]:
+    if plan.form not in ("weighted", "asymptotic"):
+        return ()
+    return (
+        "this null distribution treats the noisy covariance as exact: its level is not kept under privacy",
+    )
+
+
+def _silent(part: float, step: str) -> None:
+    """Report progress to nobody."""
+
+
+def two_sample_meaning(study: Study, verdict: Fields) -> Meaning:
+    """Say what a verdict on two samples means, in sentences."""
+    names = names_of(study)
+    return either(
+        study,
+        verdict,
+        f"The owners' records differ: {names} are not one population; chance and privacy noise do not "
+        "explain what was seen",
+        f"No difference between the owners' records was shown: {names} may be one population",
+    )
+
+
+def _kernel_moments(study: Study, plan: Plan, releases: Releases, statistic: float) -> Null | None:
+    evidence = evidence_of(plan, [releases[owner.name] for owner in study.owners])
+    covariance, test = evidence.covariance(), planned_test(plan, study)
+    if plan.form == "mmd":
+        _, law = mmd_law(evidence.means, covariance, test.trace_max)
+        return quadratic(WEIGHTED, (law,), statistic, study.level)
+    if covariance is None:
+        return None
+    if plan.form == "weighted":
+        _, law = published_law(evidence.means, covariance, test.regularisation)
+        words = "a weighted sum of chi-squared values, in which the noisy covariance counts as exact"
+        return quadratic(words, (law,), statistic, study.level)
+    # The verdict's own seed: the first test of the study has number 0.
+    seed = np.random.SeedSequence(test.seed.entropy, spawn_key=(*test.seed.spawn_key, 0))
+    replicates = min(DRAWN_MAX, test.replicates)
+    _, _, draws = noise_aware_test(evidence.means, covariance, replicates, seed, trace_max=test.trace_max)
+    return from_draws(SIMULATED, draws, study.level)

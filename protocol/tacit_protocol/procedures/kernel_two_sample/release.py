@@ -1,0 +1,199 @@
+"""What a study of the kernel two-sample test fixes before any data: features, form, guarantee.
+
+Two studies that fix the same release can share it: :func:`require_same_release`.
+"""
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+import numpy as np
+from pydantic import Field
+
+from tacit_protocol.features.additive import AdditiveRelease, AdditiveSums
+from tacit_protocol.features.choice import (
+    FeatureParameters,
+    acting_parameters,
+    additive_features,
+    idle_parameter,
+    kernel_features,
+)
+from tacit_protocol.features.moments import FeatureSums, MomentRelease, MomentShares
+from tacit_protocol.messages.study import Study
+from tacit_protocol.privacy.gaussian_mechanism import (
+    SensitivityError,
+    SumPart,
+    gaussian_guarantee,
+    halved_guarantee,
+)
+from tacit_protocol.privacy.guarantee import COORDINATES_MAX, Guarantee
+from tacit_protocol.procedures.base import ReleaseError, StudyError, parse_parameters
+from tacit_protocol.procedures.kernel_two_sample.statistic import Form
+
+MEAN_SHARE = 0.8
+"""Part of mu^2 that the mean gets where a second moment is released too."""
+
+REPLICATES_DEFAULT = 1999
+"""Simulated null statistics of the noise-aware form: p-values down to 5e-4."""
+
+REGULARISATION_DEFAULT = 1e-3
+"""P0's gamma, public."""
+
+LOCATIONS_STREAM = 1
+"""Spawn key under the study's seed for public choices; that of simulated null distributions is 2."""
+
+OF_THE_TEST = frozenset({"statistic", "null", "regularisation", "replicates"})
+"""Parameters that choose what is done with releases, and nothing of what is released."""
+
+
+class KernelTwoSampleParameters(FeatureParameters):
+    """What a study of this procedure may choose; ``paper`` has P0's raw features and its bounds."""
+
+    features: Literal["auto", "columns", "me", "scf"] = Field(
+        "auto",
+        description=(
+            "What is compared: auto (columns and their pairs), columns, me (places), scf (frequencies)."
+        ),
+    )
+    calibration: Literal["tight", "paper"] = Field(
+        "tight", description="tight, or paper: the published release, for comparison."
+    )
+    statistic: Literal["auto", "noise-aware", "mmd", "max"] = Field(
+        "auto", description="Form of the test; auto suits the features."
+    )
+    null: Literal["auto", "noise-aware", "weighted", "asymptotic"] = Field(
+        "auto", description="How the p-value is computed; auto is the statistic's own."
+    )
+    mean_share: Annotated[float, Field(gt=0, lt=1)] = Field(
+        MEAN_SHARE, description="Part of the budget that buys means; the rest buys covariances (me and scf)."
+    )
+    regularisation: Annotated[float, Field(ge=1e-12, le=1e3)] = Field(
+        REGULARISATION_DEFAULT, description="Of the published statistic."
+    )
+    replicates: Annotated[int, Field(ge=99, le=100_000)] = Field(
+        REPLICATES_DEFAULT, description="Simulated nulls of the noise-aware form."
+    )
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a study fixes before any data: the release of its features, the form and the guarantee."""
+
+    parameters: KernelTwoSampleParameters
+    release: AdditiveRelease | MomentRelease
+    form: Form
+    guarantee: Guarantee
+
+    def layout(self, units: int) -> tuple[SumPart, ...]:
+        """Lay out the release of so many units, without values."""
+        try:
+            return self.release.parts(units)
+        except ValueError as error:
+            raise ReleaseError(str(error)) from None
+
+    def parts(self, sums: FeatureSums | AdditiveSums) -> tuple[SumPart, ...]:
+        """Lay out the release of sums."""
+        if isinstance(self.release, AdditiveRelease) and isinstance(sums, AdditiveSums):
+            return self.release.parts(sums.units, sums)
+        if isinstance(self.release, MomentRelease) and isinstance(sums, FeatureSums):
+            return self.release.parts(sums.units, sums)
+        raise TypeError("the sums are not those of this study's features")
+
+
+def plan_of(study: Study) -> Plan:
+    """Return what a study fixes; raises StudyError where it cannot be run as written."""
+    parameters = parse_parameters(KernelTwoSampleParameters, study)
+    form = _form(parameters, len(study.owners))
+    _refuse_idle_parameters(parameters, form)
+    release = _release(study, parameters)
+    if release.numbers > COORDINATES_MAX:
+        raise StudyError("the study asks for too many numbers; use fewer columns, levels or features")
+    try:
+        calibrate = halved_guarantee if parameters.calibration == "paper" else gaussian_guarantee
+        return Plan(parameters, release, form, calibrate(study.budget))
+    except SensitivityError as error:
+        raise StudyError(str(error)) from None
+
+
+def _form(parameters: KernelTwoSampleParameters, owners: int) -> Form:
+    additive = parameters.features in ("auto", "columns")
+    statistic, null = parameters.statistic, parameters.null
+    if additive:
+        if parameters.calibration == "paper":
+            raise StudyError("calibration 'paper' needs features 'me' or 'scf'")
+        if statistic not in ("auto", "max") or null != "auto":
+            raise StudyError("features 'auto' and 'columns' have the max form alone; use 'me' or 'scf'")
+        return "max"
+    if statistic == "max":
+        raise StudyError("the max form needs features 'auto' or 'columns'")
+    if null in ("weighted", "asymptotic"):
+        if owners != 2 or statistic != "auto":
+            raise StudyError("P0's null distributions are for two owners and statistic 'auto'")
+        return null
+    if statistic == "mmd" and null == "noise-aware":
+        raise StudyError("the MMD form has an exact null distribution; leave null at 'auto'")
+    if statistic == "noise-aware" or null == "noise-aware":
+        return "noise-aware"
+    if parameters.calibration == "paper" and statistic == "auto":
+        return "weighted" if owners == 2 else "noise-aware"
+    return "mmd"
+
+
+def _refuse_idle_parameters(parameters: KernelTwoSampleParameters, form: Form) -> None:
+    """Refuse a parameter that the study's other choices ignore: whoever sets it expects it to act."""
+    kernel = parameters.features in ("me", "scf")
+    acting = acting_parameters(parameters.features, parameters) | {
+        "mean_share": kernel and parameters.calibration == "tight",
+        "regularisation": form in ("weighted", "asymptotic"),
+        "replicates": form == "noise-aware",
+    }
+    name = idle_parameter(parameters, acting)
+    if name is not None:
+        raise StudyError(f"parameter {name} has no effect with the other choices; leave it out")
+
+
+def _release(study: Study, parameters: KernelTwoSampleParameters) -> AdditiveRelease | MomentRelease:
+    if parameters.features == "auto" or parameters.features == "columns":  # noqa: PLR1714 (narrows the type)
+        pairs = parameters.features == "auto"
+        return AdditiveRelease(additive_features(study.domain, parameters, pairs=pairs))
+    seed = np.random.SeedSequence(int(study.seed, 16), spawn_key=(LOCATIONS_STREAM,))
+    paper = parameters.calibration == "paper"
+    shares = MomentShares(parameters.mean_share, 1 - parameters.mean_share)
+    if paper:
+        # Each of P0's two releases has an event, and a mu, of its own.
+        shares = MomentShares(1.0, 1.0)
+    try:
+        features = kernel_features(
+            study.domain, parameters, parameters.features, np.random.default_rng(seed), raw=paper
+        )
+    except ValueError as error:
+        raise StudyError(str(error)) from None
+    return MomentRelease(features, shares)
+
+
+def require_same_release(study: Study, source: Study) -> None:
+    """Raise StudyError unless a release for ``source`` is, number by number, one that ``study`` asks for.
+
+    Both are studies of the kernel two-sample test: their releases are means of the same public features of
+    the same columns, with the same noise, if these are equal: columns with their bounds and levels, budget,
+    the parameters that choose features and shares, and the seed wherever it draws locations or frequencies.
+    """
+    if source.domain != study.domain:
+        raise StudyError("the reused release was made for other columns, bounds or levels")
+    if source.budget != study.budget:
+        raise StudyError("the reused release was made with another budget; use the same epsilon and delta")
+    earlier, now = (parse_parameters(KernelTwoSampleParameters, asked) for asked in (source, study))
+    for name in KernelTwoSampleParameters.model_fields:
+        if name not in OF_THE_TEST and getattr(earlier, name) != getattr(now, name):
+            raise StudyError(f"the reused release was made with another {name}; use the same")
+    if _draws_features(now) and source.seed != study.seed:
+        raise StudyError("the reused release was made with features of another seed; use the same seed")
+
+
+def reads_means(parameters: KernelTwoSampleParameters) -> bool:
+    """Whether the test can use a mean without a second moment: the MMD form, which bounds what it misses."""
+    return parameters.statistic in ("auto", "mmd") and parameters.null == "auto"
+
+
+def _draws_features(parameters: KernelTwoSampleParameters) -> bool:
+    given = {"me": parameters.locations, "scf": parameters.frequencies}
+    return parameters.features in given and given[parameters.features] is None

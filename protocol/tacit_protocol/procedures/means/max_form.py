@@ -1,0 +1,247 @@
+"""The max form: every coordinate tested against its own variance; names the columns that differ.
+
+Null hypothesis: all owners' units come from one distribution. Coordinate j of owner g's noisy mean is then
+N(theta_j, V_gj), V_gj = v_gj / n_g + sigma_g^2, with v_gj a bound on the variance of one unit's coordinate.
+Q_j = sum_g (m_gj - c_j)^2 / V_gj, c_j the inverse-variance weighted centre, is chi-squared with k - 1 degrees
+where the variances are exact. The smallest p-value of a family of coordinates is corrected by Sidak's
+formula, which Gaussian correlation of any kind makes conservative only.
+
+Variances of column-wise and pairwise coordinates, from the released means alone.
+
+cos^2 a = (1 + cos 2a) / 2: where the doubled frequency was released too, the second moment of a coordinate
+is known; an indicator is its own square; elsewhere the trace of a cosine and its sine bounds both. A product
+of two columns' coordinates has a second moment at most the smaller of the two. Variances are rounded up by
+the standard deviation of the noise in these means, and by the weight of two of an owner's own units, so that
+rare categories do not look certain. For units that own several rows these are upper bounds (Jensen).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from scipy.special import chdtrc
+
+from tacit_protocol.domain.columns import Domain
+from tacit_protocol.features.additive import AdditiveFeatures, Coordinate
+from tacit_protocol.numerics.multiplicity import PVALUE_MIN, holm, sidak
+from tacit_protocol.procedures.means.private_means import RARE_UNITS, FloatMatrix, FloatVector, PrivateMeans
+from tacit_protocol.strict import StrictModel
+from tacit_protocol.verdicts.panels import Critical, Null, chi_square_quantile, largest_of
+
+
+def additive_variances(features: AdditiveFeatures, means: PrivateMeans) -> FloatMatrix:
+    """Bound the variance of every coordinate of one unit's additive features, for every owner, (k, J).
+
+    ``means`` are all owners' (under the null hypothesis they share one distribution, so they are pooled).
+    """
+    shares = (1 - features.choice.pair_share, features.choice.pair_share)
+    pooled, noise = means.pooled(), means.pooled_noise()
+    block = features.column_wise
+    scales = np.sqrt(shares[0]) * np.array([c.scale for c in block.coordinates])
+    raw, moments = _column_moments(block.coordinates, pooled[: block.dimension] / scales, noise / scales)
+    variances = [_variances(raw, moments, scales, noise, means)]
+    if features.pairwise is not None:
+        pair_scales, pair_moments = _pair_moments(features, moments)
+        pair_scales = pair_scales * np.sqrt(shares[1] / len(features.pairwise.pairs))
+        raw = pooled[block.dimension :] / pair_scales
+        variances.append(_variances(raw, pair_moments, pair_scales, noise, means))
+    return np.concatenate(variances, axis=1)
+
+
+def _column_moments(
+    coordinates: tuple[Coordinate, ...], raw: FloatVector, slack: FloatVector
+) -> tuple[FloatVector, FloatVector]:
+    index = {(c.column, c.part, c.cycles): i for i, c in enumerate(coordinates)}
+    moments = np.ones(len(coordinates))
+    for i, coordinate in enumerate(coordinates):
+        if coordinate.part == "category":
+            moments[i] = raw[i] + slack[i]
+            continue
+        doubled = index.get((coordinate.column, "cos", 2 * coordinate.cycles))
+        if doubled is not None:
+            sign = 1.0 if coordinate.part == "cos" else -1.0
+            moments[i] = (1 + sign * raw[doubled] + slack[doubled]) / 2
+        else:
+            other = "sin" if coordinate.part == "cos" else "cos"
+            partner = index[(coordinate.column, other, coordinate.cycles)]
+            moments[i] = 1 - max(0.0, abs(raw[partner]) - slack[partner]) ** 2
+    return raw, np.clip(moments, 0.0, 1.0)
+
+
+def _pair_moments(features: AdditiveFeatures, moments: FloatVector) -> tuple[FloatVector, FloatVector]:
+    """Scales (before division by the root of the number of pairs) and moments of the pairwise coordinates."""
+    assert features.pairwise is not None  # noqa: S101 (the caller checked; this tells the type checker)
+    used = len(features.choice.pair_cycles)
+    positions = [features.choice.cycles.index(cycle) for cycle in features.choice.pair_cycles]
+    parts: list[tuple[FloatVector, FloatVector]] = []
+    for column, (start, stop) in enumerate(features.column_groups):
+        if column < features.numeric:
+            picked = [start + 2 * position + part for position in positions for part in (0, 1)]
+            parts.append((np.full(2 * used, 1 / np.sqrt(used)), moments[picked]))
+        else:
+            parts.append((np.ones(stop - start), moments[start:stop]))
+    scales, bounds = [], []
+    for a, b in features.pairwise.pairs:
+        scales.append(np.multiply.outer(parts[a][0], parts[b][0]).ravel())
+        bounds.append(np.minimum.outer(parts[a][1], parts[b][1]).ravel())
+    return np.concatenate(scales), np.concatenate(bounds)
+
+
+def _variances(
+    raw: FloatVector, moments: FloatVector, scales: FloatVector, noise: float, means: PrivateMeans
+) -> FloatMatrix:
+    certain = np.maximum(0.0, np.abs(raw) - noise / scales)
+    variances = np.clip(moments - certain**2, 0.0, 1.0)
+    return np.asarray((variances + RARE_UNITS / means.units[:, None]) * scales**2)
+
+
+@dataclass(frozen=True)
+class Family:
+    """Coordinates that answer one kind of question, in groups that carry names.
+
+    ``groups`` holds (name, first coordinate, one past the last); ``share`` is the part of the level that
+    the family may use (shares of all families add to 1).
+    """
+
+    name: str
+    groups: tuple[tuple[str, int, int], ...]
+    share: float
+
+
+@dataclass(frozen=True)
+class GroupResult:
+    """One group's p-value, adjusted for every other group of its family (Holm) and for the other families."""
+
+    family: str
+    name: str
+    pvalue: float
+
+
+def coordinate_pvalues(
+    means: PrivateMeans, variances: FloatVector | FloatMatrix
+) -> tuple[FloatVector, FloatVector]:
+    """Return Q_j and its p-values, (J,) each.
+
+    ``variances`` are those of one unit's coordinates: (J,), or (k, J) where they are bounded for each owner.
+    """
+    spread = variances / means.units[:, None] + (means.noise**2)[:, None]
+    weights = 1.0 / spread
+    centre = np.sum(weights * means.means, axis=0) / weights.sum(axis=0)
+    statistic = np.sum(weights * (means.means - centre) ** 2, axis=0)
+    pvalues = chdtrc(means.owners - 1, statistic)
+    return statistic, np.asarray(np.maximum(pvalues, PVALUE_MIN))
+
+
+def max_test(
+    means: PrivateMeans, variances: FloatVector | FloatMatrix, families: Sequence[Family]
+) -> tuple[float, float, tuple[GroupResult, ...]]:
+    """Return the largest Q_j, the overall p-value, and every group's adjusted p-value.
+
+    The overall p-value is the smallest of the families' Sidak p-values, each divided by its share.
+    """
+    statistic, pvalues = coordinate_pvalues(means, variances)
+    overall, results = 1.0, []
+    for family in families:
+        start, stop = family.groups[0][1], family.groups[-1][2]
+        smallest = float(pvalues[start:stop].min())
+        overall = min(overall, sidak(smallest, stop - start) / family.share)
+        groups = np.array([sidak(float(pvalues[a:b].min()), b - a) for _, a, b in family.groups])
+        adjusted = np.minimum(1.0, holm(groups) / family.share)
+        results += [
+            GroupResult(family.name, name, float(p))
+            for (name, _, _), p in zip(family.groups, adjusted, strict=True)
+        ]
+    return float(statistic.max()), overall, tuple(results)
+
+
+PAIRS_NAMED_MAX = 50
+"""Most pairs of columns that a verdict names, those that differ most; all columns are named."""
+
+
+class Comparison(StrictModel):
+    """One of several hypotheses tested together: which, its adjusted p-value, and the decision.
+
+    ``names`` holds the two owners, or the columns: one, or two whose dependence is compared. ``pvalue`` is
+    adjusted after Holm, so that it may be compared with the level as it is. For owners ``estimate`` is their
+    squared MMD, 0 where ``estimate_unbiased`` is negative, and ``interval`` contains it.
+    """
+
+    pvalue: float
+    reject: bool
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Two owners, or columns."""
+        raise NotImplementedError
+
+    @property
+    def estimate(self) -> float | None:
+        """Of two owners, their squared MMD."""
+        return None
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """Of two owners, that of their squared MMD."""
+        return None
+
+    @property
+    def estimate_unbiased(self) -> float | None:
+        """Of two owners, their squared MMD before it is cut at 0."""
+        return None
+
+    def __str__(self) -> str:
+        verb = "differ" if self.reject else "no difference shown"
+        return f"{' and '.join(self.names)}: {verb} (p = {self.pvalue:.3g})"
+
+
+class GroupComparison(Comparison):
+    """A column or a pair of columns: p-value adjusted for all of them (Holm)."""
+
+    kind: Literal["column", "pair"]
+    columns: tuple[str, ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The columns."""
+        return self.columns
+
+
+def additive_families(features: AdditiveFeatures) -> tuple[Family, ...]:
+    """Return the family of columns and, where there are pairs, that of pairs; groups carry indices."""
+    groups = tuple((str(i), start, stop) for i, (start, stop) in enumerate(features.column_groups))
+    share = features.choice.pair_share
+    columns = Family("column", groups, 1.0 - share)
+    if not features.pair_groups:
+        return (columns,)
+    pairs = tuple((f"{a}:{b}", start, stop) for a, b, start, stop in features.pair_groups)
+    return columns, Family("pair", pairs, share)
+
+
+def named_groups(domain: Domain, groups: Sequence[GroupResult], level: float) -> tuple[GroupComparison, ...]:
+    """Name every column's result, and the PAIRS_NAMED_MAX strongest of the pairs'."""
+    names = [column.name for column in domain.numeric]
+    names += [column.name for column in domain.categorical]
+    named = [
+        GroupComparison(
+            kind="column" if group.family == "column" else "pair",
+            columns=tuple(names[int(index)] for index in group.name.split(":")),
+            pvalue=group.pvalue,
+            reject=group.pvalue <= level,
+        )
+        for group in groups
+    ]
+    columns = [group for group in named if group.kind == "column"]
+    pairs = sorted((group for group in named if group.kind == "pair"), key=lambda group: group.pvalue)
+    return tuple(columns + pairs[:PAIRS_NAMED_MAX])
+
+
+def max_null(features: AdditiveFeatures, owners: int, statistic: float, level: float) -> Null:
+    """Return the null of the max form; each family of coordinates has its own part of the level."""
+    families, criticals = additive_families(features), []
+    for family in families:
+        count = family.groups[-1][2] - family.groups[0][1]
+        each = -np.expm1(np.log1p(-level * family.share) / count)
+        of = f"{family.name}s" if len(families) > 1 else ""
+        criticals.append(Critical(chi_square_quantile(owners - 1, each), of))
+    return largest_of(features.dimension, owners - 1, statistic, tuple(criticals))

@@ -1,1 +1,0 @@
-"""Statistics computed from releases. Knows no message."""
