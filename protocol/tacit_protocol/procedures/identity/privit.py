@@ -534,7 +534,8 @@ class Repetition:
         if self.blocks > REPETITION_BLOCKS_MAX or units < self.blocks or units > UNITS_MAX:
             raise RepetitionRefusedError(
                 f"repetition needs {self.blocks} blocks of a unit or more, takes "
-                f"{REPETITION_BLOCKS_MAX} blocks and {UNITS_MAX} units at most: ask for more units, a larger epsilon, or another method"
+                f"{REPETITION_BLOCKS_MAX} blocks and {UNITS_MAX} units at most: "
+                "ask for more units, a larger epsilon, or another method"
             )
         return units // self.blocks
 
