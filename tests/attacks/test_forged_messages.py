@@ -271,7 +271,11 @@ def test_a_study_tampered_in_any_field_is_refused_before_it_is_parsed_and_before
 ) -> None:
     attacked = make_agent()
     study = attacked.world.study(
-        domain=DOMAIN, parameters={"a": [1, {"b": 0.5}]}, unit_column="who", unit_rows="one"
+        domain=DOMAIN,
+        parameters={"a": [1, {"b": 0.5}]},
+        unit_column="who",
+        unit_rows="one",
+        procedure_origin="sign-test 1.0.2",
     )
     places = {place.partition(" ")[0] for place, _ in tampered_studies(study)}
     for field in Study.model_fields:

@@ -39,6 +39,7 @@ class FakeParameters(StrictModel):
 class FakeSum:
     """Releases the sum of the first numeric column with Laplace noise: enough to be spent and sent."""
 
+    origin: str | None = None
     name: ClassVar[str] = "fake_sum"
     title: ClassVar[str] = "Sum of a column, for tests"
     families: ClassVar[frozenset[Family]] = frozenset(("pure",))

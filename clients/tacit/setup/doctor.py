@@ -74,6 +74,7 @@ def examine(
     yield Diagnostic("configuration", "ok", f"{configuration} can be read")
     yield _key(configuration, fields)
     yield _files(configuration, fields)
+    yield from _procedures()
     if "storage_keys_file" in fields:
         yield _storage_key(configuration.parent / str(fields["storage_keys_file"]))
     if "database_url" in fields or "policy_file" in fields:
@@ -152,6 +153,17 @@ def _files(configuration: Path, fields: Mapping[str, Any]) -> Diagnostic:
         listed = " ".join(open_to_others)
         return Diagnostic("files", "failed", f"others may read {listed}: run chmod go= {listed}")
     return Diagnostic("files", "ok", "configuration and database can be read by their owner alone")
+
+
+def _procedures() -> Iterator[Diagnostic]:
+    """Say which procedures other distributions bring, and why some are left out; nothing where none does."""
+    from tacit_protocol.procedures.discovery import LEFT_OUT, PROCEDURES  # noqa: PLC0415 (statistics load)
+
+    for where, reason in LEFT_OUT.items():
+        yield Diagnostic("procedures", "warning", f"left out, {where}: {reason}")
+    others = [f"{name} ({one.origin})" for name, one in PROCEDURES.items() if one.origin is not None]
+    if others:
+        yield Diagnostic("procedures", "ok", f"from other distributions: {', '.join(others)}")
 
 
 def _storage_key(path: Path) -> Diagnostic:

@@ -259,6 +259,7 @@ def prepare(study: Study) -> PreparedStudy:
     declared = len(units) == len(study.owners)
     try:
         procedure = procedure_named(study.procedure)
+        study = study.model_copy(update={"procedure_origin": procedure.origin})
         check_study(procedure, study)
         study = canonical(procedure, study)
         payload = encode(study)

@@ -89,11 +89,15 @@ class Study(StrictModel):
     """One question, frozen: procedure, columns, parties, budget, level and deadline."""
 
     egress: ClassVar = ANALYSTS
-    added_fields: ClassVar[frozenset[str]] = frozenset({"unit_rows"})
+    added_fields: ClassVar[frozenset[str]] = frozenset({"unit_rows", "procedure_origin"})
 
     format: Literal["tacit/study/1"] = "tacit/study/1"
     title: Annotated[str, Field(min_length=1, max_length=200)]
     procedure: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,62}$")]
+    procedure_origin: (
+        Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,100} [A-Za-z0-9.!+_-]{1,50}$")] | None
+    ) = None
+    """The distribution and version that bring the procedure, ``sign-test 1.0.2``; None of a built-in one."""
     parameters: dict[str, Any]
     """Checked by the procedure's own ``Parameters`` model."""
     domain: Domain

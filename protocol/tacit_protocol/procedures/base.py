@@ -111,6 +111,10 @@ class Procedure(Protocol):
     Parameters: ClassVar[type[BaseModel]]
     Verdict: ClassVar[type[BaseVerdict]]
 
+    origin: str | None = None
+    """The distribution and version that it came from, ``sign-test 1.0.2``, set where it is discovered; None
+    of a built-in one, whose version is that of the software which verdicts name."""
+
     released: ClassVar[str] = "the numbers that its procedure asks for"
     """What a sender computes and releases, in the words of a paper's methods."""
 
@@ -256,12 +260,27 @@ def check_study(procedure: Procedure, study: Study) -> None:
     """Check a study as its analyst, tester, owners and every verifier do.
 
     Raises:
-        StudyError: the procedure does not take the study, or cannot read the releases that it reuses.
+        StudyError: the procedure does not take the study, or cannot read the releases that it reuses; or it
+            is another one here than the study names.
     """
+    require_origin(procedure, study)
     procedure.check(study)
     if study.reusing and not isinstance(procedure, Rereads):
         raise StudyError("this procedure reads no release of an earlier study; leave reuses out")
     _check_transcript(procedure, study)
+
+
+def require_origin(procedure: Procedure, study: Study) -> None:
+    """Raise StudyError unless the procedure is of the distribution and version that the study names.
+
+    Another version might release or conclude something else under the same name.
+    """
+    if study.procedure_origin != procedure.origin:
+        written = study.procedure_origin or "Tacit itself"
+        raise StudyError(
+            f"the study asks for {procedure.name} as {written} brings it, and here "
+            f"{procedure.origin or 'Tacit itself'} does: all parties install the same version"
+        )
 
 
 def canonical(procedure: Procedure, study: Study) -> Study:

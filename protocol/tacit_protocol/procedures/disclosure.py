@@ -137,6 +137,9 @@ def plain_words(
         "is asked of them, and they spend nothing."
         if study.reusing
         else "",
+        ""
+        if study.procedure_origin is None
+        else f"The procedure is not Tacit's own: {study.procedure_origin} brings it, installed here.",
         unit,
         "These units were found to be the same as the other owner's, and stand in the same order; nothing is "
         "sent if they have changed since."

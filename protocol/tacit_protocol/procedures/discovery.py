@@ -1,34 +1,92 @@
-"""The registry of procedures: services, SDK, command and pages learn of a procedure here."""
+"""Discovery of procedures: the built-in ones by package, others by entry points of installed distributions.
 
+A procedure is a class with a ``name`` that derives from :class:`~tacit_protocol.procedures.base.Procedure`.
+The built-in ones are found in the modules of ``tacit_protocol.procedures``; another distribution names its
+own as entry points of the group :data:`GROUP`. Its code runs with all rights of the process that it is
+installed for, at an owner beside the rows: docs/how-to/add-a-procedure.md.
+
+One that cannot be loaded, or takes the name of another one, is left out, and :data:`LEFT_OUT` says why: it
+takes the place of no built-in one, and keeps no service from starting.
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
+from pkgutil import walk_packages
+
+from tacit_protocol import procedures
 from tacit_protocol.procedures.base import Procedure, StudyError
-from tacit_protocol.procedures.counts.homogeneity import Homogeneity
-from tacit_protocol.procedures.counts.independence_table import IndependenceTable
-from tacit_protocol.procedures.counts.noisy_counts import NoisyCounts
-from tacit_protocol.procedures.curated_distance_correlation import CuratedDistanceCorrelation
-from tacit_protocol.procedures.curated_two_sample import CuratedTwoSample
-from tacit_protocol.procedures.distance_correlation import DistanceCorrelation
-from tacit_protocol.procedures.embedding_release import EmbeddingRelease
-from tacit_protocol.procedures.identity import Identity
-from tacit_protocol.procedures.joint_independence import JointIndependence
-from tacit_protocol.procedures.kernel_two_sample import KernelTwoSample
-from tacit_protocol.procedures.screening import Screening
 
-PROCEDURES: dict[str, Procedure] = {
-    procedure.name: procedure
-    for procedure in (
-        KernelTwoSample(),
-        CuratedTwoSample(),
-        JointIndependence(),
-        DistanceCorrelation(),
-        CuratedDistanceCorrelation(),
-        Screening(),
-        NoisyCounts(),
-        Homogeneity(),
-        IndependenceTable(),
-        Identity(),
-        EmbeddingRelease(),
-    )
-}
+GROUP = "tacit.procedures"
+"""The group of entry points that distributions name their procedures in."""
+
+NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
+
+
+def _built_in() -> dict[str, Procedure]:
+    """Return every procedure of this distribution by its name, in the order of names."""
+    for module in walk_packages(procedures.__path__, f"{procedures.__name__}."):
+        import_module(module.name)
+    found = (kind for kind in _below(Procedure) if kind.__module__.startswith(f"{procedures.__name__}."))
+    return {kind.name: kind() for kind in sorted(found, key=lambda kind: kind.name)}
+
+
+def _below(kind: type) -> Iterator[type[Procedure]]:
+    derived: type[Procedure]
+    for derived in kind.__subclasses__():
+        if "name" in vars(derived):
+            yield derived
+        yield from _below(derived)
+
+
+def discover(
+    points: Iterable[EntryPoint], known: dict[str, Procedure]
+) -> tuple[dict[str, Procedure], dict[str, str]]:
+    """Return the procedures of entry points by name; and why others, by distribution, are left out.
+
+    Args:
+        points: the entry points; those whose distribution is not known are left out.
+        known: the procedures whose names are taken.
+    """
+    found: dict[str, list[Procedure]] = {}
+    left_out: dict[str, str] = {}
+    for point in sorted(points, key=lambda point: (point.name, point.value)):
+        where = f"{point.dist.name if point.dist else 'unknown'}: {point.name}"
+        try:
+            procedure = _loaded(point)
+        except Exception as error:
+            left_out[where] = f"{type(error).__name__}: {error}"[:200]
+            continue
+        if procedure.name in known:
+            left_out[where] = f"there is a built-in procedure {procedure.name}"
+        else:
+            found.setdefault(procedure.name, []).append(procedure)
+    for name, claims in found.items():
+        if len(claims) > 1:
+            sources = " and ".join(str(claim.origin) for claim in claims)
+            left_out[f"{sources}: {name}"] = "several distributions bring a procedure of this name"
+    return {name: claims[0] for name, claims in found.items() if len(claims) == 1}, left_out
+
+
+def _loaded(point: EntryPoint) -> Procedure:
+    """Return an entry point's procedure, with its origin; raises whatever its module raises, or TypeError."""
+    loaded = point.load()
+    if not isinstance(loaded, type) or Procedure not in loaded.__mro__:
+        raise TypeError("the entry point is no class that derives from tacit_protocol's Procedure")
+    procedure: Procedure = loaded()
+    if not isinstance(procedure.name, str) or NAME.fullmatch(procedure.name) is None:
+        raise TypeError("the procedure's name is not made of small letters, digits and underscores")
+    if point.dist is None:
+        raise TypeError("the entry point belongs to no distribution")
+    procedure.origin = f"{point.dist.name} {point.dist.version}"
+    return procedure
+
+
+_BUILT_IN = _built_in()
+_OTHERS, LEFT_OUT = discover(entry_points(group=GROUP), _BUILT_IN)
+
+PROCEDURES: dict[str, Procedure] = _BUILT_IN | _OTHERS
 
 
 def procedure_named(name: str) -> Procedure:

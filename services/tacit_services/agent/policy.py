@@ -29,7 +29,7 @@ from tacit_protocol.strict import StrictModel
 from tacit_services.shared.settings import SettingsError, read_toml
 
 ANY = "*"
-"""Stands for every analyst, procedure or column."""
+"""Stands for every analyst, every procedure of Tacit itself, or every column."""
 
 UNITS_MIN = 20
 """Smallest number of privacy units unless the policy says otherwise: with fewer, noise leaves nothing."""
@@ -75,7 +75,7 @@ class Rules(StrictModel):
 
         Where no study may spend delta, all that can run is pure.
         """
-        allowed = procedures if ANY in self.procedures else set(self.procedures) & set(procedures)
+        allowed = {name for name, one in procedures.items() if self.allows(name, one.origin)}
         found = frozenset(family for name in allowed for family in procedures[name].families)
         if self.maximum.delta_pico == 0:
             return frozenset(("pure",))
@@ -112,9 +112,13 @@ class Rules(StrictModel):
         if units < self.units_min:
             raise PolicyRefusedError("the data set has fewer units than the policy asks for")
 
+    def allows(self, procedure: str, origin: str | None) -> bool:
+        """Whether a procedure may run: by its name, or by "*", which stands for built-in ones alone."""
+        return procedure in self.procedures or (ANY in self.procedures and origin is None)
+
     def require_study(self, study: Study, owner: Owner, data_set: DeclaredDataSet) -> None:
         """Raise PolicyRefusedError where procedure, columns, bounds or privacy unit are not allowed."""
-        if ANY not in self.procedures and study.procedure not in self.procedures:
+        if not self.allows(study.procedure, study.procedure_origin):
             raise PolicyRefusedError("the policy does not list this procedure")
         if study.respond_after_s < self.respond_after_s_min:
             raise PolicyRefusedError("the study asks for answers sooner than the policy sends them")
