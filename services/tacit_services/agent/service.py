@@ -72,9 +72,8 @@ def create_agent_app(agent: Agent, surroundings: Surroundings) -> FastAPI:
         if not surroundings.alive():
             raise RuntimeError("a loop of the agent has stopped")
 
-    def gauges() -> Mapping[str, float]:
-        counts = run_transaction(agent.engine, count_by_state, read_only=True)
-        return {f'studies{{state="{state}"}}': float(count) for state, count in counts.items()}
+    def gauges() -> Mapping[str, Mapping[str, int]]:
+        return {"studies": run_transaction(agent.engine, count_by_state, read_only=True)}
 
     app = create_app(
         title="Tacit agent",

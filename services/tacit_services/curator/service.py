@@ -126,12 +126,12 @@ def create_curator_app(
         check_database(curator.engine)
         check_ready()
 
-    def figures() -> Mapping[str, float]:
+    def figures() -> Mapping[str, float | Mapping[str, float]]:
         def count(connection: Connection) -> int:
             return len(curator.data_sets.held_data_sets(connection))
 
         held = run_transaction(curator.engine, count, read_only=True)
-        return {"data_sets": float(held), "uploads": float(curator.uploads.under_way), **gauges()}
+        return {"data_sets": held, "uploads": curator.uploads.under_way, **gauges()}
 
     limit = BodyLimit(upload_bytes_max, IDLE_S, BYTES_PER_S_MIN, "upload-too-large")
     app = create_app(
@@ -239,9 +239,8 @@ def make_app(base: Foundation, curator: Curator, loops: Loops, stopping: Stoppin
         if not loops.alive():
             raise RuntimeError("a loop of the curator has stopped")
 
-    def gauges() -> Mapping[str, float]:
-        counts = run_transaction(base.engine, count_by_state, read_only=True)
-        return {f'studies{{state="{state}"}}': float(count) for state, count in counts.items()}
+    def gauges() -> Mapping[str, Mapping[str, int]]:
+        return {"studies": run_transaction(base.engine, count_by_state, read_only=True)}
 
     app = create_curator_app(
         surroundings,
