@@ -45,10 +45,9 @@ from tacit_protocol.signing.envelope import (
 from tacit_protocol.signing.keys import PrivateKey
 from tacit_protocol.workers import WorkersUnavailableError
 from tacit_services.agent.data.arrow_columns import text
-from tacit_services.agent.data.reader import CHUNK_ROWS_MAX, Computing
+from tacit_services.agent.data.reader import CHUNK_ROWS_MAX, AlignedUnits, Computing
 from tacit_services.agent.data.source import Columns, DataError
 from tacit_services.agent.data.table import SourceTable
-from tacit_services.agent.data.units import AlignedUnits
 from tacit_services.agent.schema import ALIGNMENTS
 from tacit_services.agent.settings import AgentSettings, DataSetSettings
 from tacit_services.shared.clock import Clock, system_clock

@@ -31,7 +31,6 @@ from tacit_services.agent.data.reader import IN_THIS_THREAD, Computing
 from tacit_services.agent.intake import Job, JobOutdatedError, StudyIntake, StudyRefusedError
 from tacit_services.agent.releases import Mailbox, Releaser, send_time
 from tacit_services.agent.schema import State
-from tacit_services.agent.steps import Step, reached
 from tacit_services.agent.studies import (
     OutboxRow,
     StudyRow,
@@ -55,6 +54,7 @@ from tacit_services.agent.tester_client import (
 )
 from tacit_services.shared.clock import Clock
 from tacit_services.shared.database import DatabaseError, run_transaction
+from tacit_services.shared.failpoints import AgentStep, reached
 from tacit_services.shared.logging import describe_exception
 
 log = structlog.get_logger()
@@ -90,7 +90,7 @@ class Outbox:
 
     def _deliver_one(self, row: OutboxRow) -> None:
         put = self._client.put_decline if row.kind == "decline" else self._client.put_release
-        reached(Step.BEFORE_SEND)
+        reached(AgentStep.BEFORE_SEND)
         try:
             put(row.study, self._party, row.envelope)
         except TesterRefusedError as error:
@@ -102,9 +102,9 @@ class Outbox:
                 raise
             self._close(row, TOO_LATE)
             return
-        reached(Step.AFTER_SEND)
+        reached(AgentStep.AFTER_SEND)
         self._close(row, DELIVERED)
-        reached(Step.ACKNOWLEDGED)
+        reached(AgentStep.ACKNOWLEDGED)
         log.info("delivered", study=row.study, kind=row.kind)
 
     def _is_past(self, digest: str) -> bool:
@@ -252,11 +252,11 @@ class Participant:
         except TesterRefusedError as error:
             log.warning("study_not_given", study=item.digest, problem=error.slug)
             return False
-        reached(Step.STUDY_FETCHED)
+        reached(AgentStep.STUDY_FETCHED)
         if not held:
             self._confirmed.add(item.digest)
         self._decide(item, envelope)
-        reached(Step.STUDY_STORED)
+        reached(AgentStep.STUDY_STORED)
         return True
 
     def _decide(self, item: InboxItem, envelope: bytes) -> None:

@@ -53,13 +53,13 @@ from tacit_services.agent.data.reader import Computing
 from tacit_services.agent.data.source import DataError
 from tacit_services.agent.intake import Job, JobOutdatedError, StudyIntake, StudyRefusedError, refuse
 from tacit_services.agent.schema import RECEIVED, State
-from tacit_services.agent.steps import RelayStep, Step, reached
 from tacit_services.agent.studies import Kind, move, put_finding, put_in_outbox, study_row
 from tacit_services.agent.tester_client import TesterClient
 from tacit_services.ledger.accounts import BudgetExceededError, LedgerConflictError, debit
 from tacit_services.ledger.entries import Entry
 from tacit_services.shared.clock import Clock
 from tacit_services.shared.database import DatabaseError, run_transaction
+from tacit_services.shared.failpoints import AgentRelayStep, AgentStep, reached
 from tacit_services.shared.logging import describe_exception
 
 DOUBLINGS = 6
@@ -191,7 +191,7 @@ class Mailbox:
         package = self._client.sealed_release(job.digest, relay.sender.name)
         if package is None:
             return False
-        reached(RelayStep.SEALED_FETCHED)
+        reached(AgentRelayStep.SEALED_FETCHED)
         at = int(self._clock())
         try:
             open_package(job, relay, package, self._key, at)
@@ -205,7 +205,7 @@ class Mailbox:
                 connection.execute(RECEIVED.insert().values(**row))
 
         run_transaction(self._engine, store)
-        reached(RelayStep.SEALED_STORED)
+        reached(AgentRelayStep.SEALED_STORED)
         log.info("sealed_received", study=job.digest, sender=relay.sender.name)
         return True
 
@@ -275,7 +275,7 @@ class Releaser:
             WorkersUnavailableError: nothing can be computed now; try again later.
         """
         units, summary = self._summarise(job, received)
-        reached(Step.DATA_SUMMARISED if received is None else RelayStep.COMBINED)
+        reached(AgentStep.DATA_SUMMARISED if received is None else AgentRelayStep.COMBINED)
         try:
             entries = run_transaction(
                 self._engine, lambda connection: self._spend(connection, job, summary, received)
@@ -293,7 +293,7 @@ class Releaser:
             raise StudyRefusedError("internal-error", "the release could not be made; see the log") from None
         if entries is None:
             return None
-        reached(Step.RELEASE_COMMITTED)
+        reached(AgentStep.RELEASE_COMMITTED)
         # The head hash, kept in another place with the log, shows a ledger that was put back to an old copy.
         for entry in entries:
             log.info(
@@ -346,13 +346,13 @@ class Releaser:
         self._intake.require_current(connection, job)
         if received is not None:
             put_finding(connection, job.digest, summary.finding, now)
-            reached(RelayStep.FINDING_STORED)
+            reached(AgentRelayStep.FINDING_STORED)
         entries = self._debit(connection, job, now) if job.spends else []
         if received is None or job.spends:
             envelope = self._sign(job, summary if received is None else summary.summary)
         else:
             envelope = self._acknowledge(job, received)
-        reached(Step.RELEASE_SIGNED)
+        reached(AgentStep.RELEASE_SIGNED)
         # What was to be waited for says nothing about the data here: the schedule begins once it has come.
         since = row.changed_at if received is None else max(row.changed_at, received.at)
         send_at = send_time(since, job.study.respond_after_s, self._clock())
@@ -362,13 +362,13 @@ class Releaser:
             )
         kind: Kind = "release" if job.spends else "receipt"
         put_in_outbox(connection, job.digest, kind, envelope, at=now, send_at=send_at)
-        reached(Step.RELEASE_STORED)
+        reached(AgentStep.RELEASE_STORED)
         return entries
 
     def _sign(self, job: Job, summary: Any) -> bytes:
         """Draw the noise; return the release, signed, and sealed where it is for another owner."""
         release = job.procedure.privatise(job.study, summary, self._noise)
-        reached(Step.NOISE_DRAWN)
+        reached(AgentStep.NOISE_DRAWN)
         if release.guarantee != job.cost:
             raise StudyRefusedError("internal-error", "the release did not cost what the procedure stated")
         message = ReleaseMessage(study=job.digest, party=job.sender, release=release)
@@ -389,5 +389,5 @@ class Releaser:
         entries = []
         for part in sorted(job.parts, key=lambda part: part.account):  # one order: no two wait in a ring
             entries.append(debit(connection, part.account, job.digest, job.cost, at=now))
-            reached(Step.DEBITED)
+            reached(AgentStep.DEBITED)
         return entries

@@ -36,10 +36,10 @@ from tacit_services.agent.policy import PolicyRefusedError
 from tacit_services.agent.schema import STUDIES, State
 from tacit_services.agent.studies import StudyRow, expire, move, study_of_row, study_row
 from tacit_services.curator.data_sets import DataSets, HeldDataSet, account_name
-from tacit_services.curator.steps import Step, reached
 from tacit_services.curator.tables import METADATA, NAME_LENGTH
 from tacit_services.ledger.entries import DIGEST_LENGTH
 from tacit_services.shared.database import run_transaction
+from tacit_services.shared.failpoints import CuratorStep, reached
 
 ACCOUNT_LENGTH = 2 * NAME_LENGTH + 1
 """Longest name of an account, ``owner/data-set``."""
@@ -286,13 +286,13 @@ class Curator(Participant):
                 return False
             if not waits_for_someone(connection, digest):
                 move(connection, digest, before=[State.WAITING], after=State.APPROVED, at=now)
-            reached(Step.DECISION_WRITTEN)
+            reached(CuratorStep.DECISION_WRITTEN)
             return True
 
         if not run_transaction(self.engine, approve):
             raise AlreadyDecidedError("the study is not waiting for this owner's approval")
         self._confirmed.discard(digest)  # long may have passed since it came in
-        reached(Step.DECISION_STORED)
+        reached(CuratorStep.DECISION_STORED)
         log.info("approved", study=digest, owner=owner)
 
     def decline(self, digest: str, owner: str, note: str | None) -> None:
@@ -306,12 +306,12 @@ class Curator(Participant):
             ended = self._end_in(connection, digest, State.DECLINED, None, note or f"declined by {owner}")
             if ended:
                 decide(connection, digest, owner, Decision.DECLINED, self._now())
-                reached(Step.DECISION_WRITTEN)
+                reached(CuratorStep.DECISION_WRITTEN)
             return ended
 
         if not run_transaction(self.engine, decline):
             raise AlreadyDecidedError("the study has been decided on already")
-        reached(Step.DECISION_STORED)
+        reached(CuratorStep.DECISION_STORED)
         log.info("declined", study=digest, owner=owner)
 
     def run_approved(self) -> None:

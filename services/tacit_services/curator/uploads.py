@@ -34,16 +34,16 @@ from sqlalchemy.engine import Connection, Engine
 from starlette.requests import ClientDisconnect
 
 from tacit_services.agent.data.csv_source import HEADER_BYTES_MAX, header_names, sound_csv_batches
+from tacit_services.agent.data.reader import UnitHashes
 from tacit_services.agent.data.source import DataError
-from tacit_services.agent.data.units import UnitHashes
 from tacit_services.curator.data_sets import DataSets, HeldDataSet, view
 from tacit_services.curator.encryption import Spool
 from tacit_services.curator.incoming import Encoded, RowShape, UploadRefusedError
 from tacit_services.curator.parquet_upload import decoded, require_modest
-from tacit_services.curator.steps import StorageStep, storage_reached
 from tacit_services.curator.store import RowStore, RowWriter
 from tacit_services.shared.clock import Clock
 from tacit_services.shared.database import DatabaseUnavailableError, forget_deleted, run_transaction
+from tacit_services.shared.failpoints import StorageStep, reached
 from tacit_services.shared.http_server import Stopping
 from tacit_services.shared.problem_responses import STORAGE_RETRY_S, ProblemError
 
@@ -304,7 +304,7 @@ class Uploads:
         """
         now = int(self._clock())
         file = run_transaction(self._engine, lambda c: self._data_sets.delete(c, owner, name, now))
-        storage_reached(StorageStep.KEY_DELETED)
+        reached(StorageStep.KEY_DELETED)
         if file is not None:
             self._store.remove(file)
         forget_deleted(self._engine)
@@ -328,7 +328,7 @@ class Uploads:
                     self._go_on()
                     rows = shape.stored(encoded)
                     writer.write(rows)
-                    storage_reached(StorageStep.FILE_BEGUN)
+                    reached(StorageStep.FILE_BEGUN)
                     if seen.unit_column is not None:
                         counter.add(shape.unit_hashes(rows))
                 if writer.rows == 0:
@@ -348,7 +348,7 @@ class Uploads:
 
     def _commit(self, seen: HeldDataSet, taken: _Taken) -> tuple[dict[str, Any], bool]:
         writer, now = taken.writer, int(self._clock())
-        storage_reached(StorageStep.FILE_WRITTEN)
+        reached(StorageStep.FILE_WRITTEN)
 
         def swap(connection: Connection) -> tuple[str | None, dict[str, Any]]:
             old = self._data_sets.swap_rows(
@@ -373,10 +373,10 @@ class Uploads:
         except BaseException:
             writer.discard()
             raise
-        storage_reached(StorageStep.ROWS_SWAPPED)
+        reached(StorageStep.ROWS_SWAPPED)
         if old is not None:
             self._store.remove(old)
-        storage_reached(StorageStep.ROWS_HELD)
+        reached(StorageStep.ROWS_HELD)
         return shown, old is None
 
 

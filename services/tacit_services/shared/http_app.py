@@ -171,7 +171,7 @@ CALLER_GONE = 499
 """The status that logs and metrics show where the caller went away before there was an answer. Nobody is sent
 it; the number is the one that web servers use."""
 
-disable_created_metrics()
+disable_created_metrics()  # type: ignore[no-untyped-call]
 
 
 class Metrics(Collector):

@@ -28,11 +28,11 @@ from tacit_protocol.procedures.discovery import procedure_named
 from tacit_protocol.procedures.relay import conclude
 from tacit_services.shared.clock import Clock, system_clock
 from tacit_services.shared.database import DatabaseError, run_transaction
+from tacit_services.shared.failpoints import TesterStep, reached
 from tacit_services.shared.http_server import Stopping
 from tacit_services.shared.logging import describe_exception
 from tacit_services.tester.inboxes import RECHECK_S, Bell
 from tacit_services.tester.reuse import received
-from tacit_services.tester.steps import Step, reached
 from tacit_services.tester.studies import Identity, Studies
 from tacit_services.tester.study_completion import Signer, end_overdue, fail, release_digests, store_verdict
 from tacit_services.tester.tables import JOBS, PROGRESS
@@ -196,7 +196,7 @@ class Worker:
         study = run_transaction(self._engine, self.leases.take, locks_rows=True)
         if study is None:
             return ended > 0
-        reached(Step.JOB_LEASED)
+        reached(TesterStep.JOB_LEASED)
         if self._leaves:  # it was taken while the worker was told to leave
             self.leave()
             return True
@@ -231,7 +231,7 @@ class Worker:
         with self._renewing(study_digest):
             read = received(self._engine, study_digest, study, self._studies.parsed)
             verdict = conclude(procedure, study, read.releases, read.units, self._progress(study_digest))
-        reached(Step.VERDICT_COMPUTED)
+        reached(TesterStep.VERDICT_COMPUTED)
         result = json.loads(encode(verdict))
 
         def store(connection: Connection) -> None:
@@ -241,10 +241,10 @@ class Worker:
             envelope = self._signer.sign(study_digest, "completed", digests, result=result)
             store_verdict(connection, study_digest, "completed", envelope, int(self._clock()))
             _write_progress(connection, study_digest, 1.0, "completed")
-            reached(Step.VERDICT_INSERTED)
+            reached(TesterStep.VERDICT_INSERTED)
 
         run_transaction(self._engine, store)
-        reached(Step.VERDICT_STORED)
+        reached(TesterStep.VERDICT_STORED)
 
     def _progress(self, study_digest: str) -> Progress:
         written_s = -PROGRESS_PERIOD_S

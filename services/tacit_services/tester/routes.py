@@ -23,6 +23,7 @@ from starlette.responses import Response
 from tacit_protocol.messages.study import Digest, PartyName
 from tacit_services.shared.clock import Clock
 from tacit_services.shared.database import run_transaction
+from tacit_services.shared.failpoints import TesterStep, reached
 from tacit_services.shared.http_app import body_schema, json_body, json_bytes, json_response
 from tacit_services.shared.http_server import Stopping, when_gone
 from tacit_services.shared.problem_responses import ProblemError
@@ -40,7 +41,6 @@ from tacit_services.tester.parties import (
     revoke,
     revoke_invitations,
 )
-from tacit_services.tester.steps import Step, reached
 from tacit_services.tester.studies import Identity, State, Studies, transcript_of, verdict_of
 from tacit_services.tester.study_completion import Signer
 
@@ -210,7 +210,7 @@ class Tester:
         """Answer an upload: 201 for new bytes, 200 for the same bytes again."""
         if is_news:
             self.watch.check()
-        reached(Step.ANSWERING)
+        reached(TesterStep.ANSWERING)
         return json_response({"study": study}, 201 if is_new else 200)
 
 
@@ -391,5 +391,5 @@ def _add_verdicts(router: APIRouter, tester: Tester) -> None:
 def _verdict_response(content: bytes | None) -> Response:
     if content is None:
         raise ProblemError("verdict-pending", retry_after_s=VERDICT_RETRY_S)
-    reached(Step.VERDICT_SERVED)
+    reached(TesterStep.VERDICT_SERVED)
     return json_response(content)

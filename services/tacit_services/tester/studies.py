@@ -16,10 +16,10 @@ from tacit_protocol.procedures.base import StudyError, check_study, require_cano
 from tacit_protocol.procedures.discovery import procedure_named
 from tacit_protocol.signing.envelope import STUDY_TYPE, digest, open_envelope, payload_of
 from tacit_services.shared.database import run_transaction
+from tacit_services.shared.failpoints import TesterStep, reached
 from tacit_services.shared.problem_responses import ProblemError
 from tacit_services.tester.parties import PAGE_SIZE, Role, keys_by_name, require_party
 from tacit_services.tester.reuse import record, require_reusable, reuse_fields, reused_by_study
-from tacit_services.tester.steps import Step, reached
 from tacit_services.tester.study_completion import queue_verdict
 from tacit_services.tester.tables import (
     CANCELLATIONS,
@@ -89,11 +89,11 @@ class Studies:
             return False
         study = decode(Study, payload)
         self._check(study_digest, study, analyst_key, now)
-        reached(Step.STUDY_CHECKED)
+        reached(TesterStep.STUDY_CHECKED)
         is_new = run_transaction(
             self._engine, lambda connection: _insert(connection, study_digest, envelope, study, now)
         )
-        reached(Step.STUDY_STORED)
+        reached(TesterStep.STUDY_STORED)
         return is_new
 
     def envelope(self, study_digest: str) -> bytes:
@@ -283,7 +283,7 @@ def _insert(connection: Connection, study_digest: str, envelope: bytes, study: S
         connection.execute(STUDY_OWNERS.insert(), senders)
     else:
         queue_verdict(connection, study_digest)
-    reached(Step.STUDY_INSERTED)
+    reached(TesterStep.STUDY_INSERTED)
     return True
 
 

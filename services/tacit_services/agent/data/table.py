@@ -23,7 +23,15 @@ from tacit_protocol.domain.table import EncodedChunk, Reduction, encode_categori
 from tacit_protocol.features.cell_counts import CellGrid
 from tacit_protocol.workers import ONE_WORKER, Workers
 from tacit_services.agent.data.arrow_columns import text
-from tacit_services.agent.data.reader import CHANGED, Reader, TableBounds
+from tacit_services.agent.data.reader import (
+    CHANGED,
+    DistinctHashes,
+    Hasher,
+    Reader,
+    TableBounds,
+    UnitHasher,
+    UnitHashes,
+)
 from tacit_services.agent.data.source import (
     Columns,
     DataError,
@@ -33,7 +41,6 @@ from tacit_services.agent.data.source import (
     Splits,
     require_columns,
 )
-from tacit_services.agent.data.units import DistinctHashes, Hasher, UnitHasher, UnitHashes
 
 Item = TypeVar("Item")
 

@@ -27,6 +27,7 @@ from tacit_protocol.terminal import printable
 from tacit_protocol.verification import VerificationError, verify_transcript
 from tacit_services.shared.clock import Clock
 from tacit_services.shared.database import forget_deleted, run_transaction
+from tacit_services.shared.failpoints import ArchiveStep, reached
 from tacit_services.shared.problem_responses import ProblemError
 from tacit_services.shared.settings import SettingsError
 from tacit_services.tester.archive.files import (
@@ -38,7 +39,6 @@ from tacit_services.tester.archive.files import (
     open_folder,
 )
 from tacit_services.tester.settings import TesterSettings
-from tacit_services.tester.steps import ArchiveStep, reached
 from tacit_services.tester.studies import transcript_of
 from tacit_services.tester.tables import (
     ARCHIVED,

@@ -30,7 +30,7 @@ from tacit_protocol.messages.transcript import TRANSCRIPT_BYTES_MAX, Transcript
 from tacit_protocol.signing.envelope import CANCELLATION_TYPE, DECLINE_TYPE, EnvelopeError, open_envelope
 from tacit_protocol.strict import StrictModel
 from tacit_protocol.verification import VerificationError, verify_transcript
-from tacit_services.tester.steps import ArchiveStep, reached
+from tacit_services.shared.failpoints import ArchiveStep, reached
 
 INDEX = "index.jsonl"
 
