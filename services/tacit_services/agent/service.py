@@ -14,6 +14,7 @@ from fastapi.responses import Response
 from pydantic import Field
 
 from tacit_protocol.privacy.noise import NoiseSource, OpenDPNoise
+from tacit_protocol.signing.keys import PrivateKey
 from tacit_protocol.strict import StrictModel
 from tacit_services.agent import views
 from tacit_services.agent.agent import Agent, decide, require_row
@@ -22,13 +23,14 @@ from tacit_services.agent.intake import Procedures
 from tacit_services.agent.pages.routes import add_agent_pages
 from tacit_services.agent.participant import Loops
 from tacit_services.agent.policy import Policy
+from tacit_services.agent.releases import Dependencies
 from tacit_services.agent.schema import REASON_LENGTH, State
-from tacit_services.agent.settings import AgentSettings
+from tacit_services.agent.settings import AgentSettings, ParticipantSettings
 from tacit_services.agent.studies import StudyRow, count_by_state, finding_of, page_of_studies
 from tacit_services.agent.tester_client import TesterClient, TesterError
 from tacit_services.ledger.verification import export, inspect, verify
 from tacit_services.shared.arithmetic import prepare_to_compute
-from tacit_services.shared.clock import system_clock
+from tacit_services.shared.clock import Clock, system_clock
 from tacit_services.shared.compute import make_workers
 from tacit_services.shared.database import check_database, create_engine, run_transaction, upgrade
 from tacit_services.shared.http_app import BearerToken, body_schema, create_app, json_body, json_response
@@ -182,6 +184,33 @@ CONNECTIONS_MAX = 200
 log = structlog.get_logger()
 
 
+def dependencies_of(
+    settings: ParticipantSettings,
+    engine: sa.Engine,
+    key: PrivateKey,
+    stop: threading.Event,
+    *,
+    noise: NoiseSource | None,
+    clock: Clock,
+) -> Dependencies:
+    """Return what an agent or a curator works with, until ``stop`` is set; noise is real unless given.
+
+    Raises:
+        SettingsError: the certificates of the tester or of the cluster cannot be read.
+    """
+    client = TesterClient(
+        settings.tester_url,
+        settings.audience_of_tester,
+        key,
+        clock,
+        stop.wait,
+        ca_file=settings.tester_ca_file,
+        insecure_plain_http=settings.insecure_plain_http,
+    )
+    computing = Computing(make_workers(settings.compute), settings.compute.memory_bytes)
+    return Dependencies(engine, client, noise or OpenDPNoise(), clock, computing, stop.is_set)
+
+
 def build(
     settings: AgentSettings, procedures: Procedures, stop: threading.Event, noise: NoiseSource | None = None
 ) -> Agent:
@@ -197,26 +226,12 @@ def build(
     upgrade(engine, "agent")
     entries = run_transaction(engine, verify, read_only=True)
     log.info("ledger_verified", entries=entries)
-    client = TesterClient(
-        settings.tester_url,
-        settings.audience,
-        key,
-        system_clock,
-        stop.wait,
-        ca_file=settings.tester_ca_file,
-        insecure_plain_http=settings.insecure_plain_http,
-    )
     agent = Agent(
         settings,
         policy,
         key,
-        engine=engine,
-        client=client,
-        procedures=procedures,
-        noise=noise or OpenDPNoise(),
-        clock=system_clock,
-        computing=Computing(make_workers(settings.compute), settings.compute.memory_bytes),
-        stopping=stop.is_set,
+        procedures,
+        dependencies_of(settings, engine, key, stop, noise=noise, clock=system_clock),
     )
     agent.open_accounts()
     return agent

@@ -188,41 +188,28 @@ def _column_fault(error: ValidationError) -> str:
     return f"{where}: {words}; fill in every bound and level"
 
 
-class AgentSettings(ListeningSettings):
-    """Everything an agent needs to know; environment variables begin with ``TACIT_AGENT_``."""
-
-    model_config = SettingsConfigDict(env_prefix="TACIT_AGENT_")
+class ParticipantSettings(ListeningSettings):
+    """What an agent and a curator need to know alike."""
 
     name: PartyName
+    """The party name, at the tester and in studies."""
     key_file: Path
-    database_url: str = "sqlite:///agent.sqlite3"
+    """The private key, PEM."""
     tester_url: str
     tester_key: PublicKeyHex
     tester_audience: str | None = None
     """What the tester expects its tokens to be for; its URL unless it says otherwise."""
-
     tester_ca_file: Path | None = None
     """Certificates that the tester's must chain to, where the public ones do not do."""
-
-    port: Annotated[int, Field(ge=0, le=65535)] = PORT
-    policy_file: Path
     poll_wait_s: Annotated[float, Field(ge=0, le=POLL_WAIT_S_MAX)] = 20.0
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
     compute: ComputeSettings = Field(default_factory=ComputeSettings)
     """What computes, and in how much memory."""
 
-    data_sets: Annotated[tuple[DataSetSettings, ...], Field(min_length=1)]
-
-    @field_validator("data_sets")
-    @classmethod
-    def _names_are_distinct(cls, value: tuple[DataSetSettings, ...]) -> tuple[DataSetSettings, ...]:
-        if len({data_set.name for data_set in value}) != len(value):
-            raise ValueError("data sets must have distinct names")
-        return value
-
     @classmethod
     def _resolved(cls, values: dict[str, Any], directory: Path) -> dict[str, Any]:
-        resolved = super()._resolved({"database_url": "sqlite:///agent.sqlite3", **values}, directory)
+        default = {"database_url": cls.model_fields["database_url"].default}
+        resolved = super()._resolved(default | values, directory)
         data_sets = resolved.get("data_sets")
         if isinstance(data_sets, list):
             resolved["data_sets"] = [
@@ -231,9 +218,28 @@ class AgentSettings(ListeningSettings):
         return resolved
 
     @property
-    def audience(self) -> str:
+    def audience_of_tester(self) -> str:
         """The audience of the tokens sent to the tester."""
         return self.tester_url.rstrip("/") if self.tester_audience is None else self.tester_audience
+
+
+class AgentSettings(ParticipantSettings):
+    """Everything an agent needs to know; environment variables begin with ``TACIT_AGENT_``."""
+
+    model_config = SettingsConfigDict(env_prefix="TACIT_AGENT_")
+
+    database_url: str = "sqlite:///agent.sqlite3"
+    """``sqlite:///file`` or ``postgresql://user:password@host/name``."""
+    port: Annotated[int, Field(ge=0, le=65535)] = PORT
+    policy_file: Path
+    data_sets: Annotated[tuple[DataSetSettings, ...], Field(min_length=1)]
+
+    @field_validator("data_sets")
+    @classmethod
+    def _names_are_distinct(cls, value: tuple[DataSetSettings, ...]) -> tuple[DataSetSettings, ...]:
+        if len({data_set.name for data_set in value}) != len(value):
+            raise ValueError("data sets must have distinct names")
+        return value
 
     def data_set(self, name: str) -> DataSetSettings | None:
         """Return the data set of that name, or None."""

@@ -15,13 +15,12 @@ import structlog
 from fastapi import FastAPI
 from sqlalchemy.engine import Connection, Engine
 
-from tacit_protocol.privacy.noise import NoiseSource, OpenDPNoise
+from tacit_protocol.privacy.noise import NoiseSource
 from tacit_protocol.signing.keys import PrivateKey
-from tacit_services.agent.data.reader import Computing
 from tacit_services.agent.intake import Procedures
 from tacit_services.agent.participant import Identity, Loops
+from tacit_services.agent.service import dependencies_of
 from tacit_services.agent.studies import count_by_state
-from tacit_services.agent.tester_client import TesterClient
 from tacit_services.curator.curator import Curator, CuratorIntake
 from tacit_services.curator.data_sets import DataSets
 from tacit_services.curator.encryption import StorageKeyError, StorageKeys
@@ -35,7 +34,7 @@ from tacit_services.curator.uploads import UPLOAD_BYTES_MAX, Uploads
 from tacit_services.ledger.verification import verify
 from tacit_services.shared.arithmetic import prepare_to_compute
 from tacit_services.shared.clock import Clock, system_clock
-from tacit_services.shared.compute import look_at_workers, make_workers
+from tacit_services.shared.compute import look_at_workers
 from tacit_services.shared.database import check_database, check_room, create_engine, run_transaction, upgrade
 from tacit_services.shared.http_app import (
     BearerToken,
@@ -193,25 +192,9 @@ def make_curator(
     """Return what answers studies."""
     settings = base.settings
     identity = Identity(settings.name, base.key, settings.tester_key)
-    client = TesterClient(
-        settings.tester_url,
-        settings.audience_of_tester,
-        base.key,
-        base.clock,
-        stop.wait,
-        ca_file=settings.tester_ca_file,
-        insecure_plain_http=settings.insecure_plain_http,
-    )
-    return Curator(
-        identity,
-        CuratorIntake(identity, base.engine, base.data_sets, procedures, settings.respond_after_s_min),
-        engine=base.engine,
-        client=client,
-        noise=noise or OpenDPNoise(),
-        clock=base.clock,
-        computing=Computing(make_workers(settings.compute), settings.compute.memory_bytes),
-        stopping=stop.is_set,
-    )
+    intake = CuratorIntake(identity, base.engine, base.data_sets, procedures, settings.respond_after_s_min)
+    uses = dependencies_of(settings, base.engine, base.key, stop, noise=noise, clock=base.clock)
+    return Curator(identity, intake, uses)
 
 
 def make_app(base: Foundation, curator: Curator, loops: Loops, stopping: Stopping) -> FastAPI:

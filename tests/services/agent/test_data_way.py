@@ -16,6 +16,7 @@ from tacit_protocol.procedures.discovery import PROCEDURES
 from tacit_services.agent.agent import Agent
 from tacit_services.agent.data.reader import Computing
 from tacit_services.agent.policy import Policy
+from tacit_services.agent.releases import Dependencies
 from tacit_services.agent.settings import AgentSettings
 from tacit_services.agent.tester_client import TesterClient
 from tacit_services.shared.compute import make_workers
@@ -54,12 +55,14 @@ def test_a_row_passes_few_files_on_its_way_to_a_release(tmp_path: Path) -> None:
         settings,
         Policy.load(settings.policy_file),
         world.agent,
-        engine=engine,
-        client=TesterClient(url, url, world.agent, time.time, print, transport=tester.transport()),
-        procedures=PROCEDURES,
-        noise=OpenDPNoise(),
-        clock=time.time,
-        computing=Computing(make_workers(settings.compute), settings.compute.memory_bytes),
+        PROCEDURES,
+        Dependencies(
+            engine,
+            TesterClient(url, url, world.agent, time.time, print, transport=tester.transport()),
+            OpenDPNoise(),
+            time.time,
+            computing=Computing(make_workers(settings.compute), settings.compute.memory_bytes),
+        ),
     )
     agent.open_accounts()
     asked = world.ask(tester, world.study(procedure="kernel_two_sample", created_at=int(time.time())))
