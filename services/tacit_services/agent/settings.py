@@ -195,6 +195,8 @@ class ParticipantSettings(ListeningSettings):
     """The party name, at the tester and in studies."""
     key_file: Path
     """The private key, PEM."""
+    database_url: str
+    """``sqlite:///file`` or ``postgresql://user:password@host/name``."""
     tester_url: str
     tester_key: PublicKeyHex
     tester_audience: str | None = None
@@ -229,7 +231,6 @@ class AgentSettings(ParticipantSettings):
     model_config = SettingsConfigDict(env_prefix="TACIT_AGENT_")
 
     database_url: str = "sqlite:///agent.sqlite3"
-    """``sqlite:///file`` or ``postgresql://user:password@host/name``."""
     port: Annotated[int, Field(ge=0, le=65535)] = PORT
     policy_file: Path
     data_sets: Annotated[tuple[DataSetSettings, ...], Field(min_length=1)]

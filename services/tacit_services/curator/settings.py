@@ -24,7 +24,6 @@ class CuratorSettings(ParticipantSettings, PublicSettings):
     audience: Annotated[str, Field(min_length=1, max_length=500)] | None = None
     """What the owners' tokens must be addressed to; the URL unless set."""
     database_url: str = "sqlite:///curator.sqlite3"
-    """``sqlite:///file`` or ``postgresql://user:password@host/name``."""
     storage_folder: Path
     """Where uploaded rows are kept, encrypted."""
     storage_keys_file: Path
