@@ -1,8 +1,7 @@
 """Parties and invitations: who is known to the tester, and how one becomes known."""
 
 from collections.abc import Awaitable, Callable, Collection, Mapping
-from dataclasses import asdict
-from typing import Any, Literal
+from typing import Literal
 
 import sqlalchemy as sa
 from fastapi import Request
@@ -14,17 +13,13 @@ from tacit_services.shared.database import run_transaction
 from tacit_services.shared.http_app import BearerToken
 from tacit_services.shared.http_server import recognise
 from tacit_services.shared.problem_responses import ProblemError
-from tacit_services.shared.roster import Member, Roster
+from tacit_services.shared.roster import Roster
 from tacit_services.tester.inboxes import Gathered
-from tacit_services.tester.study_completion import Signer, end_all_of
-from tacit_services.tester.tables import INVITATIONS, PARTIES, SIGN_IN
-
-PAGE_SIZE = 100
-"""Items of one page."""
+from tacit_services.tester.tables import INVITATIONS, PARTIES
 
 Role = Literal["owner", "curator", "analyst"]
 
-_ROSTER = Roster(PARTIES, INVITATIONS)
+ROSTER = Roster(PARTIES, INVITATIONS)
 
 
 class InvitationRequest(StrictModel):
@@ -34,25 +29,13 @@ class InvitationRequest(StrictModel):
     name: PartyName
 
 
-class Enrolment(StrictModel):
+class EnrolmentRequest(StrictModel):
     """An invited party's answer: the key it will be known by."""
 
     invitation: str
     name: PartyName
     key: PublicKeyHex
     role: Role
-
-
-def invite(connection: Connection, request: InvitationRequest, now: int) -> dict[str, Any]:
-    """Make a one-time invitation. Only its digest is stored."""
-    return _ROSTER.invite(connection, request.name, request.role, now)
-
-
-def enrol(connection: Connection, enrolment: Enrolment, now: int) -> tuple[dict[str, Any], bool]:
-    """Enrol a party; returns it, and whether it is new. The same enrolment again changes nothing."""
-    party = Member(enrolment.name, enrolment.key, enrolment.role)
-    is_new = _ROSTER.enrol(connection, enrolment.invitation, party, now)
-    return {"name": party.name, "key": party.key, "role": party.role}, is_new
 
 
 REVOKED = "revoked"
@@ -75,49 +58,16 @@ def require_party(connection: Connection, key: str, name: str, role: Role) -> No
     Raises:
         ProblemError: ``unknown-party``, ``key-revoked``, or ``study-refused``: the key is another party's.
     """
-    member = _ROSTER.require_member(connection, key)
+    member = ROSTER.require_member(connection, key)
     if (member.name, member.role) != (name, role):
         raise ProblemError(
             "study-refused", detail=f"the study gives its {role} another name than its key is enrolled by"
         )
 
 
-def revoke(connection: Connection, name: str, signer: Signer, now: int) -> tuple[dict[str, Any], bool]:
-    """Revoke a party's key; returns the party, and whether its key held until now.
-
-    In the same transaction its browsers are signed out, and every collecting study ends, without a result,
-    that the key created or from which its release is missing: nothing that the key signs is taken from then
-    on, and no other owner need spend on what cannot be completed. Releases that are here stay.
-
-    Raises:
-        ProblemError: ``unknown-party``.
-    """
-    party, is_new = _ROSTER.revoke(connection, name, now)
-    if is_new:
-        end_all_of(connection, party.key, party.name, signer, now)
-        for table in (SIGN_IN.links, SIGN_IN.sessions):
-            connection.execute(table.delete().where(table.c.key == party.key))
-    return asdict(party), is_new
-
-
-def revoke_invitations(connection: Connection, name: str, now: int) -> dict[str, Any]:
-    """Revoke the invitations of that name that could still be used."""
-    return {"name": name, "revoked": _ROSTER.revoke_invitations(connection, name, now)}
-
-
-def list_invitations(connection: Connection, cursor: str | None, now: int) -> dict[str, Any]:
-    """Return one page of all invitations ever made, and what became of each."""
-    return _ROSTER.invited(connection, cursor, PAGE_SIZE, now)
-
-
 def keys_by_name(connection: Connection, names: list[str], role: Role) -> Mapping[str, str]:
     """Return the keys of those of the names that are enrolled in that role."""
-    return _ROSTER.keys_by_name(connection, names, role)
-
-
-def list_parties(connection: Connection, cursor: str | None) -> dict[str, Any]:
-    """Return one page of the parties, by name; ``next`` is the cursor of the following page, or None."""
-    return _ROSTER.page(connection, cursor, PAGE_SIZE)
+    return ROSTER.keys_by_name(connection, names, role)
 
 
 EVERYONE = ("tester", "owner", "curator", "analyst")

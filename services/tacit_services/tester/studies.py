@@ -18,7 +18,7 @@ from tacit_protocol.signing.envelope import STUDY_TYPE, digest, open_envelope, p
 from tacit_services.shared.database import run_transaction
 from tacit_services.shared.failpoints import TesterStep, reached
 from tacit_services.shared.problem_responses import ProblemError
-from tacit_services.tester.parties import PAGE_SIZE, Role, keys_by_name, require_party
+from tacit_services.tester.parties import Role, keys_by_name, require_party
 from tacit_services.tester.reuse import record, require_reusable, reuse_fields, reused_by_study
 from tacit_services.tester.study_completion import queue_verdict
 from tacit_services.tester.tables import (
@@ -33,6 +33,9 @@ from tacit_services.tester.tables import (
     is_archived,
     not_here,
 )
+
+PAGE_SIZE = 100
+"""Studies in one page."""
 
 DEADLINE_MAX_S = 90 * 24 * 3600
 """Longest a study may collect: a study that nobody answers should not wait for ever."""
@@ -156,7 +159,9 @@ class Studies:
         """Return the number of studies by state."""
         query = sa.select(STUDIES.c.state, sa.func.count()).group_by(STUDIES.c.state)
 
-        return run_transaction(self._engine, lambda c: dict(c.execute(query).tuples().all()), read_only=True)
+        return run_transaction(
+            self._engine, lambda c: {state: int(count) for state, count in c.execute(query)}, read_only=True
+        )
 
     def _check(self, study_digest: str, study: Study, analyst_key: str, now: int) -> None:
         if study.analyst.key != analyst_key:

@@ -12,7 +12,7 @@ from tacit_services.agent.schema import REASON_LENGTH
 from tacit_services.curator import routes
 from tacit_services.curator.curator import Curator, Decision, decisions_on, newest_studies_for
 from tacit_services.curator.data_sets import view
-from tacit_services.curator.owners import Caller, list_owners
+from tacit_services.curator.owners import Caller
 from tacit_services.curator.routes import CuratorSurroundings, decide, require_study
 from tacit_services.curator.tables import SIGN_IN
 from tacit_services.ledger.accounts import account_of
@@ -107,7 +107,7 @@ class _Pages:
                 return [view(connection, item, to_owner=owner is not None) for item in held]
 
             def read_owners(connection: Connection) -> dict[str, Any]:
-                return list_owners(connection, None)
+                return surroundings.enrolment.page(connection, None)
 
             owners = self._read(read_owners) if owner is None else None
             return site.page(
