@@ -119,8 +119,8 @@ def test_services_and_clients_name_each_other_only_as_the_programs_they_start() 
         for path in (ROOT / package).rglob("*.py"):
             tree = ast.parse(path.read_text("utf-8"))
             texts = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
-            for node in ast.walk(tree):
-                if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in texts:
-                    if re.fullmatch(other, node.value):
-                        found[str(path.relative_to(ROOT))] = node.value
+            names = (n for n in ast.walk(tree) if isinstance(n, ast.Constant) and id(n) not in texts)
+            for name in names:
+                if re.fullmatch(other, str(name.value)):
+                    found[str(path.relative_to(ROOT))] = name.value
     assert found == stated

@@ -1,6 +1,4 @@
-"""The agent's record of alignments: rows of ``agent_alignments``, written by the owner's ``align`` alone.
-
-``align``: find out with another owner whether both hold the same units, past the tester.
+"""Alignment of units with another owner, past the tester: whether both hold the same, recorded where they do.
 
 ``make`` writes what the other owner needs; ``compare`` reads what the other owner made, and where both hold
 the same units records that in the agent's database. Nothing is sent. docs/how-to/align-two-owners.md.

@@ -1,6 +1,4 @@
-"""``check``: read configuration, policy and data as the agent would, locally; spends and sends nothing.
-
-What ``check`` tells the steward beside whether all can be read: what is left, and whether bounds fit.
+"""Checks of configuration, policy, data and ledger as the agent would read them: nothing is spent or sent.
 
 Whether values lie within the declared bounds is a fact of the data. It is for the steward's eyes on this
 machine: bounds that are changed after a look at the data tell what was seen.

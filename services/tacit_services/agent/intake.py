@@ -1,8 +1,8 @@
-"""Decide what to do with a study: everything is checked here, and nothing is taken from the tester.
+"""Decisions on incoming studies: everything is checked here, and nothing is taken from the tester.
 
 No data is touched. The order is: signature, digest, form, roster, deadline, data set, policy, procedure,
-cost, canonical bytes. A study that fails is refused with a registered problem and a text for the owner's
-own log.
+cost, canonical bytes. A study that fails is refused with a registered problem and a text for the owner's own
+log.
 """
 
 from abc import ABC, abstractmethod

@@ -1,14 +1,9 @@
-"""The work of whoever answers studies, an owner's agent or a curator, one step at a time.
+"""The work of whoever answers studies, an agent or a curator: what is asked, decided, released and sent.
 
-Look at what is asked, decide, release, send.
-
-Every step reads what is so from the database and leaves it in a state from which the next step goes on, so
-a process that dies anywhere is simply started again. Whatever the tester sees is done apart from the
-computing: it is asked the same things about every study, and answers wait for their moment (schedule.py).
-
-The loops of an agent or a curator: one asks for studies, one runs them, one sends, one fetches.
-
-Those that the tester sees never wait for the one that computes: when they speak says nothing about data.
+Every step reads the database and leaves it in a state from which the next step goes on, so a process that
+dies anywhere is simply started again. Whatever the tester sees is done apart from the computing, in loops
+that never wait for it: when they speak says nothing about data, and answers wait for their moment
+(releases.py).
 """
 
 import random

@@ -1,22 +1,18 @@
-"""Make a release: the data is read first, then one SQL transaction debits, draws noise, signs and stores.
+"""Releases: one SQL transaction debits, draws noise, signs and stores, once the data have been read.
 
-So a crash before the commit has spent nothing and sent nothing, and one after it finds the release stored:
+A crash before the commit has spent nothing and sent nothing, and one after it finds the release stored:
 noise that could have been seen is drawn once.
 
-When an answer leaves: at a time that the study and the owner's decision fix, not when it is ready.
-
-How long a release takes to compute may depend on the data. An answer, release or decline alike, therefore
-waits for the first of these moments by which it is ready, counted from the decision to run the study::
+How long a release takes to compute may depend on the data. An answer, release or decline alike, leaves at
+the first of these moments by which it is ready, counted from the decision to run the study::
 
     r, 2r, 4r, ..., 64r, 128r, 192r, 256r, ...        r = the study's respond_after_s
 
-An answer that is ready within r says nothing by its time. A later one tells its moment and no more: two
-computations differ in sight of the tester only where one of those moments lies between them.
+Ready within r, it says nothing by its time. A later one tells its moment and no more.
 
-Releases sealed to one owner: made here for another, or fetched here and opened in memory alone.
-
-What was fetched is kept as it came, sealed. The tester that carries it is not trusted: what it could have
-changed is asked for again; what the sender signed and is wrong all the same ends the study here.
+A release for another owner is sealed to it. What was fetched is kept as it came, and opened in memory alone.
+The tester that carries it is not trusted: what it could have changed is asked for again; what the sender
+signed and is wrong all the same ends the study here.
 """
 
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Put an agent together from its settings, and run it."""
+"""Assembly of an agent from its settings, its HTTP interface, and its run."""
 
 import threading
 from collections.abc import Callable, Mapping
@@ -58,7 +58,7 @@ class Decline(StrictModel):
 
 
 @dataclass(frozen=True)
-class Surroundings:
+class Runtime:
     """What runs beside the interface: whether it does, and how to wake it."""
 
     version: str
@@ -66,12 +66,12 @@ class Surroundings:
     ring: Callable[[], None]
 
 
-def create_agent_app(agent: Agent, surroundings: Surroundings) -> FastAPI:
+def create_agent_app(agent: Agent, runtime: Runtime) -> FastAPI:
     """Create the agent's app."""
 
     def check_ready() -> None:
         check_database(agent.engine)
-        if not surroundings.alive():
+        if not runtime.alive():
             raise RuntimeError("a loop of the agent has stopped")
 
     def gauges() -> Mapping[str, Mapping[str, int]]:
@@ -79,7 +79,7 @@ def create_agent_app(agent: Agent, surroundings: Surroundings) -> FastAPI:
 
     app = create_app(
         title="Tacit agent",
-        version=surroundings.version,
+        version=runtime.version,
         metrics_prefix="tacit_agent",
         check_ready=check_ready,
         gauges=gauges,
@@ -95,8 +95,8 @@ def create_agent_app(agent: Agent, surroundings: Surroundings) -> FastAPI:
 
     owner = [Depends(require_owner)]
     _add_reading(app, agent, owner)
-    _add_deciding(app, agent, surroundings, owner)
-    add_agent_pages(app, agent, surroundings.ring, require_owner)
+    _add_deciding(app, agent, runtime, owner)
+    add_agent_pages(app, agent, runtime.ring, require_owner)
     return app
 
 
@@ -161,7 +161,7 @@ def _add_reading(app: FastAPI, agent: Agent, owner: list[Any]) -> None:
         return json_response(views.ledger_verification(inspection))
 
 
-def _add_deciding(app: FastAPI, agent: Agent, surroundings: Surroundings, owner: list[Any]) -> None:
+def _add_deciding(app: FastAPI, agent: Agent, runtime: Runtime, owner: list[Any]) -> None:
     @app.post("/v1/studies/{digest}/approval", dependencies=owner, openapi_extra=body_schema(Empty))
     def approve(digest: DigestPath, body: Annotated[Empty, Depends(json_body(Empty))]) -> Response:  # noqa: ARG001
         """Let a study run: its budget is spent and its release sent."""
@@ -174,7 +174,7 @@ def _add_deciding(app: FastAPI, agent: Agent, surroundings: Surroundings, owner:
 
     def answer(digest: str, decision: Callable[[], None]) -> Response:
         row = decide(agent, digest, decision)
-        surroundings.ring()
+        runtime.ring()
         return json_response(views.summary(agent, row))
 
 
@@ -245,7 +245,7 @@ def run(config: PathlibPath | None, procedures: Procedures) -> None:
     stop = threading.Event()
     agent = build(settings, procedures, stop)
     loops = Loops(agent, stop, settings.poll_wait_s)
-    app = create_agent_app(agent, Surroundings(version("tacit"), loops.alive, loops.ring))
+    app = create_agent_app(agent, Runtime(version("tacit"), loops.alive, loops.ring))
     loops.start()
     log.info("serving", party=settings.name, host=settings.host, port=settings.port)
     try:

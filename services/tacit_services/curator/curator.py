@@ -1,16 +1,9 @@
 """The curator's part in studies: an agent's work, with several owners who decide.
 
-Who has decided on a study: one row for each owner whose data it uses.
-
-All functions work inside the caller's transaction. A row begins as ``waiting``, or as ``approved`` where the
-owner's policy approves by itself; it becomes ``approved`` or ``declined`` once. The study runs when no row
-waits, and never once a row is ``declined``.
-
-Decide what to do with a curated study: everything is checked here, and nothing is taken from the tester.
-
-No data is touched. The order is: signature, digest, form, the tester and the curator that the roster names,
-deadline; then for each owner its enrolment here, its data set and its own policy; then procedure, cost and
-canonical bytes.
+Nothing is taken from the tester, and no data is touched before a study is accepted: signature, digest, form,
+the tester and the curator that the roster names, deadline; for each owner its enrolment here, its data set
+and its own policy; then procedure, cost and canonical bytes. Each owner then has one row that says what it
+has decided; the study runs when no row waits, and never once one is ``declined``.
 """
 
 from collections.abc import Iterable

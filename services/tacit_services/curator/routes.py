@@ -1,6 +1,4 @@
-"""What the owners' routes work with.
-
-What the curator's interface shows of studies and ledger: to the operator all, to an owner its own.
+"""The curator's HTTP interface: to the operator all studies and accounts, to an owner its own.
 
 An owner sees who has approved a study that uses its data, and no other owner's budget, note or reason.
 """
@@ -53,7 +51,7 @@ class CuratorIdentity:
 
 
 @dataclass(frozen=True)
-class CuratorSurroundings:
+class CuratorContext:
     """The database, who may call, and where rows go."""
 
     engine: Engine
@@ -105,7 +103,7 @@ ROWS_SCHEMA: dict[str, Any] = {
 class OwnerRoutes:
     """Adds the routes to a router."""
 
-    def __init__(self, curator: CuratorSurroundings) -> None:
+    def __init__(self, curator: CuratorContext) -> None:
         self._curator = curator
         self._access = curator.access
 

@@ -1,4 +1,4 @@
-"""Put a curator together from its settings, and run it."""
+"""Assembly of a curator from its settings, and its run."""
 
 import re
 import secrets
@@ -26,7 +26,7 @@ from tacit_services.curator.data_sets import DataSets
 from tacit_services.curator.encryption import StorageKeyError, StorageKeys
 from tacit_services.curator.owners import Access
 from tacit_services.curator.pages.routes import add_curator_pages
-from tacit_services.curator.routes import CuratorIdentity, CuratorSurroundings, OwnerRoutes, add_study_routes
+from tacit_services.curator.routes import CuratorContext, CuratorIdentity, OwnerRoutes, add_study_routes
 from tacit_services.curator.settings import CuratorSettings
 from tacit_services.curator.store import RowStore
 from tacit_services.curator.tables import STORAGE
@@ -102,7 +102,7 @@ ROWS_PATH = re.compile(r"/v1/data-sets/[^/]+/[^/]+/rows")
 
 
 def create_curator_app(
-    curator: CuratorSurroundings,
+    curator: CuratorContext,
     *,
     upload_bytes_max: int = UPLOAD_BYTES_MAX,
     check_ready: Callable[[], None] = lambda: None,
@@ -201,7 +201,7 @@ def make_app(base: Foundation, curator: Curator, loops: Loops, stopping: Stoppin
     """Return the owners' and the operator's interface."""
     settings, software = base.settings, f"tacit {version('tacit')}"
     access = Access(base.engine, base.key.public_hex, BearerToken(settings.token_audience, base.clock))
-    surroundings = CuratorSurroundings(
+    context = CuratorContext(
         engine=base.engine,
         identity=CuratorIdentity(settings.name, base.key.public_hex, settings.token_audience, software),
         access=access,
@@ -226,14 +226,14 @@ def make_app(base: Foundation, curator: Curator, loops: Loops, stopping: Stoppin
         return {"studies": run_transaction(base.engine, count_by_state, read_only=True)}
 
     app = create_curator_app(
-        surroundings,
+        context,
         upload_bytes_max=settings.upload_bytes_max,
         check_ready=check_ready,
         gauges=gauges,
         hosts=settings.page_hosts,
     )
     add_study_routes(app, curator, access, loops.ring)
-    add_curator_pages(app, curator, surroundings, settings.url, loops.ring)
+    add_curator_pages(app, curator, context, settings.url, loops.ring)
     return app
 
 

@@ -1,17 +1,9 @@
 """Uploads: rows stream in, are checked and encrypted on the fly, and take their place all at once.
 
 Until the database names the new file, nothing has happened: whatever fails before that leaves what was held
-before. A file that was begun is removed at once, or, after a crash, when the curator starts.
-
-A request's body, which arrives in the event loop, read in the thread that parses it.
-
-The thread pulls: while it works, nothing is taken from the connection, and the sender waits. So memory holds
-a piece of the body, whatever its length.
-
-How many units there are among rows that stream past, in constant memory.
-
-Distinct hashes are kept in memory while they are few. Beyond that they are dealt into buckets on disk, sealed
-as every spool is; equal hashes fall into one bucket, and each bucket is counted by itself.
+before. A file that was begun is removed at once, or, after a crash, when the curator starts. The thread that
+parses a body pulls its pieces from the event loop, so that the sender waits while it works; units are counted
+as they pass. Memory is constant, however many rows there are.
 """
 
 import asyncio

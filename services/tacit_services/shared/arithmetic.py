@@ -1,4 +1,4 @@
-"""What decides the last bits of a feature: the machine's instructions and the libraries that use them.
+"""Arithmetic that must be alike wherever features are computed: the machine's instructions and libraries.
 
 The sensitivity of a sum assumes that replacing one unit leaves every other unit's contribution as it is, to
 the bit (docs/mathematics/features.md, Other units' contributions). One process computes a row's features

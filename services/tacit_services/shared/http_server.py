@@ -1,13 +1,10 @@
-"""Runs an app: slow, idle and surplus connections are dropped, and SIGTERM stops it within five seconds.
-
-Who may hold a connection: known callers keep theirs, others give way to newcomers; TLS in little memory.
+"""Running an app: slow, idle and surplus connections are dropped, and SIGTERM stops it within five seconds.
 
 A service has so many places. A connection takes one when it is accepted, before TLS and before it has said
 anything. It is a stranger's until the service has recognised a caller's token or session on it. While all
 places are taken, a newcomer gets that of the stranger who has been idle for longest; where every place is a
 known caller's, the newcomer is told to come again. So callers without a token, however many connections they
-hold, keep nobody out who asks at once, and no network address is looked at: behind a proxy all callers have
-the same one.
+hold, keep nobody out who asks at once. No network address is looked at: behind a proxy all are the same.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""Puts a tester together."""
+"""Assembly of a tester from its settings."""
 
 import threading
 from collections.abc import AsyncIterator

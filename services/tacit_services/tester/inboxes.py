@@ -1,8 +1,9 @@
-"""Inboxes: which studies wait for whom; and those who wait for one, by the thousand.
+"""Inboxes: the studies that wait for a party, and the parties that wait for one, by the thousand.
 
-Whoever waits holds a connection and a future: no thread and no connection of the database. One task looks for
-all of them, one query for hundreds at a time, and only those for whom something is there are woken. A new
-study thus costs the database a few queries, however many wait, and costs those whom it does not name nothing.
+Whoever waits holds a connection and a future: no thread and no connection of the database. One task looks
+for all of them, one query for hundreds at a time, and only those for whom something is there are woken. A
+new study thus costs the database a few queries, however many wait, and costs those whom it does not name
+nothing.
 """
 
 import asyncio

@@ -1,6 +1,4 @@
-"""Verdict jobs: leased rows, so that a job whose worker died is taken up again by any other.
-
-Leases of verdict jobs: at most one worker, of all processes on the database, computes a verdict at a time.
+"""Verdict jobs: leased rows, so that one worker computes a verdict at a time, and another goes on if it dies.
 
 A lease is a holder's name and an end in the job's row. Every change of the row names the holder that it
 expects, so that a worker whose lease has passed to another changes nothing more. On PostgreSQL a free row is

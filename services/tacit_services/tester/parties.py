@@ -1,4 +1,4 @@
-"""Parties and invitations: who is known to the tester, and how one becomes known."""
+"""Parties at the tester: their roles, and who is calling."""
 
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Literal

@@ -1,9 +1,8 @@
-"""The tester's HTTP API under ``/v1``.
-
-The checks of new studies: few at once, one for each analyst, in threads that the end of the process ends.
+"""The tester's HTTP API under ``/v1``, and the checks of new studies, which take their turns.
 
 What a study of three kilobytes fixes may take a second of processor time and tens of megabytes to compute.
-Requests share some tens of threads, which must be there for everybody else.
+Requests share some tens of threads, which must be there for everybody else: few studies are checked at once,
+one for each analyst, in threads that the end of the process ends.
 """
 
 import asyncio

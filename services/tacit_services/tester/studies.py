@@ -1,4 +1,4 @@
-"""Studies: taking them, reading them back, and listing them."""
+"""Studies at the tester: taking them, reading them back, and listing them."""
 
 import threading
 from collections.abc import Collection, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""How a study's collecting ends: with all releases in, incomplete, or cancelled."""
+"""The end of a study's collecting: with all releases in, incomplete, or cancelled."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass

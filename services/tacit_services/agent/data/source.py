@@ -1,4 +1,4 @@
-"""What a data source is: named columns, read as a stream of Arrow record batches."""
+"""Data sources: named columns, read as a stream of Arrow record batches."""
 
 import os
 from collections.abc import Hashable, Iterator, Sequence

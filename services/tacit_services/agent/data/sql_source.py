@@ -1,15 +1,9 @@
-"""SQL queries, streamed with SQLAlchemy: by a server-side cursor, or by COPY on PostgreSQL.
+"""SQL queries as a data source: by COPY on PostgreSQL, by a cursor on other databases.
 
-One state of a PostgreSQL database for several reads, on as many connections as there are readers.
-
-A transaction that exports its snapshot is kept open for as long as the data set is read, and every read takes
-the snapshot over. So the pass that counts and the pass that sums see the same rows, and so do parts of a
-query that are read at once, here or elsewhere.
-
-Rows of a query as Arrow batches: by COPY on PostgreSQL, by a cursor on other databases.
-
-COPY sends the text of every value, as the database spells it, from which Arrow makes columns several times as
-fast as a cursor makes an object of each. And no value of any type is one that a driver cannot make.
+On PostgreSQL every read sees one state: a transaction that exports its snapshot is kept open for as long as
+the data set is read, and every read takes it over, here or elsewhere. COPY sends the text of every value, as
+the database spells it, from which Arrow makes columns several times as fast as a cursor makes an object of
+each. And no value of any type is one that a driver cannot make.
 """
 
 import copy

@@ -1,12 +1,8 @@
-"""Archives ended studies: a file first, durable and verified; then, where asked, the deletion of the rows.
+"""Archiving of ended studies: a file first, durable and verified; then, where asked, the rows are deleted.
 
 A study is archived once it has a verdict: completed, incomplete or cancelled. One whose verdict could not be
 computed has no transcript that could be verified, and stays. So does, among those to be deleted, a study
 whose release a later study reads again: until that one is archived too, whose transcript holds the release.
-
-``python -m tacit_services.tester archive``: move ended studies into a folder of verifiable files.
-
-And ``verify-archive``: check such a folder, without a tester.
 """
 
 import argparse
