@@ -308,22 +308,17 @@ class Participant:
         Raises:
             TesterUnavailableError: the tester could not be asked about some; the others have been.
         """
-        unavailable: TesterUnavailableError | None = None
         before = len(self._confirmed)
-        for row in self._rows(State.APPROVED):
-            try:
-                if row.digest in self._confirmed:
-                    continue
-                if self._client.holds_release(row.digest, self.name):
-                    self._refuse(row, "conflicting-upload", ROLLED_BACK)
-                else:
-                    self._confirmed.add(row.digest)
-            except TesterRefusedError as error:
-                self._refuse(row, error.slug, "the tester no longer knows this study")
-            except TesterUnavailableError as error:
-                unavailable = error
-        if unavailable is not None:
-            raise unavailable
+
+        def ask(row: StudyRow) -> None:
+            if row.digest in self._confirmed:
+                return
+            if self._client.holds_release(row.digest, self.name):
+                self._refuse(row, "conflicting-upload", ROLLED_BACK)
+            else:
+                self._confirmed.add(row.digest)
+
+        self._ask_about_approved(ask, "the tester no longer knows this study")
         return len(self._confirmed) > before
 
     def collect(self) -> bool:
@@ -332,22 +327,30 @@ class Participant:
         Raises:
             TesterUnavailableError: the tester could not be asked about some; the others have been.
         """
+        came = []
+
+        def fetch(row: StudyRow) -> None:
+            job = self.job_of(row)
+            if job.relay is not None and job.receives and self._mailbox.fetch(job, job.relay):
+                came.append(row.digest)
+
+        self._ask_about_approved(fetch, "the other owner's release will not come")
+        return bool(came)
+
+    def _ask_about_approved(self, ask: Callable[[StudyRow], None], refused: str) -> None:
+        """Ask about each approved study; one that the tester refuses to speak of is ``refused``."""
         unavailable: TesterUnavailableError | None = None
-        came = False
         for row in self._rows(State.APPROVED):
             try:
-                job = self.job_of(row)
-                if job.relay is not None and job.receives:
-                    came |= self._mailbox.fetch(job, job.relay)
+                ask(row)
             except StudyRefusedError as error:
                 self._refuse(row, error.problem, error.reason)
             except TesterRefusedError as error:
-                self._refuse(row, error.slug, "the other owner's release will not come")
+                self._refuse(row, error.slug, refused)
             except TesterUnavailableError as error:
                 unavailable = error
         if unavailable is not None:
             raise unavailable
-        return came
 
     def run_approved(self) -> None:
         """Compute and store the release of every approved study. Nothing here reaches the tester."""

@@ -301,10 +301,7 @@ class TesterClient:
 
     def sealed_release(self, digest: str, sender: str) -> bytes | None:
         """Return what another owner sealed to this one, unchecked, or None while it has not come."""
-        try:
-            return self._attempt("GET", f"/v1/studies/{digest}/sealed/{sender}", {}, None, self._timeout_s)
-        except _PendingError:
-            return None
+        return self._there(f"/v1/studies/{digest}/sealed/{sender}")
 
     def put_decline(self, digest: str, party: str, envelope: bytes) -> None:
         """Upload a decline; returns once the tester holds exactly these bytes."""
@@ -312,11 +309,13 @@ class TesterClient:
 
     def verdict_envelope(self, digest: str) -> bytes | None:
         """Return a study's signed verdict, unchecked, or None while there is none."""
+        return self._there(f"/v1/studies/{digest}/verdict")
+
+    def _there(self, path: str) -> bytes | None:
         try:
-            answer = self._attempt("GET", f"/v1/studies/{digest}/verdict", {}, None, self._timeout_s)
+            return self._attempt("GET", path, {}, None, self._timeout_s)
         except _PendingError:
             return None
-        return answer
 
     def _send(
         self,
