@@ -1,9 +1,10 @@
 """Parties at the tester: their roles, and who is calling."""
 
-from collections.abc import Awaitable, Callable, Collection, Mapping
+import asyncio
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Literal
 
-import sqlalchemy as sa
 from fastapi import Request
 from sqlalchemy.engine import Connection, Engine
 
@@ -14,7 +15,6 @@ from tacit_services.shared.http_app import BearerToken
 from tacit_services.shared.http_server import recognise
 from tacit_services.shared.problem_responses import ProblemError
 from tacit_services.shared.roster import Roster
-from tacit_services.tester.inboxes import Gathered
 from tacit_services.tester.tables import INVITATIONS, PARTIES
 
 Role = Literal["owner", "curator", "analyst"]
@@ -38,20 +38,6 @@ class EnrolmentRequest(StrictModel):
     role: Role
 
 
-REVOKED = "revoked"
-"""Stands for the role of a key that was revoked; no route lets it pass."""
-
-_ROLES = sa.select(PARTIES.c.key, PARTIES.c.role, PARTIES.c.revoked_at).where(
-    PARTIES.c.key.in_(sa.bindparam("keys", expanding=True))
-)
-
-
-def roles_of(connection: Connection, keys: Collection[str]) -> dict[str, str]:
-    """Return the roles of those of the keys that parties are known by; :data:`REVOKED` of a revoked one."""
-    rows = connection.execute(_ROLES, {"keys": list(keys)})
-    return {row.key: row.role if row.revoked_at is None else REVOKED for row in rows}
-
-
 def require_party(connection: Connection, key: str, name: str, role: Role) -> None:
     """Require that a key is enrolled by that name in that role, and was not revoked.
 
@@ -63,11 +49,6 @@ def require_party(connection: Connection, key: str, name: str, role: Role) -> No
         raise ProblemError(
             "study-refused", detail=f"the study gives its {role} another name than its key is enrolled by"
         )
-
-
-def keys_by_name(connection: Connection, names: list[str], role: Role) -> Mapping[str, str]:
-    """Return the keys of those of the names that are enrolled in that role."""
-    return ROSTER.keys_by_name(connection, names, role)
 
 
 EVERYONE = ("tester", "owner", "curator", "analyst")
@@ -86,18 +67,17 @@ class Access:
         self._own = {tester_key: "tester"}
         self._roles = dict(self._own)
         self._revoked = 0
-        # Thousands of agents may come at once, after a restart.
-        self._gathered = Gathered(self._read)
+        # One read at a time, never behind other requests: unknown callers are looked for again and again.
+        self._reader = ThreadPoolExecutor(1, thread_name_prefix="roles")
 
     def require(self, *roles: str) -> Callable[..., Awaitable[str]]:
         """Make a dependency that returns the caller's key, which must be of one of these roles."""
 
         async def check(request: Request) -> str:
             key = await self.signer(request)
-            known, role = self._roles, self._roles.get(key)
+            role = self._roles.get(key)
             if role is None:
-                role = _require_role(await self._gathered.find(key))
-                known[key] = role
+                role = await asyncio.get_running_loop().run_in_executor(self._reader, self.role, key)
             recognise(request.scope, key)
             if role not in roles:
                 raise ProblemError("forbidden")
@@ -113,7 +93,8 @@ class Access:
         """
         known, role = self._roles, self._roles.get(key)
         if role is None:
-            role = known[key] = _require_role(self._read([key]).get(key))
+            member = run_transaction(self._engine, lambda c: ROSTER.require_member(c, key), read_only=True)
+            role = known[key] = member.role
         return role
 
     def note_revoked(self, count: int) -> None:
@@ -123,14 +104,3 @@ class Access:
         """
         if count != self._revoked:
             self._revoked, self._roles = count, dict(self._own)
-
-    def _read(self, keys: Collection[str]) -> Mapping[str, str]:
-        return run_transaction(self._engine, lambda connection: roles_of(connection, keys), read_only=True)
-
-
-def _require_role(role: str | None) -> str:
-    if role is None:
-        raise ProblemError("unknown-party")
-    if role == REVOKED:
-        raise ProblemError("key-revoked")
-    return role

@@ -18,7 +18,7 @@ from tacit_protocol.signing.envelope import STUDY_TYPE, digest, open_envelope, p
 from tacit_services.shared.database import run_transaction
 from tacit_services.shared.failpoints import TesterStep, reached
 from tacit_services.shared.problem_responses import ProblemError
-from tacit_services.tester.parties import Role, keys_by_name, require_party
+from tacit_services.tester.parties import ROSTER, Role, require_party
 from tacit_services.tester.reuse import record, require_reusable, reuse_fields, reused_by_study
 from tacit_services.tester.study_completion import queue_verdict
 from tacit_services.tester.tables import (
@@ -256,7 +256,7 @@ def _insert(connection: Connection, study_digest: str, envelope: bytes, study: S
     # Owners whose data a curator holds are enrolled there, and need not be known here.
     role: Role = "owner" if study.curator is None else "curator"
     named = [*study.senders, *study.reusing]
-    enrolled = keys_by_name(connection, [party.name for party in named], role)
+    enrolled = ROSTER.keys_by_name(connection, [party.name for party in named], role)
     if any(enrolled.get(party.name) != party.key for party in named):
         raise ProblemError("unknown-party", detail=f"the study names a key that no such {role} has enrolled")
     open_studies = connection.execute(
