@@ -27,7 +27,7 @@ from tacit_services.agent.intake import (
 from tacit_services.agent.participant import AlreadyDecidedError, Identity, Participant
 from tacit_services.agent.policy import PolicyRefusedError
 from tacit_services.agent.schema import STUDIES, State
-from tacit_services.agent.studies import StudyRow, expire, move, study_of_row, study_row
+from tacit_services.agent.studies import StudyRow, expire, move, study_row
 from tacit_services.curator.data_sets import DataSets, HeldDataSet, account_name
 from tacit_services.curator.tables import METADATA, NAME_LENGTH
 from tacit_services.ledger.entries import DIGEST_LENGTH
@@ -121,30 +121,10 @@ def decisions_on(connection: sa.Connection, studies: Iterable[str]) -> dict[str,
     return found
 
 
-def newest_studies_for(connection: sa.Connection, owner: str | None, size: int) -> list[StudyRow]:
-    """Return the studies that changed last: those that ask for an owner's data, or all."""
-    query = STUDIES.select().order_by(STUDIES.c.changed_at.desc(), STUDIES.c.digest).limit(size)
-    if owner is not None:
-        query = query.where(_asked_of(owner))
-    return [study_of_row(row) for row in connection.execute(query)]
-
-
-def _asked_of(owner: str) -> sa.ColumnElement[bool]:
-    return STUDIES.c.digest.in_(sa.select(DECISIONS.c.study).where(DECISIONS.c.owner == owner))
-
-
-def page_of_studies_for(
-    connection: sa.Connection, owner: str | None, state: State | None, after: str | None, size: int
-) -> list[StudyRow]:
-    """Return studies in the order of their digests: those that ask for an owner's data, or all."""
-    query = STUDIES.select().order_by(STUDIES.c.digest).limit(size)
-    if owner is not None:
-        query = query.where(_asked_of(owner))
-    if state is not None:
-        query = query.where(STUDIES.c.state == state.value)
-    if after is not None:
-        query = query.where(STUDIES.c.digest > after)
-    return [study_of_row(row) for row in connection.execute(query)]
+def asking(owner: str | None) -> tuple[sa.ColumnElement[bool], ...]:
+    """Return the conditions for studies that ask for an owner's data; none, for all studies, without one."""
+    asked = sa.select(DECISIONS.c.study).where(DECISIONS.c.owner == owner)
+    return () if owner is None else (STUDIES.c.digest.in_(asked),)
 
 
 NOT_HELD = "an owner of the study is not enrolled here with that key, or has no such data set here"

@@ -23,8 +23,8 @@ from tacit_services.agent import views as agent_views
 from tacit_services.agent.participant import AlreadyDecidedError
 from tacit_services.agent.schema import State
 from tacit_services.agent.service import PAGE_SIZE, Decline, HashList
-from tacit_services.agent.studies import StudyRow, study_row
-from tacit_services.curator.curator import Curator, Decision, OwnerDecision, decisions_on, page_of_studies_for
+from tacit_services.agent.studies import StudyRow, page_of_studies, study_row
+from tacit_services.curator.curator import Curator, Decision, OwnerDecision, asking, decisions_on
 from tacit_services.curator.data_sets import DataSets, Registration, view
 from tacit_services.curator.owners import Access, Caller, EnrolmentRequest, InvitationRequest
 from tacit_services.curator.tables import ROSTER, SIGN_IN
@@ -330,7 +330,7 @@ def _add_reading(app: FastAPI, curator: Curator, access: Access) -> None:
         """List the studies that ask for an owner's data; the operator sees all."""
 
         def read(connection: sa.Connection) -> dict[str, Any]:
-            rows = page_of_studies_for(connection, caller.owner, state, cursor, PAGE_SIZE)
+            rows = page_of_studies(connection, state, cursor, PAGE_SIZE, *asking(caller.owner))
             decisions = decisions_on(connection, [row.digest for row in rows])
             items = [summary(curator, row, decisions[row.digest], caller.owner) for row in rows]
             return {"items": items, "next": rows[-1].digest if len(rows) == PAGE_SIZE else None}

@@ -15,7 +15,6 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from threading import Lock
-from types import TracebackType
 from typing import Any, Self
 
 import anyio
@@ -26,7 +25,7 @@ from sqlalchemy.engine import Connection, Engine
 from starlette.requests import ClientDisconnect
 
 from tacit_services.agent.data.csv_source import HEADER_BYTES_MAX, header_names, sound_csv_batches
-from tacit_services.agent.data.reader import UnitHashes
+from tacit_services.agent.data.reader import DistinctHashes, UnitHashes
 from tacit_services.agent.data.source import DataError
 from tacit_services.curator.data_sets import DataSets, HeldDataSet, view
 from tacit_services.curator.encryption import Spool
@@ -145,23 +144,23 @@ BUCKETS = 64
 """A bucket of a billion units takes 125 MB when it is counted; each is an open file."""
 
 
-class UnitCounter:
-    """Counts distinct hashes; use it as a context manager, which removes its buckets."""
+class UnitCounter(DistinctHashes):
+    """Counts distinct hashes in constant memory; use it as a context manager, which removes its buckets.
+
+    Beyond HASHES_IN_MEMORY they are dealt into buckets on disk, sealed as every spool is; equal hashes fall
+    into one bucket, and each bucket is counted by itself.
+    """
 
     def __init__(self, make_spool: Callable[[], Spool]) -> None:
+        super().__init__(HASHES_IN_MEMORY)
         self._make_spool = make_spool
-        self._merged: UnitHashes = np.empty(0, dtype=np.uint64)
-        self._pending: list[UnitHashes] = []
-        self._pending_count = 0
         self._buckets: list[Spool] = []
         self._open = ExitStack()
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._open.close()
 
     def add(self, hashes: UnitHashes) -> None:
@@ -170,25 +169,17 @@ class UnitCounter:
         Raises:
             OSError: there is no room for a bucket.
         """
-        distinct = np.unique(hashes)
-        self._pending.append(distinct)
-        self._pending_count += len(distinct)
-        if self._pending_count > HASHES_IN_MEMORY:
-            self._merge()
-            if len(self._merged) > HASHES_IN_MEMORY:
-                self._deal()
+        super().add(hashes)
+        if len(self._merged) > HASHES_IN_MEMORY:
+            self._deal()
 
     def count(self) -> int:
         """Return how many distinct hashes there were; nothing can be added afterwards."""
-        self._merge()
+        held = super().count()
         if not self._buckets:
-            return len(self._merged)
+            return held
         self._deal()
         return sum(_distinct(bucket) for bucket in self._buckets)
-
-    def _merge(self) -> None:
-        self._merged = np.unique(np.concatenate([self._merged, *self._pending]))
-        self._pending, self._pending_count = [], 0
 
     def _deal(self) -> None:
         if not self._buckets:

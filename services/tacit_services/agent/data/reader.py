@@ -108,9 +108,13 @@ def mixed(values: UnitHashes) -> UnitHashes:
 
 
 class DistinctHashes:
-    """Counts distinct hashes in a stream, at eight bytes each (and twice that while it merges)."""
+    """Counts distinct hashes in a stream, at eight bytes each (and twice that while it merges).
 
-    def __init__(self) -> None:
+    Nothing is merged before more than ``unmerged_max`` are pending.
+    """
+
+    def __init__(self, unmerged_max: int = 1_000_000) -> None:
+        self._unmerged_max = unmerged_max
         self._merged: UnitHashes = np.empty(0, dtype=np.uint64)
         self._pending: list[UnitHashes] = []
         self._pending_count = 0
@@ -121,7 +125,7 @@ class DistinctHashes:
         self._pending.append(distinct)
         self._pending_count += len(distinct)
         # Merging only once as much is pending as is merged keeps the whole count near n log n.
-        if self._pending_count > max(len(self._merged), 1_000_000):
+        if self._pending_count > max(len(self._merged), self._unmerged_max):
             self._merge()
 
     def _merge(self) -> None:

@@ -9,8 +9,9 @@ from starlette.responses import Response
 
 from tacit_services.agent.pages.routes import read_reason
 from tacit_services.agent.schema import REASON_LENGTH
+from tacit_services.agent.studies import newest_studies
 from tacit_services.curator import routes
-from tacit_services.curator.curator import Curator, Decision, decisions_on, newest_studies_for
+from tacit_services.curator.curator import Curator, Decision, asking, decisions_on
 from tacit_services.curator.data_sets import view
 from tacit_services.curator.owners import Caller
 from tacit_services.curator.routes import CuratorContext, decide, require_study
@@ -72,7 +73,7 @@ class _Pages:
             owner = someone.who.owner
 
             def read(connection: Connection) -> list[dict[str, Any]]:
-                rows = newest_studies_for(connection, owner, STUDIES_MAX)
+                rows = newest_studies(connection, STUDIES_MAX, *asking(owner))
                 decisions = decisions_on(connection, [row.digest for row in rows])
                 return [routes.summary(curator, row, decisions[row.digest], owner) for row in rows]
 
