@@ -102,6 +102,15 @@ class Splits(Protocol):
         """
 
 
+@dataclass(frozen=True)
+class Run:
+    """A contiguous run of a source's parts, up to but without ``stop``, and how many rows it has."""
+
+    first: int
+    stop: int
+    rows: int
+
+
 def require_columns(source: Source, names: Sequence[str]) -> None:
     """Raise DataError where the data set lacks one of the columns or has two of that name."""
     present = source.column_names()

@@ -27,7 +27,7 @@ from sqlalchemy.dialects import postgresql
 from tacit_services.agent.data.arrow_columns import UNDECODED, text_of
 from tacit_services.agent.data.csv_source import parsed_block
 from tacit_services.agent.data.parquet_source import balanced_runs
-from tacit_services.agent.data.source import READ_BYTES, Columns, DataError
+from tacit_services.agent.data.source import READ_BYTES, Columns, DataError, Run
 
 UNREACHABLE = "the database cannot be reached: check the source's URL"
 LET_GO = (
@@ -416,15 +416,6 @@ class Ranges:
         return sa.or_(above, value.is_(None)) if below is None else sa.and_(above, below)
 
 
-@dataclass(frozen=True)
-class RangeRun:
-    """Some ranges that follow one another, up to but without ``stop``, and how many rows they hold."""
-
-    first: int
-    stop: int
-    rows: int
-
-
 class SqlSource:
     """The rows of one query.
 
@@ -442,7 +433,7 @@ class SqlSource:
         # A lone colon before a word would be taken for a parameter; owners' queries have none.
         self._query = re.sub(r"(?<!:):(?=\w)", r"\:", query.strip().rstrip(";"))
         self._ranges = ranges
-        self._run: RangeRun | None = None
+        self._run: Run | None = None
         self._read_bytes = READ_BYTES
 
     def reading_within(self, bytes_max: int) -> Self:
@@ -496,7 +487,7 @@ class SqlSource:
         cut = []
         for first, stop in balanced_runs(sizes, parts):
             part = copy.copy(self)
-            part._run = RangeRun(first, stop, sum(sizes[first:stop]))
+            part._run = Run(first, stop, sum(sizes[first:stop]))
             cut.append(part)
         return cut or [self]
 

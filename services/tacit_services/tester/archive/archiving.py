@@ -375,11 +375,7 @@ class Retention:
         Raises:
             SettingsError: studies are to be archived, and no folder is named.
         """
-        named = {
-            "completed": settings.retention_completed_days,
-            "incomplete": settings.retention_incomplete_days,
-            "cancelled": settings.retention_cancelled_days,
-        }
+        named = {state: getattr(settings, f"retention_{state}_days") for state in ENDED}
         days = {state: kept for state, kept in named.items() if kept is not None}
         if not days:
             return None
