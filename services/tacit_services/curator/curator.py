@@ -103,14 +103,6 @@ def decide(connection: sa.Connection, study: str, owner: str, decision: Decision
     return changed.rowcount == 1
 
 
-def waits_for_someone(connection: sa.Connection, study: str) -> bool:
-    """Return whether an owner has yet to approve."""
-    query = sa.select(DECISIONS.c.owner).where(
-        DECISIONS.c.study == study, DECISIONS.c.decision != Decision.APPROVED.value
-    )
-    return connection.execute(query.limit(1)).first() is not None
-
-
 def decisions_on(connection: sa.Connection, studies: Iterable[str]) -> dict[str, list[OwnerDecision]]:
     """Return every owner's decision on these studies, by study and in the order of the owners' names."""
     found: dict[str, list[OwnerDecision]] = {study: [] for study in studies}
@@ -257,7 +249,8 @@ class Curator(Participant):
                 return False
             if not decide(connection, digest, owner, Decision.APPROVED, now):
                 return False
-            if not waits_for_someone(connection, digest):
+            decisions = decisions_on(connection, [digest])[digest]
+            if all(item.decision is Decision.APPROVED for item in decisions):
                 move(connection, digest, before=[State.WAITING], after=State.APPROVED, at=now)
             reached(CuratorStep.DECISION_WRITTEN)
             return True

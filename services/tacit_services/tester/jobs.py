@@ -382,7 +382,7 @@ def work(
 
 
 @contextmanager
-def _stop_asked() -> Iterator[Callable[[], None]]:
+def _stop_asked() -> Iterator[Callable[[], object]]:
     """Take SIGTERM and SIGINT, and yield what waits for one; one that has come before counts.
 
     By a pipe, which also sees a signal that the system hands to a thread of a numerical library.
@@ -392,14 +392,10 @@ def _stop_asked() -> Iterator[Callable[[], None]]:
     previous = {number: signal.signal(number, lambda *_: None) for number in STOP_SIGNALS}
     signal.set_wakeup_fd(writer)
     try:
-        yield lambda: _read_one(reader)
+        yield lambda: os.read(reader, 1)
     finally:
         signal.set_wakeup_fd(-1)
         for number, handler in previous.items():
             signal.signal(number, handler)
         os.close(reader)
         os.close(writer)
-
-
-def _read_one(reader: int) -> None:
-    os.read(reader, 1)

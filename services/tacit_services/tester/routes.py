@@ -132,26 +132,16 @@ class Checks:
 
     def _check(self, check: _Check) -> None:
         try:
-            result = check.work()
+            ended = partial(check.outcome.set_result, check.work())
         except BaseException as error:
-            ended = _failing(check.outcome, error)
-        else:
-            ended = _ending(check.outcome, result)
+            ended = partial(check.outcome.set_exception, error)
         with self._changing:
             self._checking.discard(check.analyst)
             if check.analyst in self._waiting:  # the others' turn comes first
                 self._waiting[check.analyst] = self._waiting.pop(check.analyst)
         with suppress(RuntimeError):  # the service has stopped, and nobody waits
-            check.outcome.get_loop().call_soon_threadsafe(ended)
+            check.outcome.get_loop().call_soon_threadsafe(lambda: check.outcome.done() or ended())
         self._begin()
-
-
-def _failing(outcome: "asyncio.Future[Any]", error: BaseException) -> Callable[[], None]:
-    return lambda: None if outcome.done() else outcome.set_exception(error)
-
-
-def _ending(outcome: "asyncio.Future[Any]", result: Any) -> Callable[[], None]:
-    return lambda: None if outcome.done() else outcome.set_result(result)
 
 
 VERDICT_RETRY_S = 2

@@ -1,7 +1,7 @@
 """Studies at the tester: taking them, reading them back, and listing them."""
 
 import threading
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Literal
@@ -362,7 +362,8 @@ def transcript_of(connection: Connection, study_digest: str) -> bytes | None:
     declines = connection.execute(
         sa.select(DECLINES.c.owner, DECLINES.c.envelope).where(DECLINES.c.study == study_digest)
     )
-    listed = _declines_listed(verdict)
+    # No one's, where an earlier version signed it.
+    listed = decode(VerdictMessage, payload_of(verdict)).declines or ()
     cancellation = connection.execute(
         sa.select(CANCELLATIONS.c.envelope).where(CANCELLATIONS.c.study == study_digest)
     ).scalar_one_or_none()
@@ -379,8 +380,3 @@ def transcript_of(connection: Connection, study_digest: str) -> bytes | None:
             verdict=verdict.decode("utf-8"),
         )
     )
-
-
-def _declines_listed(verdict: bytes) -> Collection[str]:
-    """Return whose declines a verdict lists: no one's, where an earlier version signed it."""
-    return decode(VerdictMessage, payload_of(verdict)).declines or ()

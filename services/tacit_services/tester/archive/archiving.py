@@ -116,7 +116,7 @@ class Archiver:
         before: int | None = None
         while True:
             query = _due(ended_before, before, free=free)
-            rows = run_transaction(self._engine, _reading(query), read_only=True)
+            rows = run_transaction(self._engine, lambda c, q=query: c.execute(q).all(), read_only=True)  # type: ignore[misc]
             for row in rows:
                 yield str(row.digest)
             if len(rows) < PAGE:
@@ -160,10 +160,6 @@ class Archiver:
             return entry, transcript
         told = {"file_digest": file_digest(earlier), "size_bytes": len(earlier)}
         return entry.model_copy(update=told), earlier
-
-
-def _reading(query: sa.Select[Any]) -> Callable[[Connection], Any]:
-    return lambda connection: connection.execute(query).all()
 
 
 def _due(ended_before: Mapping[str, int], sequence_before: int | None, *, free: bool) -> sa.Select[Any]:

@@ -177,12 +177,9 @@ def _chart(panel: Panel) -> Chart:
         case RowsPanel():
             return Chart(panel.title, svg)
         case BarsPanel():
-            headings = ("", panel.unit, "from", "to") if _bounded(panel) else ("", panel.unit)
+            bounded = any(bar.lower is not None for bar in panel.bars)
+            headings = ("", panel.unit, "from", "to") if bounded else ("", panel.unit)
             return Chart(panel.title, svg, panel.note, headings, tuple(_cells(bar) for bar in panel.bars))
-
-
-def _bounded(panel: BarsPanel) -> bool:
-    return any(bar.lower is not None for bar in panel.bars)
 
 
 def _cells(bar: Bar) -> tuple[str, ...]:
