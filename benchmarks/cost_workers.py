@@ -29,10 +29,9 @@ from tacit_protocol.messages.study import Study
 from tacit_protocol.procedures.discovery import procedure_named
 from tacit_protocol.workers import ThreadWorkers, Workers, linear_algebra
 from tacit_services.agent.data.parquet_source import ParquetSource
-from tacit_services.agent.data.reader import Reader, TableBounds
+from tacit_services.agent.data.reader import Reader, TableBounds, UnitHasher
 from tacit_services.agent.data.source import Columns
 from tacit_services.agent.data.table import SourcePart, SourceTable, reduce_rows
-from tacit_services.agent.data.units import UnitHasher
 from tacit_services.shared.arithmetic import prepare_to_compute
 
 SharedT = TypeVar("SharedT")

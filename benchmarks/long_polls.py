@@ -156,7 +156,9 @@ class Analyst:
     def waiting(self) -> int:
         """Return the tester's own count of those who wait."""
         lines = self._http.get("/metrics").raise_for_status().text.splitlines()
-        return int(next(line.split()[1] for line in lines if line.startswith("tacit_tester_polls_waiting ")))
+        return int(
+            float(next(line.split()[1] for line in lines if line.startswith("tacit_tester_polls_waiting ")))
+        )
 
     def close(self) -> None:
         """Close the connection."""

@@ -1,4 +1,4 @@
-"""Every message that an agent, a curator or a tester sends: to whom, and what each of its fields tells.
+"""Messages that an agent, a curator or a tester sends: to whom, and what each of their fields tells.
 
 Signed messages say so themselves, field by field (``Egress`` in tacit_protocol.strict). What travels around
 them, requests, answers, headers and tokens, is declared here, route by route. ``docs/security/egress.md`` is

@@ -32,7 +32,7 @@ from tester_federation import URL, Federation
 from tacit_protocol.messages.problems import MEDIA_TYPE, PROBLEMS, URN_PREFIX
 from tacit_protocol.signing.keys import PrivateKey
 from tacit_protocol.signing.tokens import issue_token
-from tacit_services.agent.service import Surroundings, create_agent_app
+from tacit_services.agent.service import Runtime, create_agent_app
 from tacit_services.agent.tester_client import TesterClient
 from tacit_services.curator.routes import add_study_routes
 from tacit_services.shared import http_server
@@ -105,7 +105,7 @@ def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Ser
     federation.enrol_everyone()
     (folder / "agent").mkdir()
     attacked = AttackedAgent(folder / "agent")
-    app = create_agent_app(attacked.agent, Surroundings("0", lambda: True, lambda: None))
+    app = create_agent_app(attacked.agent, Runtime("0", lambda: True, lambda: None))
     (folder / "curator").mkdir()
     curator = CuratorWorld(folder / "curator", f"sqlite:///{folder / 'curator.sqlite3'}")
     curator.register()
@@ -134,7 +134,7 @@ def add_studies(curator: CuratorWorld) -> None:
         noise=SeededNoise(1),
         clock=lambda: curator.now,
     )
-    add_study_routes(curator.app, answering, curator.surroundings.access, lambda: None)
+    add_study_routes(curator.app, answering, curator.context.access, lambda: None)
 
 
 def strings_in(value: Any) -> Iterator[str]:

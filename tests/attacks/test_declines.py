@@ -19,9 +19,9 @@ from tacit_protocol.domain.columns import Domain
 from tacit_services.agent.data import csv_source
 from tacit_services.agent.data.csv_source import CsvSource, RecordShape, records_of
 from tacit_services.agent.data.source import DataError
-from tacit_services.agent.data.source_settings import open_source
 from tacit_services.agent.data.table import SourceTable
 from tacit_services.agent.schema import State
+from tacit_services.agent.settings import open_source
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "security" / "declines.md"

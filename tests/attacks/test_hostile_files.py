@@ -14,8 +14,8 @@ from forked_python import forked_python
 
 from tacit_protocol.domain.columns import CategoricalColumn, Domain, NumericColumn
 from tacit_services.agent.data.source import DataError
-from tacit_services.agent.data.source_settings import open_source
 from tacit_services.agent.data.table import SourceTable
+from tacit_services.agent.settings import open_source
 
 GROWTH_BYTES_MAX = 256 * 10**6
 """Memory that reading any file may take."""

@@ -33,9 +33,8 @@ from tacit.setup.configuration import (
 from tacit.setup.doctor import examine
 from tacit_protocol.signing.keys import PrivateKey
 from tacit_services.agent.settings import AgentSettings
-from tacit_services.agent.tester_client import TesterClient, TesterError
+from tacit_services.agent.tester_client import TesterClient, TesterError, require_private
 from tacit_services.curator.settings import CuratorSettings
-from tacit_services.shared.request_timeout import require_private
 from tacit_services.shared.settings import SettingsError
 from tacit_services.tester.settings import TesterSettings
 

@@ -24,7 +24,7 @@ from tacit.command.app import run as run_command
 from tacit_protocol.privacy.guarantee import Budget, Guarantee
 from tacit_protocol.signing.tokens import issue_token
 from tacit_services.agent.__main__ import main as agent_main
-from tacit_services.agent.service import Surroundings, build, create_agent_app
+from tacit_services.agent.service import Runtime, build, create_agent_app
 from tacit_services.agent.settings import AgentSettings
 from tacit_services.ledger import verification
 from tacit_services.ledger.accounts import debit, set_caps
@@ -323,7 +323,7 @@ def agent_ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tu
     guarantee = Guarantee(budget=Budget.of("0.001", "1e-9"), events=COST.events)
     for study in STUDIES:
         run_transaction(agent.engine, lambda c, study=study: debit(c, "patients", study, guarantee, at=2))
-    app = create_agent_app(agent, Surroundings("0", lambda: True, lambda: None))
+    app = create_agent_app(agent, Runtime("0", lambda: True, lambda: None))
     transport = AppTransport(app, world)
     monkeypatch.setattr(
         connect,

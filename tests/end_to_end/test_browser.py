@@ -20,7 +20,7 @@ from tacit.command.app import run
 from tacit.setup.configuration import DataSetSetup, PolicySetup
 from tacit.setup.federation import LocalFederation, OwnerSetup
 from tacit.studies.draft import StudyDraft
-from tacit_services.agent.service import Surroundings, create_agent_app
+from tacit_services.agent.service import Runtime, create_agent_app
 
 UNITS = 1500
 PATIENCE_S = 300.0
@@ -260,7 +260,7 @@ def attacked(tmp_path: Path) -> Iterator[tuple[AttackedAgent, Door, str]]:
     agent = AttackedAgent(tmp_path, policy='approval = "by-hand"')
     digest = agent.world.ask(agent.tester, agent.world.study())
     agent.turn()
-    app = create_agent_app(agent.agent, Surroundings("0", lambda: True, lambda: None))
+    app = create_agent_app(agent.agent, Runtime("0", lambda: True, lambda: None))
     with serving(app) as url:
         yield agent, Door(url, url, "agent:north", agent.world.agent), digest
     agent.agent.engine.dispose()

@@ -24,10 +24,9 @@ from forked_python import ForkedProcess, forked_python
 from long_runs import choose
 
 from tacit_services.agent.schema import OUTBOX, STUDIES
-from tacit_services.agent.steps import Step
 from tacit_services.ledger.verification import export, verify
 from tacit_services.shared.database import create_engine, run_transaction
-from tacit_services.shared.failpoints import VARIABLE
+from tacit_services.shared.failpoints import VARIABLE, AgentStep
 
 pytestmark = pytest.mark.long
 
@@ -36,7 +35,7 @@ Result = TypeVar("Result")
 PATIENCE_S = 180.0
 """How long an agent may take for one study; it takes about two seconds on an idle machine."""
 
-STEPS = choose(list(Step)[::3], list(Step))
+STEPS = choose(list(AgentStep)[::3], list(AgentStep))
 """Where a whole process is killed, one after the other: each start takes it seconds of imports. Forked ones
 are killed at every step, in test_kill_sweep.py."""
 
@@ -145,7 +144,7 @@ def test_killed_at_one_step_after_the_other(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_debit_outside_the_transaction_would_be_caught(tmp_path: Path) -> None:
     with case(tmp_path) as agent:
-        agent.die_at(Step.NOISE_DRAWN.value, planted="debit-outside")
+        agent.die_at(AgentStep.NOISE_DRAWN.value, planted="debit-outside")
         agent.finish(planted="debit-outside")
         assert "the outbox does not hold exactly one release" in agent.faults()
 
@@ -153,6 +152,6 @@ def test_a_debit_outside_the_transaction_would_be_caught(tmp_path: Path) -> None
 @pytest.mark.slow
 def test_sending_before_storing_would_be_caught(tmp_path: Path) -> None:
     with case(tmp_path) as agent:
-        agent.die_at(Step.DEBITED.value, planted="send-before-storing")
+        agent.die_at(AgentStep.DEBITED.value, planted="send-before-storing")
         agent.finish(planted="send-before-storing")
         assert any("different releases" in fault for fault in agent.faults())

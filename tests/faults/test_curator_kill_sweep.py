@@ -13,9 +13,7 @@ import pytest
 from long_runs import LONG
 from sweeps import Sweep, on_postgresql, on_sqlite
 
-from tacit_services.agent.steps import Step as AgentStep
-from tacit_services.curator.steps import Step as CuratorStep
-from tacit_services.tester.steps import Step as TesterStep
+from tacit_services.shared.failpoints import AgentStep, CuratorStep, TesterStep
 
 pytestmark = pytest.mark.long
 

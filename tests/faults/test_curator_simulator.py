@@ -31,9 +31,8 @@ from tacit_protocol.procedures import discovery
 from tacit_services.agent import participant
 from tacit_services.agent import releases as releases_module
 from tacit_services.agent.releases import Releaser
-from tacit_services.agent.steps import Step as AgentStep
 from tacit_services.curator import curator as curator_module
-from tacit_services.curator.steps import Step as CuratorStep
+from tacit_services.shared.failpoints import AgentStep, CuratorStep
 
 pytestmark = pytest.mark.long
 

@@ -12,8 +12,7 @@ import pytest
 from long_runs import LONG
 from sweeps import Sweep, on_postgresql, on_sqlite
 
-from tacit_services.agent.steps import Step as AgentStep
-from tacit_services.tester.steps import Step as TesterStep
+from tacit_services.shared.failpoints import AgentStep, TesterStep
 
 AGENT, TESTER = [step.value for step in AgentStep], [step.value for step in TesterStep]
 STEPS = [*TESTER[:7], *AGENT, *TESTER[7:]]

@@ -13,21 +13,18 @@ import pytest
 from long_runs import LONG
 from sweeps import Sweep, on_postgresql, on_sqlite
 
-from tacit_services.agent.steps import RelayStep as AgentRelay
-from tacit_services.agent.steps import Step as AgentStep
-from tacit_services.tester.steps import RelayStep as TesterRelay
-from tacit_services.tester.steps import Step as TesterStep
+from tacit_services.shared.failpoints import AgentRelayStep, AgentStep, TesterRelayStep, TesterStep
 
 pytestmark = pytest.mark.long
 
 SENDER = [step.value for step in AgentStep]
 SENDER_ALONE = {AgentStep.DATA_SUMMARISED, AgentStep.DEBITED, AgentStep.NOISE_DRAWN}
 BOTH_PASS = [step for step in AgentStep if step not in SENDER_ALONE]
-RECEIVER = [*(step.value for step in AgentRelay), *(f"{step}@2" for step in BOTH_PASS)]
+RECEIVER = [*(step.value for step in AgentRelayStep), *(f"{step}@2" for step in BOTH_PASS)]
 """The second passage of a step is the receiver's: the sender is always before it."""
 
 PUBLISHING = [f"{AgentStep.DEBITED}@2", f"{AgentStep.NOISE_DRAWN}@2"]
-TESTER = [step.value for step in (*TesterStep, *TesterRelay)]
+TESTER = [step.value for step in (*TesterStep, *TesterRelayStep)]
 """The tester's."""
 
 ALL = [*SENDER, *RECEIVER, *TESTER]

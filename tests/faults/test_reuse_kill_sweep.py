@@ -10,11 +10,11 @@ import pytest
 import reuse_sweep_process
 from sweeps import Sweep, on_postgresql, on_sqlite
 
-from tacit_services.tester.steps import Step
+from tacit_services.shared.failpoints import TesterStep
 
 pytestmark = pytest.mark.long
 
-STEPS = [step.value for step in Step if not step.value.startswith("tester.release.")]
+STEPS = [step.value for step in TesterStep if not step.value.startswith("tester.release.")]
 """Nobody is asked, so no release is taken."""
 
 

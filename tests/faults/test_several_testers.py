@@ -15,19 +15,19 @@ from several_testers_parts import PAUSE
 from several_testers_process import DEAF, WAKE
 from sweeps import Sweep, on_postgresql
 
-from tacit_services.tester.steps import Step
+from tacit_services.shared.failpoints import TesterStep
 
 pytestmark = pytest.mark.long
 
-STEPS = [step.value for step in Step]
+STEPS = [step.value for step in TesterStep]
 """In the order of a study."""
 
 LONG_ALONE = {
-    Step.STUDY_CHECKED,
-    Step.STUDY_INSERTED,
-    Step.STUDY_STORED,
-    Step.RELEASE_CHECKED,
-    Step.RELEASE_STORED,
+    TesterStep.STUDY_CHECKED,
+    TesterStep.STUDY_INSERTED,
+    TesterStep.STUDY_STORED,
+    TesterStep.RELEASE_CHECKED,
+    TesterStep.RELEASE_STORED,
 }
 """Steps at which the usual run kills only in test_kill_sweep.py."""
 
@@ -44,8 +44,10 @@ def test_one_is_killed_and_the_others_finish(sweep: Sweep, step: str) -> None:
     assert sweep.run(step) == {"kills": 1, "faults": []}, sweep.log.read_text()
 
 
-@pytest.mark.parametrize("step", choose([Step.VERDICT_COMPUTED], [Step.JOB_LEASED, Step.VERDICT_COMPUTED]))
-def test_a_worker_that_wakes_after_its_lease_stores_nothing(sweep: Sweep, step: Step) -> None:
+@pytest.mark.parametrize(
+    "step", choose([TesterStep.VERDICT_COMPUTED], [TesterStep.JOB_LEASED, TesterStep.VERDICT_COMPUTED])
+)
+def test_a_worker_that_wakes_after_its_lease_stores_nothing(sweep: Sweep, step: TesterStep) -> None:
     assert sweep.run(PAUSE + step.value) == {"kills": 1, "faults": []}, sweep.log.read_text()
 
 
@@ -69,7 +71,7 @@ def test_an_agent_waiting_at_one_tester_is_told_of_a_study_at_the_other(sweep: S
 PLANTED = {
     DEAF: ([WAKE], "is not told"),
     "take-what-others-have": ([], "computed again although"),
-    "delete-what-is-leased": ([Step.JOB_LEASED.value], "a study got no verdict"),
+    "delete-what-is-leased": ([TesterStep.JOB_LEASED.value], "a study got no verdict"),
 }
 
 

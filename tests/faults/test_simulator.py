@@ -38,9 +38,9 @@ from tacit_protocol.procedures.relay import OwnAnswer
 from tacit_services.agent import participant
 from tacit_services.agent import participant as agent_module
 from tacit_services.agent import releases as releases_module
-from tacit_services.agent.steps import Step as AgentStep
 from tacit_services.agent.tester_client import TesterClient
 from tacit_services.ledger import accounts
+from tacit_services.shared.failpoints import AgentStep
 from tacit_services.tester import reuse
 
 pytestmark = pytest.mark.long

@@ -20,7 +20,7 @@ from window import FORM, Window
 from tacit_protocol.messages.problems import PROBLEMS
 from tacit_protocol.signing.keys import PrivateKey
 from tacit_protocol.signing.tokens import issue_token
-from tacit_services.agent.service import Surroundings, create_agent_app
+from tacit_services.agent.service import Runtime, create_agent_app
 from tacit_services.shared.pages.sessions import LINK_LIFE_S, SESSION_LIFE_S
 
 CANARY = "Xc4nary7"
@@ -37,7 +37,7 @@ class Asked:
 
 
 def agent_window(agent: AttackedAgent, key: PrivateKey | None = None) -> Window:
-    app = create_agent_app(agent.agent, Surroundings("0", lambda: True, lambda: None))
+    app = create_agent_app(agent.agent, Runtime("0", lambda: True, lambda: None))
     signer = key or agent.world.agent
     return Window(app, AGENT_URL, lambda: issue_token(signer, "agent:north", int(agent.clock())))
 

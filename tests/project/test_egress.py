@@ -28,7 +28,7 @@ from tacit_protocol.strict import Egress, StrictModel, UnclassifiedFieldError, e
 from tacit_services import egress
 from tacit_services.agent import service as agent_api
 from tacit_services.agent import tester_client
-from tacit_services.agent.service import Surroundings, create_agent_app
+from tacit_services.agent.service import Runtime, create_agent_app
 from tacit_services.agent.tester_client import TesterClient
 from tacit_services.egress import ROUTES, Service, declared, paths_in, steps_of
 from tacit_services.shared.database import create_engine, upgrade
@@ -127,7 +127,7 @@ def routes(tmp_path_factory: pytest.TempPathFactory) -> dict[Service, set[str]]:
         assert federation.network.app is not None
         noise = SeededNoise(1)
         agent = make_agent(folder, "north", engine=engine, client=client, noise=noise, clock=lambda: NOW)
-        agent_app = create_agent_app(agent, Surroundings("0.1.0", lambda: True, lambda: None))
+        agent_app = create_agent_app(agent, Runtime("0.1.0", lambda: True, lambda: None))
         found: dict[Service, set[str]] = {
             "tester": set(routes_of(federation.network.app.routes)),
             "curator": set(routes_of(federation.app.routes)),

@@ -1,6 +1,8 @@
 """The import contract of pyproject.toml holds, and catches a violation planted in a copy."""
 
+import ast
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -112,3 +114,17 @@ def test_the_contract_covers_every_package_of_the_distribution() -> None:
     assert tuple(packages) == PACKAGES
     roots = project["tool"]["importlinter"]["root_packages"]
     assert sorted(roots) == sorted(Path(package).name for package in packages)
+
+
+def test_services_and_clients_name_each_other_only_as_the_programs_they_start() -> None:
+    stated = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["tacit"]["programs"]
+    found = {}
+    for package, other in ((PACKAGES[1], r"tacit(\.\w+)+"), (PACKAGES[2], r"tacit_services[\w.]*")):
+        for path in (ROOT / package).rglob("*.py"):
+            tree = ast.parse(path.read_text("utf-8"))
+            texts = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+            names = (n for n in ast.walk(tree) if isinstance(n, ast.Constant) and id(n) not in texts)
+            for name in names:
+                if re.fullmatch(other, str(name.value)):
+                    found[str(path.relative_to(ROOT))] = name.value
+    assert found == stated

@@ -21,7 +21,7 @@ from tacit_protocol.messages.problems import PROBLEMS
 from tacit_protocol.procedures.discovery import PROCEDURES
 from tacit_services.agent import service as agent_service
 from tacit_services.agent.schema import State
-from tacit_services.agent.service import Surroundings, create_agent_app
+from tacit_services.agent.service import Runtime, create_agent_app
 from tacit_services.agent.settings import AgentSettings
 from tacit_services.curator import service as curator_service
 from tacit_services.curator.settings import CuratorSettings
@@ -61,7 +61,7 @@ def agent_app(folder: Path) -> FastAPI:
     settings = AgentSettings.load(folder / "agent.toml")
     agent = agent_service.build(settings, PROCEDURES, threading.Event())
     agent.engine.dispose()
-    return create_agent_app(agent, Surroundings("0", lambda: True, lambda: None))
+    return create_agent_app(agent, Runtime("0", lambda: True, lambda: None))
 
 
 class NoLoops:

@@ -35,7 +35,7 @@ def debit_in_its_own_transaction(original: Any) -> Any:
     def release(self: Any, job: Job, received: Any = None) -> dict[str, int] | None:
         try:
             run_transaction(
-                self._engine,
+                self.uses.engine,
                 lambda connection: debit(connection, job.parts[0].account, job.digest, job.cost, at=0),
             )
         except AlreadyDebitedError:
@@ -53,9 +53,9 @@ def send_before_storing(
     self: Any, connection: sa.Connection, job: Job, summary: Any, received: Any = None
 ) -> Any:
     """Plant: the release goes out before the transaction that stores it has ended."""
-    release = job.procedure.privatise(job.study, summary, self._noise)
+    release = job.procedure.privatise(job.study, summary, self.uses.noise)
     message = ReleaseMessage(study=job.digest, party=job.sender, release=release)
-    CLIENTS[0].put_release(job.digest, job.sender, seal(encode(message), RELEASE_TYPE, self._key))
+    CLIENTS[0].put_release(job.digest, job.sender, seal(encode(message), RELEASE_TYPE, self.key))
     return ORIGINAL_SPEND(self, connection, job, summary, received)
 
 

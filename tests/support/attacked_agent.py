@@ -12,6 +12,7 @@ from tacit_protocol.privacy.noise import NoiseSource, OpenDPNoise
 from tacit_protocol.procedures.base import Procedure
 from tacit_services.agent.agent import Agent
 from tacit_services.agent.policy import Policy
+from tacit_services.agent.releases import Dependencies
 from tacit_services.agent.settings import AgentSettings
 from tacit_services.agent.studies import StudyRow, study_row
 from tacit_services.agent.tester_client import TesterClient
@@ -62,11 +63,8 @@ class AttackedAgent:
             settings,
             Policy.load(settings.policy_file),
             self.world.agent,
-            engine=engine,
-            client=client,
-            procedures=procedures,
-            noise=noise or OpenDPNoise(),
-            clock=self.clock,
+            procedures,
+            Dependencies(engine, client, noise or OpenDPNoise(), self.clock),
         )
         self.agent.open_accounts()
 

@@ -19,6 +19,7 @@ from tacit_protocol.privacy.noise import NoiseSource
 from tacit_protocol.procedures.base import Procedure, Progress, ReleaseError
 from tacit_protocol.strict import StrictModel
 from tacit_services.agent.participant import Identity
+from tacit_services.agent.releases import Dependencies
 from tacit_services.agent.tester_client import TesterClient
 from tacit_services.curator.curator import Curator, CuratorIntake
 from tacit_services.curator.data_sets import ConfiguredDataSet, DataSets, HeldPolicy, Registration
@@ -181,7 +182,7 @@ def make_curator(
     """Put a curator together on an engine that is up to date."""
     identity = Identity(CURATOR, key_of(CURATOR), key_of("tester").public_hex)
     intake = CuratorIntake(identity, engine, data_sets, procedures, respond_after_s_min=0)
-    return Curator(identity, intake, engine=engine, client=client, noise=noise, clock=clock)
+    return Curator(identity, intake, Dependencies(engine, client, noise, clock))
 
 
 def close_network(network: Network) -> None:

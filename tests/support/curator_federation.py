@@ -160,7 +160,7 @@ def curator_federation(
     network = Network()
     with pytest.MonkeyPatch.context() as patch:
         reaching = partial(TesterClient, transport=httpx.MockTransport(network.carry))
-        patch.setattr("tacit_services.curator.service.TesterClient", reaching)
+        patch.setattr("tacit_services.agent.service.TesterClient", reaching)
         for name, procedure in procedures.items():
             patch.setitem(discovery.PROCEDURES, name, procedure)
         federation = CuratorFederation(folder, network, procedures, noise, url)

@@ -14,7 +14,7 @@ from tacit_protocol.signing.tokens import issue_token
 from tacit_services.curator.data_sets import ConfiguredDataSet, DataSets, HeldDataSet
 from tacit_services.curator.encryption import StorageKeys
 from tacit_services.curator.owners import Access
-from tacit_services.curator.routes import CuratorIdentity, CuratorSurroundings
+from tacit_services.curator.routes import CuratorContext, CuratorIdentity
 from tacit_services.curator.service import create_curator_app, open_storage
 from tacit_services.curator.store import RowStore
 from tacit_services.curator.uploads import CSV, UPLOAD_BYTES_MAX, UPLOADS_MAX, Uploads
@@ -68,13 +68,13 @@ class CuratorWorld:
         self.data_sets = DataSets(self.store, configured)
         open_storage(self.engine, self.store, self.data_sets)
         self.stopping = Stopping()
-        self.surroundings = self._surroundings(uploads_max)
-        self.app: FastAPI = create_curator_app(self.surroundings, upload_bytes_max=upload_bytes_max)
+        self.context = self._context(uploads_max)
+        self.app: FastAPI = create_curator_app(self.context, upload_bytes_max=upload_bytes_max)
         if owners is None:
             for name in self.owners:
                 assert self.enrol(name).status_code == 201
 
-    def _surroundings(self, uploads_max: int) -> CuratorSurroundings:
+    def _context(self, uploads_max: int) -> CuratorContext:
         def clock() -> float:
             return self.clock()
 
@@ -87,7 +87,7 @@ class CuratorWorld:
             uploads_max=uploads_max,
         )
         key = self.operator.public_hex
-        return CuratorSurroundings(
+        return CuratorContext(
             engine=self.engine,
             identity=CuratorIdentity("curator", key, URL, "tacit test"),
             access=Access(self.engine, key, BearerToken(URL, clock)),

@@ -26,6 +26,7 @@ from tacit_protocol.signing.keys import PrivateKey
 from tacit_protocol.strict import StrictModel
 from tacit_services.agent.agent import Agent
 from tacit_services.agent.policy import Policy
+from tacit_services.agent.releases import Dependencies
 from tacit_services.agent.settings import AgentSettings, DataSetSettings
 from tacit_services.agent.tester_client import TesterClient
 from tacit_services.ledger.accounts import account_of, debits_of
@@ -156,16 +157,7 @@ def make_agent(
         % ("by-hand" if by_hand else "automatic")
     )
     procedures = {PooledSum.name: PROCEDURE}
-    agent = Agent(
-        settings,
-        policy,
-        key_of(name),
-        engine=engine,
-        client=client,
-        procedures=procedures,
-        noise=noise,
-        clock=clock,
-    )
+    agent = Agent(settings, policy, key_of(name), procedures, Dependencies(engine, client, noise, clock))
     agent.open_accounts()
     return agent
 

@@ -56,7 +56,6 @@ from tacit_services.shared import failpoints
 from tacit_services.shared.database import create_engine, run_transaction, upgrade
 from tacit_services.shared.http_server import serve
 from tacit_services.shared.logging import configure_logging
-from tacit_services.tester import steps
 from tacit_services.tester.jobs import LEASE_S, Leases
 from tacit_services.tester.studies import transcript_of
 from tacit_services.tester.tables import JOBS, RELEASES, VERDICTS
@@ -242,7 +241,7 @@ class Sweep:
         fake: Any = SimpleNamespace(environ=self, getpid=os.getpid, kill=self._kill)
         vars(failpoints)["os"] = fake
         if role == "tester":
-            vars(steps)["failpoint"] = StepOrder(failpoints.failpoint)
+            vars(failpoints)["failpoint"] = StepOrder(failpoints.failpoint)
             self._be_tester()
         else:
             self._be_agent()

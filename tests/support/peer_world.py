@@ -17,6 +17,7 @@ from tacit_protocol.procedures.distance_correlation import DistanceCorrelation
 from tacit_protocol.signing.sealing import certify
 from tacit_services.agent.agent import Agent
 from tacit_services.agent.policy import DataSetPolicy, Policy
+from tacit_services.agent.releases import Dependencies
 from tacit_services.agent.settings import AgentSettings, DataSetSettings
 from tacit_services.agent.tester_client import TesterClient
 
@@ -121,11 +122,8 @@ def make_peer_agent(
         settings,
         policy,
         key_of(name),
-        engine=engine,
-        client=client,
-        procedures={PROCEDURE.name: PROCEDURE},
-        noise=noise,
-        clock=clock,
+        {PROCEDURE.name: PROCEDURE},
+        Dependencies(engine, client, noise, clock),
     )
     agent.open_accounts()
     return agent

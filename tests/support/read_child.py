@@ -15,7 +15,7 @@ from tacit_protocol.domain.columns import CategoricalColumn, Column, Domain, Num
 from tacit_services.agent.data import reader, table
 from tacit_services.agent.data.arrow_columns import numbers
 from tacit_services.agent.data.source import DataError
-from tacit_services.agent.data.source_settings import open_source
+from tacit_services.agent.settings import open_source
 
 
 def read(path: Path, column: Column) -> tuple[str, int]:

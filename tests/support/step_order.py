@@ -8,12 +8,12 @@ plan of kills waits for a step that has been passed.
 import threading
 from collections.abc import Callable
 
-from tacit_services.tester.steps import RelayStep, Step
+from tacit_services.shared.failpoints import TesterRelayStep, TesterStep
 
 WAIT_S_MAX = 60.0
 """How long a thread waits for the other; one that failed never comes."""
 
-UPLOADED = {Step.STUDY_INSERTED, Step.RELEASE_INSERTED, RelayStep.SEALED_INSERTED}
+UPLOADED = {TesterStep.STUDY_INSERTED, TesterStep.RELEASE_INSERTED, TesterRelayStep.SEALED_INSERTED}
 
 
 class StepOrder:
@@ -28,14 +28,14 @@ class StepOrder:
     def __call__(self, step: str) -> None:
         if step in UPLOADED:
             self._answered.clear()
-        elif step == Step.VERDICT_INSERTED:
+        elif step == TesterStep.VERDICT_INSERTED:
             self._stored.clear()
-        elif step == Step.JOB_LEASED:
+        elif step == TesterStep.JOB_LEASED:
             self._answered.wait(WAIT_S_MAX)
-        elif step == Step.VERDICT_SERVED:
+        elif step == TesterStep.VERDICT_SERVED:
             self._stored.wait(WAIT_S_MAX)
         self._failpoint(step)
-        if step == Step.ANSWERING:
+        if step == TesterStep.ANSWERING:
             self._answered.set()
-        elif step == Step.VERDICT_STORED:
+        elif step == TesterStep.VERDICT_STORED:
             self._stored.set()

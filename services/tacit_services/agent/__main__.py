@@ -1,16 +1,13 @@
 """``python -m tacit_services.agent serve|check|verify|copy|align --config FILE``."""
 
 import argparse
-import json
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from tacit_protocol.procedures.discovery import PROCEDURES
 from tacit_protocol.terminal import printable, printable_lines
 from tacit_services.agent.alignment import add_arguments, align, text_of_alignment
-from tacit_services.agent.check import check, text_of_report, text_of_verification, verify_offline
+from tacit_services.agent.check import check, show_report, text_of_report, text_of_verification, verify_ledger
 from tacit_services.agent.service import run
 from tacit_services.agent.settings import AgentSettings
 from tacit_services.ledger.accounts import LedgerError
@@ -50,13 +47,13 @@ def main(arguments: list[str] | None = None) -> int:
             command.add_argument("--kept", action="append", default=[], help="a head hash kept elsewhere")
     chosen = parser.parse_args(arguments)
     if chosen.command == "check":
-        return _report(check(chosen.config), text_of_report, chosen.json)
+        return show_report(check(chosen.config), text_of_report, chosen.json)
     try:
         if chosen.command == "align":
             return _aligned(chosen)
         if chosen.command == "verify":
-            report = verify_offline(chosen.config, chosen.kept)
-            return _report(report, text_of_verification, chosen.json)
+            report = verify_ledger(AgentSettings.load(chosen.config).database_url, chosen.kept)
+            return show_report(report, text_of_verification, chosen.json)
         if chosen.command == "copy":
             counts = copy_database(AgentSettings.load(chosen.config).database_url, chosen.to, "agent")
             sys.stdout.write(printable_lines(text_of_copy(counts)))
@@ -73,12 +70,7 @@ def _aligned(chosen: argparse.Namespace) -> int:
     if "error" in report:
         sys.stderr.write(f"{printable(report['error'])}\n")
         return 1
-    return _report(report, text_of_alignment, chosen.json)
-
-
-def _report(report: dict[str, Any], text: Callable[[dict[str, Any]], str], as_json: bool) -> int:
-    sys.stdout.write((json.dumps(report) if as_json else printable_lines(text(report))) + "\n")
-    return 0 if report["ok"] else 1
+    return show_report(report, text_of_alignment, chosen.json)
 
 
 if __name__ == "__main__":

@@ -8,20 +8,17 @@ import structlog
 
 from tacit_protocol.messages.alignment import UnitKey
 from tacit_protocol.messages.study import Owner, Study
-from tacit_protocol.privacy.noise import NoiseSource
 from tacit_protocol.signing.keys import PrivateKey
 from tacit_protocol.signing.sealing import certify
 from tacit_services.agent.alignment import unit_key_of
-from tacit_services.agent.data.reader import IN_THIS_THREAD, Computing
 from tacit_services.agent.intake import Intake, Procedures
 from tacit_services.agent.participant import AlreadyDecidedError, Identity, Participant
 from tacit_services.agent.policy import Policy
+from tacit_services.agent.releases import Dependencies
 from tacit_services.agent.schema import State
 from tacit_services.agent.settings import AgentSettings, DataSetSettings
 from tacit_services.agent.studies import StudyRow, expire, move, study_row
-from tacit_services.agent.tester_client import TesterClient
 from tacit_services.ledger.accounts import set_caps
-from tacit_services.shared.clock import Clock
 from tacit_services.shared.database import run_transaction
 from tacit_services.shared.problem_responses import ProblemError
 
@@ -29,52 +26,20 @@ log = structlog.get_logger()
 
 
 class Agent(Participant):
-    """One owner's agent.
-
-    Args:
-        settings: the owner's configuration.
-        policy: what may be answered.
-        key: the owner's key.
-        engine: the database of ledger, studies and outbox.
-        client: the tester.
-        procedures: the procedures by name.
-        noise: the source of private noise.
-        clock: Unix time in seconds.
-        computing: what reads and sums the data; by default the calling thread.
-        stopping: whether the process is on its way out.
-    """
+    """One owner's agent, with the owner's configuration, policy and key, and the procedures by name."""
 
     def __init__(
         self,
         settings: AgentSettings,
         policy: Policy,
         key: PrivateKey,
-        *,
-        engine: sa.Engine,
-        client: TesterClient,
         procedures: Procedures,
-        noise: NoiseSource,
-        clock: Clock,
-        computing: Computing = IN_THIS_THREAD,
-        stopping: Callable[[], bool] = lambda: False,
+        dependencies: Dependencies,
     ):
-        super().__init__(
-            Identity(settings.name, key, settings.tester_key),
-            Intake(
-                settings,
-                key.public_hex,
-                policy,
-                procedures,
-                self._unit_key,
-                sealing_key=certify(key).key,
-            ),
-            engine=engine,
-            client=client,
-            noise=noise,
-            clock=clock,
-            computing=computing,
-            stopping=stopping,
+        intake = Intake(
+            settings, key.public_hex, policy, procedures, self._unit_key, sealing_key=certify(key).key
         )
+        super().__init__(Identity(settings.name, key, settings.tester_key), intake, dependencies)
         self.settings, self.policy, self._procedures = settings, policy, procedures
 
     def _unit_key(self, study: Study, owner: Owner) -> UnitKey | None:

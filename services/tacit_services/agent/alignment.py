@@ -1,6 +1,4 @@
-"""The agent's record of alignments: rows of ``agent_alignments``, written by the owner's ``align`` alone.
-
-``align``: find out with another owner whether both hold the same units, past the tester.
+"""Alignment of units with another owner, past the tester: whether both hold the same, recorded where they do.
 
 ``make`` writes what the other owner needs; ``compare`` reads what the other owner made, and where both hold
 the same units records that in the agent's database. Nothing is sent. docs/how-to/align-two-owners.md.
@@ -45,10 +43,9 @@ from tacit_protocol.signing.envelope import (
 from tacit_protocol.signing.keys import PrivateKey
 from tacit_protocol.workers import WorkersUnavailableError
 from tacit_services.agent.data.arrow_columns import text
-from tacit_services.agent.data.reader import CHUNK_ROWS_MAX, Computing
+from tacit_services.agent.data.reader import CHUNK_ROWS_MAX, AlignedUnits, Computing
 from tacit_services.agent.data.source import Columns, DataError
 from tacit_services.agent.data.table import SourceTable
-from tacit_services.agent.data.units import AlignedUnits
 from tacit_services.agent.schema import ALIGNMENTS
 from tacit_services.agent.settings import AgentSettings, DataSetSettings
 from tacit_services.shared.clock import Clock, system_clock

@@ -1,12 +1,12 @@
-"""``check``: read configuration, policy and data as the agent would, locally; spends and sends nothing.
-
-What ``check`` tells the steward beside whether all can be read: what is left, and whether bounds fit.
+"""Checks of configuration, policy, data and ledger as the agent would read them: nothing is spent or sent.
 
 Whether values lie within the declared bounds is a fact of the data. It is for the steward's eyes on this
 machine: bounds that are changed after a look at the data tell what was seen.
 """
 
-from collections.abc import Iterable
+import json
+import sys
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from tacit_protocol.domain.table import encode_categorical
 from tacit_protocol.privacy.accounting import Cap, Family
 from tacit_protocol.privacy.guarantee import DELTA_UNITS, EPSILON_UNITS
 from tacit_protocol.procedures.discovery import PROCEDURES
+from tacit_protocol.terminal import printable_lines
 from tacit_services.agent.data.arrow_columns import numbers, text
 from tacit_services.agent.data.csv_source import CsvSource
 from tacit_services.agent.data.source import Columns, DataError, Source
@@ -261,18 +262,8 @@ def text_of_report(report: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def verify_offline(config: Path | None, kept_hashes: Iterable[str] = ()) -> dict[str, Any]:
-    """Return what the agent's interface answers to ``GET /v1/ledger/verification``.
-
-    Raises:
-        SettingsError: the settings cannot be read, or there is no database yet.
-        DatabaseError: the database cannot be read.
-    """
-    return verify_ledger(AgentSettings.load(config).database_url, kept_hashes)
-
-
 def verify_ledger(database_url: str, kept_hashes: Iterable[str] = ()) -> dict[str, Any]:
-    """Check the ledger in an agent's or a curator's database.
+    """Return what a service answers to ``GET /v1/ledger/verification``, from its database alone.
 
     Raises:
         SettingsError: there is no database yet, or it is of an older release.
@@ -298,6 +289,12 @@ def _has_shares(connection: sa.Connection) -> bool:
     looked_at = sa.inspect(connection)
     columns = looked_at.get_columns(ENTRIES.name) if looked_at.has_table(ENTRIES.name) else []
     return not columns or any(column["name"] == ENTRIES.c.form.name for column in columns)
+
+
+def show_report(report: dict[str, Any], text: Callable[[dict[str, Any]], str], as_json: bool) -> int:
+    """Print a report; returns the exit status."""
+    sys.stdout.write((json.dumps(report) if as_json else printable_lines(text(report))) + "\n")
+    return 0 if report["ok"] else 1
 
 
 def text_of_verification(report: dict[str, Any]) -> str:

@@ -1,8 +1,8 @@
-"""Decide what to do with a study: everything is checked here, and nothing is taken from the tester.
+"""Decisions on incoming studies: everything is checked here, and nothing is taken from the tester.
 
 No data is touched. The order is: signature, digest, form, roster, deadline, data set, policy, procedure,
-cost, canonical bytes. A study that fails is refused with a registered problem and a text for the owner's
-own log.
+cost, canonical bytes. A study that fails is refused with a registered problem and a text for the owner's own
+log.
 """
 
 from abc import ABC, abstractmethod
@@ -20,10 +20,9 @@ from tacit_protocol.privacy.guarantee import Guarantee
 from tacit_protocol.procedures.base import Procedure, StudyError, check_study, require_canonical
 from tacit_protocol.procedures.relay import Relay, relay_of
 from tacit_protocol.signing.envelope import STUDY_TYPE, EnvelopeError, digest, open_envelope, peek_key_id
-from tacit_services.agent.data.reader import IN_THIS_THREAD, Computing
+from tacit_services.agent.data.reader import IN_THIS_THREAD, AlignedUnits, Computing, row_draw
 from tacit_services.agent.data.source import Source
 from tacit_services.agent.data.table import SourceTable
-from tacit_services.agent.data.units import AlignedUnits, row_draw
 from tacit_services.agent.policy import DeclaredDataSet, Policy, PolicyRefusedError, Rules
 from tacit_services.agent.settings import AgentSettings
 

@@ -1,14 +1,9 @@
-"""The work of whoever answers studies, an owner's agent or a curator, one step at a time.
+"""The work of whoever answers studies, an agent or a curator: what is asked, decided, released and sent.
 
-Look at what is asked, decide, release, send.
-
-Every step reads what is so from the database and leaves it in a state from which the next step goes on, so
-a process that dies anywhere is simply started again. Whatever the tester sees is done apart from the
-computing: it is asked the same things about every study, and answers wait for their moment (schedule.py).
-
-The loops of an agent or a curator: one asks for studies, one runs them, one sends, one fetches.
-
-Those that the tester sees never wait for the one that computes: when they speak says nothing about data.
+Every step reads the database and leaves it in a state from which the next step goes on, so a process that
+dies anywhere is simply started again. Whatever the tester sees is done apart from the computing, in loops
+that never wait for it: when they speak says nothing about data, and answers wait for their moment
+(releases.py).
 """
 
 import random
@@ -23,15 +18,12 @@ from tacit_protocol.messages.encoding import MessageError, decode, encode
 from tacit_protocol.messages.release import DeclineMessage
 from tacit_protocol.messages.study import Study
 from tacit_protocol.messages.transcript import VerdictMessage
-from tacit_protocol.privacy.noise import NoiseSource
 from tacit_protocol.signing.envelope import DECLINE_TYPE, VERDICT_TYPE, EnvelopeError, open_envelope, seal
 from tacit_protocol.signing.keys import PrivateKey
 from tacit_protocol.workers import WorkersUnavailableError
-from tacit_services.agent.data.reader import IN_THIS_THREAD, Computing
 from tacit_services.agent.intake import Job, JobOutdatedError, StudyIntake, StudyRefusedError
-from tacit_services.agent.releases import Mailbox, Releaser, send_time
+from tacit_services.agent.releases import Dependencies, Mailbox, Releaser, send_time
 from tacit_services.agent.schema import State
-from tacit_services.agent.steps import Step, reached
 from tacit_services.agent.studies import (
     OutboxRow,
     StudyRow,
@@ -48,13 +40,12 @@ from tacit_services.agent.studies import (
 )
 from tacit_services.agent.tester_client import (
     InboxItem,
-    TesterClient,
     TesterError,
     TesterRefusedError,
     TesterUnavailableError,
 )
-from tacit_services.shared.clock import Clock
 from tacit_services.shared.database import DatabaseError, run_transaction
+from tacit_services.shared.failpoints import AgentStep, reached
 from tacit_services.shared.logging import describe_exception
 
 log = structlog.get_logger()
@@ -66,11 +57,12 @@ GRACE_S = 3600
 """How long after the deadline a release is still offered, in case the tester's clock is behind."""
 
 
+@dataclass
 class Outbox:
-    """Delivers releases and declines."""
+    """Delivers a party's releases and declines."""
 
-    def __init__(self, engine: sa.Engine, party: str, client: TesterClient, clock: Clock):
-        self._engine, self._party, self._client, self._clock = engine, party, client, clock
+    party: str
+    uses: Dependencies
 
     def deliver(self) -> None:
         """Offer everything that is open and due once.
@@ -79,8 +71,8 @@ class Outbox:
             TesterUnavailableError: the tester could not be reached; what is left stays for the next time.
         """
         unavailable: TesterUnavailableError | None = None
-        now = int(self._clock())
-        for row in run_transaction(self._engine, lambda c: due_outbox(c, now), read_only=True):
+        now = int(self.uses.clock())
+        for row in run_transaction(self.uses.engine, lambda c: due_outbox(c, now), read_only=True):
             try:
                 self._deliver_one(row)
             except TesterUnavailableError as error:
@@ -89,10 +81,10 @@ class Outbox:
             raise unavailable
 
     def _deliver_one(self, row: OutboxRow) -> None:
-        put = self._client.put_decline if row.kind == "decline" else self._client.put_release
-        reached(Step.BEFORE_SEND)
+        put = self.uses.client.put_decline if row.kind == "decline" else self.uses.client.put_release
+        reached(AgentStep.BEFORE_SEND)
         try:
-            put(row.study, self._party, row.envelope)
+            put(row.study, self.party, row.envelope)
         except TesterRefusedError as error:
             log.warning("not_taken", study=row.study, kind=row.kind, problem=error.slug)
             self._close(row, error.slug)
@@ -102,20 +94,20 @@ class Outbox:
                 raise
             self._close(row, TOO_LATE)
             return
-        reached(Step.AFTER_SEND)
+        reached(AgentStep.AFTER_SEND)
         self._close(row, DELIVERED)
-        reached(Step.ACKNOWLEDGED)
+        reached(AgentStep.ACKNOWLEDGED)
         log.info("delivered", study=row.study, kind=row.kind)
 
     def _is_past(self, digest: str) -> bool:
         study = run_transaction(
-            self._engine, lambda connection: study_row(connection, digest), read_only=True
+            self.uses.engine, lambda connection: study_row(connection, digest), read_only=True
         )
-        return study is None or self._clock() > study.deadline + GRACE_S
+        return study is None or self.uses.clock() > study.deadline + GRACE_S
 
     def _close(self, row: OutboxRow, outcome: str) -> None:
         def close(connection: sa.Connection) -> None:
-            now = int(self._clock())
+            now = int(self.uses.clock())
             close_outbox(connection, row.study, now, outcome)
             if row.kind == "decline":
                 return
@@ -133,7 +125,7 @@ class Outbox:
                 reason=reason,
             )
 
-        run_transaction(self._engine, close)
+        run_transaction(self.uses.engine, close)
 
 
 VERDICT_AWAITED_S = 7 * 24 * 3600
@@ -159,50 +151,24 @@ class Identity:
 
 
 class Participant:
-    """One party that answers studies.
+    """One party that answers studies; ``intake`` says which, ``identity`` which tester's verdicts count."""
 
-    Args:
-        identity: who answers, and which tester's verdicts count.
-        intake: what may be answered.
-        engine: the database of ledger, studies and outbox.
-        client: the tester.
-        noise: the source of private noise.
-        clock: Unix time in seconds.
-        computing: what reads and sums the data; by default the calling thread.
-        stopping: whether the process is on its way out.
-    """
-
-    def __init__(
-        self,
-        identity: Identity,
-        intake: StudyIntake,
-        *,
-        engine: sa.Engine,
-        client: TesterClient,
-        noise: NoiseSource,
-        clock: Clock,
-        computing: Computing = IN_THIS_THREAD,
-        stopping: Callable[[], bool] = lambda: False,
-    ):
+    def __init__(self, identity: Identity, intake: StudyIntake, dependencies: Dependencies):
         self.name, self.key, self.tester_key = identity.name, identity.key, identity.tester_key
-        self.engine, self.clock = engine, clock
+        self.engine, self.clock, self._client = (
+            dependencies.engine,
+            dependencies.clock,
+            dependencies.client,
+        )
+        self.intake = intake
         self.last_poll_at: int | None = None
         self.units: dict[str, int] = {}
         """Units of each account's data set, once it has been read. Public."""
-        self.intake, self._client = intake, client
         self._confirmed: set[str] = set()
         """Studies of which the tester held no release of ours when it was asked in this process's life."""
-        self._releaser = Releaser(
-            engine,
-            identity.key,
-            intake,
-            noise=noise,
-            clock=clock,
-            computing=computing,
-            stopping=stopping,
-        )
-        self._outbox = Outbox(engine, identity.name, client, clock)
-        self._mailbox = Mailbox(engine, identity.key, client, clock)
+        self._releaser = Releaser(identity.key, intake, dependencies)
+        self._outbox = Outbox(identity.name, dependencies)
+        self._mailbox = Mailbox(identity.key, dependencies)
 
     def units_of(self, study: Study) -> dict[str, int]:
         """Return the number of units of each owner of a study as far as it is known: read, or expected."""
@@ -252,11 +218,11 @@ class Participant:
         except TesterRefusedError as error:
             log.warning("study_not_given", study=item.digest, problem=error.slug)
             return False
-        reached(Step.STUDY_FETCHED)
+        reached(AgentStep.STUDY_FETCHED)
         if not held:
             self._confirmed.add(item.digest)
         self._decide(item, envelope)
-        reached(Step.STUDY_STORED)
+        reached(AgentStep.STUDY_STORED)
         return True
 
     def _decide(self, item: InboxItem, envelope: bytes) -> None:
@@ -342,22 +308,17 @@ class Participant:
         Raises:
             TesterUnavailableError: the tester could not be asked about some; the others have been.
         """
-        unavailable: TesterUnavailableError | None = None
         before = len(self._confirmed)
-        for row in self._rows(State.APPROVED):
-            try:
-                if row.digest in self._confirmed:
-                    continue
-                if self._client.holds_release(row.digest, self.name):
-                    self._refuse(row, "conflicting-upload", ROLLED_BACK)
-                else:
-                    self._confirmed.add(row.digest)
-            except TesterRefusedError as error:
-                self._refuse(row, error.slug, "the tester no longer knows this study")
-            except TesterUnavailableError as error:
-                unavailable = error
-        if unavailable is not None:
-            raise unavailable
+
+        def ask(row: StudyRow) -> None:
+            if row.digest in self._confirmed:
+                return
+            if self._client.holds_release(row.digest, self.name):
+                self._refuse(row, "conflicting-upload", ROLLED_BACK)
+            else:
+                self._confirmed.add(row.digest)
+
+        self._ask_about_approved(ask, "the tester no longer knows this study")
         return len(self._confirmed) > before
 
     def collect(self) -> bool:
@@ -366,22 +327,30 @@ class Participant:
         Raises:
             TesterUnavailableError: the tester could not be asked about some; the others have been.
         """
+        came = []
+
+        def fetch(row: StudyRow) -> None:
+            job = self.job_of(row)
+            if job.relay is not None and job.receives and self._mailbox.fetch(job, job.relay):
+                came.append(row.digest)
+
+        self._ask_about_approved(fetch, "the other owner's release will not come")
+        return bool(came)
+
+    def _ask_about_approved(self, ask: Callable[[StudyRow], None], refused: str) -> None:
+        """Ask about each approved study; one that the tester refuses to speak of is ``refused``."""
         unavailable: TesterUnavailableError | None = None
-        came = False
         for row in self._rows(State.APPROVED):
             try:
-                job = self.job_of(row)
-                if job.relay is not None and job.receives:
-                    came |= self._mailbox.fetch(job, job.relay)
+                ask(row)
             except StudyRefusedError as error:
                 self._refuse(row, error.problem, error.reason)
             except TesterRefusedError as error:
-                self._refuse(row, error.slug, "the other owner's release will not come")
+                self._refuse(row, error.slug, refused)
             except TesterUnavailableError as error:
                 unavailable = error
         if unavailable is not None:
             raise unavailable
-        return came
 
     def run_approved(self) -> None:
         """Compute and store the release of every approved study. Nothing here reaches the tester."""

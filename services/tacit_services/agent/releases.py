@@ -1,22 +1,18 @@
-"""Make a release: the data is read first, then one SQL transaction debits, draws noise, signs and stores.
+"""Releases: one SQL transaction debits, draws noise, signs and stores, once the data have been read.
 
-So a crash before the commit has spent nothing and sent nothing, and one after it finds the release stored:
+A crash before the commit has spent nothing and sent nothing, and one after it finds the release stored:
 noise that could have been seen is drawn once.
 
-When an answer leaves: at a time that the study and the owner's decision fix, not when it is ready.
-
-How long a release takes to compute may depend on the data. An answer, release or decline alike, therefore
-waits for the first of these moments by which it is ready, counted from the decision to run the study::
+How long a release takes to compute may depend on the data. An answer, release or decline alike, leaves at
+the first of these moments by which it is ready, counted from the decision to run the study::
 
     r, 2r, 4r, ..., 64r, 128r, 192r, 256r, ...        r = the study's respond_after_s
 
-An answer that is ready within r says nothing by its time. A later one tells its moment and no more: two
-computations differ in sight of the tester only where one of those moments lies between them.
+Ready within r, it says nothing by its time. A later one tells its moment and no more.
 
-Releases sealed to one owner: made here for another, or fetched here and opened in memory alone.
-
-What was fetched is kept as it came, sealed. The tester that carries it is not trusted: what it could have
-changed is asked for again; what the sender signed and is wrong all the same ends the study here.
+A release for another owner is sealed to it. What was fetched is kept as it came, and opened in memory alone.
+The tester that carries it is not trusted: what it could have changed is asked for again; what the sender
+signed and is wrong all the same ends the study here.
 """
 
 from collections.abc import Callable
@@ -49,17 +45,17 @@ from tacit_protocol.signing.envelope import (
 from tacit_protocol.signing.keys import PrivateKey
 from tacit_protocol.signing.sealing import SealContext, SealError, open_sealed, seal_to
 from tacit_protocol.workers import WorkersUnavailableError
-from tacit_services.agent.data.reader import Computing
+from tacit_services.agent.data.reader import IN_THIS_THREAD, Computing
 from tacit_services.agent.data.source import DataError
 from tacit_services.agent.intake import Job, JobOutdatedError, StudyIntake, StudyRefusedError, refuse
 from tacit_services.agent.schema import RECEIVED, State
-from tacit_services.agent.steps import RelayStep, Step, reached
 from tacit_services.agent.studies import Kind, move, put_finding, put_in_outbox, study_row
 from tacit_services.agent.tester_client import TesterClient
 from tacit_services.ledger.accounts import BudgetExceededError, LedgerConflictError, debit
 from tacit_services.ledger.entries import Entry
 from tacit_services.shared.clock import Clock
 from tacit_services.shared.database import DatabaseError, run_transaction
+from tacit_services.shared.failpoints import AgentRelayStep, AgentStep, reached
 from tacit_services.shared.logging import describe_exception
 
 DOUBLINGS = 6
@@ -87,6 +83,23 @@ def send_time(decided_at: int, respond_after_s: int, now: float) -> int:
     if moment_s < elapsed_s:
         moment_s = longest_s * -int(-elapsed_s // longest_s)
     return decided_at + moment_s
+
+
+@dataclass(frozen=True)
+class Dependencies:
+    """What whoever answers studies works with."""
+
+    engine: sa.Engine
+    """The database of ledger, studies and outbox."""
+    client: TesterClient
+    noise: NoiseSource
+    """The only source of private noise."""
+    clock: Clock
+    computing: Computing = IN_THIS_THREAD
+    """What reads and sums the data."""
+    stopping: Callable[[], bool] = lambda: False
+    """Whether the process is on its way out. Reading data then fails in ways that say nothing about the data,
+    and must not decline a study."""
 
 
 log = structlog.get_logger()
@@ -166,18 +179,12 @@ def _context(job: Job, relay: Relay) -> SealContext:
     return SealContext(job.digest, relay.sender.name, relay.receiver.name)
 
 
+@dataclass
 class Mailbox:
-    """What other owners sealed to this one: fetched from the tester, kept, opened.
+    """What other owners sealed to this one, by its ``key``: fetched from the tester, kept, opened."""
 
-    Args:
-        engine: the owner's own database.
-        key: the owner's key.
-        client: the tester.
-        clock: Unix time in seconds.
-    """
-
-    def __init__(self, engine: sa.Engine, key: PrivateKey, client: TesterClient, clock: Clock):
-        self._engine, self._key, self._client, self._clock = engine, key, client, clock
+    key: PrivateKey
+    uses: Dependencies
 
     def fetch(self, job: Job, relay: Relay) -> bool:
         """Fetch a study's sealed release unless it is kept; returns whether it has come now.
@@ -188,13 +195,13 @@ class Mailbox:
         """
         if self._kept(job.digest) is not None:
             return False
-        package = self._client.sealed_release(job.digest, relay.sender.name)
+        package = self.uses.client.sealed_release(job.digest, relay.sender.name)
         if package is None:
             return False
-        reached(RelayStep.SEALED_FETCHED)
-        at = int(self._clock())
+        reached(AgentRelayStep.SEALED_FETCHED)
+        at = int(self.uses.clock())
         try:
-            open_package(job, relay, package, self._key, at)
+            open_package(job, relay, package, self.key, at)
         except TamperedError as error:
             log.warning("sealed_not_taken", study=job.digest, reason=str(error))
             return False
@@ -204,8 +211,8 @@ class Mailbox:
                 row = {"study": job.digest, "package": package, "received_at": at}
                 connection.execute(RECEIVED.insert().values(**row))
 
-        run_transaction(self._engine, store)
-        reached(RelayStep.SEALED_STORED)
+        run_transaction(self.uses.engine, store)
+        reached(AgentRelayStep.SEALED_STORED)
         log.info("sealed_received", study=job.digest, sender=relay.sender.name)
         return True
 
@@ -219,14 +226,14 @@ class Mailbox:
         if kept is None:
             return None
         try:
-            return open_package(job, relay, bytes(kept.package), self._key, int(kept.received_at))
+            return open_package(job, relay, bytes(kept.package), self.key, int(kept.received_at))
         except TamperedError as error:
             refuse("release-refused", f"the other owner's sealed release: {error}")
 
     def _kept(self, digest: str) -> sa.Row[tuple[object, ...]] | None:
         query = RECEIVED.select().where(RECEIVED.c.study == digest)
         return run_transaction(
-            self._engine, lambda connection: connection.execute(query).one_or_none(), read_only=True
+            self.uses.engine, lambda connection: connection.execute(query).one_or_none(), read_only=True
         )
 
 
@@ -234,34 +241,13 @@ class StoppingError(Exception):
     """The agent is stopping; the study stays approved, and is run after the next start."""
 
 
+@dataclass
 class Releaser:
-    """Runs accepted studies.
+    """Runs accepted studies: ``intake`` says what may be released, ``key`` signs it."""
 
-    Args:
-        engine: the database of ledger, studies and outbox.
-        key: the key that signs releases.
-        intake: what may be released.
-        noise: the only source of private noise.
-        clock: Unix time in seconds.
-        computing: what reads and sums the data.
-        stopping: whether the process is on its way out. Reading data then fails in ways that say nothing
-            about the data, and must not decline a study.
-    """
-
-    def __init__(
-        self,
-        engine: sa.Engine,
-        key: PrivateKey,
-        intake: StudyIntake,
-        *,
-        noise: NoiseSource,
-        clock: Clock,
-        computing: Computing,
-        stopping: Callable[[], bool],
-    ):
-        self._engine, self._key, self._intake = engine, key, intake
-        self._noise, self._clock, self._stopping = noise, clock, stopping
-        self._computing = computing
+    key: PrivateKey
+    intake: StudyIntake
+    uses: Dependencies
 
     def release(self, job: Job, received: Received | None = None) -> dict[str, int] | None:
         """Spend the study's budget and store its release; with another owner's, what was found with it.
@@ -275,10 +261,10 @@ class Releaser:
             WorkersUnavailableError: nothing can be computed now; try again later.
         """
         units, summary = self._summarise(job, received)
-        reached(Step.DATA_SUMMARISED if received is None else RelayStep.COMBINED)
+        reached(AgentStep.DATA_SUMMARISED if received is None else AgentRelayStep.COMBINED)
         try:
             entries = run_transaction(
-                self._engine, lambda connection: self._spend(connection, job, summary, received)
+                self.uses.engine, lambda connection: self._spend(connection, job, summary, received)
             )
         except BudgetExceededError as error:
             raise StudyRefusedError("budget-exceeded", str(error)) from None
@@ -287,13 +273,13 @@ class Releaser:
         except JobOutdatedError:
             raise
         except Exception as error:
-            if self._stopping():
+            if self.uses.stopping():
                 raise StoppingError("stopped while the release was made") from error
             log.error("release_failed", study=job.digest, fault=describe_exception(error))
             raise StudyRefusedError("internal-error", "the release could not be made; see the log") from None
         if entries is None:
             return None
-        reached(Step.RELEASE_COMMITTED)
+        reached(AgentStep.RELEASE_COMMITTED)
         # The head hash, kept in another place with the log, shows a ledger that was put back to an old copy.
         for entry in entries:
             log.info(
@@ -309,25 +295,25 @@ class Releaser:
     def _summarise(self, job: Job, received: Received | None) -> tuple[dict[str, int], Any]:
         """Count the units and compute the exact summary; data that cannot be used are a refusal."""
         try:
-            table = job.table(self._computing)
+            table = job.table(self.uses.computing)
             units = job.units_by_account(table)
             if received is None or job.relay is None:
                 summary = job.procedure.summarise(job.study, table)
                 if isinstance(job.procedure, Adapts):
                     # Noise before the ledger's entry: nothing of it leaves until that is written.
-                    summary = job.procedure.adapt(job.study, summary, self._noise)
+                    summary = job.procedure.adapt(job.study, summary, self.uses.noise)
                 return units, summary
             if received.release.units != table.units:
                 raise StudyRefusedError("not-aligned", "the other owner counts another number of units")
             return units, job.relay.procedure.combine(job.study, received.release, table)
         except DataError as error:
-            if self._stopping():
+            if self.uses.stopping():
                 raise StoppingError("stopped while the data were read") from error
             raise StudyRefusedError("data-unreadable", str(error)) from None
         except (StudyRefusedError, WorkersUnavailableError):
             raise
         except Exception as error:
-            if self._stopping():
+            if self.uses.stopping():
                 raise StoppingError("stopped while the data were read") from error
             log.error("summary_failed", study=job.digest, fault=describe_exception(error))
             reason = "the data could not be summarised; the log names the place, not the value"
@@ -336,58 +322,58 @@ class Releaser:
     def _spend(
         self, connection: sa.Connection, job: Job, summary: Any, received: Received | None = None
     ) -> list[Entry] | None:
-        now = int(self._clock())
+        now = int(self.uses.clock())
         if now >= job.study.deadline:
             raise StudyRefusedError("study-expired", "the deadline passed while the data were read")
         row = study_row(connection, job.digest)
         moved = move(connection, job.digest, before=[State.APPROVED], after=State.RELEASED, at=now)
         if row is None or not moved:
             return None
-        self._intake.require_current(connection, job)
+        self.intake.require_current(connection, job)
         if received is not None:
             put_finding(connection, job.digest, summary.finding, now)
-            reached(RelayStep.FINDING_STORED)
+            reached(AgentRelayStep.FINDING_STORED)
         entries = self._debit(connection, job, now) if job.spends else []
         if received is None or job.spends:
             envelope = self._sign(job, summary if received is None else summary.summary)
         else:
             envelope = self._acknowledge(job, received)
-        reached(Step.RELEASE_SIGNED)
+        reached(AgentStep.RELEASE_SIGNED)
         # What was to be waited for says nothing about the data here: the schedule begins once it has come.
         since = row.changed_at if received is None else max(row.changed_at, received.at)
-        send_at = send_time(since, job.study.respond_after_s, self._clock())
+        send_at = send_time(since, job.study.respond_after_s, self.uses.clock())
         if send_at >= job.study.deadline:
             raise StudyRefusedError(
                 "study-expired", "the study's schedule leaves no moment before its deadline"
             )
         kind: Kind = "release" if job.spends else "receipt"
         put_in_outbox(connection, job.digest, kind, envelope, at=now, send_at=send_at)
-        reached(Step.RELEASE_STORED)
+        reached(AgentStep.RELEASE_STORED)
         return entries
 
     def _sign(self, job: Job, summary: Any) -> bytes:
         """Draw the noise; return the release, signed, and sealed where it is for another owner."""
-        release = job.procedure.privatise(job.study, summary, self._noise)
-        reached(Step.NOISE_DRAWN)
+        release = job.procedure.privatise(job.study, summary, self.uses.noise)
+        reached(AgentStep.NOISE_DRAWN)
         if release.guarantee != job.cost:
             raise StudyRefusedError("internal-error", "the release did not cost what the procedure stated")
         message = ReleaseMessage(study=job.digest, party=job.sender, release=release)
         if job.relay is None or job.receives:
             check_release(job.procedure, job.study, release)
-            return seal(encode(message), RELEASE_TYPE, self._key)
+            return seal(encode(message), RELEASE_TYPE, self.key)
         job.relay.procedure.check_received(job.study, release)
-        return seal_release(job, job.relay, message, self._key)
+        return seal_release(job, job.relay, message, self.key)
 
     def _acknowledge(self, job: Job, received: Received) -> bytes:
         receipt = Receipt(
             study=job.digest, party=job.sender, units=received.release.units, received=received.statement
         )
-        return seal(encode(receipt), RECEIPT_TYPE, self._key)
+        return seal(encode(receipt), RECEIPT_TYPE, self.key)
 
     def _debit(self, connection: sa.Connection, job: Job, now: int) -> list[Entry]:
         """Debit the study's whole cost to every account: each unit lies in one of their data sets."""
         entries = []
         for part in sorted(job.parts, key=lambda part: part.account):  # one order: no two wait in a ring
             entries.append(debit(connection, part.account, job.digest, job.cost, at=now))
-            reached(Step.DEBITED)
+            reached(AgentStep.DEBITED)
         return entries

@@ -1,4 +1,4 @@
-"""Put an agent together from its settings, and run it."""
+"""Assembly of an agent from its settings, its HTTP interface, and its run."""
 
 import threading
 from collections.abc import Callable, Mapping
@@ -14,6 +14,7 @@ from fastapi.responses import Response
 from pydantic import Field
 
 from tacit_protocol.privacy.noise import NoiseSource, OpenDPNoise
+from tacit_protocol.signing.keys import PrivateKey
 from tacit_protocol.strict import StrictModel
 from tacit_services.agent import views
 from tacit_services.agent.agent import Agent, decide, require_row
@@ -22,13 +23,14 @@ from tacit_services.agent.intake import Procedures
 from tacit_services.agent.pages.routes import add_agent_pages
 from tacit_services.agent.participant import Loops
 from tacit_services.agent.policy import Policy
+from tacit_services.agent.releases import Dependencies
 from tacit_services.agent.schema import REASON_LENGTH, State
-from tacit_services.agent.settings import AgentSettings
+from tacit_services.agent.settings import AgentSettings, ParticipantSettings
 from tacit_services.agent.studies import StudyRow, count_by_state, finding_of, page_of_studies
 from tacit_services.agent.tester_client import TesterClient, TesterError
 from tacit_services.ledger.verification import export, inspect, verify
 from tacit_services.shared.arithmetic import prepare_to_compute
-from tacit_services.shared.clock import system_clock
+from tacit_services.shared.clock import Clock, system_clock
 from tacit_services.shared.compute import make_workers
 from tacit_services.shared.database import check_database, create_engine, run_transaction, upgrade
 from tacit_services.shared.http_app import BearerToken, body_schema, create_app, json_body, json_response
@@ -56,7 +58,7 @@ class Decline(StrictModel):
 
 
 @dataclass(frozen=True)
-class Surroundings:
+class Runtime:
     """What runs beside the interface: whether it does, and how to wake it."""
 
     version: str
@@ -64,21 +66,20 @@ class Surroundings:
     ring: Callable[[], None]
 
 
-def create_agent_app(agent: Agent, surroundings: Surroundings) -> FastAPI:
+def create_agent_app(agent: Agent, runtime: Runtime) -> FastAPI:
     """Create the agent's app."""
 
     def check_ready() -> None:
         check_database(agent.engine)
-        if not surroundings.alive():
+        if not runtime.alive():
             raise RuntimeError("a loop of the agent has stopped")
 
-    def gauges() -> Mapping[str, float]:
-        counts = run_transaction(agent.engine, count_by_state, read_only=True)
-        return {f'studies{{state="{state}"}}': float(count) for state, count in counts.items()}
+    def gauges() -> Mapping[str, Mapping[str, int]]:
+        return {"studies": run_transaction(agent.engine, count_by_state, read_only=True)}
 
     app = create_app(
         title="Tacit agent",
-        version=surroundings.version,
+        version=runtime.version,
         metrics_prefix="tacit_agent",
         check_ready=check_ready,
         gauges=gauges,
@@ -94,8 +95,8 @@ def create_agent_app(agent: Agent, surroundings: Surroundings) -> FastAPI:
 
     owner = [Depends(require_owner)]
     _add_reading(app, agent, owner)
-    _add_deciding(app, agent, surroundings, owner)
-    add_agent_pages(app, agent, surroundings.ring, require_owner)
+    _add_deciding(app, agent, runtime, owner)
+    add_agent_pages(app, agent, runtime.ring, require_owner)
     return app
 
 
@@ -160,7 +161,7 @@ def _add_reading(app: FastAPI, agent: Agent, owner: list[Any]) -> None:
         return json_response(views.ledger_verification(inspection))
 
 
-def _add_deciding(app: FastAPI, agent: Agent, surroundings: Surroundings, owner: list[Any]) -> None:
+def _add_deciding(app: FastAPI, agent: Agent, runtime: Runtime, owner: list[Any]) -> None:
     @app.post("/v1/studies/{digest}/approval", dependencies=owner, openapi_extra=body_schema(Empty))
     def approve(digest: DigestPath, body: Annotated[Empty, Depends(json_body(Empty))]) -> Response:  # noqa: ARG001
         """Let a study run: its budget is spent and its release sent."""
@@ -173,7 +174,7 @@ def _add_deciding(app: FastAPI, agent: Agent, surroundings: Surroundings, owner:
 
     def answer(digest: str, decision: Callable[[], None]) -> Response:
         row = decide(agent, digest, decision)
-        surroundings.ring()
+        runtime.ring()
         return json_response(views.summary(agent, row))
 
 
@@ -181,6 +182,33 @@ CONNECTIONS_MAX = 200
 """Most connections at once, on the owner's own machine: the steward's browser and commands."""
 
 log = structlog.get_logger()
+
+
+def dependencies_of(
+    settings: ParticipantSettings,
+    engine: sa.Engine,
+    key: PrivateKey,
+    stop: threading.Event,
+    *,
+    noise: NoiseSource | None,
+    clock: Clock,
+) -> Dependencies:
+    """Return what an agent or a curator works with, until ``stop`` is set; noise is real unless given.
+
+    Raises:
+        SettingsError: the certificates of the tester or of the cluster cannot be read.
+    """
+    client = TesterClient(
+        settings.tester_url,
+        settings.audience_of_tester,
+        key,
+        clock,
+        stop.wait,
+        ca_file=settings.tester_ca_file,
+        insecure_plain_http=settings.insecure_plain_http,
+    )
+    computing = Computing(make_workers(settings.compute), settings.compute.memory_bytes)
+    return Dependencies(engine, client, noise or OpenDPNoise(), clock, computing, stop.is_set)
 
 
 def build(
@@ -198,26 +226,12 @@ def build(
     upgrade(engine, "agent")
     entries = run_transaction(engine, verify, read_only=True)
     log.info("ledger_verified", entries=entries)
-    client = TesterClient(
-        settings.tester_url,
-        settings.audience,
-        key,
-        system_clock,
-        stop.wait,
-        ca_file=settings.tester_ca_file,
-        insecure_plain_http=settings.insecure_plain_http,
-    )
     agent = Agent(
         settings,
         policy,
         key,
-        engine=engine,
-        client=client,
-        procedures=procedures,
-        noise=noise or OpenDPNoise(),
-        clock=system_clock,
-        computing=Computing(make_workers(settings.compute), settings.compute.memory_bytes),
-        stopping=stop.is_set,
+        procedures,
+        dependencies_of(settings, engine, key, stop, noise=noise, clock=system_clock),
     )
     agent.open_accounts()
     return agent
@@ -231,7 +245,7 @@ def run(config: PathlibPath | None, procedures: Procedures) -> None:
     stop = threading.Event()
     agent = build(settings, procedures, stop)
     loops = Loops(agent, stop, settings.poll_wait_s)
-    app = create_agent_app(agent, Surroundings(version("tacit"), loops.alive, loops.ring))
+    app = create_agent_app(agent, Runtime(version("tacit"), loops.alive, loops.ring))
     loops.start()
     log.info("serving", party=settings.name, host=settings.host, port=settings.port)
     try:

@@ -1,20 +1,135 @@
-"""The agent's settings. docs/reference/agent-configuration.md."""
+"""The agent's settings, and those that say where a data set's rows are, in agents and in curators.
+
+docs/reference/agent-configuration.md, docs/data-sources.md.
+"""
 
 import json
 from collections.abc import Collection
+from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, TypeAdapter, ValidationError, field_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    StrictInt,
+    TypeAdapter,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 from pydantic_settings import SettingsConfigDict
 
 from tacit_protocol.domain.columns import Column, ColumnName
 from tacit_protocol.messages.study import DataSetName, PartyName, PublicKeyHex
 from tacit_protocol.privacy.accounting import Division, Family
 from tacit_protocol.privacy.guarantee import EPSILON_MAX, Budget
-from tacit_services.agent.data.source_settings import SourceSettings
+from tacit_services.agent.data.csv_source import CsvSource
+from tacit_services.agent.data.parquet_folder import ParquetFolder
+from tacit_services.agent.data.parquet_source import ParquetSource
+from tacit_services.agent.data.source import DataError, Source
+from tacit_services.agent.data.sql_source import Ranges, SqlSource
 from tacit_services.shared.compute import ComputeSettings
 from tacit_services.shared.settings import ListeningSettings
+
+
+def is_database(source: str) -> bool:
+    """Say whether a setting names a database."""
+    return "://" in source
+
+
+def open_source(
+    source: str,
+    query: str | None,
+    folder: Path,
+    ranges: Ranges | None = None,
+    *,
+    quoted_line_breaks: bool = False,
+) -> Source:
+    """Return the source that a setting names.
+
+    ``source`` is a path to ``*.csv``, ``*.csv.gz``, ``*.parquet`` or a folder of Parquet files, relative to
+    ``folder``, or a SQLAlchemy URL, which needs a ``query`` and may be cut by ``ranges``. Values of a CSV
+    file hold no line breaks unless it is said that they do, between quotes.
+
+    Raises:
+        DataError: the setting names no known kind of source.
+    """
+    if is_database(source):
+        if query is None:
+            raise DataError("a database source needs a query")
+        return SqlSource(_absolute_sqlite(source, folder), query, ranges)
+    if query is not None:
+        raise DataError("a file source takes no query")
+    path = folder / source
+    if source.endswith((".csv", ".csv.gz")):
+        return CsvSource(path, quoted_line_breaks=quoted_line_breaks)
+    if source.endswith("/") or path.is_dir():
+        return ParquetFolder(path)
+    if source.endswith(".parquet"):
+        return ParquetSource(path)
+    raise DataError(
+        "a source is a .csv, .csv.gz or .parquet file, a folder of .parquet files (is it there?), or a "
+        "database URL with a query"
+    )
+
+
+def _absolute_sqlite(url: str, folder: Path) -> str:
+    prefix = "sqlite:///"
+    if url.startswith(prefix) and not url.startswith(prefix + "/"):
+        return prefix + str((folder / url.removeprefix(prefix)).absolute())
+    return url
+
+
+BOUNDS_MAX = 1000
+"""Most places at which a query is cut: there are never so many workers."""
+
+
+class SourceSettings(BaseModel):
+    """Where rows are, and where a query may be cut so that several workers read it."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+    source: str
+    query: str | None = None
+    partition_column: ColumnName | None = None
+    """A column of numbers of the query, by whose values it is cut."""
+
+    partition_bounds: Annotated[tuple[StrictInt, ...], Field(max_length=BOUNDS_MAX)] = ()
+    """Where it is cut. Public: chosen, never looked up in the data."""
+
+    quoted_line_breaks: bool = False
+    """Whether values of a CSV file may hold line breaks, between quotes. Otherwise a line is a row."""
+
+    folder: Path = Path()
+    """What a relative source is relative to: the folder of the configuration file."""
+
+    @model_validator(mode="after")
+    def _ranges_are_complete(self) -> Self:
+        if (self.partition_column is None) == bool(self.partition_bounds):
+            raise ValueError("partition_column and partition_bounds need each other")
+        if self.partition_bounds and not is_database(self.source):
+            raise ValueError("partition_column is of database sources: Parquet is cut by its row groups")
+        if self.quoted_line_breaks and not self.source.endswith((".csv", ".csv.gz")):
+            raise ValueError("quoted_line_breaks is of CSV files")
+        if any(first >= second for first, second in pairwise(self.partition_bounds)):
+            raise ValueError("partition_bounds must increase")
+        return self
+
+    def open(self) -> Source:
+        """Return the data source; nothing is read yet.
+
+        Raises:
+            DataError: the settings name no known kind of source.
+        """
+        ranges = None
+        if self.partition_column is not None:
+            ranges = Ranges(self.partition_column, self.partition_bounds)
+        return open_source(
+            self.source, self.query, self.folder, ranges, quoted_line_breaks=self.quoted_line_breaks
+        )
+
 
 PORT = 8710
 """Where the agent's own interface listens unless told otherwise."""
@@ -73,41 +188,30 @@ def _column_fault(error: ValidationError) -> str:
     return f"{where}: {words}; fill in every bound and level"
 
 
-class AgentSettings(ListeningSettings):
-    """Everything an agent needs to know; environment variables begin with ``TACIT_AGENT_``."""
-
-    model_config = SettingsConfigDict(env_prefix="TACIT_AGENT_")
+class ParticipantSettings(ListeningSettings):
+    """What an agent and a curator need to know alike."""
 
     name: PartyName
+    """The party name, at the tester and in studies."""
     key_file: Path
-    database_url: str = "sqlite:///agent.sqlite3"
+    """The private key, PEM."""
+    database_url: str
+    """``sqlite:///file`` or ``postgresql://user:password@host/name``."""
     tester_url: str
     tester_key: PublicKeyHex
     tester_audience: str | None = None
     """What the tester expects its tokens to be for; its URL unless it says otherwise."""
-
     tester_ca_file: Path | None = None
     """Certificates that the tester's must chain to, where the public ones do not do."""
-
-    port: Annotated[int, Field(ge=0, le=65535)] = PORT
-    policy_file: Path
     poll_wait_s: Annotated[float, Field(ge=0, le=POLL_WAIT_S_MAX)] = 20.0
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
     compute: ComputeSettings = Field(default_factory=ComputeSettings)
     """What computes, and in how much memory."""
 
-    data_sets: Annotated[tuple[DataSetSettings, ...], Field(min_length=1)]
-
-    @field_validator("data_sets")
-    @classmethod
-    def _names_are_distinct(cls, value: tuple[DataSetSettings, ...]) -> tuple[DataSetSettings, ...]:
-        if len({data_set.name for data_set in value}) != len(value):
-            raise ValueError("data sets must have distinct names")
-        return value
-
     @classmethod
     def _resolved(cls, values: dict[str, Any], directory: Path) -> dict[str, Any]:
-        resolved = super()._resolved({"database_url": "sqlite:///agent.sqlite3", **values}, directory)
+        default = {"database_url": cls.model_fields["database_url"].default}
+        resolved = super()._resolved(default | values, directory)
         data_sets = resolved.get("data_sets")
         if isinstance(data_sets, list):
             resolved["data_sets"] = [
@@ -116,9 +220,27 @@ class AgentSettings(ListeningSettings):
         return resolved
 
     @property
-    def audience(self) -> str:
+    def audience_of_tester(self) -> str:
         """The audience of the tokens sent to the tester."""
         return self.tester_url.rstrip("/") if self.tester_audience is None else self.tester_audience
+
+
+class AgentSettings(ParticipantSettings):
+    """Everything an agent needs to know; environment variables begin with ``TACIT_AGENT_``."""
+
+    model_config = SettingsConfigDict(env_prefix="TACIT_AGENT_")
+
+    database_url: str = "sqlite:///agent.sqlite3"
+    port: Annotated[int, Field(ge=0, le=65535)] = PORT
+    policy_file: Path
+    data_sets: Annotated[tuple[DataSetSettings, ...], Field(min_length=1)]
+
+    @field_validator("data_sets")
+    @classmethod
+    def _names_are_distinct(cls, value: tuple[DataSetSettings, ...]) -> tuple[DataSetSettings, ...]:
+        if len({data_set.name for data_set in value}) != len(value):
+            raise ValueError("data sets must have distinct names")
+        return value
 
     def data_set(self, name: str) -> DataSetSettings | None:
         """Return the data set of that name, or None."""

@@ -69,11 +69,10 @@ def studies_in(connection: sa.Connection, states: Collection[State]) -> list[Stu
     return [study_of_row(row) for row in rows]
 
 
-def newest_studies(connection: sa.Connection, states: Collection[State], size: int) -> list[StudyRow]:
-    """Return the studies in any of these states that changed last, the newest first."""
-    query = STUDIES.select().where(STUDIES.c.state.in_([state.value for state in states]))
-    rows = connection.execute(query.order_by(STUDIES.c.changed_at.desc(), STUDIES.c.digest).limit(size))
-    return [study_of_row(row) for row in rows]
+def newest_studies(connection: sa.Connection, size: int, *where: sa.ColumnElement[bool]) -> list[StudyRow]:
+    """Return the studies that changed last, the newest first, ``where`` the conditions hold."""
+    query = STUDIES.select().where(*where).order_by(STUDIES.c.changed_at.desc(), STUDIES.c.digest)
+    return [study_of_row(row) for row in connection.execute(query.limit(size))]
 
 
 def move(
@@ -125,10 +124,14 @@ def count_by_state(connection: sa.Connection) -> dict[str, int]:
 
 
 def page_of_studies(
-    connection: sa.Connection, state: State | None, after: str | None, size: int
+    connection: sa.Connection,
+    state: State | None,
+    after: str | None,
+    size: int,
+    *where: sa.ColumnElement[bool],
 ) -> list[StudyRow]:
-    """Return studies in the order of their digests, those after ``after``."""
-    query = STUDIES.select().order_by(STUDIES.c.digest).limit(size)
+    """Return studies in the order of their digests, those after ``after``, ``where`` the conditions hold."""
+    query = STUDIES.select().where(*where).order_by(STUDIES.c.digest).limit(size)
     if state is not None:
         query = query.where(STUDIES.c.state == state.value)
     if after is not None:

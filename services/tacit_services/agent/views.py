@@ -1,4 +1,4 @@
-"""What the owner's interface shows of studies and data sets."""
+"""Views of studies, data sets and ledger, for the owner's interface."""
 
 import json
 from dataclasses import asdict

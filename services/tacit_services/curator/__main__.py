@@ -1,15 +1,12 @@
 """``python -m tacit_services.curator serve|check|verify|copy --config FILE``."""
 
 import argparse
-import json
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from tacit_protocol.procedures.discovery import PROCEDURES
 from tacit_protocol.terminal import printable, printable_lines
-from tacit_services.agent.check import text_of_verification, verify_ledger
+from tacit_services.agent.check import show_report, text_of_verification, verify_ledger
 from tacit_services.curator.service import check, run, text_of_report
 from tacit_services.curator.settings import CuratorSettings
 from tacit_services.ledger.accounts import LedgerError
@@ -46,11 +43,11 @@ def main(arguments: list[str] | None = None) -> int:
             add_copy_arguments(command)
     chosen = parser.parse_args(arguments)
     if chosen.command == "check":
-        return _report(check(chosen.config), text_of_report, chosen.json)
+        return show_report(check(chosen.config), text_of_report, chosen.json)
     try:
         if chosen.command == "verify":
             report = verify_ledger(CuratorSettings.load(chosen.config).database_url, chosen.kept)
-            return _report(report, text_of_verification, chosen.json)
+            return show_report(report, text_of_verification, chosen.json)
         if chosen.command == "copy":
             counts = copy_database(CuratorSettings.load(chosen.config).database_url, chosen.to, "curator")
             sys.stdout.write(printable_lines(text_of_copy(counts)))
@@ -60,11 +57,6 @@ def main(arguments: list[str] | None = None) -> int:
         sys.stderr.write(f"{printable(error)}\n")
         return 1
     return 0
-
-
-def _report(report: dict[str, Any], text: Callable[[dict[str, Any]], str], as_json: bool) -> int:
-    sys.stdout.write((json.dumps(report) if as_json else printable_lines(text(report))) + "\n")
-    return 0 if report["ok"] else 1
 
 
 if __name__ == "__main__":

@@ -1,16 +1,9 @@
 """The curator's part in studies: an agent's work, with several owners who decide.
 
-Who has decided on a study: one row for each owner whose data it uses.
-
-All functions work inside the caller's transaction. A row begins as ``waiting``, or as ``approved`` where the
-owner's policy approves by itself; it becomes ``approved`` or ``declined`` once. The study runs when no row
-waits, and never once a row is ``declined``.
-
-Decide what to do with a curated study: everything is checked here, and nothing is taken from the tester.
-
-No data is touched. The order is: signature, digest, form, the tester and the curator that the roster names,
-deadline; then for each owner its enrolment here, its data set and its own policy; then procedure, cost and
-canonical bytes.
+Nothing is taken from the tester, and no data is touched before a study is accepted: signature, digest, form,
+the tester and the curator that the roster names, deadline; for each owner its enrolment here, its data set
+and its own policy; then procedure, cost and canonical bytes. Each owner then has one row that says what it
+has decided; the study runs when no row waits, and never once one is ``declined``.
 """
 
 from collections.abc import Iterable
@@ -34,12 +27,12 @@ from tacit_services.agent.intake import (
 from tacit_services.agent.participant import AlreadyDecidedError, Identity, Participant
 from tacit_services.agent.policy import PolicyRefusedError
 from tacit_services.agent.schema import STUDIES, State
-from tacit_services.agent.studies import StudyRow, expire, move, study_of_row, study_row
+from tacit_services.agent.studies import StudyRow, expire, move, study_row
 from tacit_services.curator.data_sets import DataSets, HeldDataSet, account_name
-from tacit_services.curator.steps import Step, reached
 from tacit_services.curator.tables import METADATA, NAME_LENGTH
 from tacit_services.ledger.entries import DIGEST_LENGTH
 from tacit_services.shared.database import run_transaction
+from tacit_services.shared.failpoints import CuratorStep, reached
 
 ACCOUNT_LENGTH = 2 * NAME_LENGTH + 1
 """Longest name of an account, ``owner/data-set``."""
@@ -110,14 +103,6 @@ def decide(connection: sa.Connection, study: str, owner: str, decision: Decision
     return changed.rowcount == 1
 
 
-def waits_for_someone(connection: sa.Connection, study: str) -> bool:
-    """Return whether an owner has yet to approve."""
-    query = sa.select(DECISIONS.c.owner).where(
-        DECISIONS.c.study == study, DECISIONS.c.decision != Decision.APPROVED.value
-    )
-    return connection.execute(query.limit(1)).first() is not None
-
-
 def decisions_on(connection: sa.Connection, studies: Iterable[str]) -> dict[str, list[OwnerDecision]]:
     """Return every owner's decision on these studies, by study and in the order of the owners' names."""
     found: dict[str, list[OwnerDecision]] = {study: [] for study in studies}
@@ -128,30 +113,10 @@ def decisions_on(connection: sa.Connection, studies: Iterable[str]) -> dict[str,
     return found
 
 
-def newest_studies_for(connection: sa.Connection, owner: str | None, size: int) -> list[StudyRow]:
-    """Return the studies that changed last: those that ask for an owner's data, or all."""
-    query = STUDIES.select().order_by(STUDIES.c.changed_at.desc(), STUDIES.c.digest).limit(size)
-    if owner is not None:
-        query = query.where(_asked_of(owner))
-    return [study_of_row(row) for row in connection.execute(query)]
-
-
-def _asked_of(owner: str) -> sa.ColumnElement[bool]:
-    return STUDIES.c.digest.in_(sa.select(DECISIONS.c.study).where(DECISIONS.c.owner == owner))
-
-
-def page_of_studies_for(
-    connection: sa.Connection, owner: str | None, state: State | None, after: str | None, size: int
-) -> list[StudyRow]:
-    """Return studies in the order of their digests: those that ask for an owner's data, or all."""
-    query = STUDIES.select().order_by(STUDIES.c.digest).limit(size)
-    if owner is not None:
-        query = query.where(_asked_of(owner))
-    if state is not None:
-        query = query.where(STUDIES.c.state == state.value)
-    if after is not None:
-        query = query.where(STUDIES.c.digest > after)
-    return [study_of_row(row) for row in connection.execute(query)]
+def asking(owner: str | None) -> tuple[sa.ColumnElement[bool], ...]:
+    """Return the conditions for studies that ask for an owner's data; none, for all studies, without one."""
+    asked = sa.select(DECISIONS.c.study).where(DECISIONS.c.owner == owner)
+    return () if owner is None else (STUDIES.c.digest.in_(asked),)
 
 
 NOT_HELD = "an owner of the study is not enrolled here with that key, or has no such data set here"
@@ -284,15 +249,16 @@ class Curator(Participant):
                 return False
             if not decide(connection, digest, owner, Decision.APPROVED, now):
                 return False
-            if not waits_for_someone(connection, digest):
+            decisions = decisions_on(connection, [digest])[digest]
+            if all(item.decision is Decision.APPROVED for item in decisions):
                 move(connection, digest, before=[State.WAITING], after=State.APPROVED, at=now)
-            reached(Step.DECISION_WRITTEN)
+            reached(CuratorStep.DECISION_WRITTEN)
             return True
 
         if not run_transaction(self.engine, approve):
             raise AlreadyDecidedError("the study is not waiting for this owner's approval")
         self._confirmed.discard(digest)  # long may have passed since it came in
-        reached(Step.DECISION_STORED)
+        reached(CuratorStep.DECISION_STORED)
         log.info("approved", study=digest, owner=owner)
 
     def decline(self, digest: str, owner: str, note: str | None) -> None:
@@ -306,12 +272,12 @@ class Curator(Participant):
             ended = self._end_in(connection, digest, State.DECLINED, None, note or f"declined by {owner}")
             if ended:
                 decide(connection, digest, owner, Decision.DECLINED, self._now())
-                reached(Step.DECISION_WRITTEN)
+                reached(CuratorStep.DECISION_WRITTEN)
             return ended
 
         if not run_transaction(self.engine, decline):
             raise AlreadyDecidedError("the study has been decided on already")
-        reached(Step.DECISION_STORED)
+        reached(CuratorStep.DECISION_STORED)
         log.info("declined", study=digest, owner=owner)
 
     def run_approved(self) -> None:

@@ -25,10 +25,9 @@ from tacit_protocol.privacy.guarantee import EPSILON_MAX, Budget
 from tacit_protocol.procedures.discovery import PROCEDURES
 from tacit_protocol.strict import StrictModel
 from tacit_services.agent.data.source import DataError, Source
-from tacit_services.agent.data.source_settings import SourceSettings
 from tacit_services.agent.intake import Procedures
 from tacit_services.agent.policy import ANY, Rules
-from tacit_services.agent.settings import Part
+from tacit_services.agent.settings import Part, SourceSettings
 from tacit_services.curator.store import RowStore, StoredRows
 from tacit_services.curator.tables import DATA_SETS, OWNERS
 from tacit_services.ledger.accounts import DivisionRefusedError, account_of, set_caps, standing_of

@@ -1,15 +1,14 @@
-"""The keys that protect the rows at rest.
+"""Keys that protect rows at rest, and spools: bytes on disk that are sealed while they wait.
 
 Every upload is encrypted with a data key of its own, drawn at random. The database keeps that key wrapped
 (AES-256-GCM, NIST SP 800-38D) by the operator's storage key, and bound to the account and the file that it
 is for: a wrapped key moved to another row of the database does not open. Whoever deletes the wrapped key has
 made every copy of the file unreadable.
 
-An upload that has to be read in another order than it arrives, kept on disk but never as plain bytes.
-
-A Parquet file's directory stands at its end. The bytes are therefore spooled to a nameless file, which the
-system removes when the process ends, however it ends. They are sealed in blocks (AES-256-GCM) by a key that
-exists in memory alone; the block's number is its nonce, which no other block of that key has.
+An upload that has to be read in another order than it arrives, as a Parquet file whose directory stands at
+its end, is spooled to a nameless file, which the system removes when the process ends, however it ends. It
+is sealed in blocks by a key that exists in memory alone; the block's number is its nonce, which no other
+block of that key has.
 """
 
 import hashlib

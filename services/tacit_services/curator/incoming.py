@@ -17,8 +17,8 @@ import pyarrow as pa
 from tacit_protocol.domain.columns import CategoricalColumn, Column, NumericColumn
 from tacit_protocol.domain.table import encode_categorical
 from tacit_services.agent.data.arrow_columns import numbers, text
+from tacit_services.agent.data.reader import UnitHasher, UnitHashes
 from tacit_services.agent.data.source import Columns, DataError
-from tacit_services.agent.data.units import UnitHasher, UnitHashes
 
 OTHER = ""
 """Stands in the store for every value that is no declared level; no level is empty."""

@@ -1,85 +1,35 @@
 """Owners at the curator: how they enrol, and who is calling."""
 
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, ClassVar
 
 from fastapi import Depends, Request
-from sqlalchemy.engine import Connection, Engine
+from sqlalchemy.engine import Engine
 from starlette.concurrency import run_in_threadpool
 
 from tacit_protocol.messages.study import PartyName, PublicKeyHex
 from tacit_protocol.strict import StrictModel
-from tacit_services.curator.tables import ROSTER, SIGN_IN
+from tacit_services.curator.tables import ROSTER
 from tacit_services.shared.database import run_transaction
 from tacit_services.shared.http_app import BearerToken
 from tacit_services.shared.http_server import recognise
 from tacit_services.shared.problem_responses import ProblemError
-from tacit_services.shared.roster import Member
-
-PAGE_SIZE = 100
-"""Owners in one page."""
-
-ROLE = "owner"
-"""The one role that is enrolled; the operator is known by the curator's own key."""
 
 
 class InvitationRequest(StrictModel):
     """Whom the curator invites."""
 
+    role: ClassVar[str] = "owner"
     name: PartyName
 
 
-class Enrolment(StrictModel):
+class EnrolmentRequest(StrictModel):
     """An invited owner's answer: the key it will be known by."""
 
+    role: ClassVar[str] = "owner"
     invitation: str
     name: PartyName
     key: PublicKeyHex
-
-
-def invite(connection: Connection, request: InvitationRequest, now: int) -> dict[str, Any]:
-    """Make a one-time invitation; only its digest is stored."""
-    return ROSTER.invite(connection, request.name, ROLE, now)
-
-
-def enrol(connection: Connection, enrolment: Enrolment, now: int) -> tuple[dict[str, Any], bool]:
-    """Enrol an owner; returns it, and whether it is new. The same enrolment again changes nothing."""
-    owner = Member(enrolment.name, enrolment.key, ROLE)
-    is_new = ROSTER.enrol(connection, enrolment.invitation, owner, now)
-    return {"name": owner.name, "key": owner.key}, is_new
-
-
-def revoke(connection: Connection, name: str, now: int) -> tuple[dict[str, Any], bool]:
-    """Revoke an owner's key; returns the owner, and whether its key held until now.
-
-    Its browsers are signed out, and no study is answered from its data sets any more; its ledger stays.
-
-    Raises:
-        ProblemError: ``unknown-party``.
-    """
-    owner, is_new = ROSTER.revoke(connection, name, now)
-    if is_new:
-        for table in (SIGN_IN.links, SIGN_IN.sessions):
-            connection.execute(table.delete().where(table.c.key == owner.key))
-    return {"name": owner.name, "key": owner.key, "revoked_at": owner.revoked_at}, is_new
-
-
-def revoke_invitations(connection: Connection, name: str, now: int) -> dict[str, Any]:
-    """Revoke the invitations of that name that could still be used."""
-    return {"name": name, "revoked": ROSTER.revoke_invitations(connection, name, now)}
-
-
-def list_invitations(connection: Connection, cursor: str | None, now: int) -> dict[str, Any]:
-    """Return one page of all invitations ever made, and what became of each."""
-    return ROSTER.invited(connection, cursor, PAGE_SIZE, now)
-
-
-def list_owners(connection: Connection, cursor: str | None) -> dict[str, Any]:
-    """Return one page of the owners, by name."""
-    page = ROSTER.page(connection, cursor, PAGE_SIZE)
-    names = ("name", "key", "revoked_at")
-    items = [{name: item[name] for name in names} for item in page["items"]]
-    return {"items": items, "next": page["next"]}
 
 
 @dataclass(frozen=True)

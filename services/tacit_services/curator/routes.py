@@ -1,6 +1,4 @@
-"""What the owners' routes work with.
-
-What the curator's interface shows of studies and ledger: to the operator all, to an owner its own.
+"""The curator's HTTP interface: to the operator all studies and accounts, to an owner its own.
 
 An owner sees who has approved a study that uses its data, and no other owner's budget, note or reason.
 """
@@ -20,26 +18,16 @@ from sqlalchemy.engine import Connection, Engine
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
-from tacit_protocol.messages.study import DataSetName, Digest, PartyName
+from tacit_protocol.messages.study import DataSetName, PartyName
 from tacit_services.agent import views as agent_views
 from tacit_services.agent.participant import AlreadyDecidedError
 from tacit_services.agent.schema import State
 from tacit_services.agent.service import PAGE_SIZE, Decline, HashList
-from tacit_services.agent.studies import StudyRow, study_row
-from tacit_services.curator.curator import Curator, Decision, OwnerDecision, decisions_on, page_of_studies_for
+from tacit_services.agent.studies import StudyRow, page_of_studies, study_row
+from tacit_services.curator.curator import Curator, Decision, OwnerDecision, asking, decisions_on
 from tacit_services.curator.data_sets import DataSets, Registration, view
-from tacit_services.curator.owners import (
-    Access,
-    Caller,
-    Enrolment,
-    InvitationRequest,
-    enrol,
-    invite,
-    list_invitations,
-    list_owners,
-    revoke,
-    revoke_invitations,
-)
+from tacit_services.curator.owners import Access, Caller, EnrolmentRequest, InvitationRequest
+from tacit_services.curator.tables import ROSTER, SIGN_IN
 from tacit_services.curator.uploads import MEDIA_TYPES, NextPiece, Uploads
 from tacit_services.ledger.accounts import standing_of
 from tacit_services.ledger.entries import ACCOUNTS
@@ -49,6 +37,7 @@ from tacit_services.shared.database import Result, run_transaction
 from tacit_services.shared.http_app import DRAINED_BYTES_MAX, body_schema, json_body, json_response
 from tacit_services.shared.pages.site import Empty
 from tacit_services.shared.problem_responses import ProblemError
+from tacit_services.shared.roster import Enrolment, Member
 
 
 @dataclass(frozen=True)
@@ -62,7 +51,7 @@ class CuratorIdentity:
 
 
 @dataclass(frozen=True)
-class CuratorSurroundings:
+class CuratorContext:
     """The database, who may call, and where rows go."""
 
     engine: Engine
@@ -71,6 +60,24 @@ class CuratorSurroundings:
     data_sets: DataSets
     uploads: Uploads
     clock: Clock
+
+    @property
+    def enrolment(self) -> Enrolment:
+        """How owners enrol."""
+        return Enrolment(
+            engine=self.engine,
+            clock=self.clock,
+            roster=ROSTER,
+            sign_in=SIGN_IN,
+            service=Member(self.identity.name, self.identity.key, "curator"),
+            parties="owners",
+            fields=("name", "key"),
+            invitation=InvitationRequest,
+            enrolment=EnrolmentRequest,
+            operator=self.access.operator,
+            reader=self.access.operator,
+            signer=self.access.signer,
+        )
 
     def now(self) -> int:
         """Unix time in whole seconds."""
@@ -96,7 +103,7 @@ ROWS_SCHEMA: dict[str, Any] = {
 class OwnerRoutes:
     """Adds the routes to a router."""
 
-    def __init__(self, curator: CuratorSurroundings) -> None:
+    def __init__(self, curator: CuratorContext) -> None:
         self._curator = curator
         self._access = curator.access
 
@@ -112,67 +119,14 @@ class OwnerRoutes:
         return run_transaction(self._curator.engine, work, read_only=True)
 
     def _add_enrolment(self, router: APIRouter) -> None:
-        curator, access = self._curator, self._access
+        curator = self._curator
 
         @router.get("/identity")
         def identity() -> Response:
             """Show who the curator is: its name, its key, and whom tokens must be for."""
             return json_response(asdict(curator.identity))
 
-        @router.post(
-            "/invitations",
-            status_code=201,
-            dependencies=[Depends(access.operator)],
-            openapi_extra=body_schema(InvitationRequest),
-        )
-        def create_invitation(
-            request: Annotated[InvitationRequest, Depends(json_body(InvitationRequest))],
-        ) -> Response:
-            """Invite an owner (the operator). The invitation works once, for a week."""
-            if request.name == curator.identity.name:
-                raise ProblemError("party-exists")
-            now = curator.now()
-            return json_response(run_transaction(curator.engine, lambda c: invite(c, request, now)), 201)
-
-        @router.get("/invitations", dependencies=[Depends(access.operator)])
-        def invitations(cursor: Annotated[Digest | None, Query()] = None) -> Response:
-            """List all invitations ever made, and what became of each (the operator)."""
-            return json_response(self._read(lambda c: list_invitations(c, cursor, curator.now())))
-
-        @router.delete("/invitations/{name}", dependencies=[Depends(access.operator)])
-        def revoke_invitation(name: OwnerPath) -> Response:
-            """Revoke the invitations of that name that were not used yet (the operator)."""
-            now = curator.now()
-            found = run_transaction(curator.engine, lambda c: revoke_invitations(c, name, now))
-            log.info("invitations_revoked", party=name, revoked=found["revoked"])
-            return json_response(found)
-
-        @router.put("/owners/{name}/revocation", status_code=201, dependencies=[Depends(access.operator)])
-        def revoke_key(name: OwnerPath) -> Response:
-            """Revoke an owner's key (the operator): no study is answered from its data sets any more."""
-            now = curator.now()
-            owner, is_new = run_transaction(curator.engine, lambda c: revoke(c, name, now))
-            log.info("key_revoked", party=name, revoked_at=owner["revoked_at"])
-            return json_response(owner, 201 if is_new else 200)
-
-        @router.post("/enrolments", status_code=201, openapi_extra=body_schema(Enrolment))
-        def create_enrolment(
-            key: Annotated[str, Depends(access.signer)],
-            enrolment: Annotated[Enrolment, Depends(json_body(Enrolment))],
-        ) -> Response:
-            """Enrol with an invitation and the key that signs this request."""
-            if key != enrolment.key:
-                raise ProblemError("forbidden", detail="sign the request with the key that is to be enrolled")
-            if key == curator.identity.key:
-                raise ProblemError("party-exists")
-            now = curator.now()
-            owner, is_new = run_transaction(curator.engine, lambda c: enrol(c, enrolment, now))
-            return json_response(owner, 201 if is_new else 200)
-
-        @router.get("/owners", dependencies=[Depends(access.operator)])
-        def owners(cursor: Annotated[PartyName | None, Query()] = None) -> Response:
-            """List the owners (the operator)."""
-            return json_response(self._read(lambda c: list_owners(c, cursor)))
+        curator.enrolment.add_to(router)
 
     def _add_reading(self, router: APIRouter) -> None:
         curator, access = self._curator, self._access
@@ -376,7 +330,7 @@ def _add_reading(app: FastAPI, curator: Curator, access: Access) -> None:
         """List the studies that ask for an owner's data; the operator sees all."""
 
         def read(connection: sa.Connection) -> dict[str, Any]:
-            rows = page_of_studies_for(connection, caller.owner, state, cursor, PAGE_SIZE)
+            rows = page_of_studies(connection, state, cursor, PAGE_SIZE, *asking(caller.owner))
             decisions = decisions_on(connection, [row.digest for row in rows])
             items = [summary(curator, row, decisions[row.digest], caller.owner) for row in rows]
             return {"items": items, "next": rows[-1].digest if len(rows) == PAGE_SIZE else None}

@@ -1,4 +1,4 @@
-"""Put a curator together from its settings, and run it."""
+"""Assembly of a curator from its settings, and its run."""
 
 import re
 import secrets
@@ -15,19 +15,18 @@ import structlog
 from fastapi import FastAPI
 from sqlalchemy.engine import Connection, Engine
 
-from tacit_protocol.privacy.noise import NoiseSource, OpenDPNoise
+from tacit_protocol.privacy.noise import NoiseSource
 from tacit_protocol.signing.keys import PrivateKey
-from tacit_services.agent.data.reader import Computing
 from tacit_services.agent.intake import Procedures
 from tacit_services.agent.participant import Identity, Loops
+from tacit_services.agent.service import dependencies_of
 from tacit_services.agent.studies import count_by_state
-from tacit_services.agent.tester_client import TesterClient
 from tacit_services.curator.curator import Curator, CuratorIntake
 from tacit_services.curator.data_sets import DataSets
 from tacit_services.curator.encryption import StorageKeyError, StorageKeys
 from tacit_services.curator.owners import Access
 from tacit_services.curator.pages.routes import add_curator_pages
-from tacit_services.curator.routes import CuratorIdentity, CuratorSurroundings, OwnerRoutes, add_study_routes
+from tacit_services.curator.routes import CuratorContext, CuratorIdentity, OwnerRoutes, add_study_routes
 from tacit_services.curator.settings import CuratorSettings
 from tacit_services.curator.store import RowStore
 from tacit_services.curator.tables import STORAGE
@@ -35,7 +34,7 @@ from tacit_services.curator.uploads import UPLOAD_BYTES_MAX, Uploads
 from tacit_services.ledger.verification import verify
 from tacit_services.shared.arithmetic import prepare_to_compute
 from tacit_services.shared.clock import Clock, system_clock
-from tacit_services.shared.compute import look_at_workers, make_workers
+from tacit_services.shared.compute import look_at_workers
 from tacit_services.shared.database import check_database, check_room, create_engine, run_transaction, upgrade
 from tacit_services.shared.http_app import (
     BearerToken,
@@ -103,7 +102,7 @@ ROWS_PATH = re.compile(r"/v1/data-sets/[^/]+/[^/]+/rows")
 
 
 def create_curator_app(
-    curator: CuratorSurroundings,
+    curator: CuratorContext,
     *,
     upload_bytes_max: int = UPLOAD_BYTES_MAX,
     check_ready: Callable[[], None] = lambda: None,
@@ -126,12 +125,12 @@ def create_curator_app(
         check_database(curator.engine)
         check_ready()
 
-    def figures() -> Mapping[str, float]:
+    def figures() -> Mapping[str, float | Mapping[str, float]]:
         def count(connection: Connection) -> int:
             return len(curator.data_sets.held_data_sets(connection))
 
         held = run_transaction(curator.engine, count, read_only=True)
-        return {"data_sets": float(held), "uploads": float(curator.uploads.under_way), **gauges()}
+        return {"data_sets": held, "uploads": curator.uploads.under_way, **gauges()}
 
     limit = BodyLimit(upload_bytes_max, IDLE_S, BYTES_PER_S_MIN, "upload-too-large")
     app = create_app(
@@ -193,32 +192,16 @@ def make_curator(
     """Return what answers studies."""
     settings = base.settings
     identity = Identity(settings.name, base.key, settings.tester_key)
-    client = TesterClient(
-        settings.tester_url,
-        settings.audience_of_tester,
-        base.key,
-        base.clock,
-        stop.wait,
-        ca_file=settings.tester_ca_file,
-        insecure_plain_http=settings.insecure_plain_http,
-    )
-    return Curator(
-        identity,
-        CuratorIntake(identity, base.engine, base.data_sets, procedures, settings.respond_after_s_min),
-        engine=base.engine,
-        client=client,
-        noise=noise or OpenDPNoise(),
-        clock=base.clock,
-        computing=Computing(make_workers(settings.compute), settings.compute.memory_bytes),
-        stopping=stop.is_set,
-    )
+    intake = CuratorIntake(identity, base.engine, base.data_sets, procedures, settings.respond_after_s_min)
+    uses = dependencies_of(settings, base.engine, base.key, stop, noise=noise, clock=base.clock)
+    return Curator(identity, intake, uses)
 
 
 def make_app(base: Foundation, curator: Curator, loops: Loops, stopping: Stopping) -> FastAPI:
     """Return the owners' and the operator's interface."""
     settings, software = base.settings, f"tacit {version('tacit')}"
     access = Access(base.engine, base.key.public_hex, BearerToken(settings.token_audience, base.clock))
-    surroundings = CuratorSurroundings(
+    context = CuratorContext(
         engine=base.engine,
         identity=CuratorIdentity(settings.name, base.key.public_hex, settings.token_audience, software),
         access=access,
@@ -239,19 +222,18 @@ def make_app(base: Foundation, curator: Curator, loops: Loops, stopping: Stoppin
         if not loops.alive():
             raise RuntimeError("a loop of the curator has stopped")
 
-    def gauges() -> Mapping[str, float]:
-        counts = run_transaction(base.engine, count_by_state, read_only=True)
-        return {f'studies{{state="{state}"}}': float(count) for state, count in counts.items()}
+    def gauges() -> Mapping[str, Mapping[str, int]]:
+        return {"studies": run_transaction(base.engine, count_by_state, read_only=True)}
 
     app = create_curator_app(
-        surroundings,
+        context,
         upload_bytes_max=settings.upload_bytes_max,
         check_ready=check_ready,
         gauges=gauges,
         hosts=settings.page_hosts,
     )
     add_study_routes(app, curator, access, loops.ring)
-    add_curator_pages(app, curator, surroundings, settings.url, loops.ring)
+    add_curator_pages(app, curator, context, settings.url, loops.ring)
     return app
 
 

@@ -1,17 +1,9 @@
 """Uploads: rows stream in, are checked and encrypted on the fly, and take their place all at once.
 
 Until the database names the new file, nothing has happened: whatever fails before that leaves what was held
-before. A file that was begun is removed at once, or, after a crash, when the curator starts.
-
-A request's body, which arrives in the event loop, read in the thread that parses it.
-
-The thread pulls: while it works, nothing is taken from the connection, and the sender waits. So memory holds
-a piece of the body, whatever its length.
-
-How many units there are among rows that stream past, in constant memory.
-
-Distinct hashes are kept in memory while they are few. Beyond that they are dealt into buckets on disk, sealed
-as every spool is; equal hashes fall into one bucket, and each bucket is counted by itself.
+before. A file that was begun is removed at once, or, after a crash, when the curator starts. The thread that
+parses a body pulls its pieces from the event loop, so that the sender waits while it works; units are counted
+as they pass. Memory is constant, however many rows there are.
 """
 
 import asyncio
@@ -23,7 +15,6 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from threading import Lock
-from types import TracebackType
 from typing import Any, Self
 
 import anyio
@@ -34,16 +25,16 @@ from sqlalchemy.engine import Connection, Engine
 from starlette.requests import ClientDisconnect
 
 from tacit_services.agent.data.csv_source import HEADER_BYTES_MAX, header_names, sound_csv_batches
+from tacit_services.agent.data.reader import DistinctHashes, UnitHashes
 from tacit_services.agent.data.source import DataError
-from tacit_services.agent.data.units import UnitHashes
 from tacit_services.curator.data_sets import DataSets, HeldDataSet, view
 from tacit_services.curator.encryption import Spool
 from tacit_services.curator.incoming import Encoded, RowShape, UploadRefusedError
 from tacit_services.curator.parquet_upload import decoded, require_modest
-from tacit_services.curator.steps import StorageStep, storage_reached
 from tacit_services.curator.store import RowStore, RowWriter
 from tacit_services.shared.clock import Clock
 from tacit_services.shared.database import DatabaseUnavailableError, forget_deleted, run_transaction
+from tacit_services.shared.failpoints import StorageStep, reached
 from tacit_services.shared.http_server import Stopping
 from tacit_services.shared.problem_responses import STORAGE_RETRY_S, ProblemError
 
@@ -153,23 +144,23 @@ BUCKETS = 64
 """A bucket of a billion units takes 125 MB when it is counted; each is an open file."""
 
 
-class UnitCounter:
-    """Counts distinct hashes; use it as a context manager, which removes its buckets."""
+class UnitCounter(DistinctHashes):
+    """Counts distinct hashes in constant memory; use it as a context manager, which removes its buckets.
+
+    Beyond HASHES_IN_MEMORY they are dealt into buckets on disk, sealed as every spool is; equal hashes fall
+    into one bucket, and each bucket is counted by itself.
+    """
 
     def __init__(self, make_spool: Callable[[], Spool]) -> None:
+        super().__init__(HASHES_IN_MEMORY)
         self._make_spool = make_spool
-        self._merged: UnitHashes = np.empty(0, dtype=np.uint64)
-        self._pending: list[UnitHashes] = []
-        self._pending_count = 0
         self._buckets: list[Spool] = []
         self._open = ExitStack()
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._open.close()
 
     def add(self, hashes: UnitHashes) -> None:
@@ -178,25 +169,17 @@ class UnitCounter:
         Raises:
             OSError: there is no room for a bucket.
         """
-        distinct = np.unique(hashes)
-        self._pending.append(distinct)
-        self._pending_count += len(distinct)
-        if self._pending_count > HASHES_IN_MEMORY:
-            self._merge()
-            if len(self._merged) > HASHES_IN_MEMORY:
-                self._deal()
+        super().add(hashes)
+        if len(self._merged) > HASHES_IN_MEMORY:
+            self._deal()
 
     def count(self) -> int:
         """Return how many distinct hashes there were; nothing can be added afterwards."""
-        self._merge()
+        held = super().count()
         if not self._buckets:
-            return len(self._merged)
+            return held
         self._deal()
         return sum(_distinct(bucket) for bucket in self._buckets)
-
-    def _merge(self) -> None:
-        self._merged = np.unique(np.concatenate([self._merged, *self._pending]))
-        self._pending, self._pending_count = [], 0
 
     def _deal(self) -> None:
         if not self._buckets:
@@ -304,7 +287,7 @@ class Uploads:
         """
         now = int(self._clock())
         file = run_transaction(self._engine, lambda c: self._data_sets.delete(c, owner, name, now))
-        storage_reached(StorageStep.KEY_DELETED)
+        reached(StorageStep.KEY_DELETED)
         if file is not None:
             self._store.remove(file)
         forget_deleted(self._engine)
@@ -328,7 +311,7 @@ class Uploads:
                     self._go_on()
                     rows = shape.stored(encoded)
                     writer.write(rows)
-                    storage_reached(StorageStep.FILE_BEGUN)
+                    reached(StorageStep.FILE_BEGUN)
                     if seen.unit_column is not None:
                         counter.add(shape.unit_hashes(rows))
                 if writer.rows == 0:
@@ -348,7 +331,7 @@ class Uploads:
 
     def _commit(self, seen: HeldDataSet, taken: _Taken) -> tuple[dict[str, Any], bool]:
         writer, now = taken.writer, int(self._clock())
-        storage_reached(StorageStep.FILE_WRITTEN)
+        reached(StorageStep.FILE_WRITTEN)
 
         def swap(connection: Connection) -> tuple[str | None, dict[str, Any]]:
             old = self._data_sets.swap_rows(
@@ -373,10 +356,10 @@ class Uploads:
         except BaseException:
             writer.discard()
             raise
-        storage_reached(StorageStep.ROWS_SWAPPED)
+        reached(StorageStep.ROWS_SWAPPED)
         if old is not None:
             self._store.remove(old)
-        storage_reached(StorageStep.ROWS_HELD)
+        reached(StorageStep.ROWS_HELD)
         return shown, old is None
 
 

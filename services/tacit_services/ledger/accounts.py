@@ -2,18 +2,13 @@
 
 An account's cap is divided in advance into shares (tacit_protocol/privacy/accounting.py), and what was
 spent of each is a sum of integers. A debit adds the study's charges, compares, and writes only if the
-account's version is still the one it read (``UPDATE ... WHERE version = :seen``): it reads one row and
-looks up one key, however many entries there are. Reading a sum and then inserting an entry would overspend
-on every engine below serializable isolation.
+account's version is still the one it read (``UPDATE ... WHERE version = :seen``): reading a sum and then
+inserting an entry would overspend on every engine below serializable isolation.
 
 The shares are fixed by the first debit. Until then any division may be set, and the first study itself, which
 was chosen before anything was released, may be given room beyond the division that stands. Afterwards shares
 may shrink; they grow only where the cap covers the high-water marks of all of them, which is what the account
-has promised. The theorem is in docs/mathematics/privacy.md.
-
-What can go wrong with a ledger.
-
-Tree::
+has promised. The theorem is in docs/mathematics/privacy.md. Errors::
 
     LedgerError
     ├── UnknownAccountError    no account of that data set: open it first

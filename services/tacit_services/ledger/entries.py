@@ -1,13 +1,11 @@
-"""One entry of the ledger, and the hash that chains it to the one before.
-
-The ledger's tables.
+"""Entries of the ledger, each with a hash that chains it to the one before, and the ledger's tables.
 
 An account row is a summary of its entries: ``version`` is the number of entries, ``debits`` that of debits,
 ``head_hash`` the hash of the last, the caps and shares those of the last change, the amounts spent the sums
 of the debits', and the amounts promised the high-water marks of the shares since the first debit. It exists
-to be compared and swapped, so that a debit reads one row however many entries there are. ``division`` is what
-the owner last stated of the shares, empty where nothing; ``UNDIVIDED`` on accounts of an older release until
-the service, which knows what may run, divides their caps.
+to be compared and swapped, so that a debit reads one row however many entries there are. ``division`` is
+what the owner last stated of the shares, empty where nothing; ``UNDIVIDED`` on accounts of an older release
+until the service, which knows what may run, divides their caps.
 """
 
 import hashlib

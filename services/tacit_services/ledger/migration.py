@@ -1,9 +1,9 @@
-"""From a ledger whose cap was checked by composing events to one whose cap is divided into shares.
+"""The migration from a cap that was checked by composing events to one that is divided into shares.
 
 The sums of each account are computed from the events of its stored entries, by the charges of today: nothing
-that was spent is forgotten. Its shares are what was spent, so that nothing is left, until the service divides
-the cap anew when it starts; where more was spent of a share than the cap has for it, that share refuses.
-Entries stay as they are, byte for byte, and their hashes verify as they did.
+that was spent is forgotten. Its shares are what was spent, so that nothing is left, until the service
+divides the cap anew when it starts; where more was spent of a share than the cap has for it, that share
+refuses. Entries stay as they are, byte for byte, and their hashes verify as they did.
 """
 
 from collections.abc import Sequence

@@ -1,9 +1,9 @@
-"""Check that a ledger's entries chain, add up, and agree with their accounts; write them out.
+"""Verification of a ledger: entries chain, add up, and agree with their accounts; and its export.
 
-What a debit took of each share follows from its mechanism events alone, by sums of integers, whatever release
-wrote it: entries of older releases are charged as the migration charged them. The amounts that those wrote
-themselves (``spent_after_micro``, of an accountant that composed events as if they had been fixed in advance)
-are kept under their hashes, and nothing rests on them.
+What a debit took of each share follows from its mechanism events alone, by sums of integers, whatever
+release wrote it: entries of older releases are charged as the migration charged them. The amounts that those
+wrote themselves (``spent_after_micro``, of an accountant that composed events as if they had been fixed in
+advance) are kept under their hashes, and nothing rests on them.
 """
 
 from collections.abc import Iterable, Sequence

@@ -1,4 +1,4 @@
-"""What decides the last bits of a feature: the machine's instructions and the libraries that use them.
+"""Arithmetic that must be alike wherever features are computed: the machine's instructions and libraries.
 
 The sensitivity of a sum assumes that replacing one unit leaves every other unit's contribution as it is, to
 the bit (docs/mathematics/features.md, Other units' contributions). One process computes a row's features
@@ -77,18 +77,11 @@ KEPT_BYTES = 2**25 - 2**16
 def prepare_to_compute() -> None:
     """Make a process fit for sums over slices of rows, for its life."""
     limit_blas_threads()
-    keep_freed_memory()
+    # glibc hands larger blocks back when they are freed, and the kernel clears their pages anew, which took
+    # up to two thirds of the time of features. A block that is freed raises the size from which it does so.
+    np.empty(KEPT_BYTES, dtype=np.uint8)
 
 
 def limit_blas_threads() -> None:
     """Keep BLAS to BLAS_THREADS threads."""
     threadpool_limits(limits=BLAS_THREADS, user_api="blas")
-
-
-def keep_freed_memory() -> None:
-    """Let arrays of a slice be made again and again without asking the system for memory each time.
-
-    glibc hands larger blocks back when they are freed, and the kernel clears their pages anew, which took up
-    to two thirds of the time of features. A block that is freed raises the size from which it does so.
-    """
-    np.empty(KEPT_BYTES, dtype=np.uint8)

@@ -1,8 +1,8 @@
-"""What a Dask worker runs: one item of a map, wrapped so that Dask's logs say nothing about it.
+"""The task of a Dask worker: one item of a map, wrapped so that Dask's logs say nothing about it.
 
-A worker writes a failing task's arguments and its exception's text into its log, and the scheduler keeps keys
-and types. So what travels is sealed (bytes whose ``repr`` is empty), keys are random, and no exception leaves
-:func:`run`: it returns as a value.
+A worker writes a failing task's arguments and its exception's text into its log, and the scheduler keeps
+keys and types. So what travels is sealed (bytes whose ``repr`` is empty), keys are random, and no exception
+leaves :func:`run`: it returns as a value.
 """
 
 import pickle

@@ -1,4 +1,4 @@
-"""Where exact sums and permutation replicates are computed: settings that agents and curators share.
+"""Settings of what computes exact sums and permutation replicates, shared by agents and curators.
 
 In the environment their names begin with ``TACIT_`` alone (``TACIT_WORKERS``); in a service's TOML file they
 are the table ``[compute]``. docs/how-to/dask.md.

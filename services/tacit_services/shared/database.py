@@ -1,4 +1,4 @@
-"""SQL the same way on SQLite and PostgreSQL: serializable transactions, retried whole, and migrations.
+"""SQL the same way on SQLite and PostgreSQL: serializable transactions, retried whole; migrations; copies.
 
 Errors::
 
@@ -6,16 +6,8 @@ Errors::
     ├── DatabaseUnavailableError    nothing can be read or written now; try again
     └── StorageFullError            there is no room; the operator must act
 
-Group commit: what callers hand in while a commit waits for the disk is committed together by the next one.
-
-A busy service then commits a few times for everyone rather than once for each, and its transactions do not
-collide with one another. Nobody is answered before the commit that holds what it handed in.
-
-Copy a service's whole database into an empty one: for a backup, or to move from SQLite to PostgreSQL.
-
-The copy is one consistent moment of the source, however much is written meanwhile. What is written to the
-source *after* that moment is not in the copy: a service that is to go on with the copy must be stopped first,
-or debits are forgotten.
+Group commit: what callers hand in while a commit waits for the disk is committed together by the next one,
+and nobody is answered before the commit that holds what it handed in (docs/decisions/0014-group-commit.md).
 """
 
 import argparse
@@ -457,6 +449,10 @@ class CopyError(Exception):
 
 def copy_database(source_url: str, target_url: str, component: str) -> dict[str, int]:
     """Copy the tables of ``tester``, ``agent`` or ``curator``; returns the number of rows of each.
+
+    The copy is one consistent moment of the source, however much is written meanwhile. What is written after
+    it is not in the copy: a service that is to go on with the copy must be stopped first, or debits are
+    forgotten.
 
     Raises:
         CopyError: the source has no tables, or those of another version; the target is not empty, or its URL

@@ -1,16 +1,111 @@
-"""Named points at which a test may kill the process, as a power cut would.
+"""The points of the services' work at which a test may kill the process, as a power cut would.
 
 Nothing happens unless ``TACIT_FAILPOINT`` names a point: ``name`` kills at the first passage, ``name@k`` at
-the k-th.
+the k-th. Each enumeration lists its points in the order in which a study passes them.
 """
 
 import os
 import signal
 from collections import Counter
+from enum import StrEnum
 
 VARIABLE = "TACIT_FAILPOINT"
 
 _passages: Counter[str] = Counter()
+
+
+class AgentStep(StrEnum):
+    """Points of an agent's work, and of a curator's."""
+
+    STUDY_FETCHED = "agent.study-fetched"
+    STUDY_STORED = "agent.study-stored"
+    DATA_SUMMARISED = "agent.data-summarised"
+    DEBITED = "agent.debited"
+    NOISE_DRAWN = "agent.noise-drawn"
+    RELEASE_SIGNED = "agent.release-signed"
+    RELEASE_STORED = "agent.release-stored"
+    RELEASE_COMMITTED = "agent.release-committed"
+    BEFORE_SEND = "agent.before-send"
+    AFTER_SEND = "agent.after-send"
+    ACKNOWLEDGED = "agent.acknowledged"
+
+
+class AgentRelayStep(StrEnum):
+    """Points that a study passes besides where this owner receives another's release."""
+
+    SEALED_FETCHED = "agent.sealed-fetched"
+    SEALED_STORED = "agent.sealed-stored"
+    COMBINED = "agent.combined"
+    FINDING_STORED = "agent.finding-stored"
+    """Inside the transaction that stores the answer."""
+
+
+class CuratorStep(StrEnum):
+    """Points of a curator's own work, beside those of an agent's."""
+
+    DECISION_WRITTEN = "curator.decision-written"
+    """Inside the transaction that records an owner's decision."""
+    DECISION_STORED = "curator.decision-stored"
+
+
+class StorageStep(StrEnum):
+    """Points of an upload to a curator, and of a deletion."""
+
+    FILE_BEGUN = "storage.file-begun"
+    FILE_WRITTEN = "storage.file-written"
+    """The new file is on disk, and nothing refers to it."""
+    ROWS_SWAPPED = "storage.rows-swapped"
+    """The database names the new file; the old one is still there."""
+    ROWS_HELD = "storage.rows-held"
+    """Everything is done, and the owner has not been told."""
+    KEY_DELETED = "storage.key-deleted"
+    """The data set is deleted; its file is still there."""
+
+
+class TesterStep(StrEnum):
+    """Points of a tester's work."""
+
+    STUDY_CHECKED = "tester.study.checked"
+    STUDY_INSERTED = "tester.study.inserted"
+    """Inside the transaction, as every step whose name ends in ``inserted``."""
+    STUDY_STORED = "tester.study.stored"
+    RELEASE_CHECKED = "tester.release.checked"
+    RELEASE_INSERTED = "tester.release.inserted"
+    RELEASE_STORED = "tester.release.stored"
+    ANSWERING = "tester.answering"
+    """An upload is stored and announced; its sender does not know yet."""
+    JOB_LEASED = "tester.job.leased"
+    VERDICT_COMPUTED = "tester.verdict.computed"
+    VERDICT_INSERTED = "tester.verdict.inserted"
+    VERDICT_STORED = "tester.verdict.stored"
+    VERDICT_SERVED = "tester.verdict.served"
+    """The verdict has been read for somebody who asked; the answer is not yet sent."""
+
+
+class TesterRelayStep(StrEnum):
+    """Points that a study passes besides where one owner's release goes to another."""
+
+    SEALED_INSERTED = "tester.sealed.inserted"
+    SEALED_SERVED = "tester.sealed.served"
+    """A sealed release has been read for its receiver; the answer is not yet sent."""
+
+
+class ArchiveStep(StrEnum):
+    """Points that an ended study passes on its way into an archive."""
+
+    PART_WRITTEN = "tester.archive.part-written"
+    """The transcript is durable, under a name that nobody reads."""
+    FILE_STORED = "tester.archive.file-stored"
+    INDEXED = "tester.archive.indexed"
+    VERIFIED = "tester.archive.verified"
+    TOMBSTONE_INSERTED = "tester.archive.tombstone-inserted"
+    """Inside the transaction that deletes."""
+    DELETED = "tester.archive.deleted"
+
+
+def reached(step: StrEnum) -> None:
+    """Mark that a point has been reached; does nothing outside of tests."""
+    failpoint(step.value)
 
 
 def failpoint(name: str) -> None:

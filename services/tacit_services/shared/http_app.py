@@ -3,10 +3,8 @@
 import asyncio
 import re
 import secrets
-import threading
 import time
-from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from ipaddress import ip_address
@@ -15,6 +13,9 @@ from typing import Any
 import structlog
 from fastapi import FastAPI, Request
 from fastapi.openapi.constants import REF_PREFIX
+from prometheus_client import CollectorRegistry, Counter, disable_created_metrics, generate_latest
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
 from pydantic import BaseModel
 from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse, PlainTextResponse, Response
@@ -163,50 +164,48 @@ class _Body:
 
 log = structlog.get_logger()
 
-Gauges = Callable[[], Mapping[str, float]]
-"""Returns a service's own figures, each a Prometheus sample: ``name`` or ``name{label="value"}``."""
+Gauges = Callable[[], Mapping[str, float | Mapping[str, float]]]
+"""Returns a service's own figures by name; one that is counted by state, as a figure for each state."""
 
 CALLER_GONE = 499
 """The status that logs and metrics show where the caller went away before there was an answer. Nobody is sent
 it; the number is the one that web servers use."""
 
-_SAMPLE = re.compile(r'[a-z_]+(\{[a-z_]+="[a-z_-]+"\})?')
+disable_created_metrics()  # type: ignore[no-untyped-call]
 
 
-class Metrics:
-    """Counts requests by method, route and status, in Prometheus text."""
+class Metrics(Collector):
+    """One app's requests by method, route and status, their seconds, and the service's own figures."""
 
-    def __init__(self, prefix: str) -> None:
-        self._prefix = prefix
-        self._lock = threading.Lock()
-        self._requests: Counter[tuple[str, str, int]] = Counter()
-        self._seconds: Counter[tuple[str, str]] = Counter()
+    def __init__(self, prefix: str, gauges: Gauges) -> None:
+        self._prefix, self._gauges = prefix, gauges
+        self._registry = CollectorRegistry()
+        route = ("method", "route")
+        self._requests = Counter(
+            f"{prefix}_requests", "Requests", (*route, "status"), registry=self._registry
+        )
+        self._seconds = Counter(f"{prefix}_request_seconds", "Their time", route, registry=self._registry)
+        self._registry.register(self)
 
     def observe(self, method: str, route: str, status: int, duration_s: float) -> None:
         """Count one request. ``route`` is the template, never the path asked for."""
-        with self._lock:
-            self._requests[method, route, status] += 1
-            self._seconds[method, route] += duration_s  # type: ignore[assignment]
+        self._requests.labels(method, route, status).inc()
+        self._seconds.labels(method, route).inc(duration_s)
 
-    def text(self, gauges: Mapping[str, float]) -> str:
-        """Write everything as Prometheus text, version 0.0.4."""
-        with self._lock:
-            requests, seconds = sorted(self._requests.items()), sorted(self._seconds.items())
-        lines = [f"# TYPE {self._prefix}_requests_total counter"]
-        lines += [
-            f'{self._prefix}_requests_total{{method="{method}",route="{route}",status="{status}"}} {count}'
-            for (method, route, status), count in requests
-        ]
-        lines.append(f"# TYPE {self._prefix}_request_seconds_total counter")
-        lines += [
-            f'{self._prefix}_request_seconds_total{{method="{method}",route="{route}"}} {total:.6f}'
-            for (method, route), total in seconds
-        ]
-        for name in sorted(gauges):
-            if not _SAMPLE.fullmatch(name):
-                raise ValueError("a gauge's name may not carry data")
-            lines.append(f"{self._prefix}_{name} {gauges[name]:g}")
-        return "\n".join(lines) + "\n"
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        """Yield the service's own figures."""
+        for name, found in self._gauges().items():
+            if not isinstance(found, Mapping):
+                yield GaugeMetricFamily(f"{self._prefix}_{name}", name, found)
+                continue
+            family = GaugeMetricFamily(f"{self._prefix}_{name}", name, labels=["state"])
+            for state, value in found.items():
+                family.add_metric([state], value)
+            yield family
+
+    def text(self) -> bytes:
+        """Return everything as Prometheus text, version 0.0.4."""
+        return generate_latest(self._registry)
 
 
 class Observation:
@@ -293,17 +292,17 @@ def create_app(
         lifespan=lifespan,
         responses={"default": {"description": "A problem (RFC 9457)", "content": {MEDIA_TYPE: {}}}},
     )
-    metrics = Metrics(metrics_prefix)
+    metrics = Metrics(metrics_prefix, gauges)
     install_problem_handlers(app)
     app.add_middleware(BodyLimits, timeout_s=body_timeout_s, streamed=streamed)
     if hosts is not None:
         app.add_middleware(AllowedHosts, hosts=hosts)
     app.add_middleware(Observation, metrics=metrics)  # the last one added is the outermost
-    _add_health(app, check_ready, gauges, metrics)
+    _add_health(app, check_ready, metrics)
     return app
 
 
-def _add_health(app: FastAPI, check_ready: Callable[[], None], gauges: Gauges, metrics: Metrics) -> None:
+def _add_health(app: FastAPI, check_ready: Callable[[], None], metrics: Metrics) -> None:
     @app.get("/healthz", include_in_schema=False)
     async def healthz() -> Response:
         return JSONResponse({"status": "alive"})
@@ -318,7 +317,7 @@ def _add_health(app: FastAPI, check_ready: Callable[[], None], gauges: Gauges, m
 
     @app.get("/metrics", include_in_schema=False)
     def show_metrics() -> Response:
-        return PlainTextResponse(metrics.text(gauges()), media_type="text/plain; version=0.0.4")
+        return PlainTextResponse(metrics.text(), media_type="text/plain; version=0.0.4")
 
 
 class AllowedHosts:

@@ -1,13 +1,10 @@
-"""Runs an app: slow, idle and surplus connections are dropped, and SIGTERM stops it within five seconds.
-
-Who may hold a connection: known callers keep theirs, others give way to newcomers; TLS in little memory.
+"""Running an app: slow, idle and surplus connections are dropped, and SIGTERM stops it within five seconds.
 
 A service has so many places. A connection takes one when it is accepted, before TLS and before it has said
 anything. It is a stranger's until the service has recognised a caller's token or session on it. While all
 places are taken, a newcomer gets that of the stranger who has been idle for longest; where every place is a
 known caller's, the newcomer is told to come again. So callers without a token, however many connections they
-hold, keep nobody out who asks at once, and no network address is looked at: behind a proxy all callers have
-the same one.
+hold, keep nobody out who asks at once. No network address is looked at: behind a proxy all are the same.
 """
 
 import asyncio
@@ -77,15 +74,32 @@ class Place:
 
     def recognise(self, key: str) -> None:
         """Note that a known caller asks over this connection: it keeps its place, unless it has many."""
-        self._places.recognise(self, key)
+        places = self._places
+        if self in places.giving_way and places.kept[key] < KEPT_PER_CALLER:
+            del places.giving_way[self]
+            places.kept[key] += 1
+            self.key = key
 
     def use(self) -> None:
         """Note that a request has come or was answered: others give way before it."""
-        self._places.use(self)
+        self.is_used = True
+        if self in self._places.giving_way:
+            del self._places.giving_way[self]
+            self._places.giving_way[self] = None
 
     def leave(self) -> None:
         """Give the place up; the connection is lost."""
-        self._places.leave(self)
+        places = self._places
+        if self.standing is Standing.ASKING:
+            places.taken -= 1
+            places.giving_way.pop(self, None)
+        elif self.standing is Standing.SURPLUS:
+            places.surplus -= 1
+        if self.key is not None:
+            places.kept[self.key] -= 1
+            if not places.kept[self.key]:
+                del places.kept[self.key]
+        self.standing, self.key = Standing.LEFT, None
 
 
 class Places:
@@ -101,9 +115,9 @@ class Places:
         """Connections that are served, or shake hands to be."""
         self.surplus = 0
         """Connections beyond those that are told so."""
-        self._strangers: dict[Place, None] = {}
+        self.giving_way: dict[Place, None] = {}
         """Who gives way, the longest idle first."""
-        self._kept: Counter[str] = Counter()
+        self.kept: Counter[str] = Counter()
         self._told: Counter[str] = Counter()
         self._told_s: dict[str, float] = {}
         self.received, self.decrypted = memoryview(bytearray(READ_BYTES)), memoryview(bytearray(READ_BYTES))
@@ -112,16 +126,16 @@ class Places:
     @property
     def strangers(self) -> int:
         """How many connections would give way."""
-        return len(self._strangers)
+        return len(self.giving_way)
 
     def take(self, transport: asyncio.Transport) -> Place | None:
         """Return a place for a connection that was accepted; None where it was closed unheard."""
-        if self.taken >= self.most and self._strangers:
-            self._displace(next(iter(self._strangers)))
+        if self.taken >= self.most and self.giving_way:
+            self._displace(next(iter(self.giving_way)))
         if self.taken < self.most:
             self.taken += 1
             place = Place(self, transport, Standing.ASKING)
-            self._strangers[place] = None
+            self.giving_way[place] = None
             return place
         if self.surplus >= REFUSED_MAX:
             self.tell("connection_closed_unheard")
@@ -130,36 +144,9 @@ class Places:
         self.surplus += 1
         return Place(self, transport, Standing.SURPLUS)
 
-    def recognise(self, place: Place, key: str) -> None:
-        """Let a place be kept for this caller; as :meth:`Place.recognise`."""
-        if place in self._strangers and self._kept[key] < KEPT_PER_CALLER:
-            del self._strangers[place]
-            self._kept[key] += 1
-            place.key = key
-
-    def use(self, place: Place) -> None:
-        """Let other strangers give way first; as :meth:`Place.use`."""
-        place.is_used = True
-        if place in self._strangers:
-            del self._strangers[place]
-            self._strangers[place] = None
-
-    def leave(self, place: Place) -> None:
-        """Free a place; as :meth:`Place.leave`."""
-        if place.standing is Standing.ASKING:
-            self.taken -= 1
-            self._strangers.pop(place, None)
-        elif place.standing is Standing.SURPLUS:
-            self.surplus -= 1
-        if place.key is not None:
-            self._kept[place.key] -= 1
-            if not self._kept[place.key]:
-                del self._kept[place.key]
-        place.standing, place.key = Standing.LEFT, None
-
     def drop_silent(self) -> None:
         """Close every connection on which nothing has been asked."""
-        for place in list(self._strangers):
+        for place in list(self.giving_way):
             if not place.is_used:
                 place.transport.abort()
 
@@ -173,7 +160,7 @@ class Places:
 
     def _displace(self, place: Place) -> None:
         self.tell("connection_displaced")
-        self.leave(place)
+        place.leave()
         place.transport.abort()
 
 

@@ -1,4 +1,4 @@
-"""Every error leaves a service as a registered problem, which quotes nothing that was submitted."""
+"""Errors as registered problems, which quote nothing that was submitted."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,4 +1,4 @@
-"""Who is known to a service: by a one-time invitation, answered with a key, until that key is revoked.
+"""Parties of a tester or a curator: known by an invitation, answered with a key, until that is revoked.
 
 No row is ever deleted: a party whose key was revoked keeps its name and its key, so that neither can become
 another's, and every signature can be traced to who it was.
@@ -6,14 +6,26 @@ another's, and every signature can be traced to who it was.
 
 import hashlib
 import secrets
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import sqlalchemy as sa
-from sqlalchemy.engine import Connection
+import structlog
+from fastapi import APIRouter, Depends, Path, Query
+from sqlalchemy.engine import Connection, Engine
+from starlette.responses import Response
 
+from tacit_protocol.messages.study import Digest, PartyName
+from tacit_protocol.strict import StrictModel
+from tacit_services.shared.clock import Clock
+from tacit_services.shared.database import Result, run_transaction
+from tacit_services.shared.http_app import BearerToken, body_schema, json_body, json_response
+from tacit_services.shared.pages.tables import SignInTables
 from tacit_services.shared.problem_responses import ProblemError
+
+PAGE_SIZE = 100
+"""Parties or invitations in one page."""
 
 INVITATION_LIFE_S = 7 * 24 * 3600
 """An invitation travels by mail between institutions; a week lets a steward be away."""
@@ -209,3 +221,117 @@ def _invitation_state(row: sa.Row[Any], now: int) -> str:
 
 def _digest(invitation: str) -> str:
     return hashlib.sha256(invitation.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True)
+class Enrolment:
+    """The routes by which a service's parties are invited, enrol, and have their keys revoked."""
+
+    engine: Engine
+    clock: Clock
+    roster: Roster
+    sign_in: SignInTables
+    service: Member
+    """The service itself: nobody else has its name or its key."""
+    parties: str
+    """What parties are called in addresses."""
+    fields: tuple[str, ...]
+    """What is told of a party that has enrolled."""
+    invitation: type[StrictModel]
+    """What the operator says of whom it invites: ``name`` and ``role``."""
+    enrolment: type[StrictModel]
+    """What an invited party answers: ``invitation``, ``name``, ``key`` and ``role``."""
+    operator: Callable[..., Any]
+    """A dependency that lets the operator alone pass."""
+    reader: Callable[..., Any]
+    """The same for those who may list the parties."""
+    signer: BearerToken
+    on_revoked: Callable[[Connection, Member, int], None] = lambda *_: None
+    """Called in the transaction that revokes a key."""
+    after_revoked: Callable[[], None] = lambda: None
+
+    def add_to(self, router: APIRouter) -> None:
+        """Add the routes."""
+        operator = [Depends(self.operator)]
+        invited, enrolled = json_body(self.invitation), json_body(self.enrolment)
+        Named = Annotated[PartyName, Path()]
+
+        @router.post(
+            "/invitations",
+            status_code=201,
+            dependencies=operator,
+            openapi_extra=body_schema(self.invitation),
+        )
+        def create_invitation(request: Annotated[Any, Depends(invited)]) -> Response:
+            """Invite a party (the operator). The invitation works once, for a week."""
+            if request.name == self.service.name:
+                raise ProblemError("party-exists")
+            made = self._write(lambda c, now: self.roster.invite(c, request.name, request.role, now))
+            return json_response(made, 201)
+
+        @router.get("/invitations", dependencies=operator)
+        def invitations(cursor: Annotated[Digest | None, Query()] = None) -> Response:
+            """List all invitations ever made, and what became of each (the operator)."""
+            now = int(self.clock())
+            return json_response(self._read(lambda c: self.roster.invited(c, cursor, PAGE_SIZE, now)))
+
+        @router.delete("/invitations/{name}", dependencies=operator)
+        def revoke_invitation(name: Named) -> Response:
+            """Revoke the invitations of that name that were not used yet (the operator)."""
+            revoked = self._write(lambda c, now: self.roster.revoke_invitations(c, name, now))
+            log.info("invitations_revoked", party=name, revoked=revoked)
+            return json_response({"name": name, "revoked": revoked})
+
+        @router.put(f"/{self.parties}/{{name}}/revocation", status_code=201, dependencies=operator)
+        def revoke_key(name: Named) -> Response:
+            """Revoke a party's key (the operator): nothing that it signs is taken from then on."""
+            party, is_new = self._write(lambda c, now: self._revoke(c, name, now))
+            self.after_revoked()
+            log.info("key_revoked", party=name, revoked_at=party.revoked_at)
+            return json_response(self._shown(party, "revoked_at"), 201 if is_new else 200)
+
+        @router.post("/enrolments", status_code=201, openapi_extra=body_schema(self.enrolment))
+        def create_enrolment(
+            key: Annotated[str, Depends(self.signer)], answer: Annotated[Any, Depends(enrolled)]
+        ) -> Response:
+            """Enrol with an invitation and the key that signs this request; again, it changes nothing."""
+            if key != answer.key:
+                raise ProblemError("forbidden", detail="sign the request with the key that is to be enrolled")
+            if key == self.service.key or answer.name == self.service.name:
+                raise ProblemError("party-exists")
+            party = Member(answer.name, answer.key, answer.role)
+            is_new = self._write(lambda c, now: self.roster.enrol(c, answer.invitation, party, now))
+            return json_response(self._shown(party), 201 if is_new else 200)
+
+        @router.get(f"/{self.parties}", dependencies=[Depends(self.reader)])
+        def parties(cursor: Annotated[PartyName | None, Query()] = None) -> Response:
+            """List one page of the parties, by name."""
+            return json_response(self._read(lambda c: self.page(c, cursor)))
+
+    def page(self, connection: Connection, cursor: str | None) -> dict[str, Any]:
+        """Return one page of the parties as the route answers it."""
+        page = self.roster.page(connection, cursor, PAGE_SIZE)
+        items = [{name: item[name] for name in (*self.fields, "revoked_at")} for item in page["items"]]
+        return page | {"items": items}
+
+    def _shown(self, party: Member, *more: str) -> dict[str, Any]:
+        return {name: getattr(party, name) for name in (*self.fields, *more)}
+
+    def _revoke(self, connection: Connection, name: str, now: int) -> tuple[Member, bool]:
+        """Revoke a party's key; in the same transaction its browsers are signed out."""
+        party, is_new = self.roster.revoke(connection, name, now)
+        if is_new:
+            self.on_revoked(connection, party, now)
+            for table in (self.sign_in.links, self.sign_in.sessions):
+                connection.execute(table.delete().where(table.c.key == party.key))
+        return party, is_new
+
+    def _read(self, work: Callable[[Connection], Result]) -> Result:
+        return run_transaction(self.engine, work, read_only=True)
+
+    def _write(self, work: Callable[[Connection, int], Result]) -> Result:
+        now = int(self.clock())
+        return run_transaction(self.engine, lambda connection: work(connection, now))

@@ -29,8 +29,8 @@ from tacit_protocol.procedures.relay import (
 from tacit_protocol.signing.envelope import CANCELLATION_TYPE, DECLINE_TYPE, open_envelope
 from tacit_services.shared.clock import Clock
 from tacit_services.shared.database import GroupCommit, run_transaction
+from tacit_services.shared.failpoints import TesterRelayStep, TesterStep, reached
 from tacit_services.shared.problem_responses import ProblemError
-from tacit_services.tester.steps import RelayStep, Step, reached
 from tacit_services.tester.studies import Studies
 from tacit_services.tester.study_completion import Signer, end, end_if_answered, release_digests
 from tacit_services.tester.tables import CANCELLATIONS, DECLINES, RELEASES, SEALED, STUDIES, not_here
@@ -96,10 +96,10 @@ def store_answers(
             connection.execute(insert, rows)
     if sealed := [_sealed(answer) for answer in new if answer.ciphertext is not None]:
         connection.execute(SEALED.insert(), sealed)
-        reached(RelayStep.SEALED_INSERTED)
+        reached(TesterRelayStep.SEALED_INSERTED)
     ended = end_if_answered(connection, {answer.study for answer in new}, signer, now) if new else set()
     for _ in (answer for answer in new if answer.table is RELEASES):
-        reached(Step.RELEASE_INSERTED)
+        reached(TesterStep.RELEASE_INSERTED)
     return [
         Taken.LAST if outcome is Taken.NOW and answer.study in ended else outcome
         for answer, outcome in zip(answers, outcomes, strict=True)
@@ -212,7 +212,7 @@ def sealed_package(engine: Engine, studies: Studies, study_digest: str, owner: s
         raise ProblemError("release-pending", retry_after_s=RETRY_S)
 
     package = run_transaction(engine, read, read_only=True)
-    reached(RelayStep.SEALED_SERVED)
+    reached(TesterRelayStep.SEALED_SERVED)
     return package
 
 
@@ -276,9 +276,9 @@ class Answers:
             if run_transaction(self._engine, lambda c: was_taken(c, answer, self._now()), read_only=True):
                 return Taken.BEFORE
             raise ProblemError("release-refused", detail=str(error)) from None
-        reached(Step.RELEASE_CHECKED)
+        reached(TesterStep.RELEASE_CHECKED)
         taken = self._take(answer)
-        reached(Step.RELEASE_STORED)
+        reached(TesterStep.RELEASE_STORED)
         return taken
 
     def take_decline(self, study_digest: str, owner: str, envelope: bytes, caller_key: str) -> Taken:

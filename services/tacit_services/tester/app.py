@@ -1,4 +1,4 @@
-"""Puts a tester together."""
+"""Assembly of a tester from its settings."""
 
 import threading
 from collections.abc import AsyncIterator
@@ -99,7 +99,7 @@ def create_tester(settings: TesterSettings, engine: Engine, clock: Clock | None 
         version=version("tacit"),
         metrics_prefix="tacit_tester",
         check_ready=lambda: check_database(engine),
-        gauges=lambda: studies.counts() | {"polls_waiting": inboxes.waiting + bell.waiting},
+        gauges=lambda: {"studies": studies.counts(), "polls_waiting": inboxes.waiting + bell.waiting},
         lifespan=lifespan,
         hosts=settings.page_hosts,
     )

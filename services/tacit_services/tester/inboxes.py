@@ -1,8 +1,9 @@
-"""Inboxes: which studies wait for whom; and those who wait for one, by the thousand.
+"""Inboxes: the studies that wait for a party, and the parties that wait for one, by the thousand.
 
-Whoever waits holds a connection and a future: no thread and no connection of the database. One task looks for
-all of them, one query for hundreds at a time, and only those for whom something is there are woken. A new
-study thus costs the database a few queries, however many wait, and costs those whom it does not name nothing.
+Whoever waits holds a connection and a future: no thread and no connection of the database. One task looks
+for all of them, one query for hundreds at a time, and only those for whom something is there are woken. A
+new study thus costs the database a few queries, however many wait, and costs those whom it does not name
+nothing.
 """
 
 import asyncio
@@ -13,11 +14,9 @@ from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, S
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
-import anyio
-import anyio.to_thread
 import sqlalchemy as sa
 import structlog
 from anyio import CapacityLimiter, to_thread
@@ -32,68 +31,6 @@ from tacit_services.tester.tables import DECLINES, RELEASES, STUDIES, STUDY_OWNE
 
 KEYS_AT_ONCE = 500
 """Keys of one query, which then takes some ten milliseconds."""
-
-Value = TypeVar("Value")
-
-
-def own_error(error: Exception) -> Exception:
-    """Return a copy of an error for one of those who share it: each raising adds to an error's trace."""
-    own = type(error)(*error.args)
-    own.__cause__ = error.__cause__
-    return own
-
-
-class Gathered(Generic[Value]):
-    """Looks things up for requests, one query at a time, in a thread that never waits behind other requests'.
-
-    Args:
-        look: returns what it finds of these keys; blocking.
-    """
-
-    def __init__(self, look: Callable[[Collection[str]], Mapping[str, Value]]) -> None:
-        self._look = look
-        self._lines: WeakKeyDictionary[asyncio.AbstractEventLoop, _Line[Value]] = WeakKeyDictionary()
-
-    async def find(self, key: str) -> Value | None:
-        """Return what a look that begins after this call finds of a key, or None.
-
-        Raises:
-            Exception: as the look.
-        """
-        loop = asyncio.get_running_loop()
-        line = self._lines.get(loop)
-        if line is None:
-            line = self._lines[loop] = _Line(anyio.CapacityLimiter(1))
-        answer: asyncio.Future[Value | None] = loop.create_future()
-        line.waiting.append((key, answer))
-        if line.task is None or line.task.done():
-            line.task = loop.create_task(self._read(line))
-        return await answer
-
-    async def _read(self, line: "_Line[Value]") -> None:
-        while line.waiting:
-            group, line.waiting = line.waiting[:KEYS_AT_ONCE], line.waiting[KEYS_AT_ONCE:]
-            keys = {key for key, answer in group if not answer.done()}
-            try:
-                found = await anyio.to_thread.run_sync(self._look, keys, limiter=line.limiter)
-            except Exception as error:
-                for _, answer in group:
-                    if not answer.done():
-                        answer.set_exception(own_error(error))
-                continue
-            for key, answer in group:
-                if not answer.done():
-                    answer.set_result(found.get(key))
-
-
-@dataclass(eq=False)
-class _Line(Generic[Value]):
-    """Those who wait in one event loop, and the task that reads for them while there are any."""
-
-    limiter: anyio.CapacityLimiter
-    waiting: "list[tuple[str, asyncio.Future[Value | None]]]" = field(default_factory=list)
-    task: "asyncio.Task[None] | None" = None
-
 
 WAIT_S_MAX = 60
 """Longest wait a caller may ask for: proxies often cut requests off after that."""
@@ -329,10 +266,11 @@ class _Poll:
         self.tell(())
 
     def fail(self, error: Exception) -> None:
-        """Answer with an error, one of its own."""
-        if self.answer.done():
-            return
-        self.answer.set_exception(own_error(error))
+        """Answer with a copy of an error that others share: each raising adds to an error's trace."""
+        if not self.answer.done():
+            own = type(error)(*error.args)
+            own.__cause__ = error.__cause__
+            self.answer.set_exception(own)
 
 
 @dataclass(eq=False)

@@ -1,6 +1,4 @@
-"""Verdict jobs: leased rows, so that a job whose worker died is taken up again by any other.
-
-Leases of verdict jobs: at most one worker, of all processes on the database, computes a verdict at a time.
+"""Verdict jobs: leased rows, so that one worker computes a verdict at a time, and another goes on if it dies.
 
 A lease is a holder's name and an end in the job's row. Every change of the row names the holder that it
 expects, so that a worker whose lease has passed to another changes nothing more. On PostgreSQL a free row is
@@ -28,11 +26,11 @@ from tacit_protocol.procedures.discovery import procedure_named
 from tacit_protocol.procedures.relay import conclude
 from tacit_services.shared.clock import Clock, system_clock
 from tacit_services.shared.database import DatabaseError, run_transaction
+from tacit_services.shared.failpoints import TesterStep, reached
 from tacit_services.shared.http_server import Stopping
 from tacit_services.shared.logging import describe_exception
 from tacit_services.tester.inboxes import RECHECK_S, Bell
 from tacit_services.tester.reuse import received
-from tacit_services.tester.steps import Step, reached
 from tacit_services.tester.studies import Identity, Studies
 from tacit_services.tester.study_completion import Signer, end_overdue, fail, release_digests, store_verdict
 from tacit_services.tester.tables import JOBS, PROGRESS
@@ -196,7 +194,7 @@ class Worker:
         study = run_transaction(self._engine, self.leases.take, locks_rows=True)
         if study is None:
             return ended > 0
-        reached(Step.JOB_LEASED)
+        reached(TesterStep.JOB_LEASED)
         if self._leaves:  # it was taken while the worker was told to leave
             self.leave()
             return True
@@ -231,7 +229,7 @@ class Worker:
         with self._renewing(study_digest):
             read = received(self._engine, study_digest, study, self._studies.parsed)
             verdict = conclude(procedure, study, read.releases, read.units, self._progress(study_digest))
-        reached(Step.VERDICT_COMPUTED)
+        reached(TesterStep.VERDICT_COMPUTED)
         result = json.loads(encode(verdict))
 
         def store(connection: Connection) -> None:
@@ -241,10 +239,10 @@ class Worker:
             envelope = self._signer.sign(study_digest, "completed", digests, result=result)
             store_verdict(connection, study_digest, "completed", envelope, int(self._clock()))
             _write_progress(connection, study_digest, 1.0, "completed")
-            reached(Step.VERDICT_INSERTED)
+            reached(TesterStep.VERDICT_INSERTED)
 
         run_transaction(self._engine, store)
-        reached(Step.VERDICT_STORED)
+        reached(TesterStep.VERDICT_STORED)
 
     def _progress(self, study_digest: str) -> Progress:
         written_s = -PROGRESS_PERIOD_S
@@ -384,7 +382,7 @@ def work(
 
 
 @contextmanager
-def _stop_asked() -> Iterator[Callable[[], None]]:
+def _stop_asked() -> Iterator[Callable[[], object]]:
     """Take SIGTERM and SIGINT, and yield what waits for one; one that has come before counts.
 
     By a pipe, which also sees a signal that the system hands to a thread of a numerical library.
@@ -394,14 +392,10 @@ def _stop_asked() -> Iterator[Callable[[], None]]:
     previous = {number: signal.signal(number, lambda *_: None) for number in STOP_SIGNALS}
     signal.set_wakeup_fd(writer)
     try:
-        yield lambda: _read_one(reader)
+        yield lambda: os.read(reader, 1)
     finally:
         signal.set_wakeup_fd(-1)
         for number, handler in previous.items():
             signal.signal(number, handler)
         os.close(reader)
         os.close(writer)
-
-
-def _read_one(reader: int) -> None:
-    os.read(reader, 1)

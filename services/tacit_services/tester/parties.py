@@ -1,10 +1,10 @@
-"""Parties and invitations: who is known to the tester, and how one becomes known."""
+"""Parties at the tester: their roles, and who is calling."""
 
-from collections.abc import Awaitable, Callable, Collection, Mapping
-from dataclasses import asdict
-from typing import Any, Literal
+import asyncio
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Literal
 
-import sqlalchemy as sa
 from fastapi import Request
 from sqlalchemy.engine import Connection, Engine
 
@@ -14,17 +14,12 @@ from tacit_services.shared.database import run_transaction
 from tacit_services.shared.http_app import BearerToken
 from tacit_services.shared.http_server import recognise
 from tacit_services.shared.problem_responses import ProblemError
-from tacit_services.shared.roster import Member, Roster
-from tacit_services.tester.inboxes import Gathered
-from tacit_services.tester.study_completion import Signer, end_all_of
-from tacit_services.tester.tables import INVITATIONS, PARTIES, SIGN_IN
-
-PAGE_SIZE = 100
-"""Items of one page."""
+from tacit_services.shared.roster import Roster
+from tacit_services.tester.tables import INVITATIONS, PARTIES
 
 Role = Literal["owner", "curator", "analyst"]
 
-_ROSTER = Roster(PARTIES, INVITATIONS)
+ROSTER = Roster(PARTIES, INVITATIONS)
 
 
 class InvitationRequest(StrictModel):
@@ -34,7 +29,7 @@ class InvitationRequest(StrictModel):
     name: PartyName
 
 
-class Enrolment(StrictModel):
+class EnrolmentRequest(StrictModel):
     """An invited party's answer: the key it will be known by."""
 
     invitation: str
@@ -43,81 +38,17 @@ class Enrolment(StrictModel):
     role: Role
 
 
-def invite(connection: Connection, request: InvitationRequest, now: int) -> dict[str, Any]:
-    """Make a one-time invitation. Only its digest is stored."""
-    return _ROSTER.invite(connection, request.name, request.role, now)
-
-
-def enrol(connection: Connection, enrolment: Enrolment, now: int) -> tuple[dict[str, Any], bool]:
-    """Enrol a party; returns it, and whether it is new. The same enrolment again changes nothing."""
-    party = Member(enrolment.name, enrolment.key, enrolment.role)
-    is_new = _ROSTER.enrol(connection, enrolment.invitation, party, now)
-    return {"name": party.name, "key": party.key, "role": party.role}, is_new
-
-
-REVOKED = "revoked"
-"""Stands for the role of a key that was revoked; no route lets it pass."""
-
-_ROLES = sa.select(PARTIES.c.key, PARTIES.c.role, PARTIES.c.revoked_at).where(
-    PARTIES.c.key.in_(sa.bindparam("keys", expanding=True))
-)
-
-
-def roles_of(connection: Connection, keys: Collection[str]) -> dict[str, str]:
-    """Return the roles of those of the keys that parties are known by; :data:`REVOKED` of a revoked one."""
-    rows = connection.execute(_ROLES, {"keys": list(keys)})
-    return {row.key: row.role if row.revoked_at is None else REVOKED for row in rows}
-
-
 def require_party(connection: Connection, key: str, name: str, role: Role) -> None:
     """Require that a key is enrolled by that name in that role, and was not revoked.
 
     Raises:
         ProblemError: ``unknown-party``, ``key-revoked``, or ``study-refused``: the key is another party's.
     """
-    member = _ROSTER.require_member(connection, key)
+    member = ROSTER.require_member(connection, key)
     if (member.name, member.role) != (name, role):
         raise ProblemError(
             "study-refused", detail=f"the study gives its {role} another name than its key is enrolled by"
         )
-
-
-def revoke(connection: Connection, name: str, signer: Signer, now: int) -> tuple[dict[str, Any], bool]:
-    """Revoke a party's key; returns the party, and whether its key held until now.
-
-    In the same transaction its browsers are signed out, and every collecting study ends, without a result,
-    that the key created or from which its release is missing: nothing that the key signs is taken from then
-    on, and no other owner need spend on what cannot be completed. Releases that are here stay.
-
-    Raises:
-        ProblemError: ``unknown-party``.
-    """
-    party, is_new = _ROSTER.revoke(connection, name, now)
-    if is_new:
-        end_all_of(connection, party.key, party.name, signer, now)
-        for table in (SIGN_IN.links, SIGN_IN.sessions):
-            connection.execute(table.delete().where(table.c.key == party.key))
-    return asdict(party), is_new
-
-
-def revoke_invitations(connection: Connection, name: str, now: int) -> dict[str, Any]:
-    """Revoke the invitations of that name that could still be used."""
-    return {"name": name, "revoked": _ROSTER.revoke_invitations(connection, name, now)}
-
-
-def list_invitations(connection: Connection, cursor: str | None, now: int) -> dict[str, Any]:
-    """Return one page of all invitations ever made, and what became of each."""
-    return _ROSTER.invited(connection, cursor, PAGE_SIZE, now)
-
-
-def keys_by_name(connection: Connection, names: list[str], role: Role) -> Mapping[str, str]:
-    """Return the keys of those of the names that are enrolled in that role."""
-    return _ROSTER.keys_by_name(connection, names, role)
-
-
-def list_parties(connection: Connection, cursor: str | None) -> dict[str, Any]:
-    """Return one page of the parties, by name; ``next`` is the cursor of the following page, or None."""
-    return _ROSTER.page(connection, cursor, PAGE_SIZE)
 
 
 EVERYONE = ("tester", "owner", "curator", "analyst")
@@ -136,18 +67,17 @@ class Access:
         self._own = {tester_key: "tester"}
         self._roles = dict(self._own)
         self._revoked = 0
-        # Thousands of agents may come at once, after a restart.
-        self._gathered = Gathered(self._read)
+        # One read at a time, never behind other requests: unknown callers are looked for again and again.
+        self._reader = ThreadPoolExecutor(1, thread_name_prefix="roles")
 
     def require(self, *roles: str) -> Callable[..., Awaitable[str]]:
         """Make a dependency that returns the caller's key, which must be of one of these roles."""
 
         async def check(request: Request) -> str:
             key = await self.signer(request)
-            known, role = self._roles, self._roles.get(key)
+            role = self._roles.get(key)
             if role is None:
-                role = _require_role(await self._gathered.find(key))
-                known[key] = role
+                role = await asyncio.get_running_loop().run_in_executor(self._reader, self.role, key)
             recognise(request.scope, key)
             if role not in roles:
                 raise ProblemError("forbidden")
@@ -163,7 +93,8 @@ class Access:
         """
         known, role = self._roles, self._roles.get(key)
         if role is None:
-            role = known[key] = _require_role(self._read([key]).get(key))
+            member = run_transaction(self._engine, lambda c: ROSTER.require_member(c, key), read_only=True)
+            role = known[key] = member.role
         return role
 
     def note_revoked(self, count: int) -> None:
@@ -173,14 +104,3 @@ class Access:
         """
         if count != self._revoked:
             self._revoked, self._roles = count, dict(self._own)
-
-    def _read(self, keys: Collection[str]) -> Mapping[str, str]:
-        return run_transaction(self._engine, lambda connection: roles_of(connection, keys), read_only=True)
-
-
-def _require_role(role: str | None) -> str:
-    if role is None:
-        raise ProblemError("unknown-party")
-    if role == REVOKED:
-        raise ProblemError("key-revoked")
-    return role

@@ -1,9 +1,8 @@
-"""The tester's HTTP API under ``/v1``.
-
-The checks of new studies: few at once, one for each analyst, in threads that the end of the process ends.
+"""The tester's HTTP API under ``/v1``, and the checks of new studies, which take their turns.
 
 What a study of three kilobytes fixes may take a second of processor time and tens of megabytes to compute.
-Requests share some tens of threads, which must be there for everybody else.
+Requests share some tens of threads, which must be there for everybody else: few studies are checked at once,
+one for each analyst, in threads that the end of the process ends.
 """
 
 import asyncio
@@ -17,32 +16,23 @@ from typing import Annotated, Any, TypeVar
 
 import structlog
 from fastapi import APIRouter, Depends, Path, Query, Request
-from sqlalchemy.engine import Engine
+from sqlalchemy.engine import Connection, Engine
 from starlette.responses import Response
 
 from tacit_protocol.messages.study import Digest, PartyName
 from tacit_services.shared.clock import Clock
 from tacit_services.shared.database import run_transaction
-from tacit_services.shared.http_app import body_schema, json_body, json_bytes, json_response
+from tacit_services.shared.failpoints import TesterStep, reached
+from tacit_services.shared.http_app import body_schema, json_bytes, json_response
 from tacit_services.shared.http_server import Stopping, when_gone
 from tacit_services.shared.problem_responses import ProblemError
+from tacit_services.shared.roster import Enrolment, Member
 from tacit_services.tester.answers import Answers, Taken, sealed_package
 from tacit_services.tester.inboxes import WAIT_S_MAX, Bell, Inboxes, Watch, poll
-from tacit_services.tester.parties import (
-    EVERYONE,
-    Access,
-    Enrolment,
-    InvitationRequest,
-    enrol,
-    invite,
-    list_invitations,
-    list_parties,
-    revoke,
-    revoke_invitations,
-)
-from tacit_services.tester.steps import Step, reached
+from tacit_services.tester.parties import EVERYONE, ROSTER, Access, EnrolmentRequest, InvitationRequest
 from tacit_services.tester.studies import Identity, State, Studies, transcript_of, verdict_of
-from tacit_services.tester.study_completion import Signer
+from tacit_services.tester.study_completion import Signer, end_all_of
+from tacit_services.tester.tables import SIGN_IN
 
 AT_ONCE_MAX = 2
 """Checks at once: an analyst's dear study leaves room for another's."""
@@ -142,26 +132,16 @@ class Checks:
 
     def _check(self, check: _Check) -> None:
         try:
-            result = check.work()
+            ended = partial(check.outcome.set_result, check.work())
         except BaseException as error:
-            ended = _failing(check.outcome, error)
-        else:
-            ended = _ending(check.outcome, result)
+            ended = partial(check.outcome.set_exception, error)
         with self._changing:
             self._checking.discard(check.analyst)
             if check.analyst in self._waiting:  # the others' turn comes first
                 self._waiting[check.analyst] = self._waiting.pop(check.analyst)
         with suppress(RuntimeError):  # the service has stopped, and nobody waits
-            check.outcome.get_loop().call_soon_threadsafe(ended)
+            check.outcome.get_loop().call_soon_threadsafe(lambda: check.outcome.done() or ended())
         self._begin()
-
-
-def _failing(outcome: "asyncio.Future[Any]", error: BaseException) -> Callable[[], None]:
-    return lambda: None if outcome.done() else outcome.set_exception(error)
-
-
-def _ending(outcome: "asyncio.Future[Any]", result: Any) -> Callable[[], None]:
-    return lambda: None if outcome.done() else outcome.set_result(result)
 
 
 VERDICT_RETRY_S = 2
@@ -210,7 +190,7 @@ class Tester:
         """Answer an upload: 201 for new bytes, 200 for the same bytes again."""
         if is_news:
             self.watch.check()
-        reached(Step.ANSWERING)
+        reached(TesterStep.ANSWERING)
         return json_response({"study": study}, 201 if is_new else 200)
 
 
@@ -238,61 +218,26 @@ def _add_parties(router: APIRouter, tester: Tester) -> None:
             }
         )
 
-    @router.post("/invitations", status_code=201, openapi_extra=body_schema(InvitationRequest))
-    def create_invitation(
-        _: Annotated[str, Depends(tester.access.require("tester"))],
-        request: Annotated[InvitationRequest, Depends(json_body(InvitationRequest))],
-    ) -> Response:
-        now = tester.now()
-        return json_response(run_transaction(tester.engine, lambda c: invite(c, request, now)), 201)
+    def end_studies(connection: Connection, party: Member, now: int) -> None:
+        # Nothing that the key signs is taken any more: no other owner need spend on what cannot be completed.
+        end_all_of(connection, party.key, party.name, tester.signer, now)
 
-    @router.get("/invitations", dependencies=[Depends(tester.access.require("tester"))])
-    def invitations(cursor: Annotated[Digest | None, Query()] = None) -> Response:
-        now = tester.now()
-        return json_response(
-            run_transaction(tester.engine, lambda c: list_invitations(c, cursor, now), read_only=True)
-        )
-
-    @router.delete("/invitations/{name}", dependencies=[Depends(tester.access.require("tester"))])
-    def revoke_invitation(name: Owner) -> Response:
-        now = tester.now()
-        found = run_transaction(tester.engine, lambda c: revoke_invitations(c, name, now))
-        log.info("invitations_revoked", party=name, revoked=found["revoked"])
-        return json_response(found)
-
-    @router.put(
-        "/parties/{name}/revocation",
-        status_code=201,
-        dependencies=[Depends(tester.access.require("tester"))],
-    )
-    def revoke_key(name: Owner) -> Response:
-        now = tester.now()
-        party, is_new = run_transaction(tester.engine, lambda c: revoke(c, name, tester.signer, now))
-        tester.watch.check()
-        log.info("key_revoked", party=name, revoked_at=party["revoked_at"])
-        return json_response(party, 201 if is_new else 200)
-
-    @router.post("/enrolments", status_code=201, openapi_extra=body_schema(Enrolment))
-    def create_enrolment(
-        key: Annotated[str, Depends(tester.access.signer)],
-        enrolment: Annotated[Enrolment, Depends(json_body(Enrolment))],
-    ) -> Response:
-        if key != enrolment.key:
-            raise ProblemError("forbidden", detail="sign the request with the key that is to be enrolled")
-        if key == tester.identity.key or enrolment.name == tester.identity.name:
-            raise ProblemError("party-exists")
-        now = tester.now()
-        party, is_new = run_transaction(tester.engine, lambda c: enrol(c, enrolment, now))
-        return json_response(party, 201 if is_new else 200)
-
-    @router.get("/parties")
-    def parties(
-        _: Annotated[str, Depends(tester.access.require(*EVERYONE))],
-        cursor: Annotated[PartyName | None, Query()] = None,
-    ) -> Response:
-        return json_response(
-            run_transaction(tester.engine, lambda c: list_parties(c, cursor), read_only=True)
-        )
+    Enrolment(
+        engine=tester.engine,
+        clock=tester.clock,
+        roster=ROSTER,
+        sign_in=SIGN_IN,
+        service=Member(tester.identity.name, tester.identity.key, "tester"),
+        parties="parties",
+        fields=("name", "key", "role"),
+        invitation=InvitationRequest,
+        enrolment=EnrolmentRequest,
+        operator=tester.access.require("tester"),
+        reader=tester.access.require(*EVERYONE),
+        signer=tester.access.signer,
+        on_revoked=end_studies,
+        after_revoked=tester.watch.check,
+    ).add_to(router)
 
 
 def _add_studies(router: APIRouter, tester: Tester) -> None:
@@ -391,5 +336,5 @@ def _add_verdicts(router: APIRouter, tester: Tester) -> None:
 def _verdict_response(content: bytes | None) -> Response:
     if content is None:
         raise ProblemError("verdict-pending", retry_after_s=VERDICT_RETRY_S)
-    reached(Step.VERDICT_SERVED)
+    reached(TesterStep.VERDICT_SERVED)
     return json_response(content)

@@ -1,7 +1,7 @@
-"""Studies: taking them, reading them back, and listing them."""
+"""Studies at the tester: taking them, reading them back, and listing them."""
 
 import threading
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Literal
@@ -16,10 +16,10 @@ from tacit_protocol.procedures.base import StudyError, check_study, require_cano
 from tacit_protocol.procedures.discovery import procedure_named
 from tacit_protocol.signing.envelope import STUDY_TYPE, digest, open_envelope, payload_of
 from tacit_services.shared.database import run_transaction
+from tacit_services.shared.failpoints import TesterStep, reached
 from tacit_services.shared.problem_responses import ProblemError
-from tacit_services.tester.parties import PAGE_SIZE, Role, keys_by_name, require_party
+from tacit_services.tester.parties import ROSTER, Role, require_party
 from tacit_services.tester.reuse import record, require_reusable, reuse_fields, reused_by_study
-from tacit_services.tester.steps import Step, reached
 from tacit_services.tester.study_completion import queue_verdict
 from tacit_services.tester.tables import (
     CANCELLATIONS,
@@ -33,6 +33,9 @@ from tacit_services.tester.tables import (
     is_archived,
     not_here,
 )
+
+PAGE_SIZE = 100
+"""Studies in one page."""
 
 DEADLINE_MAX_S = 90 * 24 * 3600
 """Longest a study may collect: a study that nobody answers should not wait for ever."""
@@ -89,11 +92,11 @@ class Studies:
             return False
         study = decode(Study, payload)
         self._check(study_digest, study, analyst_key, now)
-        reached(Step.STUDY_CHECKED)
+        reached(TesterStep.STUDY_CHECKED)
         is_new = run_transaction(
             self._engine, lambda connection: _insert(connection, study_digest, envelope, study, now)
         )
-        reached(Step.STUDY_STORED)
+        reached(TesterStep.STUDY_STORED)
         return is_new
 
     def envelope(self, study_digest: str) -> bytes:
@@ -152,14 +155,13 @@ class Studies:
 
         return run_transaction(self._engine, read, read_only=True)
 
-    def counts(self) -> dict[str, float]:
-        """Return the number of studies by state, as metrics."""
+    def counts(self) -> dict[str, int]:
+        """Return the number of studies by state."""
         query = sa.select(STUDIES.c.state, sa.func.count()).group_by(STUDIES.c.state)
 
-        def read(connection: Connection) -> dict[str, float]:
-            return {f'studies{{state="{state}"}}': count for state, count in connection.execute(query)}
-
-        return run_transaction(self._engine, read, read_only=True)
+        return run_transaction(
+            self._engine, lambda c: {state: int(count) for state, count in c.execute(query)}, read_only=True
+        )
 
     def _check(self, study_digest: str, study: Study, analyst_key: str, now: int) -> None:
         if study.analyst.key != analyst_key:
@@ -254,7 +256,7 @@ def _insert(connection: Connection, study_digest: str, envelope: bytes, study: S
     # Owners whose data a curator holds are enrolled there, and need not be known here.
     role: Role = "owner" if study.curator is None else "curator"
     named = [*study.senders, *study.reusing]
-    enrolled = keys_by_name(connection, [party.name for party in named], role)
+    enrolled = ROSTER.keys_by_name(connection, [party.name for party in named], role)
     if any(enrolled.get(party.name) != party.key for party in named):
         raise ProblemError("unknown-party", detail=f"the study names a key that no such {role} has enrolled")
     open_studies = connection.execute(
@@ -286,7 +288,7 @@ def _insert(connection: Connection, study_digest: str, envelope: bytes, study: S
         connection.execute(STUDY_OWNERS.insert(), senders)
     else:
         queue_verdict(connection, study_digest)
-    reached(Step.STUDY_INSERTED)
+    reached(TesterStep.STUDY_INSERTED)
     return True
 
 
@@ -360,7 +362,8 @@ def transcript_of(connection: Connection, study_digest: str) -> bytes | None:
     declines = connection.execute(
         sa.select(DECLINES.c.owner, DECLINES.c.envelope).where(DECLINES.c.study == study_digest)
     )
-    listed = _declines_listed(verdict)
+    # No one's, where an earlier version signed it.
+    listed = decode(VerdictMessage, payload_of(verdict)).declines or ()
     cancellation = connection.execute(
         sa.select(CANCELLATIONS.c.envelope).where(CANCELLATIONS.c.study == study_digest)
     ).scalar_one_or_none()
@@ -377,8 +380,3 @@ def transcript_of(connection: Connection, study_digest: str) -> bytes | None:
             verdict=verdict.decode("utf-8"),
         )
     )
-
-
-def _declines_listed(verdict: bytes) -> Collection[str]:
-    """Return whose declines a verdict lists: no one's, where an earlier version signed it."""
-    return decode(VerdictMessage, payload_of(verdict)).declines or ()

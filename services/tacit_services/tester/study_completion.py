@@ -1,4 +1,4 @@
-"""How a study's collecting ends: with all releases in, incomplete, or cancelled."""
+"""The end of a study's collecting: with all releases in, incomplete, or cancelled."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -66,12 +66,6 @@ def release_digests(connection: Connection, study: str) -> dict[str, str]:
     return {row.owner: row.digest for row in rows} | reused_digests(connection, study)
 
 
-def owner_names(connection: Connection, study: str) -> list[str]:
-    """Return the study's owners in its own order."""
-    query = sa.select(STUDY_OWNERS.c.owner).where(STUDY_OWNERS.c.study == study)
-    return list(connection.execute(query.order_by(STUDY_OWNERS.c.position)).scalars())
-
-
 def _counted(table: sa.Table) -> sa.ScalarSelect[int]:
     return sa.select(sa.func.count()).where(table.c.study == STUDIES.c.digest).scalar_subquery()
 
@@ -123,7 +117,9 @@ def end(
     ``revoked`` names the party because of whose revoked key it ends.
     """
     digests = release_digests(connection, study)
-    missing = tuple(name for name in owner_names(connection, study) if name not in digests)
+    owners = sa.select(STUDY_OWNERS.c.owner).where(STUDY_OWNERS.c.study == study)
+    names = connection.execute(owners.order_by(STUDY_OWNERS.c.position)).scalars()
+    missing = tuple(name for name in names if name not in digests)
     rows = connection.execute(
         sa.select(DECLINES.c.owner, DECLINES.c.envelope).where(DECLINES.c.study == study)
     )

@@ -3,7 +3,7 @@
 import json
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +35,7 @@ from tacit_protocol.workers import WorkersUnavailableError
 from tacit_services.agent.agent import Agent, AlreadyDecidedError
 from tacit_services.agent.data import reader as reader_module
 from tacit_services.agent.policy import Policy
-from tacit_services.agent.releases import StoppingError
+from tacit_services.agent.releases import Dependencies, StoppingError
 from tacit_services.agent.schema import State
 from tacit_services.agent.settings import AgentSettings, DataSetSettings
 from tacit_services.agent.studies import StudyRow, study_row
@@ -112,11 +112,8 @@ def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Make]:
             settings,
             Policy.load(settings.policy_file),
             world.agent,
-            engine=engine,
-            client=client,
-            procedures=FAKES,
-            noise=OpenDPNoise(),
-            clock=clock,
+            FAKES,
+            Dependencies(engine, client, OpenDPNoise(), clock),
         )
         agent.open_accounts()
         return Setup(world, tester, agent, clock, opened)
@@ -464,7 +461,8 @@ def test_a_read_that_fails_because_the_agent_stops_declines_nothing(
     setup = make()
     asked = setup.world.ask(setup.tester, setup.world.study())
     setup.agent.poll(0)
-    monkeypatch.setattr(setup.agent._releaser, "_stopping", lambda: True)
+    releaser = setup.agent._releaser
+    monkeypatch.setattr(releaser, "uses", replace(releaser.uses, stopping=lambda: True))
     with monkeypatch.context() as failing:
         failing.setattr(reader_module, "encode", lambda *_: 1 / 0)
         with pytest.raises(StoppingError):

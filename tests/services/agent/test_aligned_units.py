@@ -14,11 +14,10 @@ import pytest
 
 from tacit_protocol.domain.columns import Domain, NumericColumn
 from tacit_protocol.messages.alignment import UnitKey
-from tacit_services.agent.data.reader import TableBounds
+from tacit_services.agent.data.reader import AlignedUnits, TableBounds
 from tacit_services.agent.data.source import DataError, Source
-from tacit_services.agent.data.source_settings import open_source
 from tacit_services.agent.data.table import SourceTable
-from tacit_services.agent.data.units import AlignedUnits
+from tacit_services.agent.settings import open_source
 
 KEY = UnitKey(bytes(range(32)))
 DOMAIN = Domain(columns=(NumericColumn(name="x", lower=0.0, upper=1000.0),))

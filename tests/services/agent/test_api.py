@@ -18,7 +18,8 @@ from tacit_protocol.signing.keys import PrivateKey
 from tacit_protocol.signing.tokens import issue_token
 from tacit_services.agent.agent import Agent
 from tacit_services.agent.policy import Policy
-from tacit_services.agent.service import Surroundings, create_agent_app
+from tacit_services.agent.releases import Dependencies
+from tacit_services.agent.service import Runtime, create_agent_app
 from tacit_services.agent.settings import AgentSettings
 from tacit_services.agent.tester_client import TesterClient
 from tacit_services.shared.database import create_engine, upgrade
@@ -83,14 +84,11 @@ def setup(tmp_path: Path) -> Iterator[Setup]:
         settings,
         Policy.load(settings.policy_file),
         world.agent,
-        engine=engine,
-        client=client,
-        procedures=FAKES,
-        noise=OpenDPNoise(),
-        clock=lambda: NOW,
+        FAKES,
+        Dependencies(engine, client, OpenDPNoise(), lambda: NOW),
     )
     agent.open_accounts()
-    app = create_agent_app(agent, Surroundings("0.1.0", lambda: True, lambda: rung.append(True)))
+    app = create_agent_app(agent, Runtime("0.1.0", lambda: True, lambda: rung.append(True)))
     yield Setup(world, tester, agent, Http(app), rung)
     client.close()
     engine.dispose()

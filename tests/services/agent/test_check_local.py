@@ -9,8 +9,7 @@ from agent_fakes import World
 from tacit_protocol.domain.columns import CategoricalColumn, NumericColumn
 from tacit_services.agent.__main__ import main
 from tacit_services.agent.check import bounds_report, budget_report
-from tacit_services.agent.data.source_settings import open_source
-from tacit_services.agent.settings import AgentSettings
+from tacit_services.agent.settings import AgentSettings, open_source
 
 AGE = NumericColumn(name="age", lower=0, upper=120)
 SEX = CategoricalColumn(name="sex", levels=("F", "M"))

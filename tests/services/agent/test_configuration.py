@@ -23,7 +23,7 @@ def test_relative_paths_are_relative_to_the_file_that_names_them(tmp_path: Path)
     assert settings.database_url == f"sqlite:///{tmp_path / 'agent.sqlite3'}"
     (data_set,) = settings.data_sets
     assert data_set.open().column_names() == ("x", "y", "id")
-    assert settings.audience == "http://tester"
+    assert settings.audience_of_tester == "http://tester"
 
 
 def test_the_database_is_beside_the_configuration_by_default(tmp_path: Path) -> None:

@@ -16,8 +16,8 @@ from tacit_services.agent.data import parquet_folder
 from tacit_services.agent.data.arrow_columns import numbers, text
 from tacit_services.agent.data.parquet_folder import ParquetFolder
 from tacit_services.agent.data.source import Columns, DataError, Source, Splits
-from tacit_services.agent.data.source_settings import open_source
 from tacit_services.agent.data.table import SourceTable
+from tacit_services.agent.settings import open_source
 
 CANARY = "Xc4nary7"
 AGES = Columns(numbers=("age",))

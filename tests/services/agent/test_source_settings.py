@@ -13,8 +13,7 @@ from pydantic import ValidationError
 
 from tacit_services.agent.__main__ import main
 from tacit_services.agent.data.source import DataError, Splits
-from tacit_services.agent.data.source_settings import SourceSettings
-from tacit_services.agent.settings import AgentSettings, DataSetSettings
+from tacit_services.agent.settings import AgentSettings, DataSetSettings, SourceSettings
 from tacit_services.curator.data_sets import ConfiguredDataSet
 
 QUERY = {"source": "sqlite:///t.sqlite3", "query": "SELECT x FROM t"}

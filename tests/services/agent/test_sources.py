@@ -20,8 +20,8 @@ from tacit_services.agent.data.arrow_columns import numbers, text
 from tacit_services.agent.data.parquet_source import ParquetSource
 from tacit_services.agent.data.reader import TableBounds
 from tacit_services.agent.data.source import Columns, DataError, Source
-from tacit_services.agent.data.source_settings import open_source
 from tacit_services.agent.data.table import SourceTable
+from tacit_services.agent.settings import open_source
 
 HEADER = "age,sex,cp,id\n"
 ROWS = "63,m,1,p1\n,f,01,p2\nNA,NA,,p1\n67,x,4,p3\nhello,m,1,\n"

@@ -20,9 +20,9 @@ from tacit_protocol.workers import ONE_WORKER, ThreadWorkers, Workers
 from tacit_services.agent.data.parquet_folder import FolderPart
 from tacit_services.agent.data.reader import TableBounds
 from tacit_services.agent.data.source import Source
-from tacit_services.agent.data.source_settings import open_source
 from tacit_services.agent.data.sql_source import Ranges, SqlSource
 from tacit_services.agent.data.table import SourceTable
+from tacit_services.agent.settings import open_source
 
 ROWS = 600
 DOMAIN = Domain(

@@ -22,11 +22,10 @@ from tacit_protocol.features.moments import UnitCountError, sum_features
 from tacit_protocol.features.sketches import BucketDesign, SketchRelease
 from tacit_protocol.messages.alignment import UnitKey
 from tacit_protocol.workers import ONE_WORKER, ThreadWorkers, Workers
-from tacit_services.agent.data.reader import TableBounds
+from tacit_services.agent.data.reader import AlignedUnits, TableBounds, UnitHasher
 from tacit_services.agent.data.source import DataError
-from tacit_services.agent.data.source_settings import open_source
 from tacit_services.agent.data.table import SourceTable
-from tacit_services.agent.data.units import AlignedUnits, UnitHasher
+from tacit_services.agent.settings import open_source
 
 ROWS, UNITS, GROUP_ROWS = 3000, 700, 170
 DOMAIN = Domain(

@@ -17,7 +17,7 @@ from long_runs import choose
 from own_time import require_a_stop_in_time, stop
 
 from tacit_services.agent.data.source import Columns
-from tacit_services.curator.steps import StorageStep
+from tacit_services.shared.failpoints import StorageStep
 
 LONG_BYTES = choose(100 * 10**6, 2 * 10**9)
 """How long the long upload is."""

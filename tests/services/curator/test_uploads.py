@@ -209,7 +209,7 @@ def test_a_refused_upload_leaves_what_was_held(lone_curator: CuratorWorld, name:
     assert CANARY not in answer.text
     assert world.show().json() == before
     assert world.files() == files
-    assert world.surroundings.uploads.under_way == 0
+    assert world.context.uploads.under_way == 0
     assert world.upload().status_code == 200
 
 

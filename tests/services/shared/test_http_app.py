@@ -36,7 +36,7 @@ def make_app(ready: Callable[[], None] = lambda: None) -> FastAPI:
         version="0",
         metrics_prefix="test",
         check_ready=ready,
-        gauges=lambda: {'things{state="open"}': 3},
+        gauges=lambda: {"things": {"open": 3}},
     )
 
     @app.put("/orders/{name}")

@@ -18,7 +18,7 @@ from tacit_protocol.messages.transcript import Transcript
 from tacit_protocol.procedures import discovery
 from tacit_protocol.verification import verify_transcript
 from tacit_services.shared.database import run_transaction
-from tacit_services.shared.failpoints import VARIABLE
+from tacit_services.shared.failpoints import VARIABLE, ArchiveStep, TesterStep
 from tacit_services.shared.settings import SettingsError
 from tacit_services.tester import __main__ as tester_main
 from tacit_services.tester import studies as tester_studies
@@ -27,7 +27,6 @@ from tacit_services.tester.archive.archiving import DAY_S, ENDED, Archived, Arch
 from tacit_services.tester.archive.files import INDEX, ArchiveError, Entry, file_digest, open_folder
 from tacit_services.tester.reuse import NOT_KEPT
 from tacit_services.tester.settings import TesterSettings
-from tacit_services.tester.steps import ArchiveStep, Step
 from tacit_services.tester.tables import ARCHIVED, METADATA, STUDIES
 
 ARCHIVE_PROCESS = Path(__file__).parents[2] / "support" / "archive_process.py"
@@ -229,8 +228,8 @@ def test_a_source_that_is_archived_while_a_study_is_checked_refuses_it(
     owner = federation.parties.owner("north", reuses=first)
     study, envelope = federation.parties.sealed_study(title="Again?", owners=(owner,))
 
-    def archive_now(step: Step) -> None:
-        if step is Step.STUDY_CHECKED:
+    def archive_now(step: TesterStep) -> None:
+        if step is TesterStep.STUDY_CHECKED:
             assert run(federation, folder).deleted == [first]
 
     monkeypatch.setattr(tester_studies, "reached", archive_now)

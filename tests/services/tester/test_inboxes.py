@@ -10,7 +10,7 @@ from tester_federation import Federation
 
 from tacit_services.shared.database import DatabaseUnavailableError
 from tacit_services.shared.http_server import Stopping
-from tacit_services.tester.inboxes import KEYS_AT_ONCE, Bell, Gathered, Inboxes, InboxQuery, Item
+from tacit_services.tester.inboxes import KEYS_AT_ONCE, Bell, Inboxes, InboxQuery, Item
 
 POLLS = 2 * KEYS_AT_ONCE + 200
 ITEM: Item = {"digest": "0" * 64, "deadline": 1}
@@ -170,50 +170,6 @@ def test_a_query_that_is_cut_short_says_whom_to_ask_for_again(federation: Federa
     assert [item["digest"] for item in found[keys["south"]]] == studies
     assert found["f" * 64] == []
     assert asked == 1 or rows_max < 9
-
-
-def test_callers_who_come_together_share_a_read_and_who_comes_meanwhile_the_next() -> None:
-    go_on, reads = threading.Event(), list[set[str]]()
-
-    def look(keys: Collection[str]) -> dict[str, str]:
-        reads.append(set(keys))
-        assert go_on.wait(PATIENCE_S)
-        return {key: key.upper() for key in keys if key != "unknown"}
-
-    gathered = Gathered(look)
-
-    async def run() -> list[str | None]:
-        first = asyncio.create_task(gathered.find("a"))
-        await until(lambda: bool(reads))
-        others = [asyncio.create_task(gathered.find(key)) for key in ("b", "a", "unknown", "gone")]
-        await asyncio.sleep(0)
-        others.pop().cancel()
-        go_on.set()
-        return await asyncio.wait_for(asyncio.gather(first, *others), PATIENCE_S)
-
-    assert asyncio.run(run()) == ["A", "B", "A", None]
-    assert reads == [{"a"}, {"a", "b", "unknown"}]
-
-
-def test_a_read_that_fails_fails_those_who_share_it_and_no_later_one() -> None:
-    fails = True
-
-    def look(keys: Collection[str]) -> dict[str, str]:
-        if fails:
-            raise DatabaseUnavailableError("the database is unavailable")
-        return dict.fromkeys(keys, "found")
-
-    gathered = Gathered(look)
-
-    async def run() -> None:
-        nonlocal fails
-        errors = await asyncio.gather(*(gathered.find(key) for key in "abc"), return_exceptions=True)
-        assert [type(error) for error in errors] == [DatabaseUnavailableError] * 3
-        assert len({id(error) for error in errors}) == 3
-        fails = False
-        assert await gathered.find("a") == "found"
-
-    asyncio.run(run())
 
 
 def test_who_waits_may_be_counted_in_any_thread_while_they_come_and_go() -> None:

@@ -246,7 +246,7 @@ def test_invitations_are_not_stored(federation: Federation) -> None:
 
 def test_lists_come_in_pages(federation: Federation, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tacit_services.tester.studies.PAGE_SIZE", 2)
-    monkeypatch.setattr("tacit_services.tester.parties.PAGE_SIZE", 2)
+    monkeypatch.setattr("tacit_services.shared.roster.PAGE_SIZE", 2)
     created = [federation.create(title=f"Study {index}") for index in range(5)]
     federation.put(
         f"/v1/studies/{created[0]}/cancellation",

@@ -1,4 +1,4 @@
-"""Turn Arrow columns into what the domain encodes: float64 numbers and dictionary-encoded text.
+"""Arrow columns as what the domain encodes: float64 numbers and dictionary-encoded text.
 
 Each value is converted by itself, by arithmetic that has a result for every value of its type. A value that
 has no reading is missing; it is never an error, because an error would tell the outside that some row holds

@@ -1,12 +1,10 @@
-"""A folder of Parquet files read as one data set, file after file; only the columns used are read.
+"""Folders of Parquet files read as one data set, file after file; only the columns used are read.
 
-Footers are read once, several at a time; of each, only the sizes of row groups and the kinds of columns are
-kept. The folder is looked through anew whenever rows are read, so that a file that came or went is noticed.
-
-The Parquet files of a partitioned folder, in a fixed order, and what the names of their folders say.
-
-``visits/year=2024/site=A/part-0.parquet``: the keys ``year`` and ``site`` are columns, and their values those
-of every row of the file. Such a value may be a person's: no message repeats any part of a path but a key.
+``visits/year=2024/site=A/part-0.parquet``: the keys ``year`` and ``site`` are columns, and their values
+those of every row of the file. Such a value may be a person's: no message repeats any part of a path but a
+key. The folder is looked through anew, in a fixed order, whenever rows are read, so that a file that came or
+went is noticed. Footers are read once, several at a time; of each, only the sizes of row groups and the
+kinds of columns are kept.
 """
 
 import hashlib

@@ -4,7 +4,6 @@ import copy
 import itertools
 from collections.abc import Hashable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
@@ -13,7 +12,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from tacit_services.agent.data.arrow_columns import is_text
-from tacit_services.agent.data.source import READ_BYTES, REPLACED, Columns, DataError, file_state
+from tacit_services.agent.data.source import READ_BYTES, REPLACED, Columns, DataError, Run, file_state
 
 DAMAGED = "the Parquet file cannot be read; it may be damaged"
 
@@ -32,15 +31,6 @@ BUFFER_SHARE = 4
 """Buffers take this part of the memory for reading: pages and dictionaries, decoded, take more."""
 
 
-@dataclass(frozen=True)
-class RowGroups:
-    """A contiguous run of a file's row groups, up to but without ``stop``, and how many rows it has."""
-
-    first: int
-    stop: int
-    rows: int
-
-
 class ParquetSource:
     """One Parquet file. Integers, logical values and text may serve as categories or as numbers.
 
@@ -50,7 +40,7 @@ class ParquetSource:
 
     def __init__(self, path: Path | pa.NativeFile):
         self._path = path
-        self._run: RowGroups | None = None
+        self._run: Run | None = None
         self._read_bytes = READ_BYTES
 
     def decryption(self) -> Any:
@@ -121,7 +111,7 @@ class ParquetSource:
         part = copy.copy(self)
         if isinstance(self._path, Path):
             part._path = self._path.absolute()
-        part._run = RowGroups(first, stop, rows)
+        part._run = Run(first, stop, rows)
         return part
 
     def batches(self, columns: Columns, rows_max: int) -> Iterator[pa.RecordBatch]:

@@ -1,4 +1,4 @@
-"""What a data source is: named columns, read as a stream of Arrow record batches."""
+"""Data sources: named columns, read as a stream of Arrow record batches."""
 
 import os
 from collections.abc import Hashable, Iterator, Sequence
@@ -100,6 +100,15 @@ class Splits(Protocol):
         Raises:
             DataError: the data set is missing, or what tells how it may be cut cannot be read.
         """
+
+
+@dataclass(frozen=True)
+class Run:
+    """A contiguous run of a source's parts, up to but without ``stop``, and how many rows it has."""
+
+    first: int
+    stop: int
+    rows: int
 
 
 def require_columns(source: Source, names: Sequence[str]) -> None:

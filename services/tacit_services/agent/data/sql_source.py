@@ -1,15 +1,9 @@
-"""SQL queries, streamed with SQLAlchemy: by a server-side cursor, or by COPY on PostgreSQL.
+"""SQL queries as a data source: by COPY on PostgreSQL, by a cursor on other databases.
 
-One state of a PostgreSQL database for several reads, on as many connections as there are readers.
-
-A transaction that exports its snapshot is kept open for as long as the data set is read, and every read takes
-the snapshot over. So the pass that counts and the pass that sums see the same rows, and so do parts of a
-query that are read at once, here or elsewhere.
-
-Rows of a query as Arrow batches: by COPY on PostgreSQL, by a cursor on other databases.
-
-COPY sends the text of every value, as the database spells it, from which Arrow makes columns several times as
-fast as a cursor makes an object of each. And no value of any type is one that a driver cannot make.
+On PostgreSQL every read sees one state: a transaction that exports its snapshot is kept open for as long as
+the data set is read, and every read takes it over, here or elsewhere. COPY sends the text of every value, as
+the database spells it, from which Arrow makes columns several times as fast as a cursor makes an object of
+each. And no value of any type is one that a driver cannot make.
 """
 
 import copy
@@ -33,7 +27,7 @@ from sqlalchemy.dialects import postgresql
 from tacit_services.agent.data.arrow_columns import UNDECODED, text_of
 from tacit_services.agent.data.csv_source import parsed_block
 from tacit_services.agent.data.parquet_source import balanced_runs
-from tacit_services.agent.data.source import READ_BYTES, Columns, DataError
+from tacit_services.agent.data.source import READ_BYTES, Columns, DataError, Run
 
 UNREACHABLE = "the database cannot be reached: check the source's URL"
 LET_GO = (
@@ -422,15 +416,6 @@ class Ranges:
         return sa.or_(above, value.is_(None)) if below is None else sa.and_(above, below)
 
 
-@dataclass(frozen=True)
-class RangeRun:
-    """Some ranges that follow one another, up to but without ``stop``, and how many rows they hold."""
-
-    first: int
-    stop: int
-    rows: int
-
-
 class SqlSource:
     """The rows of one query.
 
@@ -448,7 +433,7 @@ class SqlSource:
         # A lone colon before a word would be taken for a parameter; owners' queries have none.
         self._query = re.sub(r"(?<!:):(?=\w)", r"\:", query.strip().rstrip(";"))
         self._ranges = ranges
-        self._run: RangeRun | None = None
+        self._run: Run | None = None
         self._read_bytes = READ_BYTES
 
     def reading_within(self, bytes_max: int) -> Self:
@@ -502,7 +487,7 @@ class SqlSource:
         cut = []
         for first, stop in balanced_runs(sizes, parts):
             part = copy.copy(self)
-            part._run = RangeRun(first, stop, sum(sizes[first:stop]))
+            part._run = Run(first, stop, sum(sizes[first:stop]))
             cut.append(part)
         return cut or [self]
 

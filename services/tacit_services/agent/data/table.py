@@ -23,7 +23,15 @@ from tacit_protocol.domain.table import EncodedChunk, Reduction, encode_categori
 from tacit_protocol.features.cell_counts import CellGrid
 from tacit_protocol.workers import ONE_WORKER, Workers
 from tacit_services.agent.data.arrow_columns import text
-from tacit_services.agent.data.reader import CHANGED, Reader, TableBounds
+from tacit_services.agent.data.reader import (
+    CHANGED,
+    DistinctHashes,
+    Hasher,
+    Reader,
+    TableBounds,
+    UnitHasher,
+    UnitHashes,
+)
 from tacit_services.agent.data.source import (
     Columns,
     DataError,
@@ -33,7 +41,6 @@ from tacit_services.agent.data.source import (
     Splits,
     require_columns,
 )
-from tacit_services.agent.data.units import DistinctHashes, Hasher, UnitHasher, UnitHashes
 
 Item = TypeVar("Item")
 
@@ -67,7 +74,7 @@ class SourcePart:
 
 @dataclass(frozen=True)
 class Read:
-    """How much a worker read."""
+    """How many rows and units were read."""
 
     rows: int
     units: int
@@ -179,12 +186,6 @@ PARTS_PER_WORKER = 4
 """Parts that each worker reads, of a source that splits: none waits long for the last one."""
 
 
-@dataclass(frozen=True)
-class _Count:
-    rows: int
-    units: int
-
-
 class SourceTable:
     """A source encoded in a study's domain; implements :class:`~tacit_protocol.domain.table.Table`.
 
@@ -218,7 +219,7 @@ class SourceTable:
         names = [column.name for column in domain.columns]
         require_columns(source, [*names, *([unit_column] if unit_column is not None else [])])
         self._fingerprint = source.fingerprint()
-        self._count: _Count | None = None
+        self._count: Read | None = None
         self._ordered, self._order = ordered, np.empty(0, dtype=np.uint64)
 
     @property
@@ -242,7 +243,7 @@ class SourceTable:
         self._counted()
         return self._order
 
-    def _counted(self) -> _Count:
+    def _counted(self) -> Read:
         if self._count is None:
             self._require_unchanged()
             self._count = self._count_units() if self._unit_column is not None else self._count_rows()
@@ -251,20 +252,20 @@ class SourceTable:
                 raise DataError("the data set has no rows")
         return self._count
 
-    def _count_rows(self) -> _Count:
+    def _count_rows(self) -> Read:
         rows = self._source.rows()
         if rows is None:
             rows = sum(batch.num_rows for batch in self._reader.batches(self._source, Columns()))
-        return _Count(rows, rows)
+        return Read(rows, rows)
 
-    def _count_units(self) -> _Count:
+    def _count_units(self) -> Read:
         rows, distinct = 0, DistinctHashes()
         for found, hashes in self.workers.map(distinct_units, self._reader, self._parts()):
             rows += found
             distinct.add(hashes)
         if self._ordered:
             self._order = distinct.ordered()
-        return _Count(rows, distinct.count())
+        return Read(rows, distinct.count())
 
     def _parts(self) -> Sequence[SourcePart]:
         """Return parts of the source that hold the rows in order; one where it does not split."""
@@ -353,7 +354,7 @@ class SourceTable:
         return sums.merged()
 
     def _reduce_elsewhere(
-        self, reduction: Reduction[PartialT], parts: Sequence[SourcePart], expected: _Count
+        self, reduction: Reduction[PartialT], parts: Sequence[SourcePart], expected: Read
     ) -> PartialT:
         self._require_unchanged()
         sums = PartialSums(reduction)
@@ -373,7 +374,7 @@ class SourceTable:
         self._require_expected(found, expected)
         return sums.merged()
 
-    def _require_expected(self, found: Sequence[Read], expected: _Count) -> None:
+    def _require_expected(self, found: Sequence[Read], expected: Read) -> None:
         rows, units = sum(read.rows for read in found), sum(read.units for read in found)
         handed_out = expected.rows if self._reader.draw is None else expected.units
         if (rows, units) != (handed_out, expected.units):

@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from tacit_services.agent import views
 from tacit_services.agent.agent import Agent, decide, require_row
-from tacit_services.agent.schema import REASON_LENGTH, SIGN_IN, State
+from tacit_services.agent.schema import REASON_LENGTH, SIGN_IN, STUDIES, State
 from tacit_services.agent.studies import StudyRow, finding_of, newest_studies, studies_in
 from tacit_services.ledger.accounts import account_of
 from tacit_services.ledger.verification import export
@@ -26,8 +26,8 @@ OTHERS_MAX = 100
 def inbox(agent: Agent) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Return the studies that wait for a decision, oldest first, and the newest others."""
     waiting = run_transaction(agent.engine, lambda c: studies_in(c, [State.WAITING]), read_only=True)
-    rest = set(State) - {State.WAITING}
-    others = run_transaction(agent.engine, lambda c: newest_studies(c, rest, OTHERS_MAX), read_only=True)
+    rest = STUDIES.c.state != State.WAITING.value
+    others = run_transaction(agent.engine, lambda c: newest_studies(c, OTHERS_MAX, rest), read_only=True)
     shown = [{**views.summary(agent, row), "payment": payment(agent, row)} for row in waiting]
     return shown, [views.summary(agent, row) for row in others]
 
@@ -53,11 +53,6 @@ def accounts(agent: Agent) -> list[dict[str, Any]]:
             }
         )
     return shown
-
-
-def policy(agent: Agent) -> dict[str, Any]:
-    """Return the policy as it was read when the agent started."""
-    return agent.policy.model_dump(mode="json")
 
 
 MENU = (
@@ -125,7 +120,7 @@ def _add_reading(site: Site, agent: Agent) -> None:
 
     @site.router.get("/policy")
     def show_policy(request: Request, steward: Steward) -> Response:
-        shown = policy(agent)
+        shown = agent.policy.model_dump(mode="json")
         return site.page(request, "policy.html", steward, policy=shown, file=agent.settings.policy_file.name)
 
 

@@ -9,11 +9,12 @@ from starlette.responses import Response
 
 from tacit_services.agent.pages.routes import read_reason
 from tacit_services.agent.schema import REASON_LENGTH
+from tacit_services.agent.studies import newest_studies
 from tacit_services.curator import routes
-from tacit_services.curator.curator import Curator, Decision, decisions_on, newest_studies_for
+from tacit_services.curator.curator import Curator, Decision, asking, decisions_on
 from tacit_services.curator.data_sets import view
-from tacit_services.curator.owners import Caller, list_owners
-from tacit_services.curator.routes import CuratorSurroundings, decide, require_study
+from tacit_services.curator.owners import Caller
+from tacit_services.curator.routes import CuratorContext, decide, require_study
 from tacit_services.curator.tables import SIGN_IN
 from tacit_services.ledger.accounts import account_of
 from tacit_services.shared.database import Result, run_transaction
@@ -33,7 +34,7 @@ Digest = Annotated[str, Path(pattern="^[0-9a-f]{64}$")]
 def add_curator_pages(
     app: FastAPI,
     curator: Curator,
-    surroundings: CuratorSurroundings,
+    context: CuratorContext,
     public_url: str,
     ring: Callable[[], None],
 ) -> None:
@@ -41,19 +42,19 @@ def add_curator_pages(
     service = Service(
         "curator", curator.name, "tacit_services.curator.pages", "tacit curator login", MENU, public_url
     )
-    sessions = Sessions(curator.engine, SIGN_IN, surroundings.clock)
-    site = Site(service, sessions, surroundings.access.caller_of)
+    sessions = Sessions(curator.engine, SIGN_IN, context.clock)
+    site = Site(service, sessions, context.access.caller_of)
 
-    def may_sign_in(caller: Annotated[Caller, Depends(surroundings.access.caller)]) -> str:
+    def may_sign_in(caller: Annotated[Caller, Depends(context.access.caller)]) -> str:
         return caller.key
 
-    _Pages(site, curator, surroundings).add(ring)
+    _Pages(site, curator, context).add(ring)
     site.add_to(app, may_sign_in)
 
 
 class _Pages:
-    def __init__(self, site: Site, curator: Curator, surroundings: CuratorSurroundings) -> None:
-        self._site, self._curator, self._surroundings = site, curator, surroundings
+    def __init__(self, site: Site, curator: Curator, context: CuratorContext) -> None:
+        self._site, self._curator, self._context = site, curator, context
 
     def add(self, ring: Callable[[], None]) -> None:
         self._add_studies()
@@ -72,7 +73,7 @@ class _Pages:
             owner = someone.who.owner
 
             def read(connection: Connection) -> list[dict[str, Any]]:
-                rows = newest_studies_for(connection, owner, STUDIES_MAX)
+                rows = newest_studies(connection, STUDIES_MAX, *asking(owner))
                 decisions = decisions_on(connection, [row.digest for row in rows])
                 return [routes.summary(curator, row, decisions[row.digest], owner) for row in rows]
 
@@ -95,7 +96,7 @@ class _Pages:
             return site.page(request, "study.html", someone, **shown)
 
     def _add_holdings(self) -> None:
-        site, surroundings = self._site, self._surroundings
+        site, context = self._site, self._context
         Someone = Annotated[SignedIn, Depends(site.signed_in)]
 
         @site.router.get("/data-sets")
@@ -103,11 +104,11 @@ class _Pages:
             owner = someone.who.owner
 
             def read(connection: Connection) -> list[dict[str, Any]]:
-                held = surroundings.data_sets.held_data_sets(connection, owner)
+                held = context.data_sets.held_data_sets(connection, owner)
                 return [view(connection, item, to_owner=owner is not None) for item in held]
 
             def read_owners(connection: Connection) -> dict[str, Any]:
-                return list_owners(connection, None)
+                return context.enrolment.page(connection, None)
 
             owners = self._read(read_owners) if owner is None else None
             return site.page(
@@ -116,7 +117,7 @@ class _Pages:
 
         @site.router.get("/ledger")
         def show_ledger(request: Request, someone: Someone) -> Response:
-            now = surroundings.now()
+            now = context.now()
 
             def read(connection: Connection) -> list[dict[str, Any]]:
                 shown = []

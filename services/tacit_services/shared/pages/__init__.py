@@ -1,1 +1,1 @@
-"""What the pages of all services share: signing in, forms, headers, templates and charts."""
+"""Pages of all services: signing in, forms, headers, templates and charts."""

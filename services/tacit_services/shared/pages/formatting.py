@@ -1,4 +1,4 @@
-"""How the pages write amounts, times and names."""
+"""Amounts, times and names as the pages write them."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime

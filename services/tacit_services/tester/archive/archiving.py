@@ -1,12 +1,8 @@
-"""Archives ended studies: a file first, durable and verified; then, where asked, the deletion of the rows.
+"""Archiving of ended studies: a file first, durable and verified; then, where asked, the rows are deleted.
 
 A study is archived once it has a verdict: completed, incomplete or cancelled. One whose verdict could not be
 computed has no transcript that could be verified, and stays. So does, among those to be deleted, a study
 whose release a later study reads again: until that one is archived too, whose transcript holds the release.
-
-``python -m tacit_services.tester archive``: move ended studies into a folder of verifiable files.
-
-And ``verify-archive``: check such a folder, without a tester.
 """
 
 import argparse
@@ -27,6 +23,7 @@ from tacit_protocol.terminal import printable
 from tacit_protocol.verification import VerificationError, verify_transcript
 from tacit_services.shared.clock import Clock
 from tacit_services.shared.database import forget_deleted, run_transaction
+from tacit_services.shared.failpoints import ArchiveStep, reached
 from tacit_services.shared.problem_responses import ProblemError
 from tacit_services.shared.settings import SettingsError
 from tacit_services.tester.archive.files import (
@@ -38,7 +35,6 @@ from tacit_services.tester.archive.files import (
     open_folder,
 )
 from tacit_services.tester.settings import TesterSettings
-from tacit_services.tester.steps import ArchiveStep, reached
 from tacit_services.tester.studies import transcript_of
 from tacit_services.tester.tables import (
     ARCHIVED,
@@ -120,7 +116,7 @@ class Archiver:
         before: int | None = None
         while True:
             query = _due(ended_before, before, free=free)
-            rows = run_transaction(self._engine, _reading(query), read_only=True)
+            rows = run_transaction(self._engine, lambda c, q=query: c.execute(q).all(), read_only=True)  # type: ignore[misc]
             for row in rows:
                 yield str(row.digest)
             if len(rows) < PAGE:
@@ -164,10 +160,6 @@ class Archiver:
             return entry, transcript
         told = {"file_digest": file_digest(earlier), "size_bytes": len(earlier)}
         return entry.model_copy(update=told), earlier
-
-
-def _reading(query: sa.Select[Any]) -> Callable[[Connection], Any]:
-    return lambda connection: connection.execute(query).all()
 
 
 def _due(ended_before: Mapping[str, int], sequence_before: int | None, *, free: bool) -> sa.Select[Any]:
@@ -379,11 +371,7 @@ class Retention:
         Raises:
             SettingsError: studies are to be archived, and no folder is named.
         """
-        named = {
-            "completed": settings.retention_completed_days,
-            "incomplete": settings.retention_incomplete_days,
-            "cancelled": settings.retention_cancelled_days,
-        }
+        named = {state: getattr(settings, f"retention_{state}_days") for state in ENDED}
         days = {state: kept for state, kept in named.items() if kept is not None}
         if not days:
             return None

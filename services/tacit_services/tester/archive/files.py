@@ -1,15 +1,12 @@
-"""An archive's folder: one transcript a study, and an index with one line each.
+"""Archives: a folder of transcripts with an index, written durably and checked without a tester.
 
 ``<digest>.json`` is a transcript, as ``tacit study verify`` reads it. ``index.jsonl`` has one JSON object a
 line (:class:`Entry`); lines are only ever appended. A file has its name once it is whole and durable, and a
 line is written after its file, so that a process that is killed leaves at most a ``.part`` file and an
 unfinished last line, which the next one overwrites and cuts off. One process at a time writes to a folder.
 
-Checks a whole archive: index against files, each file's digest, and everything that it says.
-
-Only the folder is read: no database, no key and no right to write to it is needed. A line that was removed
-from the index together with its file leaves no trace in the folder; the index's digest, which is printed,
-tells if it was written down before.
+A check reads the folder alone. A line that was removed from the index together with its file leaves no trace
+there; the index's digest, which is printed, tells if it was written down before.
 """
 
 import fcntl
@@ -30,7 +27,7 @@ from tacit_protocol.messages.transcript import TRANSCRIPT_BYTES_MAX, Transcript
 from tacit_protocol.signing.envelope import CANCELLATION_TYPE, DECLINE_TYPE, EnvelopeError, open_envelope
 from tacit_protocol.strict import StrictModel
 from tacit_protocol.verification import VerificationError, verify_transcript
-from tacit_services.tester.steps import ArchiveStep, reached
+from tacit_services.shared.failpoints import ArchiveStep, reached
 
 INDEX = "index.jsonl"
 

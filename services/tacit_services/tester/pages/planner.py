@@ -1,7 +1,7 @@
-"""Starts small plans in processes of their own: one for each person, two in all, each with a time limit.
+"""Small plans in processes of their own: one for each person, two in all, each with a time limit.
 
-The process is the SDK's (`python -m tacit.planning.bounded`): it simulates studies of synthetic rows, and has
-neither this service's settings nor its keys, nor a connection. Services and clients do not import each other.
+The process is the SDK's: it simulates studies of synthetic rows, and has neither this service's settings nor
+its keys, nor a connection (docs/decisions/0018-plans-in-a-process-of-their-own.md).
 """
 
 import asyncio

@@ -126,7 +126,7 @@ class Chart:
 
 
 @dataclass(frozen=True)
-class ShownVerdict:
+class VerdictView:
     """A completed study's verdict as its page and its report show it."""
 
     meaning: Meaning
@@ -134,15 +134,15 @@ class ShownVerdict:
     report: str
 
 
-class ShownVerdicts:
+class VerdictViews:
     """Works out what is shown of verdicts; a verdict never changes, so that what was worked out is kept."""
 
     def __init__(self, tester: Tester) -> None:
         self._tester = tester
-        self._kept: OrderedDict[str, ShownVerdict] = OrderedDict()
+        self._kept: OrderedDict[str, VerdictView] = OrderedDict()
         self._lock = threading.Lock()
 
-    def of(self, digest: str, study: Study, verdict: VerdictMessage) -> ShownVerdict | None:
+    def of(self, digest: str, study: Study, verdict: VerdictMessage) -> VerdictView | None:
         """Return what is shown of a study's verdict; None where it has no result."""
         if verdict.result is None:
             return None
@@ -157,13 +157,13 @@ class ShownVerdicts:
                 self._kept.popitem(last=False)
         return shown
 
-    def _work_out(self, digest: str, study: Study, verdict: VerdictMessage) -> ShownVerdict:
+    def _work_out(self, digest: str, study: Study, verdict: VerdictMessage) -> VerdictView:
         tester, result = self._tester, verdict.result or {}
         releases = received(tester.engine, digest, study, tester.studies.parsed).releases
         reported = Reported(study, result, releases, digest)
         panels = panels_of(study, result, releases)
         report = report_html(reported, f"tacit {version('tacit')}", panels=panels)
-        return ShownVerdict(meaning_of(study, result), tuple(_chart(panel) for panel in panels), report)
+        return VerdictView(meaning_of(study, result), tuple(_chart(panel) for panel in panels), report)
 
 
 def _chart(panel: Panel) -> Chart:
@@ -177,12 +177,9 @@ def _chart(panel: Panel) -> Chart:
         case RowsPanel():
             return Chart(panel.title, svg)
         case BarsPanel():
-            headings = ("", panel.unit, "from", "to") if _bounded(panel) else ("", panel.unit)
+            bounded = any(bar.lower is not None for bar in panel.bars)
+            headings = ("", panel.unit, "from", "to") if bounded else ("", panel.unit)
             return Chart(panel.title, svg, panel.note, headings, tuple(_cells(bar) for bar in panel.bars))
-
-
-def _bounded(panel: BarsPanel) -> bool:
-    return any(bar.lower is not None for bar in panel.bars)
 
 
 def _cells(bar: Bar) -> tuple[str, ...]:
@@ -227,7 +224,7 @@ def add_tester_pages(app: FastAPI, tester: Tester, public_url: str) -> None:
 
 def _add_studies(site: Site, tester: Tester) -> None:
     Reader = Annotated[SignedIn, Depends(site.signed_in)]
-    streams, verdicts = Streams(tester), ShownVerdicts(tester)
+    streams, verdicts = Streams(tester), VerdictViews(tester)
 
     @site.router.get("/")
     def show_studies(
