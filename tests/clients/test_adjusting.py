@@ -134,19 +134,6 @@ def test_what_cannot_be_adjusted_says_why(results: Any, choice: dict[str, Any], 
         tacit.adjust(results, **choice)
 
 
-def test_noisy_counts_test_nothing() -> None:
-    table = local.noisy_counts(["a", "b"] * 50, epsilon=1.0, bounds=["a", "b"])
-    with pytest.raises(InputError, match="tests nothing"):
-        tacit.adjust({"table": table})
-
-
-def test_an_adjustment_is_a_table_and_json() -> None:
-    found = tacit.adjust({"a": question(0.01), "b": question(0.5)})
-    assert list(found.to_pandas()["reject"]) == [True, False]
-    assert json.loads(json.dumps(found.to_dict()))["tests"][0]["adjusted"] == 0.02
-    assert str(found) == "1 of 2 rejected at level 0.05 (holm): a"
-
-
 def test_transcripts_are_verified_and_adjusted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rng = np.random.default_rng(5)
     for name, p in (("alike", 0.5), ("apart", 0.8)):

@@ -175,20 +175,6 @@ def test_a_known_distribution_is_asked_for_and_must_add_up() -> None:
     assert any("add up to 1.1" in said for said in script.heard)
 
 
-def test_categories_are_not_asked_as_numbers() -> None:
-    script = Script(
-        ("What do you want", "How many are in each category?"),
-        ("Which owners", "north"),
-        ("data set", "patients"),
-        ("Which columns", "age"),
-        ("age: levels", "0:120"),
-        ("age: levels", "0-39, 40+"),
-    )
-    draft = asked(script, known("north"))
-    assert draft.procedure == "noisy_counts"
-    assert draft.columns == (CategoricalColumn(name="age", levels=("0-39", "40+")),)
-
-
 def test_a_curator_may_hold_the_data() -> None:
     script = Script(
         ("What do you want", "Are they alike?"),

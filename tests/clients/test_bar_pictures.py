@@ -12,7 +12,6 @@ from scipy.stats import norm
 from tacit.results import DatabaseResult, NoisyCountsResult, Result, result_of
 from tacit.results.rendering import figure_of
 from tacit_protocol.numerics.noisy_tables import CellNoise
-from tacit_protocol.procedures.counts.base import PANELS_MAX
 from tacit_protocol.reporting.panels import panels_of
 from tacit_protocol.reporting.svg import panel_svg, stacked_svg
 from tacit_protocol.verdicts.panels import BarsPanel
@@ -102,18 +101,6 @@ def test_every_noisy_count_is_a_bar_with_its_interval(counts: Result) -> None:
     )
 
 
-def test_a_chart_says_in_words_what_it_shows(counts: Result, database: Result) -> None:
-    for panel in (*bars_of(counts), *bars_of(database)):
-        chart = ET.fromstring(panel_svg(panel))  # noqa: S314
-        title, words = chart.find(f"{SVG}title"), chart.find(f"{SVG}desc")
-        assert chart.get("role") == "img"
-        assert title is not None
-        assert title.text == panel.title
-        assert words is not None
-        assert all(f"{bar.label} {bar.value:.4g}" in str(words.text) for bar in panel.bars)
-        assert "95 % noise intervals" in str(words.text)
-
-
 def test_of_a_large_table_margins_and_the_largest_cells_are_drawn(many: Result) -> None:
     assert isinstance(many, NoisyCountsResult)
     dose, site, cells = bars_of(many)
@@ -141,15 +128,6 @@ def site_labels(result: NoisyCountsResult) -> tuple[str, ...]:
     return tuple(result.tables.labels[1])
 
 
-def test_of_many_owners_all_together_come_first_and_the_rest_is_counted() -> None:
-    samples = {f"owner-{seed}": patients(50, seed) for seed in range(10)}
-    panels = bars_of(played("noisy_counts", samples, WARDS))
-    assert len(panels) == PANELS_MAX
-    assert panels[0].title == "Noisy counts of all owners together"
-    assert panels[-1].title == "Noisy counts of owner-6"
-    assert "3 more charts" in panels[-1].note
-
-
 def test_where_the_noise_of_a_sum_is_unknown_no_sum_is_drawn(many: Result, counts: Result) -> None:
     for result in (many, counts):
         study = result.source.study
@@ -175,24 +153,6 @@ def test_the_noisy_histograms_of_a_database_are_drawn_as_they_were_released(data
     assert [bar.label for bar in ward.bars] == ["a", "b", "c", "(other)", "(missing)"]
 
 
-def test_laplace_noise_has_its_own_intervals() -> None:
-    found = played("embedding_release", {"north": patients()}, delta=0.0, n_points=10)
-    half = found.verdict["histogram_noise"]["north"] / np.sqrt(2) * np.log(20)
-    for panel in bars_of(found):
-        assert all(bar.upper == pytest.approx(bar.value + half) for bar in panel.bars)
-
-
-def test_many_bins_are_added_up_with_their_noise() -> None:
-    found = played("embedding_release", {"north": patients()}, n_points=10, n_bins=90)
-    age, shares = bars_of(found)[0], found.verdict["histograms"]["north"]["age"]
-    assert len(age.bars) == 30 + 3
-    assert age.edges == pytest.approx(np.linspace(0, 120, 31))
-    half = norm.ppf(0.975) * np.sqrt(3) * found.verdict["histogram_noise"]["north"]
-    for place, bar in enumerate(age.bars[:30]):
-        assert bar.value == pytest.approx(sum(shares[3 * place : 3 * place + 3]))
-        assert bar.upper == pytest.approx(bar.value + half)
-
-
 @pytest.mark.parametrize(
     "parameters",
     [
@@ -212,30 +172,6 @@ def test_weighted_points_are_those_of_the_database(parameters: dict[str, Any]) -
         assert bar.value == pytest.approx(mine.weights[mine.points["ward"] == level].sum(), abs=1e-6)
         assert bar.lower is None
     assert drawn_numbers(panel_svg(age)) == [[bar.value] for bar in age.bars]
-
-
-def test_random_features_are_drawn_on_uniform_points() -> None:
-    result = played("embedding_release", {"north": patients()}, method="random-features", n_frequencies=40)
-    age, ward = bars_of(result)
-    assert sum(bar.value for bar in age.bars) == pytest.approx(1.0)
-    assert sum(bar.value for bar in ward.bars) == pytest.approx(1.0)
-    assert "Uniform points" in age.note
-
-
-def test_several_databases_say_whose_a_column_is() -> None:
-    samples = {name: patients(500) for name in ("north", "south")}
-    found = played("embedding_release", samples, n_points=10)
-    assert [panel.title for panel in bars_of(found)] == [
-        "age: north",
-        "ward: north",
-        "age: south",
-        "ward: south",
-    ]
-    wide = {f"c{i}": (0, 1) for i in range(20)}
-    sample = {name: np.full(300, 0.5) for name in wide}
-    panels = bars_of(played("embedding_release", {"north": sample}, wide, n_points=10))
-    assert len(panels) == 12
-    assert "8 more columns" in panels[-1].note
 
 
 def test_names_and_levels_of_others_are_escaped() -> None:

@@ -131,38 +131,12 @@ def test_an_agents_files_say_what_was_asked_for(tacit: Run, tmp_path: Path) -> N
     assert (party.name, party.tester.url, party.tester.key) == ("north", "https://tester.example", key)
 
 
-@pytest.mark.parametrize(
-    "text", ["plain", 'quo"te', "back\\slash", "line\nbreak", "\x7f", "ü\u202e\U000e0001\x9b"]
-)
-def test_toml_text_reads_back_as_it_was(text: str, tmp_path: Path) -> None:
-    fields = {
-        "name": text,
-        "odd key": 1,
-        "flag": True,
-        "small": 1e-09,
-        "list": [text],
-        "t": {"a": {"b": text}},
-    }
-    file = tmp_path / "x.toml"
-    file.write_text(toml_text(fields | {"absent": None}), "utf-8")
-    assert read_toml(file) == fields
-    assert file.read_text("utf-8").replace("\n", "").isprintable()
-
-
 def test_creating_shows_the_cost_and_then_sends(tacit: Run, at_tester: Any, draft_file: Path) -> None:
     code, out, _ = tacit("study", "create", str(draft_file))
     assert code == 0
     assert "every owner spends epsilon 1, delta 1e-05, and sends 7 noisy numbers" in out
     (digest,) = at_tester.envelopes
     assert digest in out
-
-
-def test_a_dry_run_sends_nothing(tacit: Run, at_tester: Any, draft_file: Path) -> None:
-    code, out, _ = tacit("study", "create", str(draft_file), "--dry-run", "--json")
-    fields = json.loads(out)
-    assert (code, fields["created"], fields["numbers_released"]) == (0, False, 7)
-    assert at_tester.envelopes == {}
-    assert {request.method for request in at_tester.asked} == {"GET"}
 
 
 def test_a_hopeless_study_shows_its_cost_and_is_not_sent(
@@ -217,10 +191,6 @@ def test_a_procedure_is_named_once(tacit: Run, at_tester: Any) -> None:
     assert "named twice" in err
 
 
-def test_a_file_and_flags_are_not_mixed(tacit: Run, at_tester: Any, draft_file: Path) -> None:
-    assert tacit("study", "create", str(draft_file), "--epsilon", "2")[0] == 2
-
-
 def test_flags_are_read_strictly() -> None:
     assert parse_column("a:b:0:1")["name"] == "a:b"
     assert parse_column("sex=F,M")["levels"] == ["F", "M"]
@@ -247,15 +217,6 @@ def test_watching_a_completed_study_exits_with_0(tacit: Run, at_tester: Any, dra
     shown = json.loads(tacit("study", "watch", digest, "--json")[1])
     assert shown["result"]["pvalue"] == 0.001
     assert json.loads(tacit("study", "show", digest[:8], "--json")[1])["verdict"] == shown
-
-
-def test_watching_an_incomplete_study_exits_with_1(tacit: Run, at_tester: Any, draft_file: Path) -> None:
-    tacit("study", "create", str(draft_file))
-    (digest,) = at_tester.envelopes
-    at_tester.end(digest, outcome="incomplete", missing=("south",), result=None)
-    code, out, _ = tacit("study", "watch", digest)
-    assert code == 1
-    assert "No release came from: south" in out
 
 
 def test_a_verdict_cannot_write_on_the_terminal(tacit: Run, at_tester: Any, draft_file: Path) -> None:

@@ -6,8 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from tacit.command.app import SHELLS
-
 Run = Callable[..., tuple[int, str, str]]
 
 
@@ -42,20 +40,6 @@ def test_exit_codes_do_not_depend_on_json(tacit: Run, tmp_path: Path, extra: tup
     assert tacit("version", *extra)[0] == 0
     assert tacit("doctor", "--config", str(tmp_path / "none.toml"), *extra)[0] == 1
     assert tacit("verify", str(tmp_path / "none.json"), *extra)[0] == 2
-
-
-@pytest.mark.parametrize("shell", SHELLS)
-def test_every_shell_gets_its_completion(tacit: Run, shell: str) -> None:
-    code, out, err = tacit("--show-completion", shell)
-    assert (code, err) == (0, "")
-    assert "_TACIT_COMPLETE" in out
-    assert {"bash": "COMPREPLY", "zsh": "compdef", "fish": "complete --command tacit"}.get(shell, "") in out
-
-
-def test_an_unknown_shell_is_told_which_there_are(tacit: Run) -> None:
-    code, _, err = tacit("--show-completion", "csh")
-    assert code == 2
-    assert all(shell in err for shell in SHELLS)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,6 @@ from tacit.command import connect
 from tacit.command.app import run
 from tacit.errors import InputError, StudyRefusedError
 from tacit.setup.configuration import toml_text
-from tacit.studies.draft_flags import parse_owner
 from tacit_protocol.signing.keys import PrivateKey
 
 Run = Callable[..., tuple[int, str, str]]
@@ -72,23 +71,12 @@ def test_an_owner_is_no_curator(client: Client, curated: dict[str, Any]) -> None
         client.prepare_study(curated | {"curator": "west"})
 
 
-def test_a_curators_key_without_its_name_is_refused(client: Client, draft: dict[str, Any]) -> None:
-    with pytest.raises(InputError, match="name the curator"):
-        client.prepare_study(draft | {"curator_key": "ab" * 32})
-
-
 def test_owners_of_a_curated_study_need_no_enrolment_at_the_tester(
     client: Client, curated: dict[str, Any], memory_tester: Any
 ) -> None:
     del memory_tester.parties["north"]
     with pytest.raises(InputError, match="give the owner's key in the draft"):
         client.prepare_study(curated)
-    key = PrivateKey.generate().public_hex
-    curated["owners"][0]["key"] = key
-    assert client.prepare_study(curated).study.owners[0].key == key
-
-
-def test_the_key_at_the_curator_goes_before_the_testers(client: Client, curated: dict[str, Any]) -> None:
     key = PrivateKey.generate().public_hex
     curated["owners"][0]["key"] = key
     assert client.prepare_study(curated).study.owners[0].key == key
@@ -143,11 +131,3 @@ def test_a_curated_study_is_shown_with_its_curator(
     assert "1 of 1" in tacit("study", "list")[1]
     shown = json.loads(tacit("study", "show", digest, "--json")[1])
     assert shown["study"]["curator"]["name"] == "registry"
-
-
-def test_an_owners_key_is_read_from_a_flag() -> None:
-    key = "ab" * 32
-    assert parse_owner(f"north/patients@{key}") == {"name": "north", "data_set": "patients", "key": key}
-    for wrong in ("north/patients@", "north@aa"):
-        with pytest.raises(InputError, match="--owner"):
-            parse_owner(wrong)

@@ -14,9 +14,9 @@ import pytest
 from tacit import AsyncCuratorClient, CuratorClient, DataSetDescription
 from tacit.client.data_set import PART_BYTES, upload_of
 from tacit.client.http import HttpRequest, HttpResponse, Upload
-from tacit.client.transport import AsyncHttpTransport, HttpTransport
+from tacit.client.transport import HttpTransport
 from tacit.errors import InputError, ProblemError, ResponseError, VerificationFailedError
-from tacit.setup.configuration import CuratorAddress, init_owner, read_owner, toml_text
+from tacit.setup.configuration import toml_text
 from tacit_protocol.messages.problems import MEDIA_TYPE, problem_document
 from tacit_protocol.signing.keys import PrivateKey
 
@@ -252,13 +252,6 @@ def test_both_clients_have_the_same_methods() -> None:
     assert public(CuratorClient) - {"of_owner", "of_operator"} == public(AsyncCuratorClient)
 
 
-def test_an_owners_file_reads_back(tmp_path: Path) -> None:
-    file = init_owner(tmp_path / "north", "north", CuratorAddress("https://c.example", "ab" * 32))
-    owner = read_owner(file)
-    assert (owner.name, owner.curator.url, owner.curator.key) == ("north", "https://c.example", "ab" * 32)
-    CuratorClient.of_owner(file).close()
-
-
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
@@ -275,14 +268,6 @@ def test_a_mistake_in_a_description_is_told(changed: dict[str, Any], message: st
     file.write_text(toml_text(DESCRIPTION | changed))
     with pytest.raises(InputError, match=message):
         DataSetDescription.from_toml(file)
-
-
-def test_a_description_is_read_from_a_file(tmp_path: Path) -> None:
-    file = tmp_path / "data-set.toml"
-    file.write_text(toml_text(DESCRIPTION))
-    assert DataSetDescription.from_toml(file) == DataSetDescription.from_dict(DESCRIPTION)
-    with pytest.raises(InputError, match="cannot read"):
-        DataSetDescription.from_toml(tmp_path / "none.toml")
 
 
 @pytest.mark.parametrize(("name", "content"), [("rows.txt", b"x"), ("rows.csv", b""), ("none.csv", None)])
@@ -326,19 +311,6 @@ class Drain(httpx.BaseTransport):
         return taking(request)
 
 
-class AsyncDrain(httpx.AsyncBaseTransport):
-    """The same, awaited."""
-
-    received = 0
-
-    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        stream = request.stream
-        assert isinstance(stream, httpx.AsyncByteStream)
-        async for part in stream:
-            self.received += len(part)
-        return taking(request)
-
-
 def test_a_large_file_is_sent_in_little_memory(large: Path) -> None:
     drain = Drain()
     request = HttpRequest("PUT", "/rows", body=upload_of(large), signed=False)
@@ -360,22 +332,6 @@ def test_an_upload_that_broke_begins_again_at_the_start(large: Path) -> None:
         assert transport.send(request).status == 200
     assert drain.received == 64 * PART_BYTES
     assert told[-1] == 64 * PART_BYTES
-
-
-def test_an_upload_is_awaited_part_by_part(large: Path) -> None:
-    drain = AsyncDrain()
-
-    async def send() -> int:
-        transport = AsyncHttpTransport("https://c.example", inner=drain)
-        try:
-            return (
-                await transport.send(HttpRequest("PUT", "/r", body=upload_of(large), signed=False))
-            ).status
-        finally:
-            await transport.close()
-
-    assert asyncio.run(send()) == 200
-    assert drain.received == 64 * PART_BYTES
 
 
 def test_a_curator_that_answers_no_list_is_told(client: CuratorClient, curator: MemoryCurator) -> None:

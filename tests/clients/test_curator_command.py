@@ -12,7 +12,7 @@ import pytest
 from tacit import CuratorClient
 from tacit.client.http import HttpRequest, HttpResponse
 from tacit.command import connect
-from tacit.setup.configuration import read_own_curator, read_owner, read_party, read_toml
+from tacit.setup.configuration import read_own_curator, read_party, read_toml
 from tacit_protocol.signing.keys import PrivateKey
 
 Run = Callable[..., tuple[int, str, str]]
@@ -137,19 +137,6 @@ def test_init_writes_secrets_that_only_their_owner_reads_and_never_overwrites(
     party = read_party(folder / "curator.toml")
     assert (party.tester.url, party.tester.key) == ("https://tester.example", key)
     assert read_toml(folder / "curator.toml")["storage_keys_file"] == "storage.key"
-
-
-def test_an_owners_files_pin_the_curator(tacit: Run, tmp_path: Path) -> None:
-    folder, key = tmp_path / "north", "ab" * 32
-    code, out, err = tacit(
-        *("curator", "owner-init", "--folder", str(folder), "--name", "north"),
-        *("--curator-url", "https://c.example/", "--curator-key", key, "--json"),
-    )
-    assert code == 0, err
-    assert stat.S_IMODE((folder / "owner.pem").stat().st_mode) == 0o600
-    owner = read_owner(folder / "owner.toml")
-    assert (owner.name, owner.curator.url, owner.curator.key) == ("north", "https://c.example", key)
-    assert json.loads(out)["key"] == PrivateKey.from_pem(owner.key_file.read_bytes()).public_hex
 
 
 @pytest.mark.parametrize(

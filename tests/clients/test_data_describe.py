@@ -107,15 +107,6 @@ def test_columns_of_a_table_are_read(tacit: Run, tmp_path: Path) -> None:
     assert "hunter2" not in told
 
 
-def test_a_table_without_a_header_is_refused_and_not_repeated(tacit: Run, tmp_path: Path) -> None:
-    file = tmp_path / "a.csv"
-    file.write_text(f"{VALUE},F\n12,M\n")
-    code, out, err = tacit("data", "describe", str(file))
-    assert code == 2
-    assert VALUE not in out + err
-    assert "add a line of names" in err
-
-
 @pytest.mark.parametrize(
     ("name", "content", "words"),
     [

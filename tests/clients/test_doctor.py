@@ -3,7 +3,7 @@
 import email.utils
 import json
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -32,8 +32,6 @@ from tacit_protocol.messages.problems import MEDIA_TYPE, problem_document
 
 NOW = 1_700_000_000.0
 KEY = "ab" * 32
-
-Examine = Callable[..., dict[str, Diagnostic]]
 
 
 class Tester:
@@ -120,11 +118,6 @@ def test_a_key_that_others_may_read_is_found(party_file: Path) -> None:
     assert "chmod 600" in found["key"].text
 
 
-def test_a_missing_key_is_found(party_file: Path) -> None:
-    (party_file.parent / "party.pem").unlink()
-    assert look(party_file, Tester())["key"].state == "failed"
-
-
 def test_another_tester_behind_the_address_is_found(party_file: Path) -> None:
     assert states(look(party_file, Tester(key="cd" * 32)))["tester"] == "failed"
 
@@ -188,10 +181,6 @@ def test_an_owner_is_told_of_another_curator_behind_the_address(tmp_path: Path) 
     assert found["curator"].text == "the curator has another key than curator_key: ask its operator"
 
 
-def test_a_missing_configuration_is_found(tmp_path: Path) -> None:
-    assert states(look(tmp_path / "agent.toml", Tester())) == {"configuration": "failed"}
-
-
 @pytest.mark.parametrize(
     ("name", "role", "state", "words"),
     [
@@ -217,12 +206,6 @@ def test_a_key_that_the_tester_does_not_list_is_found(party_file: Path) -> None:
     # Nothing is wrong before the invitation is used.
     assert refused.state == "warning"
     assert "enrol with an invitation" in refused.text
-
-
-def test_an_owner_enrolled_as_an_analyst_is_told(tmp_path: Path) -> None:
-    tester = TesterAddress("https://tester.example", KEY)
-    file = init_curator(tmp_path / "registry", "registry", tester, host="127.0.0.1", port=8720)
-    assert "and not as curator" in look(file, enrolled(file, "registry", "analyst"))["enrolment"].text
 
 
 @pytest.mark.parametrize(

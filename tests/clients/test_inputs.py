@@ -38,21 +38,9 @@ def test_every_kind_of_table_reads_alike(make: Any) -> None:
     assert sample.numeric("visits").tolist() == [1.0, 2.0, 3.0]
 
 
-@pytest.mark.parametrize("make", [pandas_frame, polars_frame, arrow_table])
-def test_columns_choose_and_order(make: Any) -> None:
-    assert list(read_samples([make()], ["visits", "age"])[0].columns) == ["visits", "age"]
-    with pytest.raises(InputError, match="no column 'height'"):
-        read_samples([make()], ["height"])
-
-
 def test_a_code_keeps_its_level_where_missing_values_made_it_a_float() -> None:
     sample = read_samples([pd.DataFrame({"cp": [1.0, math.nan, 4.0, 2.5]})], None)[0]
     assert sample.categorical("cp").tolist() == ["1", None, "4", "2.5"]
-
-
-def test_truth_values_are_levels_true_and_false() -> None:
-    sample = read_samples([pd.DataFrame({"smoker": [True, False]})], None)[0]
-    assert sample.categorical("smoker").tolist() == ["true", "false"]
 
 
 def test_arrays_get_names() -> None:
@@ -146,13 +134,6 @@ def test_units_are_never_cut_between_chunks() -> None:
             seen.append(float(contents[0]))
     assert rows == 500
     assert len(seen) == len(set(seen)) == table.units == len(np.unique(unit))
-
-
-def test_rows_are_chunked_without_loss() -> None:
-    table = ArrayTable.of(Sample({"a": np.arange(100.0)}), domain_of((0, 99), ["a"]))
-    small = ArrayTable(table.domain, table.units, table.columns, None, chunk_rows=7)
-    joined = np.concatenate([chunk.numeric[:, 0] for chunk in small.chunks()])
-    np.testing.assert_allclose(joined, np.arange(100.0) / 99)
 
 
 @pytest.mark.parametrize("unit", [[1, 2], [1.0, math.nan, 2.0], ["a", None, "b"]])

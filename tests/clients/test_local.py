@@ -11,9 +11,7 @@ import pytest
 
 import tacit.local
 from tacit.errors import InputError, StudyRefusedError
-from tacit.local import kernel_two_sample, plan_power
-from tacit.studies.draft import HOPELESS
-from tacit_protocol.procedures import kernel_two_sample as procedure
+from tacit.local import kernel_two_sample
 
 BOUNDS = {"age": (0, 120), "sex": ["F", "M"]}
 SPEND = {"epsilon": 4.0, "delta": 1e-5}
@@ -38,35 +36,6 @@ def test_tables_of_every_kind(make: Any) -> None:
     assert result.interval is not None
     assert result.estimate is not None
     assert result.interval[0] <= result.estimate <= result.interval[1]
-
-
-def test_several_samples_say_which_differ() -> None:
-    samples = [pd.DataFrame(patients(age, seed=seed)) for seed, age in enumerate((50, 50, 75))]
-    result = kernel_two_sample(*samples, bounds=BOUNDS, names=["a", "b", "c"], **SPEND)
-    assert {pair.names for pair in result.pairs} == {("a", "b"), ("a", "c"), ("b", "c")}
-    differing = {pair.names for pair in result.pairs if pair.reject}
-    assert differing >= {("a", "c"), ("b", "c")}
-
-
-@pytest.mark.parametrize(
-    "choice",
-    [
-        {"features": "columns"},
-        {"features": "me", "n_features": 10, "statistic": "mmd"},
-        {"features": "me", "n_features": 10, "statistic": "noise-aware", "replicates": 199},
-        {"features": "me", "n_features": 5, "calibration": "paper"},
-        {"features": "me", "n_features": 5, "calibration": "paper", "null": "weighted"},
-        {"features": "me", "n_features": 5, "null": "asymptotic"},
-        {"features": "scf", "n_features": 10},
-        {"features": "scf", "n_features": 10, "bandwidth": 0.3},
-    ],
-)
-def test_every_choice_of_the_procedure_is_reached(choice: dict[str, Any]) -> None:
-    rng = np.random.default_rng(3)
-    x, y = rng.normal(0, 1, (3000, 2)), rng.normal(2, 1, (3000, 2))
-    result = kernel_two_sample(x, y, bounds=(-5, 5), **SPEND, **choice)
-    assert result.reject
-    assert not math.isnan(result.pvalue)
 
 
 def test_the_seed_fixes_public_choices_and_never_the_noise() -> None:
@@ -136,48 +105,6 @@ def test_what_the_procedure_does_not_take_is_refused(changed: dict[str, Any]) ->
     x = np.zeros((5, 1))
     with pytest.raises(StudyRefusedError):
         kernel_two_sample(x, x, bounds=(0, 1), **SPEND, **changed)
-
-
-def test_power_grows_with_the_effect() -> None:
-    plan = {"n": [1500, 1500], "bounds": {"a": (0, 1), "b": ["x", "y"]}, "seed": 5, "runs": 12, **SPEND}
-    nothing, much = plan_power(**plan, effect=0.0), plan_power(**plan, shift={"a": 0.3})
-    # Level .05: six or more rejections in twelve runs have a chance below 1e-5; seed and noise are fixed.
-    # A shift of 1.8 sd is seen.
-    assert nothing.power < 0.5
-    assert (much.power, much.found, much.interval[1]) == (1.0, 12, 1.0)
-    assert 0.7 < much.interval[0] < 0.75  # 2.5 % in twelve of twelve: .025 ** (1 / 12)
-    assert plan_power(**plan, scale={"a": 0.05}).power == 1.0
-
-
-def test_a_plan_can_draw_from_a_public_sample() -> None:
-    public = pl.DataFrame(patients(60, n=500))
-    plan = plan_power(2000, bounds=BOUNDS, public=public, shift={"age": 30.0}, runs=3, seed=1, **SPEND)
-    assert plan.power == 1.0
-    assert plan.n == (2000, 2000)
-
-
-def test_a_plan_says_when_it_is_hopeless() -> None:
-    plan = plan_power(10, epsilon=0.1, delta=1e-6, bounds={"a": (0, 1)}, runs=1)
-    assert any(warning.startswith(HOPELESS) for warning in plan.warnings)
-
-
-@pytest.mark.parametrize(
-    ("changed", "message"),
-    [
-        ({"n": 0}, "n must be"),
-        ({"n": [10]}, "n must be"),
-        ({"runs": 0}, "runs must be"),
-        ({"shift": {"b": 1.0}}, "'b', which is no numeric column"),
-        ({"bounds": (0, 1)}, "name the columns"),
-    ],
-)
-def test_a_mistake_in_a_plan_is_told(changed: dict[str, Any], message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        plan_power(**({"n": 10, "bounds": {"a": (0, 1)}, **SPEND} | changed))
-
-
-def test_the_word_for_hopeless_is_the_procedures_own() -> None:
-    assert procedure.HOPELESS == HOPELESS
 
 
 def test_the_package_offers_what_it_lists() -> None:

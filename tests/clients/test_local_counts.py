@@ -6,9 +6,7 @@ import polars as pl
 import pytest
 
 import tacit.local
-from tacit.command.result_view import print_result, result_fields
 from tacit.errors import InputError, StudyRefusedError
-from tacit.results import Result
 
 LEVELS = ["a", "b", "c"]
 
@@ -91,11 +89,6 @@ def test_independence_of_columns_and_of_a_table() -> None:
     assert np.abs(counted.tables.table - table).max() < 40
 
 
-def test_the_seed_fixes_the_null_and_never_the_noise() -> None:
-    one, two = (tacit.local.homogeneity([50, 50], [60, 40], epsilon=1, seed=3) for _ in range(2))
-    assert one.statistic != two.statistic
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -126,19 +119,3 @@ def test_what_cannot_be_asked_is_refused() -> None:
         tacit.local.independence_table([[50, 60]], epsilon=1)
     with pytest.raises(InputError, match="at least one sample"):
         tacit.local.noisy_counts(epsilon=1, bounds=LEVELS)
-
-
-def results() -> list[Result]:
-    return [
-        tacit.local.noisy_counts(draw(1, 90), epsilon=1, bounds=LEVELS),
-        tacit.local.homogeneity([90, 10], [10, 90], [50, 50], epsilon=5, n_replicates=999),
-        tacit.local.independence_table([[90, 10], [10, 90]], epsilon=5, n_replicates=999),
-    ]
-
-
-def test_results_are_shown_and_are_plain_values(capsys: pytest.CaptureFixture[str]) -> None:
-    for result, words in zip(results(), ("Noisy counts", "DIFFER", "DEPEND"), strict=True):
-        print_result(result)
-        assert words in capsys.readouterr().out
-        assert "tables" in result_fields(result)
-        assert "epsilon" in str(result)

@@ -42,21 +42,6 @@ def test_the_estimate_is_near_the_truth_and_shown(capsys: pytest.CaptureFixture[
     assert "the decision has no p-value" in shown
 
 
-def test_it_cannot_be_unpacked() -> None:
-    with pytest.raises(TypeError):
-        _statistic, _pvalue = correlated(test=False)  # type: ignore[misc]
-
-
-def test_units_and_categories_are_taken() -> None:
-    groups = np.where(X > 0.5, "high", "low")
-    result = tacit.local.distance_correlation(
-        X, groups, epsilon=8.0, delta=1e-5, bounds=[(0, 1), ["high", "low"]], mode="curator", seed=1,
-        units=np.arange(N) // 2,
-    )  # fmt: skip
-    assert dict(result.n) == {"owner": N // 2}
-    assert result.reject
-
-
 @pytest.mark.parametrize("option", [{"method": "pnc"}, {"n_projections": 4}, {"n_features": 4}])
 def test_what_the_curator_does_not_take_is_refused(option: dict[str, object]) -> None:
     with pytest.raises(InputError, match="leave out"):

@@ -42,12 +42,6 @@ def test_a_table_and_a_group_are_two_owners_columns() -> None:
     assert result.reject
 
 
-def test_p4s_projections_come_without_an_interval() -> None:
-    result = distance_correlation(X, X[:, 1], epsilon=3, delta=1e-5, bounds=(0, 1), method="pnc-disjoint")
-    assert result.interval is None
-    assert result.attenuation is not None
-
-
 MISSING = np.where(np.arange(ROWS) == 7, np.nan, X[:, 0])
 
 

@@ -7,9 +7,7 @@ import numpy as np
 import pytest
 
 from tacit.errors import InputError, StudyRefusedError
-from tacit.in_process.samples import CountedTable
 from tacit.local import DecisionResult, IdentityResult, identity
-from tacit_protocol.domain.columns import CategoricalColumn, Domain
 
 SKEWED = [0.5, 0.3, 0.15, 0.05]
 FAR = [500, 500, 500, 8500]
@@ -50,10 +48,6 @@ def test_any_number_of_cells_is_counted_where_it_belongs(cells: int) -> None:
     assert identity(counts, q, 50.0, seed=1).reject
 
 
-def test_a_cell_of_probability_zero_may_be_counted() -> None:
-    assert identity([5000, 5000, 2000], [0.5, 0.5, 0.0], 1.0, seed=1).reject
-
-
 @pytest.mark.parametrize(
     ("counts", "q", "message"),
     [
@@ -88,15 +82,3 @@ def test_what_the_procedure_refuses_is_told() -> None:
         identity([50, 50], [0.5, 0.4], 1.0)
     with pytest.raises(StudyRefusedError, match="delta"):
         identity([50, 50], [0.5, 0.5], 1.0, "zcdp-gof")
-
-
-def test_a_seed_fixes_the_null_and_never_the_noise() -> None:
-    results = [identity([50, 60, 40], [1 / 3] * 3, 1.0, seed=5) for _ in range(3)]
-    assert len({result.statistic for result in results if isinstance(result, IdentityResult)}) == 3
-
-
-def test_a_counted_table_has_no_rows_to_show() -> None:
-    domain = Domain(columns=(CategoricalColumn(name="c", levels=("a",)),))
-    table = CountedTable(domain, np.array([1, 2, 3]), np.arange(3))
-    assert table.units == 6
-    assert list(table.chunks()) == []

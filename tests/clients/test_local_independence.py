@@ -42,20 +42,6 @@ def test_a_copy_is_seen_and_the_result_is_a_decision_alone() -> None:
     assert "not jointly independent" in str(result)
 
 
-def test_independent_variables_are_not_rejected() -> None:
-    # Of all permutations 62 % have a larger statistic, most by dozens of noise scales, and two of 99 may. In
-    # 40 secret orders of the rows noise would have made up for that with a chance below 1e-15.
-    assert not rejects(numbers(1), numbers(5), bounds=(0, 1))
-
-
-def test_dependence_of_three_that_no_pair_shows_is_seen() -> None:
-    rng = np.random.default_rng(7)
-    x, y = rng.choice(["-", "+"], (2, ROWS))
-    z = np.where(x == y, "+", "-")
-    assert rejects(x, y, z, bounds=["-", "+"])
-    assert not rejects(x, y, bounds=["-", "+"])
-
-
 @pytest.mark.parametrize("make", [pd.DataFrame, pl.DataFrame, pa.table])
 def test_tables_and_their_columns_are_variables(make: Any) -> None:
     x, kind = numbers(), letters()
@@ -107,13 +93,6 @@ def test_a_missing_number_is_refused_unless_it_is_to_be_encoded(gap: float) -> N
     assert isinstance(joint_independence(x, y, bounds=(0, 1), missing="encode", **SURE), DecisionResult)
 
 
-def test_a_missing_category_is_refused() -> None:
-    kind = letters().astype(object)
-    kind[3] = None
-    with pytest.raises(InputError, match="kind holds missing values"):
-        joint_independence(numbers(), kind, bounds=[(0, 1), ["a"]], names=["n", "kind"], **SURE)
-
-
 @pytest.mark.parametrize(
     ("variables", "changed", "message"),
     [
@@ -150,18 +129,3 @@ def test_a_mistake_in_the_input_is_told(
 def test_what_the_procedure_does_not_take_is_refused(changed: dict[str, Any]) -> None:
     with pytest.raises(StudyRefusedError):
         joint_independence(numbers(), numbers(2), bounds=(0, 1), **(SURE | changed))
-
-
-def test_rows_of_one_unit_count_once() -> None:
-    unit = np.repeat(np.arange(ROWS // 4), 4)
-    result = joint_independence(numbers(), numbers(2), bounds=(0, 1), units=unit, **SURE)
-    assert dict(result.n) == {"owner": 100}
-
-
-def test_progress_ends_at_one() -> None:
-    told: list[float] = []
-    joint_independence(
-        numbers(), numbers(2), bounds=(0, 1), progress=lambda part, _: told.append(part), **SURE
-    )
-    assert told == sorted(told)
-    assert told[-1] == 1.0

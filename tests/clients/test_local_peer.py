@@ -46,11 +46,6 @@ def test_what_is_published_has_an_interval(capsys: pytest.CaptureFixture[str]) -
     assert result_fields(found.stated)["receiver"] == "x-owner"
 
 
-def test_the_sketch_has_no_peer_mode() -> None:
-    with pytest.raises(StudyRefusedError, match="peer mode is for pnc"):
-        outcome(method="sketch")
-
-
 def test_the_receiver_is_one_of_the_two() -> None:
     with pytest.raises(StudyRefusedError, match="parameter receiver"):
         outcome(receiver="somebody")

@@ -43,12 +43,6 @@ def test_columns_are_ranked(result: ScreeningResult) -> None:
     assert dict(result.n) == {"columns-owner": ROWS, "outcome-owner": ROWS}
 
 
-def test_a_ranking_is_a_data_frame(result: ScreeningResult) -> None:
-    frame = result.to_pandas()
-    assert list(frame["column"]) == [pair.column for pair in result.ranking]
-    assert {"outcome", "lower", "upper", "pvalue", "qvalue", "reject"} <= set(frame.columns)
-
-
 def test_a_ranking_is_printed_and_given_as_plain_values(
     result: ScreeningResult, capsys: pytest.CaptureFixture[str]
 ) -> None:

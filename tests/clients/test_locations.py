@@ -13,7 +13,6 @@ import pytest
 from typer.testing import CliRunner
 
 from tacit.command.app import app
-from tacit.command.plan import _toml
 from tacit.errors import InputError
 from tacit.in_process.runner import local_study
 from tacit.in_process.samples import ArrayTable, domain_of, read_samples
@@ -164,13 +163,6 @@ def test_what_cannot_be_used_is_told(change: dict[str, Any], message: str) -> No
         optimise_locations(**PLAN | given | change)
 
 
-def test_weights_must_fit_the_rows() -> None:
-    with pytest.raises(InputError, match="weights must be finite"):
-        optimise_locations(
-            np.zeros((9, 1)), np.ones((9, 1)), bounds=(0, 2), weights=[np.ones(9), np.ones(8)], **PLAN
-        )
-
-
 def test_frequencies_need_numbers() -> None:
     with pytest.raises(InputError, match="numeric columns alone"):
         optimise_locations(people(1), people(2), bounds=BOUNDS, features="scf", **PLAN)
@@ -217,15 +209,3 @@ def test_the_command_takes_a_second_sample_and_prints_json(planned: Callable[...
     found = json.loads(result.stdout)
     assert found["parameters"]["statistic"] == "noise-aware"
     assert 0 < found["power"] <= 1
-
-
-def test_missing_categories_cannot_be_written_as_toml() -> None:
-    assert _toml({"locations": [[1.5, "F"]]}) == '[parameters]\nlocations = [[1.5, "F"]]'
-    with pytest.raises(InputError, match="--json"):
-        _toml({"locations": [[1.5, None]]})
-
-
-def test_bounds_given_as_a_domain_will_do() -> None:
-    domain = domain_of({"age": (0, 120)}, ["age"])
-    found = optimise_locations(people(1)[["age"]], bounds=domain, effect=8.0, n_features=1, **PLAN)
-    assert len(found.parameters["locations"]) == 1

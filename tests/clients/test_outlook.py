@@ -93,13 +93,6 @@ def test_a_plan_ends_when_its_time_is_up() -> None:
     assert "tacit plan" in planned.unplanned
 
 
-@pytest.mark.long
-def test_what_cannot_be_planned_says_why(patient: float) -> None:
-    planned = plan_in_process(draft_of(3000), 7.0, patient)
-    assert "between 0 and 1" in planned.unplanned
-    assert planned.power is None
-
-
 def test_a_planner_that_does_not_start_is_no_traceback(
     patient: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -110,16 +103,6 @@ def test_a_planner_that_does_not_start_is_no_traceback(
 
     monkeypatch.setattr(subprocess, "Popen", broken)
     assert "could not be simulated" in plan_in_process(draft_of(3000), None, patient).unplanned
-
-
-def test_without_numbers_of_units_nothing_is_planned() -> None:
-    draft = draft_of(None)
-
-    def never(*_: Any) -> Planned:
-        raise AssertionError
-
-    seen = preflight(draft, prepared(draft), planner=never)
-    assert "declare every owner's units" in seen.unplanned
 
 
 def test_only_what_is_surely_poor_is_hopeless() -> None:
@@ -152,10 +135,3 @@ def test_of_an_owner_with_columns_of_its_own_only_those_are_named() -> None:
     words = stewards_words(prepared(draft))
     assert "age (0 to 120)" in words["north"]
     assert "score" not in words["north"]
-
-
-def test_owners_of_a_curated_study_read_of_their_accounts() -> None:
-    draft = draft_of(None, "curated_two_sample", columns=[AGE], curator="registry", delta=1e-5)
-    words = stewards_words(prepared(draft))
-    assert "of south/patients" in words["south"]
-    assert "The curator registry computes it" in words["south"]

@@ -38,13 +38,6 @@ def test_more_budget_and_larger_effects_need_fewer_units() -> None:
     assert table.distance == pytest.approx(0.15, abs=0.06)
 
 
-def test_gaussian_noise_is_planned_with_its_price() -> None:
-    plan = plan_independence(TABLE, epsilon=1, delta=1e-5, gaussian=True, seed=1)
-    assert "gaussian" in plan.method
-    with pytest.raises(InputError, match="delta above 0"):
-        plan_independence(TABLE, epsilon=1, gaussian=True)
-
-
 @pytest.mark.parametrize(
     ("table", "message"),
     [

@@ -45,23 +45,6 @@ def test_nine_places_of_ten_have_the_power_asked_for_less_a_fiftieth(growth: flo
     assert flattered.mean() > 0.008
 
 
-def test_few_studies_take_a_place_that_is_safer() -> None:
-    few, many = (np.mean([searched(seed, 0.5, runs)[0] for seed in range(40)]) for runs in (25, 1000))
-    assert many == pytest.approx(0.8, abs=0.01)
-    assert few > many + 0.01
-
-
-def test_what_is_refused_is_never_found() -> None:
-    rng = np.random.default_rng(1)
-
-    def simulate(step: float, times: int) -> Trial | None:
-        return None if step < 100.5 else Trial(rng.binomial(100 * times, 0.95) / (100 * times), 100 * times)
-
-    assert Search(simulate, 0.8).least(90, STEP_MAX, 1, "nowhere") >= 101
-    with pytest.raises(InputError, match="nowhere"):
-        Search(lambda step, times: Trial(0.1, 100.0), 0.8).least(90, STEP_MAX, 1, "nowhere")
-
-
 def test_an_error_is_searched_downward() -> None:
     rng = np.random.default_rng(2)
 

@@ -5,7 +5,6 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 from itertools import pairwise
 from pathlib import Path
 
@@ -33,23 +32,6 @@ def test_an_interruption_waits_until_the_block_has_ended() -> None:
         interrupted()
     assert steps == ["after the interruption"]
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-
-
-def test_deferring_works_in_any_thread() -> None:
-    done = []
-
-    def work() -> None:
-        with interruptions_deferred():
-            done.append(True)
-
-    thread = threading.Thread(target=work)
-    thread.start()
-    thread.join()
-    assert done == [True]
-
-
-def test_free_ports_are_distinct() -> None:
-    assert len({*free_ports(20), *free_ports(20)}) == 40
 
 
 def test_processes_that_start_together_look_a_thousand_ports_apart() -> None:

@@ -125,10 +125,6 @@ def test_whole_numbers_are_kept_in_files_and_must_fit(tmp_path: Path) -> None:
         )  # fmt: skip
 
 
-def test_noise_is_not_called_exact_where_it_moved_the_points() -> None:
-    assert not released().with_weights("raw").expectation(lambda c: c["x"]).exact
-
-
 def test_columns_keep_what_they_have_to_do_with_each_other() -> None:
     """The points' columns are independent: only the embedding says so, as far as so few points can follow.
 
@@ -174,17 +170,6 @@ def test_histograms_come_first_where_points_cannot_follow_the_embedding() -> Non
     assert problem.weights()[3] > 0.25, "and then the embedding is matched as well as can be"
     assert problem.misfit == pytest.approx(5, rel=0.05)
     assert problem.projection_map() is None, "too few points to tell"
-
-
-def test_a_file_keeps_the_histograms(tmp_path: Path) -> None:
-    database = released()
-    database.to_parquet(tmp_path / "kept.parquet")
-    again = ReleasedDatabase.load(tmp_path / "kept.parquet")
-    assert again.histograms is not None
-    assert database.histograms is not None
-    assert np.array_equal(again.histograms.shares, database.histograms.shares)
-    assert again.weights == pytest.approx(database.weights, abs=1e-6)
-    assert again.mean("x") == pytest.approx(database.mean("x"), abs=1e-6)
 
 
 def test_points_that_are_moved_start_from_its_own_and_match_the_histograms_too() -> None:

@@ -136,15 +136,6 @@ def test_shares_of_levels_and_correlations() -> None:
     assert database().correlation("x1", "x1") == pytest.approx(1)
 
 
-def test_probabilities_of_raw_weights_are_clamped_and_say_so() -> None:
-    raw = database().with_weights("raw")
-    lowest = int(np.argmin(raw.weights))
-    event = np.arange(len(raw)) == lowest
-    found = raw.probability(event)
-    assert found == 0
-    assert found.clamped
-
-
 def test_a_transformed_database_has_the_same_expectations_and_errors() -> None:
     base = database()
     squared = base.transform(lambda c: c["x1"] ** 2, (0, 1), name="square")
@@ -250,11 +241,3 @@ def test_the_picture_is_drawn_of_every_column() -> None:
 def test_hostile_names_do_not_leave_the_picture() -> None:
     base = database().transform(lambda c: {'<script>"x"': c["x1"]}, (0, 1))
     assert "<script" not in base.summary_svg()
-
-
-def test_few_points_say_that_their_own_error_is_unknown() -> None:
-    rows = np.random.default_rng(1).random((500, 1))
-    few = release_database(rows, epsilon=1, delta=1e-6, bounds=(0, 1), public=[[0.2], [0.8]], columns=["x"])
-    found = few.mean("x")
-    assert found.projection is None
-    assert np.isfinite(found.error)

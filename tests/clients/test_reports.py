@@ -185,14 +185,6 @@ def test_a_local_result_says_that_nothing_can_be_verified(result: Result, tmp_pa
         result.report(tmp_path / "absent" / "mine.html")
 
 
-def test_a_decision_and_a_database_are_reported_too() -> None:
-    found = local.joint_independence(NORTH, SOUTH, epsilon=2.0, bounds=[["a", "b", "c"]] * 2)
-    html = found.report_html()
-    assert "private decision at level 0.05" in html
-    assert "kim2023dppermutation" in html
-    assert "<svg" not in html
-
-
 def test_what_cannot_be_reported_says_why(
     transcript: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -114,16 +114,6 @@ def test_an_estimate_lies_in_its_interval(name: str) -> None:
     assert looked > 0 or name == "projections"
 
 
-def test_an_unbiased_estimate_keeps_its_name_and_is_negative_at_times() -> None:
-    found = []
-    for seed in range(6):
-        with seeded_noise(seed):
-            found.append(correlation(seed, 0.05))
-    assert min(one.distance_covariance_sqr_unbiased for one in found) < 0
-    for one in found:
-        assert one.distance_covariance_sqr == max(0.0, one.distance_covariance_sqr_unbiased)
-
-
 def test_a_comparison_of_databases_states_an_estimate_in_its_interval() -> None:
     for seed in range(3):
         with seeded_noise(seed):

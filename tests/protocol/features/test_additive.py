@@ -35,35 +35,12 @@ def test_frequencies_are_exact_doubles() -> None:
         assert cycles[0] == BASE_CYCLES == 13 / 16
 
 
-def test_less_than_a_turn_tells_the_two_bounds_apart() -> None:
-    features = AdditiveFeatures(1, (), default_choice(1, (), 0.0))
-    rows = random_rows(np.random.default_rng(0), 2, 1)
-    rows.numeric[:, 0] = (0.0, 1.0)
-    values = features(rows)
-    assert np.linalg.norm(values[0] - values[1]) > 0.5
-
-
-def test_pairs_are_left_out_where_there_are_none_or_too_many() -> None:
-    assert default_choice(1, (), 0.3).pair_share == 0.0
-    assert default_choice(2, (), 0.3).pair_share == 0.3
-    assert default_choice(0, (80, 80), 0.3).pair_share == 0.0
-    assert default_choice(50, (), 0.3).pair_share == 0.3
-    assert default_choice(60, (), 0.3).pair_share == 0.0
-
-
 @pytest.mark.parametrize(("numeric", "categories"), DOMAINS)
 def test_the_pairwise_block_stays_within_its_cap(numeric: int, categories: tuple[int, ...]) -> None:
     features = AdditiveFeatures(numeric, categories, default_choice(numeric, categories, 0.3))
     pairs = features.dimension - features.column_wise.dimension
     assert pairs <= PAIR_COORDINATES_MAX < COORDINATES_MAX
     assert (pairs > 0) == (features.choice.pair_share > 0)
-
-
-def test_no_share_for_pairs_means_columns_alone() -> None:
-    features = AdditiveFeatures(3, (), default_choice(3, (), 0.0))
-    assert features.pairwise is None
-    assert features.pair_groups == ()
-    assert features.dimension == features.column_wise.dimension
 
 
 @pytest.mark.parametrize("share", [0.1, 0.3, 0.9])

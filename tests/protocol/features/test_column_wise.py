@@ -45,21 +45,6 @@ def test_coordinates_describe_the_features_in_order() -> None:
         np.testing.assert_allclose(values[:, index], coordinate.scale * wave, rtol=0, atol=1e-15)
 
 
-def test_variances_follow_from_the_means_where_cycles_double() -> None:
-    """cos^2 a = (1 + cos 2a) / 2 and sin^2 a = (1 - cos 2a) / 2, through the stated scales."""
-    features = ColumnWise(3, (), (0.8, 1.6), (1.0, 0.5))
-    values = features(random_rows(np.random.default_rng(3), 500, 3))
-    means, squares = values.mean(axis=0), (values**2).mean(axis=0)
-    at = {(c.column, c.part, c.cycles): i for i, c in enumerate(features.coordinates)}
-    for column in range(3):
-        doubled = at[column, "cos", 1.6]
-        wave = means[doubled] / features.coordinates[doubled].scale
-        for part, sign in (("cos", 1), ("sin", -1)):
-            index = at[column, part, 0.8]
-            expected = features.coordinates[index].scale ** 2 * (1 + sign * wave) / 2
-            assert squares[index] == pytest.approx(expected, rel=1e-12)
-
-
 def test_a_cycle_with_its_double_moves_by_the_root_of_3_125() -> None:
     bound = squared_movement_max((1.0, 2.0), (1.0, 1.0))
     assert 3.125 <= bound <= 3.125 + 1e-5
@@ -89,16 +74,3 @@ def test_no_shift_moves_farther_than_the_maximum(spectrum: list[tuple[float, flo
 def movement(cycles: Sequence[float], weights: Sequence[float], shift: float) -> float:
     terms = zip(cycles, shares_of(weights), strict=True)
     return float(sum(w * (2 - 2 * mpmath.cos(2 * mpmath.pi * mpf(f) * mpf(shift))) for f, w in terms))
-
-
-def test_a_table_without_rows_has_features_without_rows() -> None:
-    for numeric, categories in ((2, (3,)), (0, (3,)), (2, ())):
-        rows = random_rows(np.random.default_rng(0), 0, numeric, categories)
-        features = ColumnWise(numeric, categories, CYCLES, WEIGHTS)
-        assert features(rows).shape == (0, features.dimension)
-
-
-def test_categorical_columns_move_by_the_root_of_two() -> None:
-    assert ColumnWise(0, (3, 9), CYCLES, WEIGHTS).diameter == pytest.approx(math.sqrt(2))
-    mixed = ColumnWise(1, (3,), (1.0,), (1.0,))
-    assert mixed.diameter == pytest.approx(math.sqrt((4 + 2) / 2))

@@ -45,15 +45,3 @@ def test_groups_of_the_default_features_cover_every_coordinate_once(
     assert covered == list(range(features.dimension))
     assert len(features.column_groups) == numeric + len(categories)
     assert (features.pairwise is None) == (numeric + len(categories) < 2)
-
-
-def test_a_group_moves_with_its_own_column_alone() -> None:
-    features = AdditiveFeatures(3, (), default_choice(3, (), 0.3))
-    rows = random_rows(np.random.default_rng(1), 2, 3)
-    rows.numeric[1] = rows.numeric[0]
-    rows.numeric[:, 1] = (0.2, 0.7)
-    moved = np.abs(np.diff(features(rows), axis=0))[0] > 1e-12
-    touched = [any(moved[start:stop]) for start, stop in features.column_groups]
-    assert touched == [False, True, False]
-    pairs = {(a, b): any(moved[start:stop]) for a, b, start, stop in features.pair_groups}
-    assert pairs == {(0, 1): True, (0, 2): False, (1, 2): True}

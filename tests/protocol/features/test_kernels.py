@@ -49,13 +49,6 @@ def test_gram_matrices_are_positive_semidefinite_with_ones_on_the_diagonal(
     assert np.linalg.eigvalsh((values + values.T) / 2).min() > -1e-12
 
 
-def test_a_similarity_below_its_range_would_not_be_positive_semidefinite_and_is_refused() -> None:
-    matrix = np.full((3, 3), -0.9) + 1.9 * np.eye(3)
-    assert np.linalg.eigvalsh(matrix).min() < -0.5
-    with pytest.raises(ValueError, match="similarity"):
-        ProductKernel("gaussian", 1.0, -0.9)
-
-
 @pytest.mark.parametrize("similarity", [-1e-9, 1.0, float("nan")])
 def test_similarities_outside_their_range_are_refused(similarity: float) -> None:
     with pytest.raises(ValueError, match="similarity"):

@@ -114,13 +114,6 @@ def test_features_are_those_of_the_definition() -> None:
         assert distance(computed[i], list(exact[i, :])) <= 1e-10
 
 
-def test_inner_products_at_the_locations_are_the_kernel() -> None:
-    locations = random_rows(np.random.default_rng(2), 12, 3)
-    kernel = ProductKernel("gaussian", 0.4)
-    features = whitened(kernel, locations)(locations)
-    np.testing.assert_allclose(features @ features.T, kernel.gram(locations, locations), atol=1e-6)
-
-
 @pytest.mark.parametrize("shape", ["gaussian", "laplacian"])
 @pytest.mark.parametrize("count", [1, 5, 60])
 def test_whitened_features_stay_within_the_kernels_distances(shape: Shape, count: int) -> None:

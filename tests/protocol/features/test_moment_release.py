@@ -6,11 +6,9 @@ import pytest
 from tacit_protocol.features.additive import ColumnWise
 from tacit_protocol.features.moments import (
     DIAGONAL,
-    MEAN,
     OFF_DIAGONAL,
     MomentShares,
     moment_parts,
-    numbers_released,
     read_second_moment,
     second_moment_sensitivity,
     sum_sensitivity,
@@ -29,17 +27,6 @@ def test_parts_have_their_shapes_grids_sensitivities_and_shares() -> None:
     assert diagonal.sensitivity == off.sensitivity == second_moment_sensitivity(FEATURES, 12)
     assert (mean.share, diagonal.share, off.share) == (0.8, 0.2, 0.2)
     assert diagonal.scale(1.0) / off.scale(1.0) == pytest.approx(np.sqrt(2))
-
-
-def test_a_mean_alone_has_one_part_with_all_of_the_budget() -> None:
-    (mean,) = moment_parts(FEATURES, MomentShares(1.0, 0.0), 12)
-    assert (mean.name, mean.share) == (MEAN, 1.0)
-
-
-@pytest.mark.parametrize("shares", [BOTH, MomentShares(1.0, 0.0), MomentShares(1.0, 1.0)])
-def test_the_count_is_that_of_the_parts(shares: MomentShares) -> None:
-    parts = moment_parts(FEATURES, shares, 12)
-    assert numbers_released(FEATURES, shares) == sum(len(part.sums) for part in parts)
 
 
 def test_the_second_moment_is_read_back_symmetric_in_the_right_places() -> None:

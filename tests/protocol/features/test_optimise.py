@@ -178,16 +178,6 @@ def test_ascent_raises_the_criterion_on_rows_that_it_has_not_seen(form: Form) ->
             assert low <= value <= high
 
 
-def test_the_same_seed_finds_the_same_and_another_need_not() -> None:
-    choices, public = FrequencyChoices(2, 2), pair_of(shifted(2, 300, 1))
-    test = noise_for(300, 1.0)
-    first, again = found(choices, public, test), found(choices, public, test)
-    other = found(choices, public, test, rng=np.random.default_rng(6))
-    assert np.array_equal(first.choices, again.choices)
-    assert first.power == again.power
-    assert not np.array_equal(first.choices, other.choices)
-
-
 def test_the_best_location_with_noise_is_not_the_best_without() -> None:
     # One location, one column. Without noise a wide kernel beside the data wins, whose small differences have
     # small variance; noise asks for a difference that is large itself, on the flank of the densities.
@@ -207,53 +197,12 @@ def test_samples_that_look_the_same_are_refused() -> None:
         found(FrequencyChoices(2, 2), PublicPair((rows, rows), (rows, rows)), noise_for(300, 1.0))
 
 
-def test_large_samples_are_thinned_and_pairs_stay_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(optimising, "ROWS_MAX", 50)
-    seen: list[tuple[PublicRows, PublicRows]] = []
-    choices = FrequencyChoices(1, 1)
-    honest = FrequencyChoices.criterion
-
-    def watched(self: FrequencyChoices, vector: FloatVector, rows: Any, test: PlannedTest) -> Any:
-        seen.append(rows)
-        return honest(self, vector, rows, test)
-
-    monkeypatch.setattr(FrequencyChoices, "criterion", watched)
-    x = shifted(1, 400, 1)[0]
-    moved = PublicRows.of(x.numeric + 0.1, x.categorical)
-    found(choices, PublicPair((x, moved), (x, moved), paired=True), noise_for(300, 1.0))
-    assert {len(one) for rows in seen for one in rows} == {50}
-    assert np.allclose(seen[0][1].numeric - seen[0][0].numeric, 0.1)
-    weighted = PublicRows.of(x.numeric, x.categorical, np.linspace(-0.1, 1, 400))
-    seen.clear()
-    found(choices, PublicPair((weighted, moved), (weighted, moved)), noise_for(300, 1.0))
-    assert [len(one) for one in seen[0]] == [400, 50]
-
-
-def test_weights_stand_for_repeated_rows() -> None:
-    x, y = shifted(2, 30, 1)
-    counts = np.random.default_rng(1).integers(1, 4, 30)
-    weighted = PublicRows.of(x.numeric, x.categorical, counts.astype(np.float64))
-    repeated = PublicRows.of(np.repeat(x.numeric, counts, axis=0), np.zeros((counts.sum(), 0), np.int32))
-    choices, vector = location_choices(2, 0)
-    for form in ("mmd", "noise-aware"):
-        values = [choices.criterion(vector, (one, y), planned(form))[0] for one in (weighted, repeated)]
-        assert values[0] == pytest.approx(values[1], rel=1e-9)
-
-
 @pytest.mark.parametrize("weights", [[1.0], [1.0, -1.0], [1.0, math.nan]])
 def test_weights_that_make_no_law_are_refused(weights: list[float]) -> None:
     with pytest.raises(ValueError, match="weights must be finite"):
         PublicRows.of(np.zeros((2, 1)), np.zeros((2, 0), np.int32), np.array(weights))
     with pytest.raises(ValueError, match="no public rows"):
         PublicRows.of(np.zeros((0, 1)), np.zeros((0, 0), np.int32))
-
-
-def test_splits_cover_all_rows_once() -> None:
-    for count, share in ((10, 0.3), (2, 0.01), (5, 0.99)):
-        first, rest = split_rows(count, share, np.random.default_rng(0))
-        assert sorted([*first, *rest]) == list(range(count))
-        assert len(first)
-        assert len(rest)
 
 
 def power_of(parameters: dict[str, Any], draw: Callable[[int], tuple[FloatMatrix, FloatMatrix]]) -> float:

@@ -31,17 +31,6 @@ def test_features_are_those_of_the_definition(numeric: int, categories: tuple[in
     np.testing.assert_allclose(np.linalg.norm(values, axis=1), 1, rtol=0, atol=1e-14)
 
 
-def test_the_inner_product_is_the_average_of_products_of_column_kernels() -> None:
-    categories = (3,)
-    rows = random_rows(np.random.default_rng(2), 6, 2, categories)
-    values = Pairwise(2, categories, CYCLES, WEIGHTS)(rows)
-    for i, j in itertools.product(range(6), range(6)):
-        parts = [column_parts(rows, k, categories, CYCLES, WEIGHTS) for k in (i, j)]
-        kernels = [sum(a * b for a, b in zip(p, q, strict=True)) for p, q in zip(*parts, strict=True)]
-        pairs = [a * b for a, b in itertools.combinations(kernels, 2)]
-        assert values[i] @ values[j] == pytest.approx(float(sum(pairs) / len(pairs)), abs=1e-13)
-
-
 def pair_average(kernels: np.typing.NDArray[np.float64]) -> np.typing.NDArray[np.float64]:
     """Average over pairs of the products of the columns, (..., columns)."""
     columns = kernels.shape[-1]
@@ -78,8 +67,3 @@ def test_the_diameter_follows_from_the_smallest_average() -> None:
 def test_pairs_need_two_columns(numeric: int, categories: tuple[int, ...]) -> None:
     with pytest.raises(ValueError, match="two columns"):
         Pairwise(numeric, categories, CYCLES, WEIGHTS)
-
-
-def test_a_table_without_rows_has_features_without_rows() -> None:
-    features = Pairwise(1, (3,), CYCLES, WEIGHTS)
-    assert features(random_rows(np.random.default_rng(0), 0, 1, (3,))).shape == (0, features.dimension)

@@ -9,12 +9,9 @@ from two_sample_cases import domain_of
 from tacit_protocol.domain.columns import CategoricalColumn, Domain, NumericColumn
 from tacit_protocol.features.mean_embedding import (
     KernelChoice,
-    RawMeanEmbedding,
-    WhitenedMeanEmbedding,
     draw_frequencies,
     draw_locations,
     encode_locations,
-    mean_embedding,
     median_distance,
     smooth_characteristic,
 )
@@ -82,15 +79,6 @@ def test_frequencies_are_those_of_the_gaussian_kernel() -> None:
     frequencies = draw_frequencies(2, 100_000, 0.5, np.random.default_rng(4))
     difference = np.array([0.3, -0.4])
     assert np.cos(frequencies @ difference).mean() == pytest.approx(np.exp(-0.5), abs=6 / np.sqrt(100_000))
-
-
-def test_me_features_take_public_rows_or_draw_them() -> None:
-    rng = np.random.default_rng(5)
-    drawn = mean_embedding(MIXED, choice(), rng)
-    given = mean_embedding(MIXED, choice(locations=[(25.0, "M", 0.0), (75.0, "F", 0.5)]), rng)
-    assert (drawn.dimension, given.dimension) == (6, 2)
-    assert isinstance(drawn, WhitenedMeanEmbedding)
-    assert isinstance(mean_embedding(MIXED, choice(raw=True), rng), RawMeanEmbedding)
 
 
 def test_scf_features_come_in_pairs_and_take_numeric_columns_alone() -> None:

@@ -35,15 +35,6 @@ def test_features_are_those_of_the_definition_sines_then_cosines(window: float |
         assert distance(values[i], definition(rows, i, window, scale)) <= EVALUATION_ERROR / 10
 
 
-def test_the_norm_is_attained_without_a_window_and_in_the_middle_of_one() -> None:
-    rows = random_rows(np.random.default_rng(2), 50, 3)
-    norms = np.linalg.norm(SmoothCharacteristic(FREQUENCIES)(rows), axis=1)
-    np.testing.assert_allclose(norms, 1.0, rtol=0, atol=1e-14)
-    middle = Rows(np.full((1, 3), 0.5), np.zeros((1, 0), np.int32))
-    assert np.linalg.norm(SmoothCharacteristic(FREQUENCIES, 0.2)(middle)) == pytest.approx(1)
-    assert (np.linalg.norm(SmoothCharacteristic(FREQUENCIES, 0.2)(rows), axis=1) <= 1).all()
-
-
 def test_the_constants_are_twice_the_norm_and_root_two_times_its_square() -> None:
     scaled, raw = SmoothCharacteristic(FREQUENCIES), SmoothCharacteristic(FREQUENCIES, raw=True)
     assert (scaled.norm, scaled.diameter, scaled.second_moment_diameter) == (1.0, 2.0, math.sqrt(2))

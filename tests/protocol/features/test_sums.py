@@ -48,19 +48,6 @@ def same(a: FeatureSums, b: FeatureSums) -> bool:
     )
 
 
-@pytest.mark.parametrize("several", [False, True], ids=["rows", "units"])
-@pytest.mark.parametrize("features", [ADDITIVE, EMBEDDING], ids=["additive", "embedding"])
-@pytest.mark.parametrize("slice_bytes", [1, 5000, 10**9])
-def test_sums_are_the_same_bits_however_the_table_is_cut(
-    features: FeatureMap, several: bool, slice_bytes: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    whole = table(700, several=several)
-    expected = sum_features(features, whole, products=True)
-    monkeypatch.setattr(moments, "SLICE_BYTES", slice_bytes)
-    for cuts, shuffle in (((), True), ((1, 2, 100), False), ((50, 51, 199), True), (range(7, 200, 7), False)):
-        assert same(sum_features(features, cut(whole, cuts, shuffle), products=True), expected)
-
-
 def test_sums_are_those_of_the_units_averages() -> None:
     whole = table(700, several=True)
     assert whole.unit is not None

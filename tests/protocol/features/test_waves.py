@@ -60,15 +60,6 @@ def test_the_approximant_itself_is_as_near_as_its_theorem_says() -> None:
     assert bound * (mpmath.pi / 2) ** (2 * n + 1) < mpf("5e-16")
 
 
-def test_exact_places_are_exact() -> None:
-    whole = wave(np.array([0.0, 1.0, -3.0, 2.0**60]))
-    assert whole.cosines.tolist() == [1.0] * 4
-    assert whole.sines.tolist() == [0.0] * 4
-    tiny = wave(np.array([5e-324, 1e-300]))
-    assert tiny.cosines.tolist() == [1.0, 1.0]
-    assert largest_error(tiny, np.array([5e-324, 1e-300])) < 1e-290
-
-
 @pytest.mark.parametrize("values", [1, 2, sincos.BLOCK_VALUES - 1, sincos.BLOCK_VALUES + 1])
 def test_where_a_value_stands_changes_no_bit(values: int) -> None:
     turns = np.resize(TURNS, values)
@@ -131,10 +122,3 @@ def test_products_of_waves_never_have_too_many_factors() -> None:
         factors[index] = 1 if sources is None else sum(factors[source] for source in sources)
     assert max(factors.values()) == FACTORS_MAX
     assert all(1 <= count <= FACTORS_MAX for count in factors.values())
-
-
-def test_equal_frequencies_have_the_same_bits() -> None:
-    """Equal frequencies are no sums of one another: both are evaluated, to the same bits."""
-    first, second = (found for _, found in Harmonics((0.5, 0.5)).at(TURNS))
-    np.testing.assert_array_equal(first.cosines, second.cosines)
-    np.testing.assert_array_equal(first.sines, second.sines)

@@ -74,13 +74,6 @@ def test_reference_values(
     assert abs(quantile(reference, weights, sigma, degrees) - t) < 1e-10 * abs(t)
 
 
-def test_the_values_that_the_methods_state_to_ten_digits() -> None:
-    assert abs(survival(15, [1.0] * 5, 2.0) - 0.0142747464) < 1e-10
-    assert abs(survival(40, FIVE, 0.5) - 0.0148977590) < 1e-10
-    assert abs(survival(40, FIVE) - 0.0148728185) < 1e-10
-    assert abs(survival(30, [6, 3, 1], 2.0) - 0.0457063206) < 1e-10
-
-
 def test_matching_two_moments_misses_the_references() -> None:
     for t, weights, degrees, sigma, reference in REFERENCES[:4]:
         mean, sd = moments(weights, degrees, sigma)
@@ -96,10 +89,6 @@ def test_one_weight_is_chi_square_far_into_both_tails(degrees: int) -> None:
     lower = law.ppf(10.0 ** -np.array([0.3, 1, 5, 10, 100.0]))
     lower_tail = survival_many(-lower, [-1.0], 0.0, [degrees])
     np.testing.assert_allclose(lower_tail, law.cdf(lower), rtol=1e-10)
-
-
-def test_the_chi_square_comparison_sees_one_degree_too_many() -> None:
-    assert not np.isclose(survival(4200, [1.0], 0.0, [4001]), scipy.stats.chi2.sf(4200, 4000), rtol=1e-3)
 
 
 @settings(max_examples=150, deadline=None)
@@ -124,13 +113,6 @@ def test_one_weight_plus_normal_agrees_with_quadrature(weight: float, sigma: flo
     assert abs(survival(t, [weight], sigma) - exact) < 1e-12 * exact
 
 
-def test_symmetric_laws_are_exact_at_and_around_their_centre() -> None:
-    assert abs(survival(0.0, [1.0, -1.0]) - 0.5) < 1e-14
-    ts = np.array([1e-12, 1e-3, 0.1, 1.0, 10.0, 100.0, 1000.0])
-    np.testing.assert_allclose(survival_many(ts, [1.0, -1.0], 0.0, [2, 2]), np.exp(-ts / 2) / 2, rtol=1e-12)
-    np.testing.assert_allclose(survival_many(ts[2:4], [0.0], 2.0), scipy.stats.norm.sf(ts[2:4], scale=2.0))
-
-
 @settings(max_examples=60, deadline=None)
 @given(
     WEIGHTS,
@@ -152,28 +134,12 @@ def test_the_law_scales_and_mirrors(
 
 
 @settings(max_examples=60, deadline=None)
-@given(WEIGHTS, SIGMAS, st.lists(STANDARD, min_size=2, max_size=8))
-def test_survival_falls_with_t(weights: list[float], sigma: float, xs: list[float]) -> None:
-    mean, sd = moments(weights, [1] * len(weights), sigma)
-    ts = np.sort(mean + sd * np.array(xs))
-    ps = survival_many(ts, weights, sigma)
-    assert np.all(np.diff(ps) <= 1e-10 * ps[:-1])
-    assert np.all((ps >= TINY) & (ps <= 1))
-    np.testing.assert_allclose(ps, [survival(t, weights, sigma) for t in ts], rtol=1e-10)
-
-
-@settings(max_examples=60, deadline=None)
 @given(WEIGHTS, SIGMAS, st.floats(min_value=-100.0, max_value=-1e-4).map(lambda e: 10.0**e))
 def test_quantiles_invert_survival(weights: list[float], sigma: float, p: float) -> None:
     t = quantile(p, weights, sigma)
     lower, upper = t - 1e-12 * abs(t), t + 1e-12 * abs(t)
     assert survival(lower, weights, sigma) * (1 + 1e-9) >= p
     assert survival(upper, weights, sigma) * (1 - 1e-9) <= p
-
-
-def test_multiplicities_are_repeated_weights_and_zero_weights_are_nothing() -> None:
-    repeated = survival(50.0, [1.0] * 30 + [2.5] * 7 + [0.0] * 3, 1.0)
-    assert abs(repeated - survival(50.0, [1.0, 0.0, 2.5], 1.0, [30, 4, 7])) < 1e-13
 
 
 def test_thousands_of_small_weights_and_one_large_one() -> None:
@@ -184,14 +150,6 @@ def test_thousands_of_small_weights_and_one_large_one() -> None:
             [0, 1, 1.5, 1.7, 1.8, 1.9, 2, 2.2, 2.5, 3, 5, 14],
         )
     assert abs(survival(2100.0, [0.5, 30.0], 0.0, [4000, 1]) - exact) < 1e-9
-
-
-def test_a_thousand_p_values_agree_one_by_one_and_together() -> None:
-    weights = np.random.default_rng(1).exponential(size=50)
-    ts = np.linspace(5.0, 200.0, 1000)
-    ps = survival_many(ts.reshape(10, 100), weights, 0.5)
-    assert ps.shape == (10, 100)
-    assert abs(ps[3, 7] - survival(ts[307], weights, 0.5)) < 1e-13
 
 
 @pytest.mark.parametrize(

@@ -176,11 +176,6 @@ def test_pure_events_add_up_exactly_without_delta() -> None:
     assert compose_epsilon_micro([], 0) == 0
 
 
-def test_many_pure_events_cost_less_than_their_sum_where_delta_allows() -> None:
-    assert compose_epsilon_micro([approximate(0.1)] * 50, PICO) < 3_900_000
-    assert compose_epsilon_micro([approximate(0.1)] * 50, 0) == 5_000_000
-
-
 def test_delta_adds_up_to_the_last_pico() -> None:
     events = [approximate(0.1, 1e-6), approximate(0.1, 2e-6)]
     assert compose_epsilon_micro(events, 3 * 10**6) == 200_000
@@ -193,11 +188,6 @@ def test_gaussian_noise_without_delta_has_no_finite_cost() -> None:
     with pytest.raises(AccountingError, match="finite"):
         compose_epsilon_micro([gaussian(1.0)], 0)
     assert not fits([gaussian(0.001)], Budget(epsilon_micro=10**8, delta_pico=0))
-
-
-def test_large_losses_stay_finite_and_bounded() -> None:
-    assert compose_epsilon_micro([laplace(50.0)] * 8, PICO) <= 400_000_000
-    assert compose_epsilon_micro([gaussian(20.0)], PICO) > 200_000_000
 
 
 @pytest.mark.parametrize("pico", [-1, 10**12])

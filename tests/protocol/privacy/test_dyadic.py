@@ -118,21 +118,6 @@ def test_more_units_than_the_grid_allows_are_refused() -> None:
         sums.add(np.zeros((1, 1)))
 
 
-def test_sums_of_different_shapes_do_not_merge() -> None:
-    with pytest.raises(GridError, match="same shape"):
-        ExactSum(2, 20, products=True).merge(ExactSum(2, 19, products=True))
-    with pytest.raises(GridError, match="matrix"):
-        ExactSum(2, 20, products=True).add(np.zeros(2))
-    with pytest.raises(ValueError, match="bits"):
-        ExactSum(2, 21, products=True)
-
-
-def test_no_rows_change_nothing() -> None:
-    sums = ExactSum(2, 20, products=True)
-    sums.add(np.zeros((0, 2)))
-    assert (sums.units, sums.total.tolist()) == (0, [0, 0])
-
-
 @settings(max_examples=40, deadline=None)
 @given(SEEDS, st.integers(1, 40), st.lists(st.integers(0, 300), max_size=4))
 def test_unit_averages_are_the_same_bits_in_every_order(seed: int, units: int, cuts: list[int]) -> None:
@@ -154,12 +139,6 @@ def test_unit_averages_are_the_same_bits_in_every_order(seed: int, units: int, c
             average = sum((row[j] for row in mine), Fraction(0)) / len(mine)
             assert abs(Fraction(averages[u, j]) - average) <= Fraction(1, 2**21)
             assert (averages[u, j] * 2**20).is_integer()
-
-
-def test_float_averages_fail_the_same_comparison() -> None:
-    x = contributions(3, 300, 4)
-    order = np.random.default_rng(4).permutation(300)
-    assert not np.array_equal(x.mean(axis=0), x[order].mean(axis=0))
 
 
 def test_units_need_rows_and_numbers_in_range() -> None:

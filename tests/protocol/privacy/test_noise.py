@@ -85,12 +85,6 @@ def test_values_that_could_saturate_are_refused(draw: str, value: int) -> None:
     assert str(abs(value)) not in str(failure.value)
 
 
-def test_a_value_just_inside_the_room_is_served() -> None:
-    value = VALUE_MAX - 64 * 4096 - 1
-    noisy = OpenDPNoise().gaussian(np.array([value], dtype=np.int64), 4096.0)
-    assert abs(int(noisy[0]) - value) <= 64 * 4096
-
-
 @pytest.mark.parametrize("scale", [0.0, -1.0, math.nan, math.inf, 2.0**57])
 def test_scales_without_a_guarantee_are_refused(scale: float) -> None:
     for draw in (OpenDPNoise().gaussian, OpenDPNoise().laplace):
@@ -165,18 +159,6 @@ def test_the_price_falls_with_the_scale_and_rises_with_the_coordinates(
     price = discretisation_delta(coordinates, scale, epsilon)
     assert 0 < discretisation_delta(coordinates, scale * 1.5, epsilon) <= price <= 1
     assert discretisation_delta(coordinates + 1, scale, epsilon) >= price
-
-
-def test_the_price_of_scales_in_use_is_what_the_page_says() -> None:
-    assert discretisation_delta(500, 2.0**16, 1.0) < 1e-8
-    assert discretisation_delta(860, 2.0**22, 1.0) < 1e-11
-    assert discretisation_delta(1, 1.0, 1.0) == 1.0
-
-
-@pytest.mark.parametrize("arguments", [(0, 1e6, 1.0), (1, 0.0, 1.0), (1, math.nan, 1.0), (1, 1e6, -1.0)])
-def test_the_price_refuses_nonsense(arguments: tuple[int, float, float]) -> None:
-    with pytest.raises(ValueError, match="must be"):
-        discretisation_delta(*arguments)
 
 
 def smallest_gaussian(coordinates: int) -> float:

@@ -7,7 +7,7 @@ import pytest
 
 from tacit_protocol.privacy.accounting import epsilon_spent
 from tacit_protocol.privacy.gaussian_mechanism import LayoutError, SensitivityError
-from tacit_protocol.privacy.guarantee import Budget, GaussianEvent, LaplaceEvent
+from tacit_protocol.privacy.guarantee import Budget, GaussianEvent
 from tacit_protocol.privacy.noise import OpenDPNoise
 from tacit_protocol.privacy.noisy_counts import (
     check_counts,
@@ -104,7 +104,3 @@ def test_another_shape_noise_or_guarantee_is_refused(kind: str) -> None:
     for arguments in changes:
         with pytest.raises(LayoutError):
             check_counts(*arguments)  # type: ignore[arg-type]
-
-
-def test_laplace_counts_state_a_laplace_event() -> None:
-    assert isinstance(laplace_count_guarantee(Budget.of(1, 1e-6)).events[0], LaplaceEvent)

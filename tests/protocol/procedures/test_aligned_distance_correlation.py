@@ -1,6 +1,5 @@
 """Studies of aligned units: rows in any order, several rows a unit, a verdict that says what was checked."""
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -13,7 +12,6 @@ from tacit_protocol.domain.columns import Domain
 from tacit_protocol.domain.table import EncodedChunk
 from tacit_protocol.features.brownian import BrownianFeatures
 from tacit_protocol.features.moments import contributions
-from tacit_protocol.messages.encoding import decode, encode
 from tacit_protocol.messages.study import Owner, Party, Study
 from tacit_protocol.privacy.exact_sums import GRID_BITS_MAX
 from tacit_protocol.privacy.guarantee import Budget
@@ -149,12 +147,6 @@ def test_an_alignment_is_between_two_owners_of_different_columns() -> None:
     for digest in ("d" * 63, "D" * 64, ""):
         with pytest.raises(ValueError, match="alignment"):
             study_of(alignment=digest)
-
-
-def test_a_study_written_before_there_were_alignments_still_reads() -> None:
-    fields = json.loads(encode(study_of(unit_column=None, alignment=None)))
-    del fields["alignment"]
-    assert decode(Study, json.dumps(fields).encode()) == study_of(unit_column=None, alignment=None)
 
 
 def test_the_distance_of_two_units_is_the_energy_distance_of_their_rows() -> None:

@@ -7,14 +7,12 @@ import numpy as np
 import pytest
 from two_sample_cases import MemoryTable, NoNoise, domain_of
 
-from tacit_protocol.domain.table import PooledTable
 from tacit_protocol.messages.release import Release
 from tacit_protocol.messages.study import Owner, Party, Study
 from tacit_protocol.numerics.distance_covariance import distance_correlation_sqr, distance_covariance_sqr
-from tacit_protocol.privacy.accounting import fits
 from tacit_protocol.privacy.guarantee import Budget
-from tacit_protocol.privacy.noise import NoiseSource, OpenDPNoise
-from tacit_protocol.procedures.base import ReleaseError, StudyError, check_release
+from tacit_protocol.privacy.noise import NoiseSource
+from tacit_protocol.procedures.base import StudyError, check_release
 from tacit_protocol.procedures.curated_distance_correlation import (
     CuratedDistanceCorrelation,
     CuratedDistanceCorrelationResult,
@@ -232,43 +230,6 @@ def test_dependence_is_found_with_and_without_the_test() -> None:
         assert verdict_of(study_of(epsilon=2.0), table_of(study_of(), weak), SimulatedNoise(seed)).reject
 
 
-def test_without_the_test_only_strong_dependence_is_seen() -> None:
-    weak = dependent("quadratic", 1000, np.random.default_rng(9)) * [1.0, 0.3]
-    table = table_of(study_of(), weak)
-    assert not verdict_of(study_of(2, ESTIMATES, epsilon=20.0), table, SimulatedNoise(0)).reject
-    assert verdict_of(study_of(epsilon=20.0), table, SimulatedNoise(0)).reject
-
-
-@pytest.mark.parametrize("parameters", [{}, ESTIMATES, {"test_share": 0.9}])
-@pytest.mark.parametrize("epsilon", [0.1, 1.0, 20.0])
-def test_both_parts_together_stay_within_the_budget(parameters: dict[str, Any], epsilon: float) -> None:
-    study = study_of(2, parameters, epsilon=epsilon)
-    cost = PROCEDURE.cost(study)
-    assert cost.budget == study.budget
-    assert fits(cost.events, study.budget)
-
-
-def test_a_curator_pools_its_owners() -> None:
-    study = study_of(owners=2, curated=True)
-    values = dependent("linear", 1200, np.random.default_rng(10))
-    parts = {"owner-0": table_of(study, values[:500]), "owner-1": table_of(study, values[500:])}
-    summary = PROCEDURE.summarise(study, PooledTable(study.domain, parts))
-    release = PROCEDURE.privatise(study, summary, OpenDPNoise())
-    check_release(PROCEDURE, study, release)
-    found = PROCEDURE.assemble(study, {"curator": release})
-    assert found.units == {"owner-0": 500, "owner-1": 700}
-    assert found.distance_correlation is not None
-    assert PROCEDURE.numbers_released(study) == 4
-
-
-def test_the_roots_do_not_depend_on_the_order_of_rows() -> None:
-    study = study_of(2, ESTIMATES)
-    values = dependent("linear", 300, np.random.default_rng(11))
-    shuffled = values[np.random.default_rng(12).permutation(300)]
-    one, other = (PROCEDURE.summarise(study, table_of(study, rows)) for rows in (values, shuffled))
-    assert one.roots == other.roots
-
-
 @pytest.mark.parametrize(
     ("study", "message"),
     [
@@ -294,33 +255,3 @@ def test_large_units_of_several_rows_are_refused_in_clear_words(monkeypatch: pyt
     values = dependent("linear", 120, np.random.default_rng(13))
     with pytest.raises(StudyError, match="one row a unit"):
         PROCEDURE.summarise(study_of(), table_of(study_of(), values, np.repeat(np.arange(60), 2)))
-
-
-def test_releases_that_are_not_the_studys_are_refused() -> None:
-    study = study_of()
-    release = released(study, table_of(study, dependent("linear", 100, np.random.default_rng(14))), Nothing())
-    for changed in (
-        {"decision": None},
-        {"vectors": {}},
-        {"units": 101},
-        {"units_by_owner": {"owner-0": 100}},
-        {"guarantee": PROCEDURE.cost(study_of(epsilon=2.0))},
-    ):
-        with pytest.raises(ReleaseError):
-            check_release(PROCEDURE, study, release.model_copy(update=changed))
-    without = study_of(2, ESTIMATES)
-    with pytest.raises(ReleaseError):
-        check_release(PROCEDURE, without, release)
-
-
-def test_hopeless_studies_are_called_so_before_anything_is_spent() -> None:
-    assert any("Hopeless" in word for word in PROCEDURE.warnings(study_of(epsilon=0.01), {"owner-0": 100}))
-    assert PROCEDURE.warnings(study_of(), {"owner-0": 5000}) == ()
-    assert PROCEDURE.warnings(study_of(), {}) == ()
-
-
-def test_a_constant_side_has_no_correlation() -> None:
-    values = dependent("linear", 400, np.random.default_rng(15)) * [1.0, 0.0]
-    found = verdict_of(study_of(2, ESTIMATES), table_of(study_of(), values), SimulatedNoise(1))
-    assert (found.distance_correlation, found.lower, found.held_lower) == (None, None, None)
-    assert any("no distance correlation" in warning for warning in found.warnings)

@@ -99,12 +99,6 @@ def test_the_trace_is_bounded_from_means_alone() -> None:
     assert below <= 2
 
 
-def test_two_databases_of_one_population_have_an_interval_that_holds_zero() -> None:
-    verdict = verdict_on(0.0, 3, ("o0", "o1"))
-    assert verdict.lower == 0
-    assert (verdict.upper or 0) > 0
-
-
 REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     # the database, the test, what is said
     "additive features": ({}, {"features": "auto", "n_features": None, "bandwidth": None}, "features me"),

@@ -9,7 +9,7 @@ import pytest
 from two_sample_cases import MemoryTable, NoNoise, SeededNoise, domain_of
 
 from tacit_protocol.features.brownian import BrownianFeatures
-from tacit_protocol.features.sketches import BucketDesign, DesignError, SketchRelease
+from tacit_protocol.features.sketches import BucketDesign
 from tacit_protocol.messages.release import Release
 from tacit_protocol.messages.study import Owner, Party, Study
 from tacit_protocol.numerics.distance_covariance import distance_covariance_sqr
@@ -24,7 +24,6 @@ from tacit_protocol.procedures.distance_correlation.statistic import (
     Permutations,
     Side,
     covariance_estimate,
-    nested_sizes,
     permutation_test,
     read_side,
 )
@@ -190,22 +189,6 @@ def test_a_shift_of_the_features_changes_no_bucket() -> None:
         assert set(counts) == {design.bucket_units // 2}
 
 
-def test_the_sketch_does_not_depend_on_how_rows_are_cut() -> None:
-    study = study_of(2, 1)
-    sketch: SketchRelease = plan_of(study).sketches[0]
-    values = np.random.default_rng(1).random((200, 2))
-    domain = study.domain_of(study.owners[0])
-    design = BucketDesign.near(200, 30)
-    codes = design.assign(np.random.default_rng(2))
-    empty = np.zeros((200, 0), np.int32)
-    whole, parts = (
-        sketch.sum(MemoryTable(domain, values, empty, cuts=cuts), design, codes)
-        for cuts in ((), (3, 50, 199))
-    )
-    assert np.array_equal(whole.sketch, parts.sketch)
-    assert np.array_equal(whole.moments.total, parts.moments.total)
-
-
 def test_without_noise_the_sketch_is_the_definition() -> None:
     study = study_of(parameters={"n_features": 3})
     x = np.random.default_rng(1).random(100)
@@ -233,30 +216,6 @@ def test_projections_see_strong_dependence_where_the_noise_is_small(method: str)
     assert 0 < verdict.attenuation < 1
     assert verdict.lower is None
     assert any("attenuation" in warning for warning in verdict.warnings)
-
-
-def test_groups_are_told_apart_by_numbers() -> None:
-    rng = np.random.default_rng(3)
-    group = rng.integers(0, 3, 3000)
-    values = np.clip(0.2 + 0.25 * group + 0.1 * rng.standard_normal(3000), 0, 1)
-    assert verdict_of(study_of(1, 0, groups=3, epsilon=4.0), values, group, SeededNoise(2)).reject
-
-
-def test_columns_that_do_not_vary_have_no_correlation() -> None:
-    verdict = verdict_of(study_of(), np.full(2000, 0.4), np.full(2000, 0.7), SeededNoise(3))
-    assert verdict.distance_correlation is None
-    assert verdict.lower is None
-    assert any("lost in its noise" in warning for warning in verdict.warnings)
-
-
-def test_units_of_several_rows_count_once() -> None:
-    study = study_of()
-    values = np.random.default_rng(4).random(64)
-    unit = np.repeat(np.arange(64), 1 + np.arange(64) % 3)
-    one = PROCEDURE.summarise(study, table_of(study, 0, values)).sums
-    many = PROCEDURE.summarise(study, table_of(study, 0, values[unit], unit)).sums
-    assert one.units == many.units == 64
-    assert np.array_equal(one.sketch, many.sketch)  # type: ignore[union-attr]
 
 
 def test_releases_fit_their_message() -> None:
@@ -350,14 +309,6 @@ def test_releases_of_another_shape_are_refused() -> None:
             PROCEDURE.check_release(study, wrong)
 
 
-def test_hopeless_studies_are_named() -> None:
-    assert PROCEDURE.warnings(study_of(), {"a": 100, "b": 100})[0].startswith("Hopeless")
-    assert PROCEDURE.warnings(study_of(), {"a": 10, "b": 10})[0].startswith("Hopeless")
-    assert not PROCEDURE.warnings(study_of(), {"a": 20_000, "b": 20_000})
-    with pytest.raises(DesignError):
-        BucketDesign.near(2**28, 100)
-
-
 @pytest.mark.parametrize(
     ("columns", "frequencies"), [(1, 4), (2, 4), (5, 4), (47, 4), (48, 3), (63, 2), (95, 1), (250, 1)]
 )
@@ -369,62 +320,3 @@ def test_the_default_frequencies_are_as_many_as_fit(columns: int, frequencies: i
     assert other.features.dimension == 4
     for units in (32, 10**6):
         PROCEDURE.check(study_of(columns, 1, units=(units, units)))
-
-
-def test_categories_count_where_frequencies_are_chosen() -> None:
-    domain = domain_of(40, (60,))
-    columns = [column.name for column in domain.columns]
-    study = study_of(2, 1)
-    a, b = study.owners
-    held = [{"columns": tuple(columns[1:])}, {"columns": (columns[0],)}]
-    owners = tuple(o.model_copy(update=own) for o, own in zip((a, b), held, strict=True))
-    wide = study.model_copy(update={"domain": domain, "owners": owners})
-    features = plan_of(wide).sketches[0].features
-    assert isinstance(features, BrownianFeatures)
-    assert (features.per_direction, features.dimension) == (3, 39 * 3 + 60)
-    chosen = plan_of(wide.model_copy(update={"parameters": {"n_features": 4}})).sketches[0].features
-    assert chosen.dimension == 39 * 4 + 60
-
-
-@pytest.mark.parametrize("columns", [1, 2, 5, 10])
-def test_buckets_are_near_their_best_number(columns: int) -> None:
-    """Of uniform columns: the law of the error, |V + m s^2/n I|^2/m, is within a fifth of its least."""
-    study = study_of(columns, columns)
-    plan, units = plan_of(study), 200_000
-    rows = table_of(study, 0, np.random.default_rng(columns).random((2000, columns)))
-    values = plan.sketches[0].features(rows.chunks().__next__())
-    own = np.linalg.eigvalsh(np.atleast_2d(np.cov(values, rowvar=False)))
-    design = plan.design(units)
-    scale = plan.layout(0, units)[0].scale(plan.mu)
-
-    def law(buckets: float) -> float:
-        return float(np.sum((own + buckets * scale**2 / units) ** 2)) / buckets
-
-    least = min(law(design.buckets * factor) for factor in np.geomspace(1 / 16, 16, 65))
-    assert law(design.buckets) < 1.2 * least
-    assert law(6 * design.buckets) > 1.2 * least, "far more would be seen"
-
-
-def test_the_whole_budget_is_spent_by_each_owner() -> None:
-    study = study_of(epsilon=0.7)
-    assert PROCEDURE.cost(study).budget == study.budget
-    parts = plan_of(study).layout(0, 1000)
-    isometric = {part.name.removesuffix("_diagonal").removesuffix("_off"): part.share for part in parts}
-    assert sum(isometric.values()) == pytest.approx(1)
-
-
-def test_blocks_of_axes_grow_to_all_of_them() -> None:
-    assert nested_sizes(1) == [1]
-    assert nested_sizes(4) == [1, 2, 3, 4]
-    assert nested_sizes(20) == [1, 2, 3, 4, 6, 8, 12, 16, 20]
-
-
-@pytest.mark.parametrize(("x", "words"), [(1, "of the frequencies kept:"), (2, "kept and directions drawn:")])
-def test_a_verdict_says_what_its_intervals_do_not_cover(x: int, words: str) -> None:
-    """At much budget the intervals are narrower than what the frequencies left out may hide."""
-    study = study_of(x=x, epsilon=20.0)
-    rows = np.random.default_rng(1).random((5000, x))
-    verdict = verdict_of(study, rows, (2 * rows[:, 0] - 1) ** 2, OpenDPNoise())
-    said = next(warning for warning in verdict.warnings if "no interval counts" in warning)
-    assert words in said
-    assert f"{verdict.truncation:.2g}" in said

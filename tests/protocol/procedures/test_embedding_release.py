@@ -107,22 +107,6 @@ def test_too_many_values_and_no_delta_are_refused() -> None:
         PROCEDURE.check(without_delta(asked(noise="gaussian")))
 
 
-def test_releases_of_other_shape_or_noise_are_refused() -> None:
-    study = asked(n_points=10)
-    release = release_of(study, SeededNoise(2))
-    check_release(PROCEDURE, study, release)
-    vector = release.vectors["mean"]
-    for change in ({"scale": vector.scale / 2}, {"values": vector.values[:-1]}, {"noise": "laplace"}):
-        other = release.model_copy(update={"vectors": {"mean": vector.model_copy(update=change)}})
-        with pytest.raises(ReleaseError):
-            check_release(PROCEDURE, study, other)
-
-
-def test_too_much_noise_is_said() -> None:
-    assert "noise exceeds" in PROCEDURE.warnings(asked(n_points=100), {"o0": 20})[0]
-    assert PROCEDURE.warnings(asked(n_points=100), {"o0": 100_000}) == ()
-
-
 ME: dict[str, Any] = {"features": "me", "n_features": 12, "bandwidth": 0.4}
 SAME: dict[str, Any] = {"n_points": 12, "placement": "middle", "bandwidth": 0.4}
 
@@ -247,21 +231,6 @@ def test_forged_choices_are_refused() -> None:
         check_release(PROCEDURE, numbers, mean.model_copy(update={"choice": 0}))
     with pytest.raises(ReleaseError, match="chooses a candidate"):
         check_release(KernelTwoSample(), study_of(domain_of(1), {}), release)
-
-
-def test_a_source_that_cannot_draw_is_a_mistake_of_the_program() -> None:
-    with pytest.raises(TypeError, match="draws numbers alone"):
-        release_of(asked(**CHOSEN), SeededNoise(1))
-
-
-@pytest.mark.parametrize("parameters", [{"n_points": 5}, FOURIER, CHOSEN])
-def test_a_single_unit_has_a_database_of_finite_numbers_and_a_warning(parameters: dict[str, Any]) -> None:
-    study = asked(**parameters)
-    release = PROCEDURE.privatise(study, PROCEDURE.summarise(study, table(1)), OpenDPNoise())
-    check_release(PROCEDURE, study, release)
-    verdict = PROCEDURE.assemble(study, {"o0": release})
-    assert np.all(np.isfinite(verdict.embedding["o0"]))
-    assert any("noise exceeds" in warning for warning in verdict.warnings)
 
 
 def curated(study: Study) -> Study:

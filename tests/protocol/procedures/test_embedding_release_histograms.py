@@ -7,17 +7,16 @@ import pytest
 from two_sample_cases import MemoryTable, NoNoise, SeededNoise, domain_of, study_of
 
 from tacit_protocol.domain.columns import Domain
-from tacit_protocol.domain.table import PooledTable
 from tacit_protocol.features.column_histograms import ColumnHistograms
 from tacit_protocol.features.moments import MEAN
 from tacit_protocol.messages.release import Release
-from tacit_protocol.messages.study import Party, Study
+from tacit_protocol.messages.study import Study
 from tacit_protocol.privacy.accounting import fits
 from tacit_protocol.privacy.guarantee import Budget, GaussianEvent, LaplaceEvent
 from tacit_protocol.privacy.noise import OpenDPNoise
-from tacit_protocol.procedures.base import ReleaseError, StudyError, check_release, check_study, reread
+from tacit_protocol.procedures.base import StudyError, check_release, reread
 from tacit_protocol.procedures.embedding_release import EmbeddingRelease, features_of, plan_of
-from tacit_protocol.procedures.embedding_release.release import HISTOGRAMS, histograms_then_mean
+from tacit_protocol.procedures.embedding_release.release import HISTOGRAMS
 from tacit_protocol.procedures.kernel_two_sample import KernelTwoSample
 
 PROCEDURE = EmbeddingRelease()
@@ -57,18 +56,6 @@ class Showing(NoNoise):
             shown, self._shown = np.array(self._shown), []
             return shown
         return values.copy()
-
-
-def test_it_is_what_a_study_of_points_gets_where_it_names_none() -> None:
-    drawn: list[dict[str, Any]] = [{}, {"n_points": 7}, {"placement": "histograms"}]
-    others: list[dict[str, Any]] = [
-        {"placement": "uniform"},
-        {"points": [[0.1, 0.2, "l0"]]},
-        {"method": "random-features"},
-        {"method": "exponential", "candidate_rows": 2},
-    ]
-    assert all(histograms_then_mean(asked(**parameters)) is not None for parameters in drawn)
-    assert all(histograms_then_mean(asked(**parameters)) is None for parameters in others)
 
 
 def test_without_noise_the_release_is_the_histograms_and_the_mean_on_points_drawn_from_them() -> None:
@@ -145,28 +132,6 @@ def test_without_delta_epsilon_is_shared() -> None:
     assert verdict.histogram_noise["o0"] == pytest.approx(np.sqrt(2) * 24 / 500)
 
 
-@pytest.mark.parametrize("study", [asked(**FEW), without_delta(asked(**FEW))])
-def test_releases_of_other_shape_noise_or_budget_are_refused(study: Study) -> None:
-    release = release_of(study, OpenDPNoise())
-    other = release_of(asked(**FEW, histogram_share=0.3), OpenDPNoise())
-    forged: list[dict[str, Any]] = [{"vectors": other.vectors}, {"choice": 1}, {"decision": True}]
-    for name in (HISTOGRAMS, MEAN):
-        vector = release.vectors[name]
-        forged.append({"vectors": {name: vector}})
-        for change in (
-            {"scale": vector.scale / 2},
-            {"values": vector.values[:-1]},
-            {"noise": "laplace" if vector.noise == "gaussian" else "gaussian"},
-            {"exponent": vector.exponent + 1},
-        ):
-            forged.append({"vectors": release.vectors | {name: vector.model_copy(update=change)}})
-    forged.append({"vectors": release.vectors | {"more": vector}})
-    forged.append({"guarantee": PROCEDURE.cost(asked(**FEW, noise="laplace", histogram_share=0.3))})
-    for change in forged:
-        with pytest.raises(ReleaseError):
-            check_release(PROCEDURE, study, release.model_copy(update=change))
-
-
 @pytest.mark.parametrize(
     ("parameters", "words"),
     [
@@ -198,27 +163,6 @@ def test_a_verdict_has_room_for_every_owners_points() -> None:
         features_of(asked())
     with pytest.raises(StudyError, match="drawn from its own histograms"):
         plan_of(asked())
-
-
-def test_a_single_unit_has_a_database_of_finite_numbers_and_a_warning() -> None:
-    for study in (asked(**FEW), without_delta(asked(**FEW))):
-        release = release_of(study, OpenDPNoise(), table(1))
-        check_release(PROCEDURE, study, release)
-        verdict = PROCEDURE.assemble(study, {"o0": release})
-        assert np.all(np.isfinite(verdict.embedding["o0"]))
-        assert any("noise exceeds" in warning for warning in verdict.warnings)
-
-
-def test_a_curator_draws_points_from_all_its_owners_units() -> None:
-    study = asked(owners=2, **FEW).model_copy(update={"curator": Party(name="curator", key="c" * 64)})
-    check_study(PROCEDURE, study)
-    pool = PooledTable(MIXED, {"o0": table(300), "o1": table(200)})
-    release = release_of(study, SeededNoise(1), pool)
-    check_release(PROCEDURE, study, release)
-    verdict = PROCEDURE.assemble(study, {"curator": release})
-    assert verdict.units == {"curator": 500}
-    assert verdict.drawn_points is not None
-    assert set(verdict.drawn_points) == {"curator"}
 
 
 def test_a_study_with_the_same_seed_reads_it_again_as_it_is() -> None:

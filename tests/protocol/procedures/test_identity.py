@@ -15,7 +15,7 @@ from tacit_protocol.privacy.guarantee import ApproximateEvent, Budget, GaussianE
 from tacit_protocol.privacy.noise import NoiseSource, OpenDPNoise
 from tacit_protocol.procedures.base import ReleaseError, StudyError, check_release
 from tacit_protocol.procedures.counts.noisy_counts import NoisyCounts
-from tacit_protocol.procedures.identity import Identity, IdentitySummary
+from tacit_protocol.procedures.identity import Identity
 
 KEYS = [f"{i:064x}" for i in range(3)]
 COLUMN = CategoricalColumn(name="c", levels=("a", "b", "c", "d"))
@@ -152,12 +152,6 @@ def test_many_releases_of_rho_compose_to_no_more_than_zcdp_says() -> None:
         assert epsilon_spent(events * number, 1e-5) > bound / 3
 
 
-def test_zcdp_counts_carry_a_variance_of_one_over_rho() -> None:
-    release, verdict = run(of("zcdp-gof rho"), Codes(np.arange(400) % 4))
-    assert release.vectors["counts"].scale ** 2 == pytest.approx(1 / 0.02)
-    assert verdict.rho == pytest.approx(0.02)
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -201,13 +195,6 @@ def test_privit_refuses_units_with_which_it_would_not_be_private() -> None:
     assert "Hopeless" in IDENTITY.warnings(unplanned, {"owner": 300})[0]
 
 
-def test_probabilities_may_name_other_and_missing_values() -> None:
-    asked = study(probabilities=[0.2] * 4 + [0.15, 0.05])
-    counts = [4000] * 4 + [3000, 1000]
-    _, verdict = run(asked, Codes(np.repeat(np.arange(6), counts)))
-    assert not verdict.reject
-
-
 def test_an_impossible_category_that_is_occupied_is_seen() -> None:
     codes = np.repeat(np.arange(6), [2400, 2400, 2400, 2400, 400, 0])
     for name in ("mcgof", "mcgof published", "zcdp-gof", "privit-laplace"):
@@ -229,49 +216,6 @@ def test_a_cross_of_columns_is_tested_cell_by_cell() -> None:
     assert run(asked, independent)[1].cells == 16
     assert not run(asked.model_copy(update={"level": 0.001}), independent, SeededNoise(1))[1].reject
     assert run(asked, same)[1].reject
-
-
-def test_units_of_several_rows_are_averaged() -> None:
-    unit = np.repeat(np.arange(5000), 4)
-    codes = np.tile(np.arange(4), 5000)
-    asked = study("mcgof", unit_column="person", level=0.001)
-    summary = IDENTITY.summarise(asked, Codes(codes, unit))
-    assert summary.counts.counts.tolist() == [1250.0] * 4 + [0.0, 0.0]
-    assert not run(asked, Codes(codes, unit), SeededNoise(1))[1].reject
-
-
-@pytest.mark.parametrize("name", EVERY)
-def test_releases_of_another_shape_or_noise_are_refused(name: str) -> None:
-    asked, table = of(name), Codes(np.arange(20_000) % 4)
-    release, _ = run(asked, table)
-    for other in EVERY:
-        if (
-            IDENTITY.cost(of(other)) == IDENTITY.cost(asked)
-            and other.partition(" ")[0] == name.partition(" ")[0]
-        ):
-            continue
-        same_counts = {name, other} <= {"mcgof", "mcgof published"} or {name, other} == {
-            "mcgof gaussian",
-            "zcdp-gof",
-        }
-        decides = {name, other} == {"privit", "repetition"}
-        if not same_counts and not decides:
-            with pytest.raises(ReleaseError):
-                IDENTITY.check_release(of(other), release)
-    if release.decision is None:
-        told = release.model_copy(update={"decision": True})
-    else:
-        told = release.model_copy(update={"decision": None})
-    with pytest.raises(ReleaseError):
-        IDENTITY.check_release(asked, told)
-    wider = release.model_copy(update={"guarantee": IDENTITY.cost(of(name, budget=Budget.of(1.0, 1e-6)))})
-    with pytest.raises(ReleaseError):
-        IDENTITY.check_release(asked, wider)
-    for vector in release.vectors:
-        narrow = release.vectors[vector].model_copy(update={"scale": release.vectors[vector].scale * 0.9})
-        changed = release.model_copy(update={"vectors": release.vectors | {vector: narrow}})
-        with pytest.raises(ReleaseError):
-            IDENTITY.check_release(asked, changed)
 
 
 def test_noisy_counts_of_an_earlier_study_are_read_again() -> None:
@@ -380,26 +324,6 @@ def test_a_numeric_column_is_tested_between_its_cuts() -> None:
     assert verdict.statistic < 2  # as above
     other = asked.model_copy(update={"parameters": asked.parameters | {"probabilities": [0.2, 0.3, 0.5]}})
     assert run(other, Ages(np.zeros(len(ages), dtype=np.int64), domain=domain))[1].reject
-
-
-def test_a_verdict_is_the_same_for_everyone() -> None:
-    for name in EVERY:
-        asked = of(name)
-        release, verdict = run(asked, Codes(np.arange(20_000) % 4))
-        assert IDENTITY.assemble(asked, {"owner": release}) == verdict
-
-
-def test_the_summary_does_not_show_counts() -> None:
-    summary = IDENTITY.summarise(study(), Codes(np.arange(4444) % 4))
-    assert isinstance(summary, IdentitySummary)
-    assert "1111" not in repr(summary)
-
-
-def test_hopeless_studies_are_told_before_anything_is_spent() -> None:
-    for name in ("mcgof", "zcdp-gof", "privit-laplace"):
-        tiny = of(name, budget=Budget.of(0.01, 1e-9))
-        assert "Hopeless" in IDENTITY.warnings(tiny, {"owner": 20})[0]
-        assert IDENTITY.warnings(of(name), {"owner": 10_000}) == ()
 
 
 def test_a_repetition_that_could_never_reject_is_refused() -> None:

@@ -1,8 +1,6 @@
 """Screening: unbiased, exact for every pair, false discoveries bounded, and refusing what it must."""
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -11,8 +9,6 @@ import pytest
 from long_runs import choose
 from two_sample_cases import MemoryTable, NoNoise, SeededNoise, domain_of
 
-from tacit_protocol.domain.columns import Domain
-from tacit_protocol.domain.table import EncodedChunk
 from tacit_protocol.features.brownian import BrownianColumns, numeric_block
 from tacit_protocol.features.sketches import SketchRelease
 from tacit_protocol.messages.release import Release
@@ -31,7 +27,6 @@ from tacit_protocol.procedures.screening.statistic import (
 )
 
 Floats = np.typing.NDArray[np.float64]
-Integers = np.typing.NDArray[np.int64]
 
 PROCEDURE = Screening()
 
@@ -168,64 +163,6 @@ def test_every_columns_sketch_is_that_of_the_column_alone() -> None:
         np.testing.assert_allclose(spread, np.cov(features.T, bias=True), atol=1e-5)
 
 
-def test_a_release_does_not_depend_on_how_rows_are_cut() -> None:
-    study = study_of(3, 1, groups=(4,))
-    rng = np.random.default_rng(5)
-    rows, codes = rng.random((200, 3)), rng.integers(0, 4, 200)
-    whole, parts = (
-        PROCEDURE.privatise(
-            study, PROCEDURE.summarise(study, table_of(study, 0, rows, codes, cuts)), NoNoise()
-        )
-        for cuts in ((), (3, 50, 199))
-    )
-    assert whole == parts
-
-
-@dataclass(frozen=True)
-class PlacedTable:
-    """Rows in any order, each with its unit's place among all."""
-
-    whole: MemoryTable
-    order: Integers
-
-    @property
-    def domain(self) -> Domain:
-        return self.whole.domain
-
-    @property
-    def units(self) -> int:
-        return self.whole.units
-
-    def chunks(self) -> Iterator[EncodedChunk]:
-        for places in np.array_split(self.order, 3):
-            numeric, codes = self.whole.numeric[places], self.whole.categorical[places]
-            yield EncodedChunk(numeric, codes, None, len(places), positions=places)
-
-
-def test_units_go_to_the_buckets_of_their_places() -> None:
-    """Aligned owners give places: the order of their rows then changes nothing."""
-    study = study_of(2, 1)
-    rng = np.random.default_rng(8)
-    whole = table_of(study, 0, rng.random((90, 2)))
-    placed = PlacedTable(whole, rng.permutation(90))
-    one, two = (PROCEDURE.privatise(study, PROCEDURE.summarise(study, t), NoNoise()) for t in (whole, placed))
-    assert one == two
-
-
-def test_units_of_several_rows_count_once() -> None:
-    study = study_of(2, 1)
-    values = np.random.default_rng(4).random((64, 2))
-    unit = np.repeat(np.arange(64), 1 + np.arange(64) % 3)
-    many = MemoryTable(
-        study.domain_of(study.owners[0]), values[unit], np.zeros((len(unit), 0), np.int32), unit
-    )
-    one, two = (
-        PROCEDURE.privatise(study, PROCEDURE.summarise(study, t), NoNoise())
-        for t in (table_of(study, 0, values), many)
-    )
-    assert one == two
-
-
 def test_columns_of_one_owner_share_its_budget_and_the_outcome_has_its_own() -> None:
     """The columns' noise is that of sqrt(9) columns; splitting both budgets would cost 9 or more, twice."""
     study = study_of(9, 1, {"n_features": 4})
@@ -301,18 +238,6 @@ def test_covariances_within_one_owner_are_unbiased_too() -> None:
     assert error < 0.01
     assert abs(within.mean() - truth) < 6 * error
     assert itself.mean() - truth > 20 * error
-
-
-def test_the_matrix_holds_every_pair_with_its_sign() -> None:
-    matrices = [verdict.matrix for verdict, *_ in many_runs()]
-    found = np.array([matrix.correlations for matrix in matrices if matrix is not None], dtype=np.float64)
-    assert matrices[0] is not None
-    assert matrices[0].columns == ("n0", "n1", "n2", "n3", "n4")
-    assert found.shape == (300, 10)
-    assert found.min() >= -1
-    assert found.max() <= 1
-    # n0 and the outcome, n4, come seventh; they rise together.
-    assert np.mean(found[:, 6] > 0) > 0.95
 
 
 def sides(rng: np.random.Generator, columns: int, kind: str) -> list[Side]:
@@ -435,13 +360,6 @@ def test_permutations_are_enough_for_one_discovery() -> None:
     )
 
 
-def test_hopeless_studies_are_named() -> None:
-    assert PROCEDURE.warnings(study_of(epsilon=1.0), {"a": 100, "b": 100})[0].startswith("Hopeless")
-    assert PROCEDURE.warnings(study_of(), {"a": 10, "b": 10})[0].startswith("Hopeless")
-    assert not PROCEDURE.warnings(study_of(), {"a": 20_000, "b": 20_000})
-    assert PROCEDURE.warnings(study_of(600), {"a": 20_000, "b": 20_000})[0].startswith("Hopeless")
-
-
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
@@ -491,20 +409,3 @@ def test_releases_of_another_shape_are_refused() -> None:
     ):
         with pytest.raises(ReleaseError):
             PROCEDURE.check_release(study, wrong)
-
-
-def test_columns_that_do_not_vary_have_no_correlation() -> None:
-    study = study_of(2, 1, {"matrix": True}, epsilon=1.0)
-    verdict = verdict_of(study, np.full((2000, 2), 0.4), np.full(2000, 0.7), SeededNoise(3))
-    assert all(pair.distance_correlation is None and pair.lower is None for pair in verdict.pairs)
-    assert verdict.matrix is not None
-    assert set(verdict.matrix.correlations) == {None}
-    assert any("lost in noise" in warning for warning in verdict.warnings)
-
-
-def test_the_verdict_says_whether_anything_checked_the_alignment() -> None:
-    study = study_of(2, 1)
-    x = np.random.default_rng(0).random((100, 2))
-    verdict = verdict_of(study, x, x[:, 0], SeededNoise(0))
-    assert not verdict.aligned
-    assert any("order" in warning for warning in verdict.warnings)

@@ -9,7 +9,6 @@ import pytest
 
 from tacit_protocol.domain.columns import CategoricalColumn, Domain, NumericColumn
 from tacit_protocol.domain.table import EncodedChunk, encode
-from tacit_protocol.features import cell_counts
 from tacit_protocol.features.cell_counts import (
     CellGrid,
     CountError,
@@ -98,12 +97,6 @@ def test_numbers_are_cut_at_public_edges() -> None:
     )
     assert grid.labels == (("[0, 18)", "[18, 65)", "[65, 100]"),)
     assert count_cells(table, grid).tolist() == [2, 2, 2]
-
-
-def test_a_missing_number_falls_where_the_encoder_puts_it() -> None:
-    grid = CellGrid.of(DOMAIN, ["age"], {"age": (18.0, 65.0)})
-    table = Units(DOMAIN, {"sex": ["f"], "age": [np.nan], "race": ["a"]})
-    assert count_cells(table, grid).tolist() == [0, 1, 0]
 
 
 def test_a_units_rows_are_averaged() -> None:
@@ -247,7 +240,3 @@ def test_counts_of_rows_where_they_are_stored_are_used_and_checked() -> None:
     assert sum_cells(Stored(DOMAIN, columns), grid).counts.tolist() == [2, 0, 0, 1]
     with pytest.raises(CountError):
         sum_cells(Stored(DOMAIN, columns, declared=4), grid)
-
-
-def test_cells_max_is_what_a_release_holds() -> None:
-    assert cell_counts.CELLS_MAX == 36_000

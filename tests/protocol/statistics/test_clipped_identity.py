@@ -70,12 +70,6 @@ def test_a_sensitivity_that_leaves_the_weights_out_is_caught() -> None:
     assert largest_move(found, 300) > 2 * planted.sensitivity
 
 
-def test_weights_of_equal_cells_are_the_published_ones() -> None:
-    q = DISTRIBUTIONS["uniform"]
-    assert np.array_equal(clipped(q, multiplier=10.0).weights, clipped(q).weights)
-    assert clipped(q, multiplier=10.0).sensitivity == clipped(q).sensitivity
-
-
 def test_rare_cells_no_longer_decide_the_noise() -> None:
     """One heavy cell in 50: the published weights let a unit in a light one move the statistic the most."""
     q = np.concatenate([np.full(2, 0.45), np.full(98, 0.1 / 98)])

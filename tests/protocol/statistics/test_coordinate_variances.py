@@ -12,7 +12,7 @@ from two_sample_cases import Codes, Floats
 from tacit_protocol.features.additive import AdditiveChoice, AdditiveFeatures, default_choice
 from tacit_protocol.procedures.means import max_form
 from tacit_protocol.procedures.means.max_form import Family, additive_variances, max_test
-from tacit_protocol.procedures.means.private_means import RARE_UNITS, FloatVector, PrivateMeans
+from tacit_protocol.procedures.means.private_means import FloatVector, PrivateMeans
 
 MANY = 1e15
 """Units so many that the weight of two of them is below rounding."""
@@ -118,15 +118,6 @@ def test_a_unit_of_several_rows_varies_less_than_its_bound() -> None:
     units = values[rng.integers(0, 300, (4000, 3))].mean(axis=1)
     bound = additive_variances(features, silent_means(units.mean(axis=0)))
     assert np.all(units.var(axis=0) <= bound + 1e-12)
-
-
-def test_two_units_of_slack_in_natural_units() -> None:
-    features = default_features(1, ())
-    mean, _ = exact(features, atoms("uniform", 1, (), np.random.default_rng(4)))
-    few = additive_variances(features, silent_means(mean, 50.0))
-    scales = np.array([coordinate.scale for coordinate in features.column_wise.coordinates])
-    difference = few - additive_variances(features, silent_means(mean))
-    np.testing.assert_allclose(difference, np.tile(RARE_UNITS / 50 * scales**2, (2, 1)), rtol=1e-9)
 
 
 def test_noise_rounds_variances_up_and_never_past_certainty() -> None:

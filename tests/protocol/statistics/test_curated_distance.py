@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tacit_protocol.features.kernels import DistanceKernel
-from tacit_protocol.features.unit_gram import UnitGram, UnitRows, unit_features
+from tacit_protocol.features.unit_gram import UnitGram, UnitRows
 from tacit_protocol.numerics.distance_covariance import (
     distance_covariance_sqr,
     distance_variance_sqr,
@@ -195,17 +195,3 @@ def test_layouts_hide_nothing_smaller_than_their_sensitivity() -> None:
         assert parts[1].sensitivity >= deviation_sensitivity(units)
         # The allowance for floating point is small beside it.
         assert parts[1].sensitivity < 1.05 * deviation_sensitivity(units)
-
-
-def test_features_of_units_are_averages_of_their_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Plain:
-        dimension, norm, diameter, second_moment_diameter = 1, 1.0, 1.0, 1.0
-
-        def __call__(self, rows: UnitRows) -> Floats:
-            return rows.numeric
-
-    starts = np.array([0, 1, 4, 6])
-    rows = UnitRows(np.arange(6.0)[:, None], np.zeros((6, 0), np.int32), starts)
-    for entries in (1, 3, 2**22):
-        monkeypatch.setattr("tacit_protocol.features.unit_gram.BLOCK_ENTRIES", entries)
-        assert unit_features(Plain(), rows)[:, 0].tolist() == [0.0, 2.0, 4.5]

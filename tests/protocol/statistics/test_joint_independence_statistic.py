@@ -18,7 +18,6 @@ from tacit_protocol.procedures.joint_independence.statistic import (
     PAIRS_MAX,
     PairStatistic,
     TensorStatistic,
-    permuted_feature_statistics,
     permuted_statistics,
     units_max,
 )
@@ -118,28 +117,6 @@ def test_units_of_several_rows_are_averages_in_tiles_too(path: str, monkeypatch:
         permuted = other[np.ix_(order, order)]
         squared = (one * permuted).mean() - 2 * (one.mean(1) * permuted.mean(1)).mean()
         assert value == pytest.approx(math.sqrt(squared + one.mean() * permuted.mean()), abs=1e-9)
-
-
-def test_matrices_are_held_where_that_is_faster() -> None:
-    """Of few units, of averages over bandwidths and of units of several rows; never more than fit."""
-    narrow, wide = ProductKernel("laplacian", 0.05), ProductKernel("laplacian", 0.2)
-    single = grams_of(data(4000, 2), narrow)
-    assert not statistic.holding_pays(single)
-    mixed = [UnitGram(KernelMixture((narrow, wide), (0.5, 0.5)), gram._rows) for gram in single]
-    assert statistic.holding_pays(mixed)
-    assert statistic.holding_pays(grams_of(data(50, 2), narrow))
-    assert not statistic.holding_pays([replace_size(gram) for gram in mixed])
-
-
-def replace_size(gram: UnitGram) -> UnitGram:
-    """The same kernel, of units whose matrices would not fit."""
-
-    class Large(UnitGram):
-        @property
-        def size(self) -> int:
-            return 17_000
-
-    return Large(gram._kernel, gram._rows)
 
 
 def kernel_error(bandwidth: float) -> float:
@@ -308,36 +285,6 @@ def test_many_variables_take_the_path_that_fits() -> None:
     assert np.abs(found - expected).max() < 1e-7
 
 
-@pytest.mark.parametrize(
-    ("ranks", "left"),
-    [((5, 5), (0,)), ((30, 30, 30), (0, 1)), ((900, 30, 30), (0,)), ((20, 20, 20, 20), (0, 1))],
-)
-def test_tensors_are_split_into_sides_of_similar_size(ranks: tuple[int, ...], left: tuple[int, ...]) -> None:
-    sizes = sorted(np.prod([ranks[j] for j in side]) for side in (left, set(range(len(ranks))) - set(left)))
-    found = statistic.split(ranks)
-    other = [j for j in range(len(ranks)) if j not in found]
-    assert sorted(np.prod([ranks[j] for j in side]) for side in (found, other)) == sizes
-
-
-def test_features_whose_tensor_is_too_large_are_refused() -> None:
-    with pytest.raises(ValueError, match="too large"):
-        permuted_feature_statistics([np.ones((2**11, 2)), np.ones((2**12, 2))], 9, SEED)
-
-
-def test_progress_goes_on_block_by_block_and_ends_at_one() -> None:
-    parts: list[float] = []
-    permuted_statistics(grams_of(data(20, 2)), 29, SEED, progress=parts.append)
-    replicates = [0.1 + 0.9 * done / 30 for done in (8, 16, 24, 30)]
-    assert parts == pytest.approx([0.05, 0.1, *replicates])
-
-
-def test_one_variable_or_different_units_are_refused() -> None:
-    one, other = grams_of(data(20, 1)), grams_of(data(21, 1))
-    for grams in (one, one + other):
-        with pytest.raises(ValueError, match="two or more variables"):
-            permuted_statistics(grams, 9, SEED)
-
-
 @pytest.mark.parametrize("permuted", [99, 999, 9999])
 @pytest.mark.parametrize("variables", [2, 3, 32])
 def test_the_largest_study_is_bounded_by_its_work(variables: int, permuted: int) -> None:
@@ -362,18 +309,6 @@ def test_memory_does_not_grow_with_the_square_of_the_units() -> None:
     finally:
         tracemalloc.stop()
     assert peak < 60e6
-
-
-def test_a_low_rank_factor_reproduces_every_entry() -> None:
-    gram = grams_of(data(400, 1))[0]
-    factor = statistic.factorise(gram, 100)
-    assert factor is not None
-    assert len(factor) < 40
-    assert np.abs(factor.T @ factor - gram.rows(0, 400)).max() < 1e-13
-
-
-def test_a_kernel_of_full_rank_has_no_low_rank_factor() -> None:
-    assert statistic.factorise(grams_of(data(400, 1), ProductKernel("laplacian", 0.1))[0], 100) is None
 
 
 def test_a_factor_that_misses_an_entry_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:

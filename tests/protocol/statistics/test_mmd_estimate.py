@@ -85,19 +85,3 @@ def test_an_interval_without_the_noise_does_not_cover() -> None:
     _, lower, upper = estimates(planted, 0.05, "spread", 2000)
     covered = int(np.sum((lower <= 0.05**2) & (upper >= 0.05**2)))
     assert covered < stats.binom.ppf(1e-6, 2000, 0.945)
-
-
-def test_bounds_never_negative_and_in_order() -> None:
-    for length, direction in CASES:
-        _, lower, upper = estimates(private_means, length, direction, 200)
-        assert np.all(lower >= 0)
-        assert np.all(upper >= lower)
-
-
-def test_more_confidence_is_a_wider_interval() -> None:
-    means = draw(shift_of(0.2, "spread"), np.random.default_rng(2))
-    widths = [
-        (found := estimate_mmd(means, MOMENTS, confidence)).upper - found.lower
-        for confidence in (0.5, 0.9, 0.999)
-    ]
-    assert widths == sorted(widths)

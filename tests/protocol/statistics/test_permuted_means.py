@@ -45,12 +45,6 @@ def test_the_first_choice_is_the_sample_and_the_others_are_random_and_as_large()
     assert len(np.unique(choices, axis=0)) == 2001
 
 
-def test_the_same_seed_gives_the_same_choices_however_many() -> None:
-    more, fewer = draw_choices((5, 9), 50, SEED), draw_choices((5, 9), 20, SEED)
-    assert np.array_equal(more[:21], fewer)
-    assert not np.array_equal(more, draw_choices((5, 9), 50, np.random.SeedSequence(8)))
-
-
 def test_distances_of_features_are_those_of_the_definition() -> None:
     samples = sample(30, 1), sample(70, 2, "y")
     choices = draw_choices((30, 70), 40, SEED)

@@ -99,8 +99,3 @@ def test_categories_stay_and_restarts_help_or_do_nothing() -> None:
     assert np.array_equal(one.points.categorical, starts[0].categorical)
     assert parts == sorted(parts)
     assert parts[-1] == 1.0
-
-
-def test_no_start_is_refused() -> None:
-    with pytest.raises(ValueError, match="start"):
-        fit_reduced_set(fourier(), np.zeros(30), 0.1, [])

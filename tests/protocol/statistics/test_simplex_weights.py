@@ -64,12 +64,6 @@ def test_of_all_weights_within_the_noise_the_smoothest_are_taken() -> None:
     assert fit.weights.max() < 0.05 < ragged.weights.max()
 
 
-def test_a_mean_out_of_reach_gives_the_nearest_that_the_points_can_be() -> None:
-    fit = fit_simplex(np.eye(3), np.array([5.0, 0.0, 0.0]), 1e-3)
-    assert fit.weights == pytest.approx([1, 0, 0], abs=1e-6)
-    assert fit.squared_distance == pytest.approx(16)
-
-
 def test_a_gap_that_is_not_reached_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(simplex_weights, "NEWTON_STEPS_MAX", 1)
     features = RNG.normal(size=(8, 5))

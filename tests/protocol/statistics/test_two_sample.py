@@ -11,7 +11,6 @@ from tacit_protocol.features.additive import AdditiveFeatures, default_choice
 from tacit_protocol.numerics.multiplicity import holm
 from tacit_protocol.procedures.kernel_two_sample import statistic
 from tacit_protocol.procedures.kernel_two_sample.statistic import (
-    OWNERS_COMPARED_MAX,
     Evidence,
     Form,
     TwoSampleTest,
@@ -65,27 +64,6 @@ def test_two_owners_are_tested_once(form: Form) -> None:
     (pair,) = test.compare_pairs(evidence, overall, 0.95)
     assert pair.pvalue == overall.pvalue
     assert test.run(evidence) == overall
-
-
-def test_many_owners_are_not_compared_in_pairs() -> None:
-    evidence = evidence_of(OWNERS_COMPARED_MAX + 1)
-    assert finder_of("mmd").compare_pairs(evidence, finder_of("mmd").run(evidence), 0.95) == ()
-
-
-def test_a_form_without_what_it_needs_stops() -> None:
-    evidence = evidence_of(2)
-    with pytest.raises(TypeError, match="additive"):
-        finder_of("max").run(evidence)
-    with pytest.raises(TypeError, match="second moments"):
-        finder_of("mmd").run(Evidence(evidence.means))
-
-
-def test_progress_ends_at_one() -> None:
-    evidence = evidence_of(3)
-    seen: list[float] = []
-    test = finder_of("mmd")
-    test.compare_pairs(evidence, test.run(evidence), 0.95, seen.append)
-    assert seen == pytest.approx([1 / 3, 2 / 3, 1.0])
 
 
 def unequal(rng: np.random.Generator) -> tuple[Evidence, float]:

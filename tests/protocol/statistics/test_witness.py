@@ -28,7 +28,6 @@ from tacit_protocol.features.mean_embedding import (
 from tacit_protocol.procedures.kernel_two_sample import statistic as witnesses
 from tacit_protocol.procedures.kernel_two_sample.statistic import (
     LOCATIONS_NAMED_MAX,
-    OWNERS_COMPARED_MAX,
     Witness,
     location_differences,
     witness_at_locations,
@@ -176,17 +175,3 @@ def test_holm_runs_over_locations_and_pairs_together() -> None:
     assert found[1].pvalue == pytest.approx(3 * math.erfc(3 / math.sqrt(2)))
     assert [one.reject for one in found[:2]] == [True, True]
     assert location_differences(domain_of(1), features, ["a"], {}, 0.01) == ()
-
-
-@pytest.mark.parametrize("features", ["auto", "columns", "scf"])
-def test_other_features_name_no_locations(features: str) -> None:
-    domain = domain_of(2)
-    tables = [numbers(domain, sample(seed, 100)) for seed in (1, 2)]
-    assert verdict_of(study_of(domain, {"features": features}), tables, SeededNoise(1)).locations == ()
-
-
-def test_too_many_owners_to_compare_name_no_locations() -> None:
-    domain, owners = domain_of(1), OWNERS_COMPARED_MAX + 1
-    tables = [numbers(domain, sample(seed, 20)[:, :1]) for seed in range(owners)]
-    study = study_of(domain, {"features": "me", "n_features": 2}, owners=owners)
-    assert verdict_of(study, tables, SeededNoise(1)).locations == ()
