@@ -1,0 +1,193 @@
+"""Exact sums of features: the same bits however a table is cut, and a sensitivity no neighbour passes."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from planted import with_mistake
+from two_sample_cases import MemoryTable, domain_of
+
+from tacit_protocol.features import moments
+from tacit_protocol.features.additive import AdditiveFeatures, ColumnWise, default_choice
+from tacit_protocol.features.base import FeatureMap
+from tacit_protocol.features.kernels import ProductKernel
+from tacit_protocol.features.mean_embedding import Locations, WhitenedMeanEmbedding
+from tacit_protocol.features.moments import (
+    DIAGONAL,
+    OFF_DIAGONAL,
+    FeatureSums,
+    MomentShares,
+    UnitCountError,
+    moment_parts,
+    read_second_moment,
+    second_moment_sensitivity,
+    sum_features,
+    sum_sensitivity,
+)
+from tacit_protocol.privacy.exact_sums import GridError, grid_bits
+from tacit_protocol.privacy.guarantee import NoisyVector
+
+DOMAIN = domain_of(3, (4,))
+ADDITIVE = AdditiveFeatures(3, (4,), default_choice(3, (4,), 0.3))
+LOCATIONS = Locations(np.random.default_rng(0).random((7, 3)), np.arange(7, dtype=np.int32)[:, None] % 4)
+EMBEDDING = WhitenedMeanEmbedding(ProductKernel("gaussian", 0.5, 0.5), LOCATIONS)
+
+
+def table(rows: int, *, several: bool, seed: int = 1) -> MemoryTable:
+    rng = np.random.default_rng(seed)
+    unit = np.sort(rng.integers(0, rows // 3, rows)) if several else None
+    return MemoryTable(DOMAIN, rng.random((rows, 3)), rng.integers(0, 4, (rows, 1)).astype(np.int32), unit)
+
+
+def cut(whole: MemoryTable, cuts: Sequence[int], shuffle: bool = False) -> MemoryTable:
+    order = np.random.default_rng(2).permutation(len(whole.numeric)) if shuffle else None
+    return MemoryTable(DOMAIN, whole.numeric, whole.categorical, whole.unit, cuts, None, order)
+
+
+def same(a: FeatureSums, b: FeatureSums) -> bool:
+    assert a.second is not None
+    assert b.second is not None
+    return bool(
+        np.array_equal(a.total, b.total)
+        and np.array_equal(a.second, b.second)
+        and (a.units, a.bits, a.sensitivity) == (b.units, b.bits, b.sensitivity)
+    )
+
+
+def test_sums_are_those_of_the_units_averages() -> None:
+    whole = table(700, several=True)
+    assert whole.unit is not None
+    found = sum_features(ADDITIVE, whole, products=True)
+    values = ADDITIVE(whole)
+    averages = np.stack([values[whole.unit == name].mean(axis=0) for name in np.unique(whole.unit)])
+    assert found.units == len(averages)
+    step = 2.0**-found.bits
+    np.testing.assert_allclose(found.total * step, averages.sum(axis=0), atol=len(averages) * step)
+    assert found.second is not None
+    np.testing.assert_allclose(found.second * step**2, averages.T @ averages, atol=4 * len(averages) * step)
+    np.testing.assert_array_equal(found.second, found.second.T)
+
+
+def test_units_weigh_the_same_whatever_rows_they_own() -> None:
+    once, rng = table(1, several=False), np.random.default_rng(4)
+    row = np.repeat(once.numeric, 9, axis=0), np.repeat(once.categorical, 9, axis=0)
+    other = rng.random((1, 3)), np.array([[2]], dtype=np.int32)
+    both = MemoryTable(
+        DOMAIN, np.vstack([row[0], other[0]]), np.vstack([row[1], other[1]]), np.array([0] * 9 + [1])
+    )
+    few = MemoryTable(DOMAIN, np.vstack([once.numeric, other[0]]), np.vstack([once.categorical, other[1]]))
+    assert np.array_equal(
+        sum_features(ADDITIVE, both, products=False).total, sum_features(ADDITIVE, few, products=False).total
+    )
+
+
+def test_only_the_mean_is_summed_where_products_are_not_asked_for() -> None:
+    found = sum_features(ADDITIVE, table(50, several=False), products=False)
+    assert found.second is None
+    assert found.second_sensitivity == 0.0
+    assert found.bits == grid_bits(50, False)
+
+
+@pytest.mark.parametrize("several", [False, True])
+@pytest.mark.parametrize("change", [-1, 1])
+def test_a_table_with_another_number_of_units_than_declared_is_refused(several: bool, change: int) -> None:
+    whole = table(90, several=several)
+    wrong = MemoryTable(DOMAIN, whole.numeric, whole.categorical, whole.unit, (), whole.units + change)
+    with pytest.raises(UnitCountError):
+        sum_features(ADDITIVE, wrong, products=True)
+
+
+def test_features_outside_the_grid_are_refused() -> None:
+    whole = table(90, several=False)
+    with pytest.raises(GridError):
+        sum_features(
+            _Tripled(ADDITIVE), MemoryTable(DOMAIN, whole.numeric, whole.categorical), products=False
+        )
+
+
+class _Tripled:
+    """Features that leave the grid's range."""
+
+    def __init__(self, features: FeatureMap) -> None:
+        self.dimension, self.norm = features.dimension, features.norm
+        self.diameter, self.second_moment_diameter = features.diameter, features.second_moment_diameter
+        self._features = features
+
+    def __call__(self, rows: object) -> np.ndarray:
+        return 3.0 * self._features(rows)  # type: ignore[arg-type]
+
+
+def changes(features: FeatureMap, bits: int, module: object, rounds: int) -> tuple[float, float]:
+    """Largest change of a sum and of a second moment over replaced units, as parts of their bounds."""
+    rng = np.random.default_rng(5)
+    corners = np.array(np.meshgrid(*[[0.0, 1.0]] * 3)).reshape(3, -1).T
+    codes = np.repeat(np.arange(4, dtype=np.int32), len(corners))
+    pool = MemoryTable(DOMAIN, np.tile(corners, (4, 1)), codes[:, None])
+    extra = table(rounds, several=False, seed=6)
+    values = np.concatenate([features(pool), features(extra)])
+    steps = np.rint(values * 2.0**bits) * 2.0**-bits
+    pairs = rng.integers(0, len(steps), (4000, 2))
+    pairs = np.vstack([pairs, [(i, j) for i in range(32) for j in range(32)]])
+    first = max(float(np.linalg.norm(steps[i] - steps[j])) for i, j in pairs)
+    products = [
+        np.sqrt(max(0.0, (a @ a) ** 2 + (b @ b) ** 2 - 2 * (a @ b) ** 2))
+        for a, b in ((steps[i], steps[j]) for i, j in pairs)
+    ]
+    bounds = module.sum_sensitivity(features, bits), module.second_moment_sensitivity(features, bits)  # type: ignore[attr-defined]
+    return first / bounds[0], float(max(products)) / bounds[1]
+
+
+@pytest.mark.parametrize("bits", [8, 10, 20])
+@pytest.mark.parametrize("features", [ADDITIVE, EMBEDDING], ids=["additive", "embedding"])
+def test_no_neighbour_moves_the_sums_past_their_sensitivity(features: FeatureMap, bits: int) -> None:
+    first, second = changes(features, bits, moments, 200)
+    assert 0.5 < first <= 1
+    assert 0.5 < second <= 1
+
+
+def test_a_halved_diameter_is_seen() -> None:
+    planted = with_mistake(moments, "return features.diameter +", "return features.diameter / 2 +")
+    assert changes(ADDITIVE, 20, planted, 200)[0] > 1
+
+
+def test_rounding_is_part_of_the_sensitivity() -> None:
+    """On a coarse grid neighbours do pass the diameter, by less than the rounding that is counted."""
+    features, bits = AdditiveFeatures(0, (2,) * 7, default_choice(0, (2,) * 7, 0.0)), 8
+    ends = np.array([[0] * 7, [1] * 7], dtype=np.int32)
+    values = features(MemoryTable(DOMAIN, np.zeros((2, 0)), ends))
+    assert np.linalg.norm(values[0] - values[1]) == pytest.approx(features.diameter, rel=1e-12)
+    rounded = np.rint(values * 2.0**bits) * 2.0**-bits
+    moved = float(np.linalg.norm(rounded[0] - rounded[1]))
+    assert features.diameter < moved <= sum_sensitivity(features, bits)
+
+
+def test_second_moment_sensitivity_counts_the_features_norm() -> None:
+    """|zz' - (z + e)(z + e)'| <= 2 |z| |e| + |e|^2 for features of norm above 1 too."""
+    raw = _Tripled(EMBEDDING)
+    raw.norm, raw.second_moment_diameter = 3.0, 9 * EMBEDDING.second_moment_diameter
+    extra = second_moment_sensitivity(EMBEDDING, 10) - EMBEDDING.second_moment_diameter
+    wider = second_moment_sensitivity(raw, 10) - raw.second_moment_diameter
+    assert wider == pytest.approx(3 * extra, rel=0.02)
+
+
+FEATURES = ColumnWise(1, (3,), (1.0,), (1.0,))
+BOTH = MomentShares(0.8, 0.2)
+
+
+def test_parts_have_their_shapes_grids_sensitivities_and_shares() -> None:
+    mean, diagonal, off = moment_parts(FEATURES, BOTH, 12)
+    assert [len(part.sums) for part in (mean, diagonal, off)] == [5, 5, 10]
+    assert [part.exponent for part in (mean, diagonal, off)] == [-12, -24, -24]
+    assert mean.sensitivity == sum_sensitivity(FEATURES, 12)
+    assert diagonal.sensitivity == off.sensitivity == second_moment_sensitivity(FEATURES, 12)
+    assert (mean.share, diagonal.share, off.share) == (0.8, 0.2, 0.2)
+    assert diagonal.scale(1.0) / off.scale(1.0) == pytest.approx(np.sqrt(2))
+
+
+def test_the_second_moment_is_read_back_symmetric_in_the_right_places() -> None:
+    vectors = {
+        DIAGONAL: NoisyVector(values=(10, 20, 30), exponent=-1, noise="gaussian", scale=1.0),
+        OFF_DIAGONAL: NoisyVector(values=(1, 2, 3), exponent=-1, noise="gaussian", scale=1.0),
+    }
+    expected = np.array([[10, 1, 2], [1, 20, 3], [2, 3, 30]]) / 2 / 5
+    np.testing.assert_array_equal(read_second_moment(vectors, 5), expected)
