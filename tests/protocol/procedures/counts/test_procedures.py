@@ -7,15 +7,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
+from made_studies import made_study
 
 from tacit_protocol.domain.columns import CategoricalColumn, Column, Domain, NumericColumn
 from tacit_protocol.domain.table import EncodedChunk, encode
 from tacit_protocol.features.cell_counts import CellCounts
 from tacit_protocol.messages.release import Release
-from tacit_protocol.messages.study import Owner, Party, Study
+from tacit_protocol.messages.study import Party, Study
 from tacit_protocol.numerics.noisy_tables import CellNoise, NoisyTable
 from tacit_protocol.privacy.accounting import epsilon_spent
-from tacit_protocol.privacy.guarantee import Budget
 from tacit_protocol.privacy.noise import OpenDPNoise
 from tacit_protocol.procedures.base import Procedure, ReleaseError, StudyError, check_release, reread
 from tacit_protocol.procedures.counts.homogeneity import between_owners
@@ -48,27 +48,10 @@ def study(
     procedure: str,
     columns: tuple[Column, ...] = (SEX, RACE),
     owners: int = 1,
-    epsilon: float = 1.0,
     delta: float = 0.0,
     **changes: Any,
 ) -> Study:
-    base: dict[str, Any] = {
-        "title": "counts",
-        "procedure": procedure,
-        "parameters": {},
-        "domain": Domain(columns=columns),
-        "owners": tuple(
-            Owner(name=f"owner-{i}", key=f"{i + 10:064x}", data_set="data") for i in range(owners)
-        ),
-        "tester": Party(name="tester", key=f"{2:064x}"),
-        "analyst": Party(name="analyst", key=f"{3:064x}"),
-        "budget": Budget.of(epsilon, delta),
-        "level": 0.05,
-        "created_at": 0,
-        "deadline": 1,
-        "seed": "5a" * 16,
-    }
-    return Study(**(base | changes))
+    return made_study(procedure, Domain(columns=columns), owners=owners, delta=delta, **changes)
 
 
 def rows(asked: Study, units: int, seed: int, *, dependent: float = 0.0) -> Rows:

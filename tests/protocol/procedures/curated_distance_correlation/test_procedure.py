@@ -5,12 +5,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from two_sample_cases import MemoryTable, NoNoise, domain_of
+from made_studies import SimulatedNoise, made_study, rows_table
+from two_sample_cases import MemoryTable, domain_of
+from two_sample_cases import NoNoise as Nothing
 
 from tacit_protocol.messages.release import Release
-from tacit_protocol.messages.study import Owner, Party, Study
+from tacit_protocol.messages.study import Study
 from tacit_protocol.numerics.distance_covariance import distance_correlation_sqr, distance_covariance_sqr
-from tacit_protocol.privacy.guarantee import Budget
 from tacit_protocol.privacy.noise import NoiseSource
 from tacit_protocol.procedures.base import StudyError, check_release
 from tacit_protocol.procedures.curated_distance_correlation import (
@@ -20,69 +21,19 @@ from tacit_protocol.procedures.curated_distance_correlation import (
 )
 
 Floats = np.typing.NDArray[np.float64]
-Integers = np.typing.NDArray[np.int64]
 
 PROCEDURE = CuratedDistanceCorrelation()
 ESTIMATES: dict[str, Any] = {"test": False}
 
 
-class SimulatedNoise:
-    """Rounded normal noise and discrete Laplace noise with a seed: repeatable, so for tests alone."""
-
-    def __init__(self, seed: int) -> None:
-        self._rng = np.random.default_rng(seed)
-
-    def gaussian(self, values: Integers, scale: float) -> Integers:
-        return values + np.rint(scale * self._rng.standard_normal(values.shape)).astype(np.int64)
-
-    def laplace(self, values: Integers, scale: float) -> Integers:
-        drawn = self._rng.geometric(-math.expm1(-1 / scale), (2, len(values)))
-        return values + drawn[0] - drawn[1]
-
-
-class Nothing(NoNoise):
-    """Adds nothing, to a decision's statistics either."""
-
-    def laplace(self, values: Integers, scale: float) -> Integers:
-        return values
-
-
 def study_of(
-    numeric: int = 2,
-    parameters: dict[str, Any] | None = None,
-    *,
-    categories: tuple[int, ...] = (),
-    owners: int = 1,
-    curated: bool = False,
-    level: float = 0.05,
-    epsilon: float = 1.0,
-    delta: float = 1e-5,
-    seed: int = 0,
-    units: int | None = None,
+    numeric: int = 2, parameters: dict[str, Any] | None = None, categories: tuple[int, ...] = (), **given: Any
 ) -> Study:
-    keys = [f"{i:064x}" for i in range(owners + 3)]
-    return Study(
-        title="test",
-        procedure=PROCEDURE.name,
-        parameters=parameters or {},
-        domain=domain_of(numeric, categories),
-        owners=tuple(
-            Owner(name=f"owner-{i}", key=keys[i], data_set="data", units=units) for i in range(owners)
-        ),
-        curator=Party(name="curator", key=keys[-3]) if curated else None,
-        tester=Party(name="tester", key=keys[-2]),
-        analyst=Party(name="analyst", key=keys[-1]),
-        budget=Budget.of(epsilon, delta),
-        level=level,
-        created_at=0,
-        deadline=1,
-        seed=f"{seed:032x}",
-    )
+    return made_study(PROCEDURE.name, domain_of(numeric, categories), parameters, **given)
 
 
 def table_of(study: Study, values: Floats, unit: Any = None, codes: Any = None) -> MemoryTable:
-    codes = np.zeros((len(values), 0), np.int32) if codes is None else codes
-    return MemoryTable(study.domain, np.clip(values, 0, 1), codes, unit)
+    return rows_table(study.domain, values, unit, codes)
 
 
 def released(study: Study, table: MemoryTable, noise: NoiseSource) -> Release:

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from made_studies import SimulatedNoise as SeededNoise
 from two_sample_cases import MemoryTable, NoNoise, domain_of, numbers
 from two_sample_cases import study_of as owners_study
 
@@ -41,19 +42,6 @@ CHOICES: list[dict[str, Any]] = [
     {"release": "permutation", "permutations": 199, "features": "me", "n_features": 6},
     {"release": "permutation", "permutations": 199, "features": "kernel", "bandwidth": 0.4},
 ]
-
-
-class SeededNoise:
-    """Rounded noise with a seed: repeatable, so for tests alone."""
-
-    def __init__(self, seed: int) -> None:
-        self._rng = np.random.default_rng(seed)
-
-    def gaussian(self, values: np.ndarray, scale: float) -> np.ndarray:
-        return values + np.rint(scale * self._rng.standard_normal(values.shape)).astype(np.int64)
-
-    def laplace(self, values: np.ndarray, scale: float) -> np.ndarray:
-        return values + np.rint(self._rng.laplace(scale=scale, size=values.shape)).astype(np.int64)
 
 
 def study_of(domain: Domain, parameters: Mapping[str, Any], **given: Any) -> Study:

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from made_studies import made_study
 from two_sample_cases import NoNoise, domain_of
 
 from tacit_protocol.domain.columns import Domain
@@ -14,7 +15,6 @@ from tacit_protocol.features.brownian import BrownianFeatures
 from tacit_protocol.features.moments import contributions
 from tacit_protocol.messages.study import Owner, Party, Study
 from tacit_protocol.privacy.exact_sums import GRID_BITS_MAX
-from tacit_protocol.privacy.guarantee import Budget
 from tacit_protocol.privacy.noise import NoiseSource, OpenDPNoise
 from tacit_protocol.procedures.base import StudyError
 from tacit_protocol.procedures.distance_correlation import (
@@ -32,27 +32,9 @@ UNITS = 2000
 
 def study_of(method: str = "sketch", **changes: Any) -> Study:
     domain = domain_of(2)
-    owners = tuple(
-        Owner(name=name, key=f"{i:064x}", data_set="data", columns=(domain.columns[i].name,))
-        for i, name in enumerate(("a", "b"))
-    )
-    fields: dict[str, Any] = {
-        "title": "test",
-        "procedure": "distance_correlation",
-        "parameters": {"method": method},
-        "domain": domain,
-        "unit_column": "person",
-        "alignment": "d" * 64,
-        "owners": owners,
-        "tester": Party(name="tester", key=f"{8:064x}"),
-        "analyst": Party(name="analyst", key=f"{9:064x}"),
-        "budget": Budget.of(4.0, 1e-5),
-        "level": 0.05,
-        "created_at": 0,
-        "deadline": 1,
-        "seed": "0" * 32,
-    }
-    return Study(**{**fields, **changes})
+    given: dict[str, Any] = {"owners": ("a", "b"), "held": (["n0"], ["n1"]), "epsilon": 4.0}
+    given |= {"unit_column": "person", "alignment": "d" * 64}
+    return made_study(PROCEDURE.name, domain, {"method": method}, **given | changes)
 
 
 @dataclass(frozen=True)

@@ -6,15 +6,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+from made_studies import made_study, rows_table
 from two_sample_cases import MemoryTable, NoNoise, SeededNoise, domain_of
 
 from tacit_protocol.features.brownian import BrownianFeatures
 from tacit_protocol.features.sketches import BucketDesign
 from tacit_protocol.messages.release import Release
-from tacit_protocol.messages.study import Owner, Party, Study
+from tacit_protocol.messages.study import Party, Study
 from tacit_protocol.numerics.distance_covariance import distance_covariance_sqr
 from tacit_protocol.privacy.gaussian_mechanism import release_sums
-from tacit_protocol.privacy.guarantee import COORDINATES_MAX, Budget
+from tacit_protocol.privacy.guarantee import COORDINATES_MAX
 from tacit_protocol.privacy.noise import OpenDPNoise
 from tacit_protocol.procedures.base import ReleaseError, StudyError
 from tacit_protocol.procedures.discovery import PROCEDURES
@@ -34,45 +35,20 @@ PROCEDURE = DistanceCorrelation()
 
 
 def study_of(
-    x: int = 1,
-    y: int = 1,
-    parameters: dict[str, Any] | None = None,
-    *,
-    groups: int = 0,
-    epsilon: float = 1.0,
-    delta: float = 1e-5,
-    seed: int = 0,
-    units: tuple[int | None, int | None] = (None, None),
+    x: int = 1, y: int = 1, parameters: dict[str, Any] | None = None, *, groups: int = 0, **given: Any
 ) -> Study:
     """The first owner holds x numbers, the second y numbers or a column of so many ``groups``."""
     domain = domain_of(x + y, (groups,) if groups else ())
     names = [column.name for column in domain.columns]
-    keys = [f"{i:064x}" for i in range(4)]
-    return Study(
-        title="test",
-        procedure="distance_correlation",
-        parameters=parameters or {},
-        domain=domain,
-        owners=(
-            Owner(name="a", key=keys[0], data_set="data", columns=tuple(names[:x]), units=units[0]),
-            Owner(name="b", key=keys[1], data_set="data", columns=tuple(names[x:]), units=units[1]),
-        ),
-        tester=Party(name="tester", key=keys[2]),
-        analyst=Party(name="analyst", key=keys[3]),
-        budget=Budget.of(epsilon, delta),
-        level=0.05,
-        created_at=0,
-        deadline=1,
-        seed=f"{seed:032x}",
-    )
+    given = {"owners": ("a", "b"), "held": (names[:x], names[x:])} | given
+    return made_study(PROCEDURE.name, domain, parameters, **given)
 
 
 def table_of(study: Study, side: int, values: Any, unit: Any = None) -> MemoryTable:
     domain = study.domain_of(study.owners[side])
     if domain.categorical:
-        return MemoryTable(domain, np.zeros((len(values), 0)), np.asarray(values, np.int32)[:, None], unit)
-    rows = np.asarray(values, np.float64).reshape(len(values), -1)
-    return MemoryTable(domain, np.clip(rows, 0, 1), np.zeros((len(rows), 0), np.int32), unit)
+        return rows_table(domain, np.zeros((len(values), 0)), unit, np.asarray(values, np.int32)[:, None])
+    return rows_table(domain, values, unit)
 
 
 def releases_of(study: Study, x: Any, y: Any, noise: Any) -> dict[str, Release]:

@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from made_studies import Drawing
 from two_sample_cases import MemoryTable, NoNoise, SeededNoise, domain_of, releases_of, study_of
 
 from tacit_protocol.domain.columns import Domain
@@ -34,13 +35,6 @@ def table(rows: int = 500, domain: Domain = MIXED) -> MemoryTable:
     rng = np.random.default_rng(3)
     codes = rng.integers(0, 2, (rows, len(domain.categorical))).astype(np.int32)
     return MemoryTable(domain, rng.random((rows, len(domain.numeric))), codes)
-
-
-class Drawing(NoNoise):
-    """Adds nothing and draws the likeliest candidate."""
-
-    def choose(self, scores: np.typing.NDArray[np.int64], scale: float) -> int:
-        return int(np.argmax(scores))
 
 
 FOURIER: dict[str, Any] = {"method": "random-features", "n_frequencies": 30}

@@ -5,6 +5,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from made_studies import SimulatedNoise as SeededNoise
+from made_studies import made_study
 
 from tacit_protocol.domain.columns import CategoricalColumn, Domain, NumericColumn
 from tacit_protocol.domain.table import EncodedChunk
@@ -17,7 +19,6 @@ from tacit_protocol.procedures.base import ReleaseError, StudyError, check_relea
 from tacit_protocol.procedures.counts.noisy_counts import NoisyCounts
 from tacit_protocol.procedures.identity import Identity
 
-KEYS = [f"{i:064x}" for i in range(3)]
 COLUMN = CategoricalColumn(name="c", levels=("a", "b", "c", "d"))
 UNIFORM = [0.25] * 4
 IDENTITY = Identity()
@@ -52,37 +53,11 @@ class Codes:
 
 
 def study(method: str = "mcgof", probabilities: Any = None, **changes: Any) -> Study:
-    parameters = {"method": method, "probabilities": probabilities or UNIFORM}
-    parameters |= changes.pop("parameters", {})
-    fields: dict[str, Any] = {
-        "title": "t",
-        "procedure": "identity",
-        "parameters": parameters,
-        "domain": Domain(columns=(COLUMN,)),
-        "owners": (Owner(name="owner", key=KEYS[0], data_set="data"),),
-        "tester": Party(name="tester", key=KEYS[1]),
-        "analyst": Party(name="analyst", key=KEYS[2]),
-        "budget": Budget.of(2.0, 1e-6),
-        "level": 0.05,
-        "created_at": 0,
-        "deadline": 1,
-        "seed": "00" * 16,
-    }
-    return Study(**(fields | changes))
-
-
-class SeededNoise:
-    """Rounded noise with a seed, where fresh noise may by design decide otherwise: counts that are just as
-    expected are rejected at level .001 for what is in cells of probability zero, which hold noise alone."""
-
-    def __init__(self, seed: int) -> None:
-        self._rng = np.random.default_rng(seed)
-
-    def gaussian(self, values: np.ndarray, scale: float) -> np.ndarray:
-        return values + np.rint(self._rng.normal(0, scale, values.shape)).astype(np.int64)
-
-    def laplace(self, values: np.ndarray, scale: float) -> np.ndarray:
-        return values + np.rint(self._rng.laplace(0, scale, values.shape)).astype(np.int64)
+    parameters = {"method": method, "probabilities": probabilities or UNIFORM} | changes.pop("parameters", {})
+    given: dict[str, Any] = {"owners": ("owner",), "epsilon": 2.0, "delta": 1e-6}
+    return made_study(
+        "identity", changes.pop("domain", Domain(columns=(COLUMN,))), parameters, **given | changes
+    )
 
 
 def run(asked: Study, table: Codes, noise: NoiseSource | None = None) -> tuple[Release, Any]:
@@ -170,7 +145,7 @@ def test_many_releases_of_rho_compose_to_no_more_than_zcdp_says() -> None:
         (
             {
                 "owners": (
-                    Owner(name="a", key=KEYS[0], data_set="d"),
+                    Owner(name="a", key="0" * 64, data_set="d"),
                     Owner(name="b", key="f" * 64, data_set="d"),
                 )
             },
@@ -185,7 +160,7 @@ def test_studies_that_cannot_be_run_are_refused_with_a_reason(changes: dict[str,
 
 
 def test_privit_refuses_units_with_which_it_would_not_be_private() -> None:
-    few = study("privit", owners=(Owner(name="owner", key=KEYS[0], data_set="data", units=300),))
+    few = study("privit", owners=(Owner(name="owner", key="0" * 64, data_set="data", units=300),))
     with pytest.raises(StudyError, match="would not be private"):
         IDENTITY.check(few)
     unplanned = study("privit")
@@ -230,7 +205,7 @@ def test_noisy_counts_of_an_earlier_study_are_read_again() -> None:
         earlier = counting.privatise(
             source, counting.summarise(source, Codes(codes, domain=two)), OpenDPNoise()
         )
-        owner = Owner(name="owner", key=KEYS[0], data_set="data", reuses="a" * 64)
+        owner = Owner(name="owner", key="0" * 64, data_set="data", reuses="a" * 64)
         asked = study(method, owners=(owner,))
         read = IDENTITY.reread(asked, owner, source, earlier)
         IDENTITY.check_reread(asked, read)
@@ -248,7 +223,7 @@ def test_noisy_counts_of_an_earlier_study_are_read_again() -> None:
 
 
 def reusing_owner() -> Owner:
-    return Owner(name="owner", key=KEYS[0], data_set="data", reuses="a" * 64)
+    return Owner(name="owner", key="0" * 64, data_set="data", reuses="a" * 64)
 
 
 def counted(unlisted: str, codes: np.ndarray) -> tuple[Study, Release]:

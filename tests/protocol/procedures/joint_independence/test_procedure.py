@@ -5,12 +5,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from made_studies import SimulatedNoise, made_study, rows_table
 from threadpoolctl import threadpool_limits
 from two_sample_cases import MemoryTable, domain_of
 
 from tacit_protocol.domain.table import PooledTable, Table
 from tacit_protocol.features.unit_gram import gather_units
-from tacit_protocol.messages.study import Owner, Party, Study
+from tacit_protocol.messages.study import Study
 from tacit_protocol.privacy.guarantee import Budget
 from tacit_protocol.privacy.noise import OpenDPNoise
 from tacit_protocol.privacy.permutation_test import permutation_decision
@@ -24,56 +25,14 @@ Floats = np.typing.NDArray[np.float64]
 PROCEDURE = JointIndependence()
 
 
-class SimulatedNoise:
-    """Discrete Laplace noise with a seed, as the difference of two geometric variables: for tests alone."""
-
-    def __init__(self, seed: int) -> None:
-        self._rng = np.random.default_rng(seed)
-
-    def laplace(self, values: np.typing.NDArray[np.int64], scale: float) -> np.typing.NDArray[np.int64]:
-        drawn = self._rng.geometric(-math.expm1(-1 / scale), (2, len(values)))
-        return values + drawn[0] - drawn[1]
-
-    def gaussian(self, values: np.typing.NDArray[np.int64], scale: float) -> np.typing.NDArray[np.int64]:
-        raise AssertionError("a decision uses Laplace noise")
-
-
 def study_of(
-    numeric: int,
-    parameters: dict[str, Any] | None = None,
-    *,
-    categories: tuple[int, ...] = (),
-    owners: int = 1,
-    curated: bool = False,
-    level: float = 0.05,
-    epsilon: float = 1.0,
-    delta: float = 0.0,
-    seed: int = 0,
-    units: int | None = None,
+    numeric: int, parameters: dict[str, Any] | None = None, categories: tuple[int, ...] = (), **given: Any
 ) -> Study:
-    keys = [f"{i:064x}" for i in range(owners + 3)]
-    return Study(
-        title="test",
-        procedure="joint_independence",
-        parameters=parameters or {},
-        domain=domain_of(numeric, categories),
-        owners=tuple(
-            Owner(name=f"owner-{i}", key=keys[i], data_set="data", units=units) for i in range(owners)
-        ),
-        curator=Party(name="curator", key=keys[-3]) if curated else None,
-        tester=Party(name="tester", key=keys[-2]),
-        analyst=Party(name="analyst", key=keys[-1]),
-        budget=Budget.of(epsilon, delta),
-        level=level,
-        created_at=0,
-        deadline=1,
-        seed=f"{seed:032x}",
-    )
+    return made_study(PROCEDURE.name, domain_of(numeric, categories), parameters, **({"delta": 0.0} | given))
 
 
 def table_of(study: Study, values: Floats, unit: Any = None, codes: Any = None) -> MemoryTable:
-    codes = np.zeros((len(values), 0), np.int32) if codes is None else codes
-    return MemoryTable(study.domain, np.clip(values, 0, 1), codes, unit)
+    return rows_table(study.domain, values, unit, codes)
 
 
 def dependent(kind: str, units: int, seed: int = 0) -> Floats:

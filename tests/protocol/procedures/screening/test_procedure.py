@@ -7,12 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 from long_runs import choose
+from made_studies import made_study, rows_table
 from two_sample_cases import MemoryTable, NoNoise, SeededNoise, domain_of
 
 from tacit_protocol.features.brownian import BrownianColumns, numeric_block
 from tacit_protocol.features.sketches import SketchRelease
 from tacit_protocol.messages.release import Release
-from tacit_protocol.messages.study import Owner, Party, Study
+from tacit_protocol.messages.study import Party, Study
 from tacit_protocol.privacy.gaussian_mechanism import gaussian_guarantee
 from tacit_protocol.privacy.guarantee import COORDINATES_MAX, Budget
 from tacit_protocol.procedures.base import ReleaseError, StudyError
@@ -35,48 +36,24 @@ def study_of(
     x: int = 3,
     y: int = 1,
     parameters: dict[str, Any] | None = None,
-    *,
     groups: tuple[int, ...] = (),
-    epsilon: float = 4.0,
-    delta: float = 1e-5,
-    level: float = 0.05,
-    seed: int = 0,
-    units: tuple[int | None, int | None] = (None, None),
+    **given: Any,
 ) -> Study:
     """The first owner holds x numbers and groups; the second y numbers, or the last group."""
     domain = domain_of(x + y, groups)
     numbers, codes = [c.name for c in domain.numeric], [c.name for c in domain.categorical]
-    last = [] if y else codes[-1:]
-    first = numbers[:x] + (codes if y else codes[:-1])
-    keys = [f"{i:064x}" for i in range(4)]
-    return Study(
-        title="test",
-        procedure="screening",
-        parameters=parameters or {},
-        domain=domain,
-        owners=(
-            Owner(name="a", key=keys[0], data_set="data", columns=tuple(first), units=units[0]),
-            Owner(name="b", key=keys[1], data_set="data", columns=(*numbers[x:], *last), units=units[1]),
-        ),
-        tester=Party(name="tester", key=keys[2]),
-        analyst=Party(name="analyst", key=keys[3]),
-        budget=Budget.of(epsilon, delta),
-        level=level,
-        created_at=0,
-        deadline=1,
-        seed=f"{seed:032x}",
-    )
+    first, last = (codes, []) if y else (codes[:-1], codes[-1:])
+    held = (numbers[:x] + first, numbers[x:] + last)
+    given = {"owners": ("a", "b"), "held": held, "epsilon": 4.0} | given
+    return made_study(PROCEDURE.name, domain, parameters, **given)
 
 
-def table_of(
-    study: Study, side: int, numbers: Any, codes: Any = None, cuts: tuple[int, ...] = ()
-) -> MemoryTable:
+def table_of(study: Study, side: int, numbers: Any, codes: Any = None) -> MemoryTable:
     """Columns of one owner: ``numbers`` (n, numeric columns), ``codes`` (n, categorical columns)."""
-    domain = study.domain_of(study.owners[side])
     count = len(codes) if numbers is None else len(numbers)
-    rows = np.zeros((count, 0)) if numbers is None else np.clip(np.asarray(numbers).reshape(count, -1), 0, 1)
-    held = np.zeros((count, 0), np.int32) if codes is None else np.asarray(codes, np.int32).reshape(count, -1)
-    return MemoryTable(domain, rows, held, cuts=cuts)
+    rows = np.zeros((count, 0)) if numbers is None else np.asarray(numbers).reshape(count, -1)
+    held = None if codes is None else np.asarray(codes, np.int32).reshape(count, -1)
+    return rows_table(study.domain_of(study.owners[side]), rows, codes=held)
 
 
 def releases_of(study: Study, tables: tuple[MemoryTable, MemoryTable], noise: Any) -> dict[str, Release]:
