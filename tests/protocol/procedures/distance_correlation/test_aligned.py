@@ -115,13 +115,13 @@ def test_a_unit_column_needs_an_alignment_and_an_alignment_a_unit_column() -> No
 
 def test_an_alignment_is_between_two_owners_of_different_columns() -> None:
     good = study_of()
-    third = Owner(name="c", key=f"{3:064x}", data_set="data", columns=("n0",))
+    third = Owner(name="c", key=f"{99:064x}", data_set="data", columns=("n0",))
     everything = tuple(owner.model_copy(update={"columns": None}) for owner in good.owners)
     changed: list[dict[str, Any]] = [
         {"owners": (*good.owners, third)},
         {"owners": good.owners[:1]},
         {"owners": everything},
-        {"curator": Party(name="c", key=f"{3:064x}")},
+        {"curator": Party(name="c", key=f"{99:064x}")},
     ]
     for changes in changed:
         with pytest.raises(ValueError, match="between two owners"):

@@ -1,6 +1,7 @@
-"""Joint independence in one process: every kind of variable, every mistake told, a decision and no more."""
+"""Joint independence in one process, and one row a unit in every test of dependence."""
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -10,9 +11,17 @@ import pyarrow as pa
 import pytest
 
 from tacit.errors import InputError, StudyRefusedError
-from tacit.local import DecisionResult, joint_independence
+from tacit.in_process.samples import ArrayTable, Sample, drawing
+from tacit.local import (
+    DecisionResult,
+    distance_correlation,
+    independence_table,
+    joint_independence,
+    screening,
+)
 from tacit.local.inputs import read_variables
-from tacit_protocol.domain.columns import CategoricalColumn, NumericColumn
+from tacit.local.two_owners import read_two_owners
+from tacit_protocol.domain.columns import CategoricalColumn, Domain, NumericColumn
 
 ROWS = 400
 # At epsilon 50 and 400 rows a copy of a variable is missed with a chance far below 1e-6: the observed
@@ -129,3 +138,70 @@ def test_a_mistake_in_the_input_is_told(
 def test_what_the_procedure_does_not_take_is_refused(changed: dict[str, Any]) -> None:
     with pytest.raises(StudyRefusedError):
         joint_independence(numbers(), numbers(2), bounds=(0, 1), **(SURE | changed))
+
+
+UNITS = 500
+RNG = np.random.default_rng(1)
+IDS = np.repeat(np.arange(UNITS), RNG.choice([1, 20], UNITS))
+X = RNG.random(len(IDS))
+LETTERS = np.where(X < 0.5, "a", "b")
+DOMAIN = Domain(columns=(NumericColumn(name="x", lower=0.0, upper=1.0),))
+
+TESTS: dict[str, Callable[..., Any]] = {
+    "distance_correlation": lambda **chosen: distance_correlation(
+        X, X, epsilon=20, delta=1e-5, bounds=(0, 1), **chosen
+    ),
+    "aligned": lambda units, **chosen: distance_correlation(
+        X, X, epsilon=20, delta=1e-5, bounds=(0, 1), units=None if units is None else (units, units), **chosen
+    ),
+    "curator": lambda **chosen: distance_correlation(
+        X, X, epsilon=20, delta=1e-5, bounds=(0, 1), mode="curator", **chosen
+    ),
+    "screening": lambda **chosen: screening(X, X, epsilon=20, delta=1e-5, bounds=(0, 1), **chosen),
+    "joint_independence": lambda **chosen: joint_independence(X, X, epsilon=20, bounds=(0, 1), **chosen),
+    "independence_table": lambda **chosen: independence_table(
+        LETTERS, LETTERS, epsilon=20, bounds=[["a", "b"]] * 2, **chosen
+    ),
+}
+
+
+@pytest.mark.parametrize("name", TESTS)
+def test_every_test_of_dependence_takes_one_row_a_unit(name: str) -> None:
+    result = TESTS[name](units=IDS, unit_rows="one", seed=1)
+    assert set(dict(result.n).values()) == {UNITS}
+    assert not any("average" in warning for warning in result.warnings)
+    for chosen, message in (
+        ({"unit_rows": "first", "units": IDS}, "must be"),
+        ({"units": None}, "needs units"),
+    ):
+        with pytest.raises(InputError, match=message):
+            TESTS[name](**({"unit_rows": "one"} | chosen))
+
+
+def test_counts_have_no_rows_to_draw_from() -> None:
+    for rows, message in (("one", "needs units"), ("first", "must be")):
+        chosen: Any = {"unit_rows": rows}
+        with pytest.raises(InputError, match=message):
+            independence_table([[40, 10], [10, 40]], epsilon=1, **chosen)
+
+
+def test_verdicts_on_averages_of_aligned_units_warn() -> None:
+    result = TESTS["aligned"](units=IDS, seed=1)
+    assert any("unit_rows" in warning for warning in result.warnings)
+
+
+def test_one_row_of_each_unit_is_kept() -> None:
+    table = ArrayTable.of(Sample({"x": X}), DOMAIN, IDS, drawing("one", IDS))
+    (chunk,) = table.chunks()
+    assert (chunk.unit, chunk.units, table.units) == (None, UNITS, UNITS)
+    for unit, value in enumerate(chunk.numeric[:, 0]):
+        assert value in X[unit == IDS]
+
+
+def test_both_sides_of_the_same_rows_keep_the_same_ones() -> None:
+    held = read_two_owners(X, X, (0, 1), "refuse", IDS, unit_rows="one")
+    drawn = []
+    for units, draw in zip(held.units, held.draws, strict=True):
+        (chunk,) = ArrayTable.of(Sample({"x": X}), DOMAIN, units, draw).chunks()
+        drawn.append(chunk.numeric)
+    assert np.array_equal(*drawn)

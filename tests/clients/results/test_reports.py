@@ -212,7 +212,7 @@ def test_the_how_tos_examples_run(
     page: str, written: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    text = (Path(__file__).resolve().parents[2] / "docs" / "how-to" / f"{page}.md").read_text("utf-8")
+    text = (Path(__file__).resolve().parents[3] / "docs" / "how-to" / f"{page}.md").read_text("utf-8")
     (snippet,) = re.findall(r"^```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
     names: dict[str, Any] = {"__name__": "snippet"}
     exec(compile(snippet, page, "exec"), names)  # noqa: S102 (our own page)

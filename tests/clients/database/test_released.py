@@ -1,8 +1,9 @@
-"""Errors, weights, transformations, files and pictures of a released database."""
+"""Released databases: expectations, rows, errors, weights, transformations, files and pictures."""
 
 import builtins
 import pickle
 import xml.etree.ElementTree as ET
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -10,9 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 from database_simulation import simulated_database, simulated_rows
+from threadpoolctl import threadpool_info, threadpool_limits
 
+from tacit.database import weights as module
 from tacit.database.released import ReleasedDatabase
 from tacit.database.transform import combined
+from tacit.database.weights import Weighting, WeightProblem
 from tacit.errors import InputError, PlottingError
 from tacit.local.database import release_database
 
@@ -241,3 +245,95 @@ def test_the_picture_is_drawn_of_every_column() -> None:
 def test_hostile_names_do_not_leave_the_picture() -> None:
     base = database().transform(lambda c: {'<script>"x"': c["x1"]}, (0, 1))
     assert "<script" not in base.summary_svg()
+
+
+UNITS = 20_000
+
+
+def sample() -> np.typing.NDArray[np.float64]:
+    return np.random.default_rng(1).normal(3, 1, (UNITS, 1))
+
+
+@cache
+def released(shift: float = 0.0) -> ReleasedDatabase:
+    return release_database(
+        sample() + shift, epsilon=1, delta=1e-6, n_points=80, bounds=(-5, 10), seed=1, columns=["x"]
+    )
+
+
+def test_expectations_and_probabilities_are_near_the_datas() -> None:
+    """In 40 releases the mean's error had a standard deviation of 0.0018, and its largest was 0.005; the two
+    probabilities were below 0.002 and above 0.995. The bounds are twenty of these errors away and more."""
+    x, database = sample()[:, 0], released()
+    assert database.expectation(lambda c: c["x"]) == pytest.approx(x.mean(), abs=0.1)
+    assert database.probability(lambda c: c["x"] > 8) < 0.1
+    assert database.probability(lambda c: c["x"] > 0) > 0.9
+
+
+def test_rows_by_herding_have_the_databases_mean() -> None:
+    database = released()
+    rows = database.sample(2000)["x"]
+    assert rows.shape == (2000,)
+    assert rows.mean() == pytest.approx(database.expectation(lambda c: c["x"]), abs=0.05)
+    assert np.array_equal(database.sample(10)["x"], rows[:10])
+
+
+def test_databases_of_one_population_are_near_and_others_far() -> None:
+    same, other = released(), released(2.0)
+    assert same.mmd(same) == pytest.approx(0, abs=1e-6)
+    assert same.mmd(other) > 0.2
+
+
+def test_public_points_are_used_as_they_are() -> None:
+    database = release_database(
+        sample(), epsilon=1, delta=1e-6, bounds=(-5, 10), public=[[1.0], [3.0], [5.0]], columns=["x"], seed=1
+    )
+    assert database.points["x"] == pytest.approx([1, 3, 5])
+
+
+@pytest.mark.parametrize("wrong", [lambda c: 1.0, lambda c: c["x"][:-1], lambda c: c["x"] * np.nan])
+def test_functions_that_return_nonsense_are_refused(wrong: object) -> None:
+    with pytest.raises(InputError, match="finite numbers"):
+        released().expectation(wrong)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="truth values"):
+        released().probability(wrong)  # type: ignore[arg-type]
+
+
+def threads() -> set[int]:
+    return {int(library["num_threads"]) for library in threadpool_info() if library["user_api"] == "blas"}
+
+
+@pytest.mark.parametrize(
+    ("weighting", "computed_by"),
+    [
+        ("simplex", ["fit_simplex", "refit"]),
+        ("regularised", ["fit_simplex", "fit_regularised", "refit_regularised"]),
+        ("raw", ["fit_simplex", "solve"]),
+    ],
+)
+def test_whatever_is_fitted_takes_one_thread(
+    weighting: Weighting, computed_by: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: dict[str, set[int]] = {}
+
+    def recorded(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            seen.setdefault(name, set()).update(threads())
+            return function(*args, **kwargs)
+
+        return call
+
+    for name in computed_by:
+        where = np.linalg if name == "solve" else module
+        monkeypatch.setattr(where, name, recorded(name, getattr(where, name)))
+    features = np.random.default_rng(5).standard_normal((12, 6))
+    with threadpool_limits(2, user_api="blas"):
+        assert threads() == {2}
+        problem = WeightProblem.of(
+            features, features[:3].mean(axis=0), 0.1, law="gaussian", weighting=weighting, l1_max=2.0
+        )
+        problem.weights()
+        problem.noise_map()
+        problem.projection_map()
+        assert threads() == {2}
+    assert seen == {name: {1} for name in computed_by}

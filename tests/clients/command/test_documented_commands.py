@@ -10,7 +10,7 @@ import typer.main
 
 from tacit.command.app import app, run
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 OFFLINE = (

@@ -17,7 +17,7 @@ from tacit.studies.draft_faults import TomlLines
 from tacit.studies.draft_schema import draft_schema, schema_text
 from tacit_protocol.procedures.discovery import PROCEDURES
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 
 WRONG = """\
 # what an analyst wrote
