@@ -3,7 +3,6 @@
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from agent_fakes import World
@@ -12,7 +11,6 @@ from forked_python import commands_forked
 
 from tacit.command.app import run
 from tacit.setup import processes
-from tacit.studies.draft import StudyDraft
 
 OWN = ("--data-set", "patients")
 Command = Callable[..., tuple[int, str]]
@@ -98,15 +96,3 @@ def test_what_cannot_be_compared_says_why(
     )
     assert code == 1
     assert message in said
-
-
-def test_a_draft_names_the_alignment(tmp_path: Path) -> None:
-    path = tmp_path / "study.toml"
-    path.write_text(
-        'title = "t"\nepsilon = 1.0\ndelta = 1e-5\nunit_column = "id"\n'
-        f'alignment = "{"a" * 64}"\n'
-        '[[columns]]\nkind = "numeric"\nname = "x"\nlower = 0\nupper = 1\n'
-        '[[owners]]\nname = "north"\ndata_set = "patients"\n'
-    )
-    draft: Any = StudyDraft.from_toml(path)
-    assert (draft.unit_column, draft.alignment) == ("id", "a" * 64)

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from mpmath import mpf
 
 from tacit_protocol.features.additive import (
-    BASE_CYCLES,
     PAIR_COORDINATES_MAX,
     AdditiveChoice,
     AdditiveFeatures,
@@ -43,29 +42,12 @@ def test_pair_frequencies_are_among_the_columns_own(numeric: int, categories: tu
     assert len(choice.cycles) == len(choice.weights) == len(set(choice.cycles))
 
 
-def test_frequencies_are_exact_doubles() -> None:
-    """0.8125 is dyadic: the doubled frequency is found by equality, not by luck."""
-    for columns in (1, 5, 50):
-        cycles = default_choice(columns, (), 0.3).cycles
-        assert 2 * cycles[0] in cycles
-        assert cycles[0] == BASE_CYCLES == 13 / 16
-
-
 @pytest.mark.parametrize(("numeric", "categories"), DOMAINS)
 def test_the_pairwise_block_stays_within_its_cap(numeric: int, categories: tuple[int, ...]) -> None:
     features = AdditiveFeatures(numeric, categories, default_choice(numeric, categories, 0.3))
     pairs = features.dimension - features.column_wise.dimension
     assert pairs <= PAIR_COORDINATES_MAX < COORDINATES_MAX
     assert (pairs > 0) == (features.choice.pair_share > 0)
-
-
-@pytest.mark.parametrize("share", [0.1, 0.3, 0.9])
-def test_squared_weights_of_the_blocks_are_the_shares(share: float) -> None:
-    features = AdditiveFeatures(4, (3,), default_choice(4, (3,), share))
-    values = features(random_rows(np.random.default_rng(1), 20, 4, (3,)))
-    split = features.column_wise.dimension
-    np.testing.assert_allclose(np.sum(values[:, :split] ** 2, axis=1), 1 - share, rtol=1e-12)
-    np.testing.assert_allclose(np.sum(values[:, split:] ** 2, axis=1), share, rtol=1e-12)
 
 
 @pytest.mark.parametrize("cycles", [(0.8125, 1.625), (1.625, 0.8125), (3.25,)])
@@ -110,20 +92,6 @@ def test_coordinates_describe_the_features_in_order() -> None:
             angles = 2 * np.pi * coordinate.cycles * rows.numeric[:, coordinate.column]
             wave = np.cos(angles) if coordinate.part == "cos" else np.sin(angles)
         np.testing.assert_allclose(values[:, index], coordinate.scale * wave, rtol=0, atol=1e-15)
-
-
-def test_a_cycle_with_its_double_moves_by_the_root_of_3_125() -> None:
-    bound = squared_movement_max((1.0, 2.0), (1.0, 1.0))
-    assert 3.125 <= bound <= 3.125 + 1e-5
-    assert ColumnWise(4, (), (1.0, 2.0), (3.0, 3.0)).diameter == pytest.approx(math.sqrt(3.125), abs=1e-5)
-
-
-@pytest.mark.parametrize(
-    ("cycles", "exact"),
-    [((1.0,), 4.0), ((0.5,), 4.0), ((0.25,), 2.0), ((0.1,), 2 - 2 * math.cos(0.2 * math.pi))],
-)
-def test_one_cycle_moves_as_far_as_the_bounds_let_it_turn(cycles: tuple[float, ...], exact: float) -> None:
-    assert exact - 1e-12 <= squared_movement_max(cycles, (1.0,)) <= exact + 1e-6
 
 
 @settings(max_examples=40, deadline=None)
@@ -183,20 +151,6 @@ def test_the_smallest_average_over_pairs_is_found(
     inside = rng.uniform(-lowest, 1.0, (500, numeric + categorical))
     inside[:, numeric:] = rng.integers(0, 2, (500, categorical))
     assert pair_average(inside).min() >= found - 1e-12
-
-
-def test_the_diameter_follows_from_the_smallest_average() -> None:
-    lowest = squared_movement_max((1.0, 2.0), (1.0, 1.0)) / 2 - 1
-    assert lowest == pytest.approx(0.5625, abs=1e-5)
-    features = Pairwise(2, (), (1.0, 2.0), (1.0, 1.0))
-    assert features.diameter == pytest.approx(math.sqrt(2 + 2 * lowest))
-    assert Pairwise(0, (3, 4), (1.0,), (1.0,)).diameter == pytest.approx(math.sqrt(2))
-
-
-@pytest.mark.parametrize(("numeric", "categories"), [(1, ()), (0, (3,)), (0, ())])
-def test_pairs_need_two_columns(numeric: int, categories: tuple[int, ...]) -> None:
-    with pytest.raises(ValueError, match="two columns"):
-        Pairwise(numeric, categories, PAIR_CYCLES, PAIR_WEIGHTS)
 
 
 COLUMNS = ColumnWise(2, (), (1.0, 2.0), (1.0, 1.0))

@@ -13,7 +13,6 @@ from tacit_protocol.features.brownian import (
     crowded_half_width,
     frequencies,
     left_out_variance,
-    operator_norm,
     random_directions,
 )
 from tacit_protocol.numerics.distance_covariance import projection_constant
@@ -148,14 +147,6 @@ def test_cosines_on_the_range_are_all_of_the_distance() -> None:
             np.clip(other, 0.5 - half_width, 0.5 + half_width),
         )
         np.testing.assert_allclose(squared, np.abs(ends[0] - ends[1])[:, 0], atol=4 * 2 / (math.pi**2 * 4000))
-
-
-@pytest.mark.parametrize("columns", [2, 3, 7])
-def test_directions_are_orthogonal_in_blocks(columns: int) -> None:
-    directions = random_directions(columns, 2 * columns + 1, np.random.default_rng(columns))
-    block = directions[:columns]
-    np.testing.assert_allclose(block @ block.T, np.eye(columns), atol=1e-12)
-    assert operator_norm(directions) == pytest.approx(math.sqrt(3), rel=1e-8)
 
 
 MAPS = {

@@ -94,11 +94,6 @@ def test_the_evaluation_error_holds_for_crowded_locations(
     assert contraction(kernel, locations) > 0.9e-8
 
 
-def test_many_locations_are_evaluated_within_the_error() -> None:
-    kernel, locations = crowded("gaussian", 0.6, 5, 120, 1e-4)
-    assert evaluation_error(kernel, locations, near(locations, 0.6)) <= EVALUATION_ERROR / 10
-
-
 def test_the_expanded_exponent_would_break_the_error_for_narrow_kernels(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

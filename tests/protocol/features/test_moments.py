@@ -68,19 +68,6 @@ def test_sums_are_those_of_the_units_averages() -> None:
     np.testing.assert_array_equal(found.second, found.second.T)
 
 
-def test_units_weigh_the_same_whatever_rows_they_own() -> None:
-    once, rng = table(1, several=False), np.random.default_rng(4)
-    row = np.repeat(once.numeric, 9, axis=0), np.repeat(once.categorical, 9, axis=0)
-    other = rng.random((1, 3)), np.array([[2]], dtype=np.int32)
-    both = MemoryTable(
-        DOMAIN, np.vstack([row[0], other[0]]), np.vstack([row[1], other[1]]), np.array([0] * 9 + [1])
-    )
-    few = MemoryTable(DOMAIN, np.vstack([once.numeric, other[0]]), np.vstack([once.categorical, other[1]]))
-    assert np.array_equal(
-        sum_features(ADDITIVE, both, products=False).total, sum_features(ADDITIVE, few, products=False).total
-    )
-
-
 def test_only_the_mean_is_summed_where_products_are_not_asked_for() -> None:
     found = sum_features(ADDITIVE, table(50, several=False), products=False)
     assert found.second is None

@@ -178,19 +178,6 @@ def test_ascent_raises_the_criterion_on_rows_that_it_has_not_seen(form: Form) ->
             assert low <= value <= high
 
 
-def test_the_best_location_with_noise_is_not_the_best_without() -> None:
-    # One location, one column. Without noise a wide kernel beside the data wins, whose small differences have
-    # small variance; noise asks for a difference that is large itself, on the flank of the densities.
-    choices, public = LocationChoices(1, np.zeros((1, 0), np.int32), 0.5), pair_of(shifted(1, 2000, 1, 0.05))
-    quiet, loud = noise_for(300, 1000.0, "noise-aware"), noise_for(300, 0.3, "noise-aware")
-    without, with_noise = (found(choices, public, test, starts=8) for test in (quiet, loud))
-    assert with_noise.choices[-1] < without.choices[-1] - 0.5
-    # And each is the better one for its own test.
-    for test, better, worse in ((loud, with_noise, without), (quiet, without, with_noise)):
-        values = [choices.criterion(one.choices, public.held_out, test)[0] for one in (better, worse)]
-        assert values[0] > 1.05 * values[1]
-
-
 def test_samples_that_look_the_same_are_refused() -> None:
     rows = shifted(2, 50, 1)[0]
     with pytest.raises(NoDifferenceError, match="look the same"):

@@ -74,13 +74,6 @@ def test_reference_values(
     assert abs(quantile(reference, weights, sigma, degrees) - t) < 1e-10 * abs(t)
 
 
-def test_matching_two_moments_misses_the_references() -> None:
-    for t, weights, degrees, sigma, reference in REFERENCES[:4]:
-        mean, sd = moments(weights, degrees, sigma)
-        planted = scipy.stats.gamma.sf(t, mean**2 / sd**2, scale=sd**2 / mean)
-        assert abs(planted - reference) > 0.03 * reference
-
-
 @pytest.mark.parametrize("degrees", [1, 2, 3, 10, 400, 4000])
 def test_one_weight_is_chi_square_far_into_both_tails(degrees: int) -> None:
     law = scipy.stats.chi2(degrees)

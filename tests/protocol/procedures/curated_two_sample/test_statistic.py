@@ -78,18 +78,6 @@ def test_the_stated_noise_covers_that_of_the_centre() -> None:
     assert np.mean(stated) > 1.2 * 0.02
 
 
-@pytest.mark.sweep(1)
-@pytest.mark.parametrize("mu", [0.1, 1.0])
-def test_the_level_of_the_mmd_form(mu: float) -> None:
-    """600 draws at level .05: more than 60 would have probability below 1e-6."""
-    rng = np.random.default_rng(4)
-    rejected = 0
-    for _ in range(600):
-        means, moment = draw(rng, mu, tau=0.005)
-        rejected += mmd_test(means, curated_covariance(means, moment, 0.005))[1] <= 0.05
-    assert rejected <= 60
-
-
 @pytest.mark.long
 def test_noise_taken_for_half_would_break_the_level() -> None:
     rng = np.random.default_rng(5)
