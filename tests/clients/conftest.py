@@ -1,8 +1,10 @@
 """An honest tester in memory, which tests then make lie; and a quick procedure without statistics."""
 
 import json
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
@@ -26,6 +28,8 @@ from tacit_protocol.procedures.discovery import PROCEDURES
 from tacit_protocol.signing.envelope import STUDY_TYPE, VERDICT_TYPE, open_envelope, peek_key_id, seal
 from tacit_protocol.signing.keys import PrivateKey
 from tacit_protocol.verdicts.base import BaseVerdict
+
+sys.path.insert(0, str(Path(__file__).parent))
 
 RESULT: dict[str, Any] = {
     "statistic": 12.5,

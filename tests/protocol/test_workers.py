@@ -119,25 +119,6 @@ def test_results_are_the_same_bits_here_and_in_other_processes(
     assert len(np.unique(here)) > 2
 
 
-def test_matrices_are_made_once_by_threads_that_ask_together() -> None:
-    made: list[int] = []
-
-    class Counted(UnitGram):
-        def tile(self, start: int, stop: int, left: int, right: int) -> np.ndarray:
-            made.append(start)
-            return super().tile(start, stop, left, right)
-
-    first, second = (Counted(SEVERAL, rows_of(200).columns([j], [])) for j in range(2))
-
-    class Elsewhere(ThreadWorkers):
-        in_process = False
-
-    statistic = PairStatistic([first, second], True, Elsewhere(4))
-    before = len(made)
-    replicated(statistic, 63, SEED, Elsewhere(4), lambda part: None)
-    assert len(made) - before == 2
-
-
 def test_no_matrix_travels() -> None:
     """What is sent grows with the units, not with their pairs: 200 units' matrices have 640 kB."""
     statistic = PairStatistic(grams_of(SEVERAL), True, ThreadWorkers(1))

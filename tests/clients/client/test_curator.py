@@ -4,130 +4,28 @@ to another service than the pinned one."""
 import asyncio
 import json
 import tracemalloc
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+from curator_answers import ENTRY, HELD, STUDY, AsyncMemory, MemoryCurator, document
 
 from tacit import AsyncCuratorClient, CuratorClient, DataSetDescription
 from tacit.client.data_set import PART_BYTES, upload_of
-from tacit.client.http import HttpRequest, HttpResponse, Upload
+from tacit.client.http import HttpRequest, HttpResponse
 from tacit.client.transport import HttpTransport
 from tacit.errors import InputError, ProblemError, ResponseError, VerificationFailedError
 from tacit.setup.configuration import toml_text
-from tacit_protocol.messages.problems import MEDIA_TYPE, problem_document
 from tacit_protocol.signing.keys import PrivateKey
 
 DESCRIPTION: dict[str, Any] = {
     "name": "patients",
     "epsilon": 3.0,
     "delta": 3e-5,
-    "columns": [
-        {"kind": "numeric", "name": "age", "lower": 0, "upper": 120},
-        {"kind": "categorical", "name": "sex", "levels": ["F", "M"]},
-    ],
+    "columns": HELD["columns"],
     "policy": {"epsilon_per_study_max": 1.0, "delta_per_study_max": 1e-5, "analysts": ["*"]},
 }
-
-HELD = {
-    "owner": "north",
-    "name": "patients",
-    "account": "north/patients",
-    "columns": DESCRIPTION["columns"],
-    "unit_column": None,
-    "epsilon_cap_micro": 3_000_000,
-    "delta_cap_pico": 30_000_000,
-    "pure_share_micro": 1_500_000,
-    "pure_spent_micro": 0,
-    "pure_left_micro": 1_500_000,
-    "gaussian_delta_pico": 5_000_000,
-    "gaussian_share_micro": 1_500_000,
-    "gaussian_spent_micro": 0,
-    "gaussian_left_micro": 1_500_000,
-    "approximate_share_pico": 5_000_000,
-    "approximate_spent_pico": 0,
-    "approximate_left_pico": 5_000_000,
-    "promised_micro": 3_000_000,
-    "policy": {"approval": "by-hand"},
-    "ready": False,
-    "units": None,
-    "rows": None,
-    "uploaded_at": None,
-}
-STUDY = {
-    "digest": "ab" * 32,
-    "title": "Alike?",
-    "state": "waiting-for-approval",
-    "epsilon_micro": 1_000_000,
-    "deadline": 5,
-    "owners": [{"owner": "north", "account": "north/patients", "decision": "waiting", "decided_by": None}],
-}
-
-
-@dataclass
-class MemoryCurator:
-    """Answers as a curator does; ``sent`` keeps uploaded bytes."""
-
-    key: PrivateKey = field(default_factory=PrivateKey.generate)
-    asked: list[HttpRequest] = field(default_factory=list)
-    sent: bytes = b""
-
-    def send(self, request: HttpRequest) -> HttpResponse:
-        self.asked.append(request)
-        parts = request.path.strip("/").split("/")[1:]
-        match request.method, parts:
-            case "GET", ["identity"]:
-                return document({"name": "c", "key": self.key.public_hex, "audience": "a", "software": "s"})
-            case "POST", ["invitations"]:
-                return document({"invitation": "secret", "expires_at": 5})
-            case "POST", ["enrolments"]:
-                assert isinstance(request.body, bytes)
-                fields = json.loads(request.body)
-                return document({"name": fields["name"], "key": fields["key"]})
-            case "PUT", ["data-sets", "north", "patients", "rows"]:
-                assert isinstance(request.body, Upload)
-                self.sent = b"".join(request.body.open())
-                return document(HELD | {"ready": True, "rows": 3, "units": 3})
-            case (("PUT" | "GET"), ["data-sets", "north", "patients"]):
-                return document(HELD)
-            case "DELETE", ["data-sets", "north", "patients"]:
-                return HttpResponse(204, {}, b"")
-            case "GET", ["data-sets"]:
-                return document({"items": [HELD], "next": None})
-            case "GET", ["owners"]:
-                return document({"items": [{"name": "north", "key": "ab" * 32}], "next": None})
-            case "GET", ["studies"]:
-                return document({"items": [STUDY], "next": None})
-            case _, ["studies", digest, *_] if digest == STUDY["digest"]:
-                return document(STUDY | {"plain_words": "They ask.", "warnings": [], "accounts": []})
-            case "GET", ["ledger"]:
-                return document({"entries": [{"sequence": 1}], "next": None})
-            case "GET", ["ledger", "verification"]:
-                return document({"ok": True, "accounts": [], "faults": []})
-        content = problem_document("unknown-study")
-        return HttpResponse(404, {"content-type": MEDIA_TYPE}, json.dumps(content).encode())
-
-    def close(self) -> None:
-        pass
-
-
-class AsyncMemory:
-    """The same, awaited."""
-
-    def __init__(self, curator: MemoryCurator) -> None:
-        self.curator = curator
-
-    async def send(self, request: HttpRequest) -> HttpResponse:
-        return self.curator.send(request)
-
-    async def close(self) -> None:
-        pass
-
-
-def document(fields: dict[str, Any]) -> HttpResponse:
-    return HttpResponse(200, {"content-type": "application/json"}, json.dumps(fields).encode())
 
 
 @pytest.fixture
@@ -198,10 +96,10 @@ def test_everything_else_is_asked_where_the_interface_has_it(
     assert client.data_set("patients") == client.data_sets()[0]
     client.delete("patients")
     assert client.studies("waiting-for-approval")[0]["digest"] == digest
-    assert client.study(digest)["plain_words"] == "They ask."
+    assert client.study(digest)["plain_words"].startswith("They ask")
     client.approve(digest)
     client.decline(digest, "not now")
-    assert client.ledger("patients") == [{"sequence": 1}]
+    assert client.ledger("patients") == [ENTRY]
     assert client.verify_ledger(["ab" * 32])["ok"]
     asked = [f"{request.method} {request.path}" for request in curator.asked]
     assert asked == [

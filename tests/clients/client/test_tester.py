@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from curator_answers import AsyncMemory
 
 from tacit import AsyncClient, Client
 from tacit.client.http import HttpRequest, HttpResponse
@@ -34,20 +35,6 @@ class Sleeper:
 
     def __call__(self, seconds: float) -> None:
         self.seconds += seconds
-
-
-class AsyncMemory:
-    """The tester in memory, awaited."""
-
-    def __init__(self, tester: Any) -> None:
-        self.tester = tester
-
-    async def send(self, request: HttpRequest) -> HttpResponse:
-        answer: HttpResponse = self.tester.send(request)
-        return answer
-
-    async def close(self) -> None:
-        pass
 
 
 @pytest.fixture

@@ -141,21 +141,6 @@ def test_creating_shows_the_cost_and_then_sends(tacit: Run, at_tester: Any, draf
     assert digest in out
 
 
-def test_a_hopeless_study_shows_its_cost_and_is_not_sent(
-    tacit: Run, at_tester: Any, draft: dict[str, Any], tmp_path: Path
-) -> None:
-    draft["owners"][0]["units"] = 2
-    file = tmp_path / "hopeless.toml"
-    file.write_text(toml_text(draft))
-    code, out, err = tacit("study", "create", str(file))
-    assert code == 1
-    assert "Warning: Hopeless: there are too few units" in out
-    assert "--force" in err
-    assert at_tester.envelopes == {}
-    assert tacit("study", "create", str(file), "--force")[0] == 0
-    assert len(at_tester.envelopes) == 1
-
-
 def test_a_study_can_be_written_in_flags(tacit: Run, at_tester: Any) -> None:
     code, out, err = tacit(
         *("study", "create", "--title", "Alike?", "--procedure", "quick", "--epsilon", "1", "--delta", "0"),
@@ -237,19 +222,6 @@ def test_what_is_no_transcript_is_not_verified(tacit: Run, tmp_path: Path, conte
     file.write_bytes(content)
     assert tacit("verify", str(file))[0] == 1
     assert tacit("study", "verify", str(file), "--json")[0] == 1
-
-
-def test_a_title_cannot_write_on_the_terminal(
-    tacit: Run, at_tester: Any, draft: dict[str, Any], tmp_path: Path
-) -> None:
-    file = tmp_path / "evil.toml"
-    file.write_text(toml_text(draft | {"title": "\x1b[2Jgone [red]x[/red]"}))
-    tacit("study", "create", str(file))
-    for verb in ("list", "show"):
-        digest = next(iter(at_tester.envelopes))
-        out = tacit("study", verb, *([digest] if verb == "show" else []))[1]
-        assert "\x1b[2J" not in out
-    assert "[red]x[/red]" in out
 
 
 @pytest.mark.parametrize("beginning", ["abc", "abcd"])

@@ -8,95 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from curator_answers import REPORT
+from curator_answers import MemoryCurator as Curator
 
 from tacit import CuratorClient
-from tacit.client.http import HttpRequest, HttpResponse
 from tacit.command import connect
 from tacit.setup.configuration import read_own_curator, read_party, read_toml
 from tacit_protocol.signing.keys import PrivateKey
 
 Run = Callable[..., tuple[int, str, str]]
-DIGEST = "ab" * 32
-HELD = {
-    "owner": "north",
-    "name": "patients",
-    "account": "north/patients",
-    "columns": [{"kind": "numeric", "name": "age", "lower": 0, "upper": 120}],
-    "unit_column": None,
-    "epsilon_cap_micro": 3_000_000,
-    "delta_cap_pico": 30_000_000,
-    "pure_share_micro": 1_500_000,
-    "pure_spent_micro": 1_000_000,
-    "pure_left_micro": 500_000,
-    "gaussian_delta_pico": 5_000_000,
-    "gaussian_share_micro": 1_500_000,
-    "gaussian_spent_micro": 0,
-    "gaussian_left_micro": 1_500_000,
-    "approximate_share_pico": 5_000_000,
-    "approximate_spent_pico": 0,
-    "approximate_left_pico": 5_000_000,
-    "promised_micro": 3_000_000,
-    "policy": {"approval": "by-hand"},
-    "ready": False,
-    "rows": 3,
-    "units": 2,
-}
-STUDY = {
-    "digest": DIGEST,
-    "title": "Alike? \x1b[2J",
-    "state": "waiting-for-approval",
-    "epsilon_micro": 1_000_000,
-    "deadline": 5,
-    "plain_words": "They ask whether patients are alike.",
-    "warnings": ["few units"],
-    "accounts": [{**HELD, "payment": "takes epsilon 0.4 of the 0.5 left of the pure share"}],
-    "owners": [
-        {"owner": "north", "decision": "waiting", "decided_by": None},
-        {"owner": "south", "decision": "approved", "decided_by": "policy"},
-    ],
-}
-ENTRY = {
-    "sequence": 1,
-    "at": 5,
-    "data_set": "north/patients",
-    "study": DIGEST,
-    "epsilon_micro": 1_000_000,
-    "delta_pico": 0,
-    "paid_by": "pure",
-}
-ACCOUNT = {"head_hash": "cd" * 32, "data_set": "north/patients", "entries": 1, "standing": HELD}
-REPORT = {"ok": True, "accounts": [ACCOUNT], "faults": []}
-ANSWERS: dict[str, Any] = {
-    "GET /v1/identity": {"name": "registry", "key": "00" * 32, "audience": "a", "software": "tacit 9"},
-    "POST /v1/invitations": {"invitation": "secret", "expires_at": 5},
-    "POST /v1/enrolments": {"name": "north", "key": "00" * 32},
-    "GET /v1/owners": {"items": [{"name": "north", "key": "00" * 32}], "next": None},
-    "GET /v1/data-sets": {"items": [HELD], "next": None},
-    "PUT /v1/data-sets/north/patients": HELD,
-    "PUT /v1/data-sets/north/patients/rows": HELD | {"ready": True},
-    "DELETE /v1/data-sets/north/patients": {},
-    "GET /v1/studies": {"items": [STUDY], "next": None},
-    f"GET /v1/studies/{DIGEST}": STUDY,
-    f"POST /v1/studies/{DIGEST}/approval": STUDY,
-    f"POST /v1/studies/{DIGEST}/decline": STUDY,
-    "GET /v1/ledger": {"entries": [ENTRY], "next": None},
-    "GET /v1/ledger/verification": REPORT,
-}
-
-
-class Curator:
-    """Answers from a list, and keeps what was asked."""
-
-    def __init__(self) -> None:
-        self.answers = dict(ANSWERS)
-        self.asked: list[str] = []
-
-    def send(self, request: HttpRequest) -> HttpResponse:
-        self.asked.append(f"{request.method} {request.path}")
-        return HttpResponse(200, {}, json.dumps(self.answers[self.asked[-1]]).encode())
-
-    def close(self) -> None:
-        pass
 
 
 @pytest.fixture
@@ -191,7 +111,7 @@ def test_registering_and_uploading(tacit: Run, curator: Curator, tmp_path: Path)
     rows.write_text("age\n60\n61\n62\n")
     code, out, err = tacit("curator", "register", "--file", str(description))
     assert code == 0, err
-    assert "Registered north/patients: 1 columns; studies may spend epsilon 3, delta 3e-05 in all." in out
+    assert "Registered north/patients: 2 columns; studies may spend epsilon 3, delta 3e-05 in all." in out
     code, out, err = tacit("curator", "upload", str(rows), "--data-set", "patients")
     assert code == 0, err
     assert "north/patients holds rows.csv now: 3 rows, 2 units." in out

@@ -132,21 +132,6 @@ def test_databases_of_every_method_are_compared_or_say_why_not(method: str) -> N
     assert np.all(np.isfinite(numbers_of(moved.mean("x"))))
 
 
-@pytest.mark.parametrize("method", ["histograms", "random features", "exponential"])
-def test_questions_outside_the_domain_are_refused_by_every_method(method: str) -> None:
-    database = released(method, 3)
-    for question in (
-        lambda: database.probability_between("x", 11, 12),
-        lambda: database.probability_between("x", float("nan"), 1),
-        lambda: database.probability_level("kind", "z"),
-        lambda: database.mean("z"),
-        lambda: database.expectation(lambda c: c["x"] * np.nan),
-        lambda: database.sample(0),
-    ):
-        with pytest.raises(InputError):
-            question()
-
-
 @pytest.mark.parametrize("method", METHODS)
 def test_no_rows_are_refused(method: str) -> None:
     with pytest.raises((InputError, StudyRefusedError)):

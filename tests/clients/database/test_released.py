@@ -278,12 +278,6 @@ def test_rows_by_herding_have_the_databases_mean() -> None:
     assert np.array_equal(database.sample(10)["x"], rows[:10])
 
 
-def test_databases_of_one_population_are_near_and_others_far() -> None:
-    same, other = released(), released(2.0)
-    assert same.mmd(same) == pytest.approx(0, abs=1e-6)
-    assert same.mmd(other) > 0.2
-
-
 def test_public_points_are_used_as_they_are() -> None:
     database = release_database(
         sample(), epsilon=1, delta=1e-6, bounds=(-5, 10), public=[[1.0], [3.0], [5.0]], columns=["x"], seed=1

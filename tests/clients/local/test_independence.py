@@ -37,10 +37,6 @@ def letters(seed: int = 2) -> Any:
     return np.random.default_rng(seed).choice(["a", "b", "c"], ROWS)
 
 
-def rejects(*variables: Any, **choices: Any) -> bool:
-    return joint_independence(*variables, **(SURE | choices)).reject
-
-
 def test_a_copy_is_seen_and_the_result_is_a_decision_alone() -> None:
     x = numbers()
     result = joint_independence(x, x, bounds=(0, 1), **SURE)
@@ -59,12 +55,6 @@ def test_tables_and_their_columns_are_variables(make: Any) -> None:
     result = joint_independence(table, other, bounds=bounds, **SURE)
     assert result.reject
     assert [list(group) for group in result.verdict["variables"]] == [["u", "v"], ["kind"]]
-
-
-@pytest.mark.parametrize("make", [pd.Series, pl.Series, lambda values: pa.chunked_array([values])])
-def test_a_column_of_a_table_is_a_variable(make: Any) -> None:
-    x = numbers()
-    assert rejects(make(x), make(x), bounds=(0, 1))
 
 
 def test_columns_keep_their_names_and_names_go_before_them() -> None:

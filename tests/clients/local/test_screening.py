@@ -5,7 +5,6 @@ import pandas as pd
 import pytest
 from local_noise import seeded_noise
 
-from tacit.command.result_view import print_result, result_fields
 from tacit.errors import InputError, StudyRefusedError
 from tacit.local import ScreeningResult, screening
 from tacit.results.screening import nearest_correlation, normal_correlation, normal_distance_correlation
@@ -41,19 +40,6 @@ def test_columns_are_ranked(result: ScreeningResult) -> None:
     assert not any(pair.reject for pair in others)
     assert "1 of 3 pairs" in str(result)
     assert dict(result.n) == {"columns-owner": ROWS, "outcome-owner": ROWS}
-
-
-def test_a_ranking_is_printed_and_given_as_plain_values(
-    result: ScreeningResult, capsys: pytest.CaptureFixture[str]
-) -> None:
-    print_result(result)
-    shown = capsys.readouterr().out
-    assert "1 of 3 pairs of columns depend on each other" in shown
-    assert "false discovery rate at most 0.01" in shown
-    assert "found" in shown
-    fields = result_fields(result)
-    assert [pair["column"] for pair in fields["ranking"]] == [pair.column for pair in result.ranking]
-    assert list(fields["matrix"]["columns"]) == ["age", "dose", "group", "score"]
 
 
 def test_the_correlation_matrix_is_one(result: ScreeningResult) -> None:

@@ -14,10 +14,10 @@ from scipy.stats import norm
 
 from tacit import local
 from tacit.errors import PlottingError
-from tacit.results import DatabaseResult, NoisyCountsResult, PeerOutcome, Result, result_of
+from tacit.results import DatabaseResult, NoisyCountsResult, Result, result_of
 from tacit.results.rendering import figure_of
 from tacit_protocol.numerics.noisy_tables import CellNoise
-from tacit_protocol.reporting.panels import NullPanel, Panel, PvaluePanel, panels_of
+from tacit_protocol.reporting.panels import NullPanel, panels_of
 from tacit_protocol.reporting.svg import panel_svg, stacked_svg
 from tacit_protocol.verdicts.panels import BarsPanel
 
@@ -147,30 +147,6 @@ def test_without_releases_what_needs_them_is_left_out(drawn: dict[str, Result]) 
     assert list(charts(shown.to_svg(), "pvalue"))
     known = result_of(drawn["max"].source.study, drawn["max"].verdict)
     assert known.to_svg() == drawn["max"].to_svg()
-
-
-@pytest.mark.sweep(5)
-@pytest.mark.parametrize("name", DRAWN)
-def test_whatever_is_drawn_is_reported(drawn: dict[str, Result], name: str) -> None:
-    html = drawn[name].report_html(question="Alike?")
-    assert html.count("<svg") == min(2, len([p for p in drawn[name].panels() if not_pvalue(p)]))
-    assert "The null distribution is" in html
-
-
-def not_pvalue(panel: Panel) -> bool:
-    return not isinstance(panel, PvaluePanel)
-
-
-def test_what_stays_with_its_receiver_and_what_tests_nothing_are_reported_as_that() -> None:
-    outcome = local.distance_correlation(DOSE, EFFECT, bounds=(0, 1), mode="peer", method="pnc", **SPEND)
-    assert isinstance(outcome, PeerOutcome)
-    assert "nothing was tested in public" in outcome.stated.report_html()
-    assert outcome.to_svg() == outcome.finding.to_svg()
-    table = local.noisy_counts(SEX, epsilon=1.0, bounds=["F", "M"])
-    assert "They test nothing by themselves" in table.report_html()
-    curated = local.distance_correlation(DOSE[:500], EFFECT[:500], bounds=(0, 1), mode="curator", **SPEND)
-    assert "private decision at level 0.05" in curated.report_html()
-    assert list(charts(curated.to_svg(), "rows"))
 
 
 WARDS = {"ward": BOUNDS["ward"]}

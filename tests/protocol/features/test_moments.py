@@ -13,19 +13,15 @@ from tacit_protocol.features.base import FeatureMap
 from tacit_protocol.features.kernels import ProductKernel
 from tacit_protocol.features.mean_embedding import Locations, WhitenedMeanEmbedding
 from tacit_protocol.features.moments import (
-    DIAGONAL,
-    OFF_DIAGONAL,
     FeatureSums,
     MomentShares,
     UnitCountError,
     moment_parts,
-    read_second_moment,
     second_moment_sensitivity,
     sum_features,
     sum_sensitivity,
 )
 from tacit_protocol.privacy.exact_sums import GridError, grid_bits
-from tacit_protocol.privacy.guarantee import NoisyVector
 
 DOMAIN = domain_of(3, (4,))
 ADDITIVE = AdditiveFeatures(3, (4,), default_choice(3, (4,), 0.3))
@@ -169,12 +165,3 @@ def test_parts_have_their_shapes_grids_sensitivities_and_shares() -> None:
     assert diagonal.sensitivity == off.sensitivity == second_moment_sensitivity(FEATURES, 12)
     assert (mean.share, diagonal.share, off.share) == (0.8, 0.2, 0.2)
     assert diagonal.scale(1.0) / off.scale(1.0) == pytest.approx(np.sqrt(2))
-
-
-def test_the_second_moment_is_read_back_symmetric_in_the_right_places() -> None:
-    vectors = {
-        DIAGONAL: NoisyVector(values=(10, 20, 30), exponent=-1, noise="gaussian", scale=1.0),
-        OFF_DIAGONAL: NoisyVector(values=(1, 2, 3), exponent=-1, noise="gaussian", scale=1.0),
-    }
-    expected = np.array([[10, 1, 2], [1, 20, 3], [2, 3, 30]]) / 2 / 5
-    np.testing.assert_array_equal(read_second_moment(vectors, 5), expected)

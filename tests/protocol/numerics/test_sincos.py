@@ -114,11 +114,3 @@ def test_harmonics_are_the_waves_of_their_frequencies(cycles: tuple[float, ...],
             assert worst <= FACTORS_MAX * WAVE_ERROR + 7 * cycles[index] * 2.0**-53
     assert sorted(seen) == list(range(len(cycles)))
     assert calls == evaluated
-
-
-def test_products_of_waves_never_have_too_many_factors() -> None:
-    harmonics, factors = Harmonics(tuple(float(m) for m in range(1, 300))), dict[int, int]()
-    for index, sources in harmonics._plan:
-        factors[index] = 1 if sources is None else sum(factors[source] for source in sources)
-    assert max(factors.values()) == FACTORS_MAX
-    assert all(1 <= count <= FACTORS_MAX for count in factors.values())

@@ -15,7 +15,6 @@ from tacit_protocol.features.cell_counts import CellCounts
 from tacit_protocol.messages.release import Release
 from tacit_protocol.messages.study import Party, Study
 from tacit_protocol.numerics.noisy_tables import CellNoise, NoisyTable
-from tacit_protocol.privacy.accounting import epsilon_spent
 from tacit_protocol.privacy.noise import OpenDPNoise
 from tacit_protocol.procedures.base import Procedure, ReleaseError, StudyError, check_release, reread
 from tacit_protocol.procedures.counts.homogeneity import between_owners
@@ -98,16 +97,6 @@ def test_noisy_counts_lie_within_their_intervals(noise: str) -> None:
     assert not verdict.reject
 
 
-def test_laplace_counts_cost_pure_epsilon_and_rho_its_own_price() -> None:
-    laplace = study("noisy_counts", epsilon=0.5)
-    assert epsilon_spent(procedure_named("noisy_counts").cost(laplace).events, 0.0) == 0.5
-    gaussian = study("noisy_counts", epsilon=1.0, delta=1e-5, parameters={"noise": "gaussian", "rho": 0.005})
-    guarantee = procedure_named("noisy_counts").cost(gaussian)
-    assert epsilon_spent(guarantee.events, 1e-5) < 0.6 < 1.0
-    verdict, _ = play(gaussian, [rows(gaussian, 1000, 1)])
-    assert verdict.scale**2 == pytest.approx(1 / 0.005, rel=1e-9)
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -165,26 +154,6 @@ def _exact_v(table: Rows) -> float:
     share = found / found.sum()
     fitted = np.outer(share.sum(1), share.sum(0))
     return float(np.sqrt(np.sum((share - fitted) ** 2 / fitted)))
-
-
-def test_independence_table_adds_the_owners_up() -> None:
-    asked = study("independence_table", owners=2, epsilon=2.0, parameters={"replicates": 999})
-    verdict, _ = play(asked, [rows(asked, 2000, seed, dependent=0.5) for seed in (1, 2)])
-    assert verdict.reject
-    assert verdict.units == {"owner-0": 2000, "owner-1": 2000}
-
-
-def test_three_columns_are_compared_in_pairs() -> None:
-    asked = study(
-        "independence_table",
-        (SEX, RACE, AGE),
-        epsilon=5.0,
-        parameters={"replicates": 999, "cuts": {"age": [50.0]}},
-    )
-    verdict, _ = play(asked, [rows(asked, 5000, 1, dependent=0.6)])
-    rejected = {(pair.first, pair.second) for pair in verdict.pairs if pair.reject}
-    assert ("sex", "race") in rejected
-    assert verdict.cramers_v is None
 
 
 @pytest.mark.parametrize(

@@ -12,10 +12,10 @@ from two_sample_cases import study_of as owners_study
 
 from tacit_protocol.domain.columns import Domain
 from tacit_protocol.domain.table import PooledTable
-from tacit_protocol.messages.encoding import decode, encode
+from tacit_protocol.messages.encoding import encode
 from tacit_protocol.messages.release import Release
 from tacit_protocol.messages.study import Party, Study
-from tacit_protocol.procedures.base import ReleaseError, StudyError
+from tacit_protocol.procedures.base import StudyError
 from tacit_protocol.procedures.curated_two_sample import (
     CuratedTwoSample,
     CuratedTwoSampleResult,
@@ -24,24 +24,6 @@ from tacit_protocol.procedures.kernel_two_sample import KernelTwoSample
 
 PROCEDURE = CuratedTwoSample()
 NUMERIC, MIXED = domain_of(2), domain_of(2, (4, 3))
-DECISION_FIELDS = {"method", "reject", "level", "units", "epsilon", "delta", "warnings"}
-
-CHOICES: list[dict[str, Any]] = [
-    {},
-    {"features": "columns", "cycles": [1, 2]},
-    {"features": "me", "n_features": 6},
-    {"features": "me", "locations": [[0.1, 0.2], [0.5, 0.9]], "mean_share": 0.5},
-    {"features": "me", "n_features": 1},
-    {"features": "scf", "n_features": 6},
-    {"features": "me", "n_features": 4, "statistic": "noise-aware", "replicates": 99},
-    {"features": "me", "n_features": 4, "calibration": "paper"},
-    {"features": "scf", "n_features": 4, "calibration": "paper", "regularisation": 0.01},
-    {"release": "statistic"},
-    {"release": "statistic", "features": "me", "n_features": 5, "regularisation": 0.5},
-    {"release": "permutation", "permutations": 199},
-    {"release": "permutation", "permutations": 199, "features": "me", "n_features": 6},
-    {"release": "permutation", "permutations": 199, "features": "kernel", "bandwidth": 0.4},
-]
 
 
 def study_of(domain: Domain, parameters: Mapping[str, Any], **given: Any) -> Study:
@@ -131,42 +113,6 @@ def test_a_level_that_no_permutation_reaches_is_refused() -> None:
         PROCEDURE.check(study_of(NUMERIC, {"release": "permutation", "permutations": 99}, level=0.001))
 
 
-@pytest.mark.sweep(5)
-@pytest.mark.parametrize("parameters", CHOICES)
-def test_every_choice_gives_a_verdict_and_sends_what_it_says(parameters: dict[str, Any]) -> None:
-    study = study_of(NUMERIC, parameters)
-    PROCEDURE.check(study)
-    skewed = np.random.default_rng(2).random((600, 2)) ** 9
-    release = release_of(
-        study, pool(NUMERIC, uniform(NUMERIC, 600, 1), numbers(NUMERIC, skewed)), SeededNoise(1)
-    )
-    decided = parameters.get("release") == "permutation"
-    sent = sum(len(v.values) for v in release.vectors.values()) + (release.decision is not None)
-    assert sent == PROCEDURE.numbers_released(study)
-    assert bool(release.vectors) != decided
-    assert release.guarantee == PROCEDURE.cost(study)
-    assert release.guarantee.budget == study.budget
-    assert release.units_by_owner == {"o0": 600, "o1": 600}
-    verdict = PROCEDURE.assemble(study, {"curator": release})
-    fields = verdict.model_dump()
-    assert decode(type(verdict), encode(verdict)) == verdict
-    assert verdict.reject or parameters.get("release") == "statistic" or "calibration" in parameters
-    assert (verdict.epsilon, verdict.delta, verdict.level) == (1.0, 1e-5, 0.01)
-    assert None not in fields.values()
-    if decided:
-        assert set(fields) == DECISION_FIELDS
-        return
-    assert verdict.pvalue is not None
-    assert 0 < verdict.pvalue <= 1
-    assert verdict.reject == (verdict.pvalue <= study.level)
-    means = "release" not in parameters and "calibration" not in parameters
-    assert ("squared_mmd" in fields) == means
-    if means:
-        assert verdict.lower is not None
-        assert verdict.upper is not None
-        assert 0 <= verdict.lower <= verdict.upper
-
-
 def test_only_the_decision_leaves_a_permutation_test() -> None:
     """In the release's and the verdict's own bytes, whatever the data."""
     study = study_of(NUMERIC, {"release": "permutation", "permutations": 99}, level=0.05)
@@ -225,35 +171,6 @@ def test_samples_of_two_sizes_are_not_paired() -> None:
     study = study_of(NUMERIC, {"features": "me", "n_features": 3, "calibration": "paper"})
     with pytest.raises(StudyError, match="as many"):
         PROCEDURE.summarise(study, pool(NUMERIC, uniform(NUMERIC, 20, 1), uniform(NUMERIC, 21, 1)))
-
-
-def test_too_little_noise_for_its_grid_is_refused() -> None:
-    study = study_of(NUMERIC, {"features": "me", "n_features": 40}, epsilon=100.0)
-    table = pool(NUMERIC, *[MemoryTable(NUMERIC, np.zeros((1, 2)), np.zeros((1, 0), np.int32))] * 2)
-    summary = PROCEDURE.summarise(study, table)
-    many = type(summary)({"o0": 2**40, "o1": 2**40}, summary.exact)
-    with pytest.raises(StudyError, match="smaller epsilon"):
-        PROCEDURE.privatise(study, many, NoNoise())
-
-
-def a_release() -> tuple[Study, Release]:
-    study = study_of(NUMERIC, {"features": "me", "n_features": 4})
-    return study, release_of(
-        study, pool(NUMERIC, *[uniform(NUMERIC, 300, i) for i in (1, 2)]), SeededNoise(1)
-    )
-
-
-def test_a_decision_is_refused_where_it_is_not_asked_for_or_costs_something_else() -> None:
-    study, release = a_release()
-    asked = study_of(NUMERIC, {"release": "permutation"})
-    decision = release_of(
-        asked, pool(NUMERIC, uniform(NUMERIC, 30, 1), uniform(NUMERIC, 30, 2)), SeededNoise(1)
-    )
-    for wrong in (release, decision.model_copy(update={"guarantee": release.guarantee})):
-        with pytest.raises(ReleaseError):
-            PROCEDURE.check_release(asked, wrong)
-    with pytest.raises(ReleaseError):
-        PROCEDURE.check_release(study, decision)
 
 
 def test_the_column_that_differs_is_named_and_the_place_too() -> None:

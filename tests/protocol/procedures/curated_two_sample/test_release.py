@@ -37,7 +37,6 @@ from tacit_protocol.procedures.curated_two_sample.release import (
     CuratedMomentRelease,
     CuratedSums,
     PairedRelease,
-    UnequalSamplesError,
     balance,
     mean_bits,
     paired_moment_diameter,
@@ -231,11 +230,3 @@ def test_another_order_makes_other_pairs_and_the_same_mean() -> None:
     one, two = (release.sum(first, second, np.random.default_rng(seed)) for seed in (1, 2))
     assert np.array_equal(one.total, two.total)
     assert not np.array_equal(one.second, two.second)
-
-
-def test_samples_of_two_sizes_are_refused() -> None:
-    release = PairedRelease(RAW_ME)
-    with pytest.raises(UnequalSamplesError):
-        release.sum(*tables(5, 6), np.random.default_rng(1))
-    with pytest.raises(UnequalSamplesError):
-        release.parts((5, 6))

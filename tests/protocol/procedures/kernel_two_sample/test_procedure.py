@@ -18,7 +18,6 @@ from two_sample_cases import (
 )
 
 from tacit_protocol.domain.columns import CategoricalColumn, Domain
-from tacit_protocol.messages.encoding import decode, encode
 from tacit_protocol.messages.release import Release
 from tacit_protocol.privacy.guarantee import GaussianEvent
 from tacit_protocol.procedures.base import StudyError
@@ -119,33 +118,6 @@ def test_an_epsilon_too_large_for_the_grid_is_refused_before_anything_is_release
     coarse = type(summary)(2**40, 8, summary.total, 1.0, summary.second, 1.0)
     with pytest.raises(StudyError, match="smaller epsilon"):
         PROCEDURE.privatise(study, coarse, NoNoise())
-
-
-@pytest.mark.sweep(5)
-@pytest.mark.parametrize("parameters", CHOICES)
-def test_every_choice_gives_a_verdict_and_sends_what_it_says(parameters: dict[str, Any]) -> None:
-    study = study_of(NUMERIC, parameters)
-    PROCEDURE.check(study)
-    tables = [uniform(NUMERIC, 800, 1), numbers(NUMERIC, np.random.default_rng(2).random((600, 2)) ** 9)]
-    releases = releases_of(study, tables, SeededNoise(1))
-    for release in releases.values():
-        assert sum(len(v.values) for v in release.vectors.values()) == PROCEDURE.numbers_released(study)
-        assert release.guarantee == PROCEDURE.cost(study)
-        assert release.guarantee.budget == study.budget
-    verdict = PROCEDURE.assemble(study, releases)
-    assert 0 < verdict.pvalue <= 1
-    assert verdict.reject == (verdict.pvalue <= study.level)
-    assert verdict.units == {"o0": 800, "o1": 600}
-    assert (verdict.epsilon, verdict.delta, verdict.level) == (1.0, 1e-5, 0.01)
-    assert verdict.pairs[0].pvalue == verdict.pvalue
-    assert verdict.lower is not None
-    assert verdict.upper is not None
-    assert 0 <= verdict.lower <= verdict.upper
-    assert decode(TwoSampleResult, encode(verdict)) == verdict
-    published = parameters.get("null") in ("weighted", "asymptotic") or (
-        parameters.get("calibration") == "paper" and "statistic" not in parameters
-    )
-    assert any("not kept under privacy" in warning for warning in verdict.warnings) == published
 
 
 Tampering = Callable[[Release], dict[str, Any]]

@@ -25,15 +25,6 @@ def family(*sizes: int, name: str = "column", share: float = 1.0, first: int = 0
     return Family(name, groups, share)
 
 
-def test_two_owners_q_is_the_squared_z_score() -> None:
-    means = PrivateMeans(np.array([[0.3, 0.1], [0.1, 0.2]]), np.array([100.0, 400.0]), np.array([0.05, 0.01]))
-    statistic, pvalues = coordinate_pvalues(means, np.array([0.5, 0.2]))
-    spread = np.array([0.5, 0.2]) * (1 / 100 + 1 / 400) + 0.05**2 + 0.01**2
-    z = np.array([0.2, -0.1]) / np.sqrt(spread)
-    np.testing.assert_allclose(statistic, z**2, rtol=1e-13)
-    np.testing.assert_allclose(pvalues, 2 * stats.norm.sf(abs(z)), rtol=1e-12)
-
-
 @pytest.mark.parametrize("owners", [2, 3, 5])
 def test_k_owners_q_is_the_generalised_least_squares_residual(owners: int) -> None:
     rng = np.random.default_rng(owners)

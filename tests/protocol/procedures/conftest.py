@@ -1,6 +1,0 @@
-"""The tests of procedures share one builder of studies and one seeded noise."""
-
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parent))
