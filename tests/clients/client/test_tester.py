@@ -220,12 +220,6 @@ def test_a_study_signed_by_someone_else_than_its_analyst_is_found_out(
         client.study_content(digest)
 
 
-def test_an_answer_that_lacks_a_field_names_it(client: Client, memory_tester: Any) -> None:
-    memory_tester.lie = lambda request, answer: HttpResponse(200, {}, b'{"name":"tester","audience":"a"}')
-    with pytest.raises(ResponseError, match="no valid key"):
-        client.identity()
-
-
 def test_a_problem_keeps_its_slug_its_advice_and_no_control_characters(
     client: Client, memory_tester: Any
 ) -> None:
@@ -255,15 +249,6 @@ def test_a_verdict_that_the_tester_could_not_compute_is_told(
     with pytest.raises(ProblemError) as caught:
         client.wait_for_verdict(digest)
     assert caught.value.problem == "verdict-failed"
-
-
-def test_enrolling_sends_the_clients_own_key(
-    client: Client, memory_tester: Any, analyst_key: PrivateKey
-) -> None:
-    enrolled = client.enrol("secret", "ben", "analyst")
-    assert enrolled.key == analyst_key.public_hex
-    assert memory_tester.parties["ben"] == (analyst_key.public_hex, "analyst")
-    assert client.invite("owner", "east").invitation == "secret"
 
 
 def test_without_a_key_only_public_questions_are_asked(memory_tester: Any, draft: Draft) -> None:

@@ -152,14 +152,6 @@ def test_a_permutation_test_decides_and_no_more(features: Any) -> None:
     assert not {"statistic", "pvalue"} & set(result.verdict)
 
 
-def test_owners_are_pooled_two_by_two() -> None:
-    x, y = samples()
-    pooled = {"names": ["a", "b", "c", "d"], "samples": [["a", "c"], ["b", "d"]]}
-    result = kernel_two_sample(x[:1000], y[:1000], x[1000:], y[1000:], **CURATED, **pooled)
-    assert result.reject
-    assert dict(result.n) == dict.fromkeys("abcd", 1000)
-
-
 @pytest.mark.parametrize(
     ("changed", "message"),
     [

@@ -151,11 +151,6 @@ def test_squared_variances_move_by_27_32nds_to_first_order(share: float, value: 
     assert squared_variance_move(share, value) <= 27 / 32 + 8 / 4000
 
 
-def test_that_is_reached() -> None:
-    """The methods reference's search found .84/n: a quarter of the units apart, and one goes to the mean."""
-    assert squared_variance_move(0.25, 0.25) > 27 / 32 - 1e-3
-
-
 def test_layouts_hide_nothing_smaller_than_their_sensitivity() -> None:
     for units in (2, 100, 2**15, 2**15 + 1, 2**20):
         parts = release_parts(units, False, DistanceKernel.error(1))

@@ -205,14 +205,10 @@ def test_releases_fit_their_message() -> None:
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
-        ({"method": "secret"}, "parameter method"),
-        ({"mode": "curator"}, "parameter mode"),
         ({"mode": "peer"}, "peer mode is for pnc"),
         ({"mode": "peer", "method": "pnc"}, "parameter receiver"),
         ({"receiver": "north"}, "belong to peer mode"),
         ({"publish": True}, "belong to peer mode"),
-        ({"permutations": 98}, "parameter permutations"),
-        ({"n_features": 0}, "parameter n_features"),
         ({"n_projections": 2}, "at least as many directions"),
         ({"n_projections": 1000, "n_features": 64}, "too many numbers"),
         ({"method": "pnc", "n_features": 2}, "no effect"),

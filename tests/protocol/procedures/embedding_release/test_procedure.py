@@ -79,8 +79,6 @@ def test_the_noise_is_that_of_a_diameter_of_at_most_sqrt_2_whatever_the_number_o
     [
         ({"points": [[0.1, 0.2, "l0"]], "n_points": 5}, "neither counted nor placed"),
         ({"points": [[0.1, 0.2]]}, "one value per column"),
-        ({"n_points": 5000}, "n_points"),
-        ({"method": "magic"}, "method"),
         ({"n_frequencies": 5}, "parameter n_frequencies has no effect"),
         ({"candidate_rows": 2}, "parameter candidate_rows has no effect"),
         ({"method": "random-features", "n_points": 5}, "parameter n_points has no effect"),
@@ -374,8 +372,6 @@ def test_without_delta_epsilon_is_shared() -> None:
         ({"points": [[0.1, 0.2, "l0"]], "placement": "histograms"}, "neither counted nor placed"),
         ({"method": "random-features", "placement": "histograms"}, "method subspace alone"),
         ({"method": "exponential", "candidate_rows": 2, "placement": "histograms"}, "method subspace alone"),
-        ({"histogram_share": 1.0}, "histogram_share"),
-        ({"n_bins": 0}, "n_bins"),
     ],
 )
 def test_histograms_that_cannot_be_asked_for_are_refused(parameters: dict[str, Any], words: str) -> None:

@@ -157,12 +157,6 @@ def test_groups_are_variables_of_several_columns() -> None:
         ({"groups": [["n0"], ["n1"]]}, "all of them"),
         ({"groups": [["n0"], ["n1"], ["n2"], ["secret"]]}, "all of them"),
         ({"groups": [["n0"], []]}, "parameter groups"),
-        ({"permutations": 98}, "parameter permutations"),
-        ({"permutations": 10_000}, "parameter permutations"),
-        ({"bandwidth": 0.0}, "parameter bandwidth"),
-        ({"bandwidth": []}, "parameter bandwidth"),
-        ({"category_similarity": 1.0}, "parameter category_similarity"),
-        ({"kernel": "secret"}, "parameter kernel"),
     ],
 )
 def test_wrong_parameters_are_refused(parameters: dict[str, Any], message: str) -> None:
