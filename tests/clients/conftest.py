@@ -3,6 +3,7 @@
 import json
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
@@ -10,7 +11,9 @@ from typing import Any, ClassVar
 import pytest
 from pydantic import BaseModel
 
+from tacit import Client
 from tacit.client.http import HttpRequest, HttpResponse
+from tacit.command import connect
 from tacit.command.app import run
 from tacit.results import TwoSampleResult
 from tacit.studies import preflight
@@ -229,6 +232,20 @@ def memory_tester(analyst_key: PrivateKey) -> MemoryTester:
     }
     tester.parties["ann"] = (analyst_key.public_hex, "analyst")
     return tester
+
+
+@pytest.fixture
+def client(memory_tester: MemoryTester, analyst_key: PrivateKey, monkeypatch: pytest.MonkeyPatch) -> Client:
+    """The analyst's client of the tester in memory, which ``--party`` leads to as well."""
+    made = Client(
+        "https://tester.example",
+        analyst_key,
+        tester_key=memory_tester.key.public_hex,
+        transport=memory_tester,
+        sleep=lambda _: None,
+    )
+    monkeypatch.setattr(connect, "party_client", lambda _: nullcontext(made))
+    return made
 
 
 @pytest.fixture

@@ -143,13 +143,6 @@ def test_the_asynchronous_client_does_the_same(curator: MemoryCurator, key: Priv
     assert curator.sent == rows.read_bytes()
 
 
-def test_both_clients_have_the_same_methods() -> None:
-    def public(kind: type) -> set[str]:
-        return {name for name in vars(kind) if not name.startswith("_")}
-
-    assert public(CuratorClient) - {"of_owner", "of_operator"} == public(AsyncCuratorClient)
-
-
 @pytest.mark.parametrize(
     ("changed", "message"),
     [

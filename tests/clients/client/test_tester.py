@@ -285,10 +285,3 @@ def test_the_asynchronous_client_does_the_same(
     verdict = asyncio.run(ask())
     assert tuple(verdict.result) == (12.5, 0.001)
     assert slept == [pytest.approx(0.2)]
-
-
-def test_both_clients_have_the_same_methods() -> None:
-    def public(kind: type) -> set[str]:
-        return {name for name in vars(kind) if not name.startswith("_")}
-
-    assert public(Client) == public(AsyncClient)

@@ -4,8 +4,7 @@ import json
 import stat
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -37,20 +36,8 @@ Run = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
-def at_tester(memory_tester: Any, analyst_key: PrivateKey, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Make `--party` lead to the tester in memory."""
-
-    @contextmanager
-    def client(_: Path) -> Iterator[Client]:
-        yield Client(
-            "https://tester.example",
-            analyst_key,
-            tester_key=memory_tester.key.public_hex,
-            transport=memory_tester,
-            sleep=lambda _: None,
-        )
-
-    monkeypatch.setattr(connect, "party_client", client)
+def at_tester(client: Client, memory_tester: Any) -> Any:
+    """The tester in memory, to which `--party` leads."""
     return memory_tester
 
 

@@ -3,7 +3,6 @@
 import builtins
 import pickle
 import xml.etree.ElementTree as ET
-from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -11,12 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 from database_simulation import simulated_database, simulated_rows
-from threadpoolctl import threadpool_info, threadpool_limits
 
-from tacit.database import weights as module
 from tacit.database.released import ReleasedDatabase
 from tacit.database.transform import combined
-from tacit.database.weights import Weighting, WeightProblem
 from tacit.errors import InputError, PlottingError
 from tacit.local.database import release_database
 
@@ -50,18 +46,6 @@ def test_stated_errors_are_those_that_are_made(weights: Any) -> None:
         mean = found.expectation(lambda c: c["x1"])
         ratios.append((float(mean) - rows[:, 0].mean()) / mean.error)
     assert 1 / 50 < float(np.sqrt(np.mean(np.square(ratios)))) < 2
-
-
-def test_noise_of_raw_weights_is_exact() -> None:
-    """Raw expectations are linear in the release: their noise over 400 draws has the stated deviation."""
-    base = database().with_weights("raw")
-    values = base.points["x1"] ** 2
-    stated = base.expectation(values)
-    draws = base.noise * np.random.default_rng(4).standard_normal((len(base.embedding), 400))
-    spread = (base.problem.linear_map() @ draws).T @ values
-    assert stated.exact
-    assert spread.std() == pytest.approx(stated.noise, rel=0.15)
-    assert not database().expectation(values).exact
 
 
 def test_weights_of_every_kind_are_what_they_claim() -> None:
@@ -291,43 +275,3 @@ def test_functions_that_return_nonsense_are_refused(wrong: object) -> None:
         released().expectation(wrong)  # type: ignore[arg-type]
     with pytest.raises(InputError, match="truth values"):
         released().probability(wrong)  # type: ignore[arg-type]
-
-
-def threads() -> set[int]:
-    return {int(library["num_threads"]) for library in threadpool_info() if library["user_api"] == "blas"}
-
-
-@pytest.mark.parametrize(
-    ("weighting", "computed_by"),
-    [
-        ("simplex", ["fit_simplex", "refit"]),
-        ("regularised", ["fit_simplex", "fit_regularised", "refit_regularised"]),
-        ("raw", ["fit_simplex", "solve"]),
-    ],
-)
-def test_whatever_is_fitted_takes_one_thread(
-    weighting: Weighting, computed_by: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    seen: dict[str, set[int]] = {}
-
-    def recorded(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*args: Any, **kwargs: Any) -> Any:
-            seen.setdefault(name, set()).update(threads())
-            return function(*args, **kwargs)
-
-        return call
-
-    for name in computed_by:
-        where = np.linalg if name == "solve" else module
-        monkeypatch.setattr(where, name, recorded(name, getattr(where, name)))
-    features = np.random.default_rng(5).standard_normal((12, 6))
-    with threadpool_limits(2, user_api="blas"):
-        assert threads() == {2}
-        problem = WeightProblem.of(
-            features, features[:3].mean(axis=0), 0.1, law="gaussian", weighting=weighting, l1_max=2.0
-        )
-        problem.weights()
-        problem.noise_map()
-        problem.projection_map()
-        assert threads() == {2}
-    assert seen == {name: {1} for name in computed_by}

@@ -30,7 +30,6 @@ from tacit.local import (
 )
 from tacit.planning import ErrorPlan, PowerPlan, power_of_draft
 from tacit.planning.counts import plan_homogeneity, plan_independence
-from tacit.planning.curve import Crossing, crossing, monotone
 from tacit.planning.simulation import SimulatedNoise
 from tacit.planning.words import exact_interval
 from tacit.studies.draft import StudyDraft
@@ -275,17 +274,6 @@ def test_a_draft_is_planned_as_it_is_written() -> None:
     with pytest.raises(InputError, match="north, south"):
         power_of_draft(StudyDraft.from_dict(unknown))
     assert power_of_draft(StudyDraft.from_dict(unknown), n_per_owner=[20, 30], runs=2).n == (20, 30)
-
-
-def test_pool_adjacent_violators_and_the_crossing() -> None:
-    assert monotone([0.1, 0.5, 0.3, 0.9], [1, 1, 1, 1]).tolist() == pytest.approx([0.1, 0.4, 0.4, 0.9])
-    assert monotone([3, 1, 2, 0.0], [1, 1, 1, 1], falling=True).tolist() == [3, 1.5, 1.5, 0]
-    found = crossing([1, 4], [0.0, 1.0], 0.5, "power")
-    assert found is not None
-    assert (found.at, found.above, found.until) == (pytest.approx(2.0), 1, 4)
-    assert crossing([1, 4], [0.0, 0.3], 0.5, "power") is None
-    # Reached at the first place, it may be reached before.
-    assert crossing([1, 4], [4.0, 1.0], 5.0, "error") == Crossing(1, None, 1)
 
 
 @pytest.mark.parametrize(("found", "runs"), [(0, 18), (18, 18), (23, 40), (1, 1), (399, 400)])

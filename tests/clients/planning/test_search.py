@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 from scipy.special import ndtr
 
-from tacit.errors import InputError
 from tacit.planning.counts import plan_homogeneity, plan_independence
-from tacit.planning.sizes import STEP, STEP_MAX, Goal, Search, Trial
+from tacit.planning.sizes import STEP, STEP_MAX, Search, Trial
 
 TABLE = [[0.3, 0.1, 0.1], [0.1, 0.2, 0.2]]
 
@@ -71,12 +70,3 @@ def test_plans_claim_what_fresh_studies_found(plan: object) -> None:
     assert {one.runs for one in plans} == {1600}
     units = [one.units for one in plans]
     assert max(units) / min(units) < 1.15
-
-
-def test_as_many_null_distributions_as_a_small_level_needs() -> None:
-    usual, small = (Goal(1.0, 0.0, alpha, 0.2, 400, 1) for alpha in (0.05, 0.001))
-    assert (usual.draws, small.draws) == (999, 9999)
-    assert usual.nulls(1600) == 32
-    assert small.nulls(1600) == 35  # by the formula; with 999 draws each it would take 350
-    with pytest.raises(InputError, match="no test simulates"):
-        plan_homogeneity(4, epsilon=1.0, alpha=1e-7, seed=1)

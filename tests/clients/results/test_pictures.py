@@ -10,11 +10,10 @@ import numpy as np
 import pytest
 from local_noise import seeded_noise
 from played_releases import BOUNDS, patients, played
-from scipy.stats import norm
 
 from tacit import local
 from tacit.errors import PlottingError
-from tacit.results import DatabaseResult, NoisyCountsResult, Result, result_of
+from tacit.results import NoisyCountsResult, Result, result_of
 from tacit.results.rendering import figure_of
 from tacit_protocol.numerics.noisy_tables import CellNoise
 from tacit_protocol.reporting.panels import NullPanel, panels_of
@@ -270,40 +269,6 @@ def test_where_the_noise_of_a_sum_is_unknown_no_sum_is_drawn(many: Result, count
         assert len(panels) == (1 if result is many else 2)  # no margins, and not all owners together
         for panel in panels:
             assert all(bar.upper == pytest.approx(bar.value + half) for bar in panel.bars)
-
-
-def test_the_noisy_histograms_of_a_database_are_drawn_as_they_were_released(database: Result) -> None:
-    age, ward = bars_of(database)
-    shares = database.verdict["histograms"]["north"]
-    half = norm.ppf(0.975) * database.verdict["histogram_noise"]["north"]
-    for panel in (age, ward):
-        expected = np.array([[v, v - half, v + half] for v in shares[panel.title]])
-        assert drawn_numbers(panel_svg(panel)) == pytest.approx(expected)
-    assert age.edges == tuple(np.linspace(0, 120, 21))
-    assert [bar.label for bar in age.bars[20:]] == ["≤ 0", "≥ 120", "missing"]
-    assert age.bars[20].value == pytest.approx(0.1, abs=0.05)  # a tenth lies below; the noise is 0.003
-    assert [bar.label for bar in ward.bars] == ["a", "b", "c", "(other)", "(missing)"]
-
-
-@pytest.mark.parametrize(
-    "parameters",
-    [
-        {"placement": "uniform", "n_points": 60},
-        {"method": "exponential", "n_points": 6, "candidate_rows": 3},
-    ],
-)
-def test_weighted_points_are_those_of_the_database(parameters: dict[str, Any]) -> None:
-    result = played("embedding_release", {"north": patients()}, **parameters)
-    assert isinstance(result, DatabaseResult)
-    mine = result.database()
-    age, ward = bars_of(result)
-    heights, edges = np.histogram(mine.points["age"], len(age.bars), (0, 120), weights=mine.weights)
-    assert age.edges == pytest.approx(edges)
-    assert [bar.value for bar in age.bars] == pytest.approx(heights, abs=1e-6)
-    for bar, level in zip(ward.bars, ["a", "b", "c", "(other)", None], strict=True):
-        assert bar.value == pytest.approx(mine.weights[mine.points["ward"] == level].sum(), abs=1e-6)
-        assert bar.lower is None
-    assert drawn_numbers(panel_svg(age)) == [[bar.value] for bar in age.bars]
 
 
 def test_names_and_levels_of_others_are_escaped() -> None:

@@ -5,7 +5,6 @@ import signal
 import socket
 import subprocess
 import sys
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,7 @@ import pytest
 from tacit.errors import ConfigurationError, ServiceError
 from tacit.setup.configuration import DataSetSetup, PolicySetup
 from tacit.setup.federation import LocalFederation, OwnerSetup
-from tacit.setup.processes import PORTS, SPREAD, ServiceProcess, free_ports, interruptions_deferred, stop_all
+from tacit.setup.processes import ServiceProcess, free_ports, interruptions_deferred, stop_all
 
 
 def python(script: str) -> list[str]:
@@ -32,11 +31,6 @@ def test_an_interruption_waits_until_the_block_has_ended() -> None:
         interrupted()
     assert steps == ["after the interruption"]
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-
-
-def test_processes_that_start_together_look_a_thousand_ports_apart() -> None:
-    starts = sorted(number * SPREAD % len(PORTS) for number in range(4711, 4721))
-    assert min(later - one for one, later in pairwise([*starts, starts[0] + len(PORTS)])) > 1000
 
 
 def test_a_port_that_is_taken_is_not_found(monkeypatch: pytest.MonkeyPatch) -> None:

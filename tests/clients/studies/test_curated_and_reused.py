@@ -18,6 +18,8 @@ from tacit_protocol.messages.study import Owner, Study
 from tacit_protocol.procedures.discovery import PROCEDURES
 from tacit_protocol.signing.keys import PrivateKey
 
+pytestmark = pytest.mark.usefixtures("client")
+
 Run = Callable[..., tuple[int, str, str]]
 
 
@@ -127,24 +129,6 @@ def rereading(monkeypatch: pytest.MonkeyPatch) -> None:
             return release
 
     monkeypatch.setitem(PROCEDURES, "quick", Rereading())
-
-
-@pytest.fixture(autouse=True)
-def client(memory_tester: Any, analyst_key: PrivateKey, monkeypatch: pytest.MonkeyPatch) -> Client:
-    made = Client(
-        "https://tester.example",
-        analyst_key,
-        tester_key=memory_tester.key.public_hex,
-        transport=memory_tester,
-        sleep=lambda _: None,
-    )
-
-    @contextmanager
-    def handed_out(_: Path) -> Iterator[Client]:
-        yield made
-
-    monkeypatch.setattr(connect, "party_client", handed_out)
-    return made
 
 
 def later(draft: Draft, **reuses: str) -> Draft:

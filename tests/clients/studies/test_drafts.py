@@ -79,12 +79,6 @@ def test_every_fault_of_a_file_is_named_with_its_line(tmp_path: Path) -> None:
     assert "title" not in told
 
 
-def test_an_unknown_procedure_is_answered_with_the_nearest(good: dict[str, Any]) -> None:
-    told = refused(good | {"procedure": "kernel_two_sampel"})
-    assert "did you mean kernel_two_sample?" in told
-    assert all(name in told for name in PROCEDURES)
-
-
 @pytest.mark.parametrize(
     ("procedure", "parameters", "words"),
     [

@@ -5,15 +5,13 @@ import json
 import os
 import pty
 import tomllib
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tacit import Client
-from tacit.command import connect
 from tacit.command.app import run
 from tacit.errors import InputError
 from tacit.setup.configuration import toml_text
@@ -250,16 +248,8 @@ def _study(draft: dict[str, Any]) -> Study:
 
 
 @pytest.fixture
-def at_terminal(
-    memory_tester: Any, analyst_key: PrivateKey, monkeypatch: pytest.MonkeyPatch
-) -> Callable[..., Any]:
+def at_terminal(client: Client, memory_tester: Any, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
     """Somebody at a terminal who types these lines, with the tester in memory."""
-
-    @contextmanager
-    def client(_: Path) -> Iterator[Client]:
-        yield Client("https://tester.example", analyst_key, transport=memory_tester)
-
-    monkeypatch.setattr(connect, "party_client", client)
     monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
 
     def type_in(*typed: str, planned: preflight.Planned) -> Any:

@@ -54,62 +54,63 @@ class Units:
             yield encode(self.domain, raw, unit, len(np.unique(owner[keep])))
 
 
-def test_one_column_counts_levels_then_other_then_missing() -> None:
-    grid = CellGrid.of(DOMAIN, ["race"])
-    table = Units(
-        DOMAIN,
-        {
-            "sex": ["f"] * 7,
-            "age": [1.0] * 7,
-            "race": ["a", "a", "c", "z", None, "b", "a"],
-        },
-    )
-    assert grid.labels == (("a", "b", "c", "(other)", "(missing)"),)
-    assert count_cells(table, grid).tolist() == [3, 1, 1, 1, 1]
+def rows_of(unit: list[int] | None = None, declared: int | None = None, **columns: list[object]) -> Units:
+    """Rows whose other columns are all alike."""
+    rows = len(next(iter(columns.values())))
+    alike: dict[str, list[object]] = {"sex": ["f"] * rows, "age": [1.0] * rows, "race": ["a"] * rows}
+    return Units(DOMAIN, alike | columns, unit, declared=declared)
+
+
+EDGES = {"age": (18.0, 65.0)}
+AGES: list[object] = [-3.0, 17.9, 18.0, 64.0, 65.0, 1e9]
+
+
+@pytest.mark.parametrize(
+    ("grid", "table", "labels", "counts"),
+    [
+        (
+            CellGrid.of(DOMAIN, ["race"]),
+            rows_of(race=["a", "a", "c", "z", None, "b", "a"]),
+            ("a", "b", "c", "(other)", "(missing)"),
+            [3, 1, 1, 1, 1],
+        ),
+        (
+            CellGrid.of(DOMAIN, ["race"], folded=True),
+            rows_of(race=["a", "z", None, "b", "c"]),
+            ("a", "b", "c (and unlisted)"),
+            [1, 1, 3],
+        ),
+        (
+            CellGrid.of(DOMAIN, ["age"], EDGES),
+            rows_of(age=AGES),
+            ("[0, 18)", "[18, 65)", "[65, 100]"),
+            [2] * 3,
+        ),
+    ],
+    ids=["levels, then other, then missing", "folded", "cut at public edges"],
+)
+def test_one_column_is_counted(
+    grid: CellGrid, table: Units, labels: tuple[str, ...], counts: list[int]
+) -> None:
+    assert grid.labels == (labels,)
+    assert count_cells(table, grid).tolist() == counts
+
+
+def test_a_folded_grid_holds_no_plain_one() -> None:
+    assert CellGrid.of(DOMAIN, ["race"]).within(CellGrid.of(DOMAIN, ["race"], folded=True)) is None
 
 
 def test_a_cross_product_changes_its_last_column_fastest() -> None:
     grid = CellGrid.of(DOMAIN, ["race", "sex"])
-    table = Units(DOMAIN, {"sex": ["m", "f"], "age": [1.0, 1.0], "race": ["c", "a"]})
-    counts = count_cells(table, grid).reshape(grid.shape)
+    counts = count_cells(rows_of(sex=["m", "f"], race=["c", "a"]), grid).reshape(grid.shape)
     assert grid.size == 20
     assert counts[2, 1] == counts[0, 0] == 1
     assert counts.sum() == 2
 
 
-def test_folded_columns_count_unlisted_and_missing_values_with_the_last_level() -> None:
-    grid = CellGrid.of(DOMAIN, ["race"], folded=True)
-    table = Units(DOMAIN, {"sex": ["f"] * 5, "age": [1.0] * 5, "race": ["a", "z", None, "b", "c"]})
-    assert grid.labels == (("a", "b", "c (and unlisted)"),)
-    assert count_cells(table, grid).tolist() == [1, 1, 3]
-    assert CellGrid.of(DOMAIN, ["race"]).within(grid) is None
-
-
-def test_numbers_are_cut_at_public_edges() -> None:
-    grid = CellGrid.of(DOMAIN, ["age"], {"age": (18.0, 65.0)})
-    table = Units(
-        DOMAIN,
-        {
-            "sex": ["f"] * 6,
-            "age": [-3.0, 17.9, 18.0, 64.0, 65.0, 1e9],
-            "race": ["a"] * 6,
-        },
-    )
-    assert grid.labels == (("[0, 18)", "[18, 65)", "[65, 100]"),)
-    assert count_cells(table, grid).tolist() == [2, 2, 2]
-
-
 def test_a_units_rows_are_averaged() -> None:
     grid = CellGrid.of(DOMAIN, ["sex"])
-    table = Units(
-        DOMAIN,
-        {
-            "sex": ["f", "m", "f", "m", "m"],
-            "age": [1.0] * 5,
-            "race": ["a"] * 5,
-        },
-        [0, 0, 0, 1, 1],
-    )
+    table = rows_of([0, 0, 0, 1, 1], sex=["f", "m", "f", "m", "m"])
     assert np.allclose(count_cells(table, grid), [2 / 3, 4 / 3, 0, 0], atol=2.0**-20)
     assert count_cells(table, grid).sum() == 2
 
@@ -181,7 +182,7 @@ def test_the_search_catches_fractions_rounded_one_by_one() -> None:
 
 
 def test_a_table_that_holds_other_units_than_declared_is_refused() -> None:
-    table = Units(DOMAIN, {"sex": ["f", "m"], "age": [1.0, 1.0], "race": ["a", "a"]}, declared=3)
+    table = rows_of(declared=3, sex=["f", "m"])
     with pytest.raises(CountError, match="changed while they were read"):
         count_cells(table, CellGrid.of(DOMAIN, ["sex"]))
 
@@ -215,14 +216,7 @@ def test_too_many_cells_are_refused_before_anything_is_counted() -> None:
 
 def test_a_coarser_grid_sums_the_cells_of_a_finer_one() -> None:
     finer, coarser = CellGrid.of(DOMAIN, ["race", "sex"]), CellGrid.of(DOMAIN, ["sex"])
-    table = Units(
-        DOMAIN,
-        {
-            "sex": ["m", "f", "m", None],
-            "age": [1.0] * 4,
-            "race": ["c", "a", "b", "a"],
-        },
-    )
+    table = rows_of(sex=["m", "f", "m", None], race=["c", "a", "b", "a"])
     index = coarser.within(finer)
     assert index is not None
     summed = np.bincount(index, count_cells(table, finer), minlength=coarser.size)
@@ -235,7 +229,7 @@ def test_counts_of_rows_where_they_are_stored_are_used_and_checked() -> None:
         def counts(self, grid: CellGrid) -> npt.NDArray[np.int64] | None:
             return np.array([2, 0, 0, 1], dtype=np.int64)
 
-    columns: dict[str, list[object]] = {"sex": ["f", "m", "f"], "age": [1.0] * 3, "race": ["a"] * 3}
+    columns = rows_of(sex=["f", "m", "f"]).columns
     grid = CellGrid.of(DOMAIN, ["sex"])
     assert sum_cells(Stored(DOMAIN, columns), grid).counts.tolist() == [2, 0, 0, 1]
     with pytest.raises(CountError):

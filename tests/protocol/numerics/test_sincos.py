@@ -47,19 +47,6 @@ def test_the_same_search_finds_an_approximant_of_lower_degree(monkeypatch: pytes
     assert largest_error(wave(TURNS), TURNS) > WAVE_ERROR
 
 
-def test_the_approximant_itself_is_as_near_as_its_theorem_says() -> None:
-    """(n!)^2 p^(2n+1) / ((2n)! (2n+1)!) at p = pi/2, where it is worst; the wave is the square."""
-    n = sincos._DEGREE
-    coefficients = [mpmath.factorial(2 * n - k) * mpmath.binomial(n, k) for k in range(n + 1)]
-    bound = mpmath.factorial(n) ** 2 / (mpmath.factorial(2 * n) * mpmath.factorial(2 * n + 1))
-    for quarter in range(1, 9):
-        p = mpmath.pi / 2 * quarter / 8
-        numerator = mpmath.polyval(coefficients, mpmath.mpc(0, p), asc=True)
-        error = abs(numerator / mpmath.conj(numerator) - mpmath.expjpi(p / mpmath.pi))
-        assert error <= bound * p ** (2 * n + 1)
-    assert bound * (mpmath.pi / 2) ** (2 * n + 1) < mpf("5e-16")
-
-
 @pytest.mark.parametrize("values", [1, 2, sincos.BLOCK_VALUES - 1, sincos.BLOCK_VALUES + 1])
 def test_where_a_value_stands_changes_no_bit(values: int) -> None:
     turns = np.resize(TURNS, values)
