@@ -134,6 +134,8 @@ def tampered(procedure: str, release: Release) -> Iterator[tuple[str, dict[str, 
     yield "choice", {"choice": 0 if release.choice is None else None}
     if release.choice is not None:
         yield "a choice beyond the candidates", {"choice": 10**6}
+    if procedure in SKETCHED:  # which have as many buckets or projections as units allow
+        yield "units", {"units": 10}
     yield "owners", {"units_by_owner": {} if release.units_by_owner else {"north": release.units}}
     if release.units_by_owner:
         yield "units of one owner", {"units_by_owner": dict.fromkeys(release.units_by_owner, 1)}
@@ -152,8 +154,9 @@ def tampered(procedure: str, release: Release) -> Iterator[tuple[str, dict[str, 
             yield f"{name}: {change}", {"vectors": vectors | {name: vector.model_copy(update=update)}}
         yield f"{name} missing", {"vectors": {key: kept for key, kept in vectors.items() if key != name}}
         yield f"{name} twice", {"vectors": vectors | {"more": vector}}
-        renamed = {key + "x" * (key == name): kept for key, kept in vectors.items()}
-        yield f"{name} renamed", {"vectors": renamed}
+        for other_name in (f"{name}x", "sums_of_2"):  # as counts that are read again are called
+            renamed = {other_name if key == name else key: kept for key, kept in vectors.items()}
+            yield f"{name} as {other_name}", {"vectors": renamed}
     if not vectors:
         vector = NoisyVector(values=(1,), exponent=0, noise="laplace", scale=1.0)
         yield "a vector", {"vectors": {"statistic": vector}}

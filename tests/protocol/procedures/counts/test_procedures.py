@@ -279,15 +279,6 @@ def test_a_vector_of_another_name_is_refused(name: str) -> None:
         procedure.check_release(asked, renamed)
 
 
-def test_sums_are_refused_where_nobody_reuses() -> None:
-    asked = study("homogeneity", owners=2)
-    procedure = procedure_named("homogeneity")
-    release = _release(procedure, asked, rows(asked, 200, 1))
-    renamed = release.model_copy(update={"vectors": {"sums_of_2": release.vectors["counts"]}})
-    with pytest.raises(ReleaseError):
-        procedure.check_release(asked, renamed)
-
-
 def test_warnings_say_where_noise_drowns_the_counts() -> None:
     asked = study("homogeneity", owners=2, epsilon=0.1)
     procedure = procedure_named("homogeneity")
