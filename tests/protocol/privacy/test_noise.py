@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tacit_protocol.privacy import laplace_mechanism, noise, noisy_counts
-from tacit_protocol.privacy.accounting import gaussian_delta, laplace_multiplier
+from tacit_protocol.privacy.accounting import compose_epsilon_micro, gaussian_delta, laplace_multiplier
 from tacit_protocol.privacy.gaussian_mechanism import SensitivityError, SumPart
 from tacit_protocol.privacy.guarantee import EPSILON_MAX, Budget, Guarantee, LaplaceEvent
 from tacit_protocol.privacy.laplace_mechanism import LaplaceStatistic, StatisticError
@@ -187,6 +187,32 @@ def discrete_laplace_delta(scale: float, steps: int, epsilon: mpmath.mpf) -> mpm
 def laplace_curve(claimed: mpmath.mpf, epsilon: mpmath.mpf) -> mpmath.mpf:
     """The exact delta of continuous Laplace noise that is ``claimed``-private."""
     return max(mpmath.mpf(0), 1 - mpmath.exp((epsilon - claimed) / 2))
+
+
+def discrete_laplace(scale: float) -> Floats:
+    reach = math.ceil(45 * scale)
+    weights = np.exp(-np.abs(np.arange(-reach, reach + 1)) / scale)
+    return np.asarray(weights / math.fsum(weights))
+
+
+@pytest.mark.parametrize(("scale", "steps"), [(0.7, 1), (1.0, 4), (3.3, 5), (20.0, 31), (64.0, 64)])
+def test_the_closed_form_of_the_laplace_loss_is_that_of_enumeration(scale: float, steps: int) -> None:
+    law = discrete_laplace(scale)
+    for epsilon in np.linspace(-steps / scale, steps / scale, 23):
+        found = float(discrete_laplace_delta(scale, steps, mpmath.mpf(float(epsilon))))
+        assert found == pytest.approx(hockey_stick(law, shift(law, steps), float(epsilon)), abs=1e-13)
+
+
+def test_what_the_accountant_composes_is_less_than_coarse_noise_loses() -> None:
+    """Thirty whole counts, each moved by one, noise of scale 1: pure epsilons hold, the curve does not."""
+    count, event = 30, LaplaceEvent(noise_multiplier=1.0)
+    claimed = compose_epsilon_micro([event] * count, 10**7) / 1e6
+    chosen = np.arange(count + 1)
+    weights = np.array([math.comb(count, int(k)) for k in chosen])
+    likely = np.exp(chosen) / (1 + math.e) ** count * weights
+    unlikely = np.exp(count - chosen) / (1 + math.e) ** count * weights
+    assert hockey_stick(likely, unlikely, claimed) > 5e-5, "delta is 1e-5"
+    assert hockey_stick(likely, unlikely, float(count)) == 0
 
 
 @pytest.mark.parametrize(("scale", "steps"), [(0.7, 1), (1.0, 2), (3.3, 5), (20.0, 31), (4096.0, 4096)])

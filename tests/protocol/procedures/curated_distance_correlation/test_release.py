@@ -129,6 +129,36 @@ def test_no_unit_moves_the_roots_by_more_than_is_proved() -> None:
         assert deviation > 0.9 * allowed
 
 
+def movement(points: Floats, others: Floats) -> float:
+    """|u v' - u1 v1'| with u, u1 = a - m, a' - m and v, v1 = b - p, b' - p, of rows a, a', m and b, b', p."""
+
+    def gram(triple: Floats) -> Floats:
+        centred = triple[:2] - triple[2]
+        return np.asarray(centred @ centred.T)
+
+    g, h = gram(points), gram(others)
+    return math.sqrt(max(0.0, g[0, 0] * h[0, 0] + g[1, 1] * h[1, 1] - 2 * g[0, 1] * h[0, 1]))
+
+
+def brownian(values: Floats, grid: int = 64) -> Floats:
+    """Features of numbers on a grid in [0, 1] whose squared distances are their distances."""
+    return np.asarray((np.arange(grid)[None, :] < np.rint(values * grid)[:, None]) / math.sqrt(grid))
+
+
+def test_a_single_column_on_either_side_keeps_the_movement_below_1() -> None:
+    """For all triples on a grid against random triangles; two equilateral triangles reach sqrt 1.5."""
+    rng = np.random.default_rng(5)
+    triangle = np.array([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]]) / math.sqrt(2)
+    assert movement(triangle, triangle) == pytest.approx(math.sqrt(1.5))
+    lines = [brownian(np.array(values) / 4) for values in np.ndindex(5, 5, 5)]
+    for _ in range(40):
+        other = rng.standard_normal((3, 3)) ** 3
+        sides = [np.linalg.norm(other[i] - other[j]) for i, j in ((0, 1), (0, 2), (1, 2))]
+        shapes = [other / max(sides), triangle, lines[rng.integers(len(lines))]]
+        assert max(movement(line, shape) for line in lines for shape in shapes) <= 1 + 1e-12
+    assert max(movement(line, triangle) for line in lines) > 0.999
+
+
 def test_the_bounds_are_reached_all_three_at_once() -> None:
     """All units at 0 but one at 1, which joins them."""
     x = np.zeros(50)
@@ -149,6 +179,11 @@ def squared_variance_move(share: float, value: float, units: int = 4000) -> floa
 @pytest.mark.parametrize("value", [0.0, 0.25, 0.5])
 def test_squared_variances_move_by_27_32nds_to_first_order(share: float, value: float) -> None:
     assert squared_variance_move(share, value) <= 27 / 32 + 8 / 4000
+
+
+def test_that_is_reached() -> None:
+    """The methods reference's search found .84/n: a quarter of the units apart, and one goes to the mean."""
+    assert squared_variance_move(0.25, 0.25) > 27 / 32 - 1e-3
 
 
 def test_layouts_hide_nothing_smaller_than_their_sensitivity() -> None:
