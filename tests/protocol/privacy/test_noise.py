@@ -203,6 +203,20 @@ def test_the_closed_form_of_the_laplace_loss_is_that_of_enumeration(scale: float
         assert found == pytest.approx(hockey_stick(law, shift(law, steps), float(epsilon)), abs=1e-13)
 
 
+@pytest.mark.parametrize(("one", "other"), [(1, 1), (3, 2), (7, 1), (4, 4)])
+def test_a_move_in_two_coordinates_is_told_apart_no_better_than_the_same_move_in_one(
+    one: int, other: int
+) -> None:
+    scale = 3.0
+    law = discrete_laplace(scale)
+    pair = np.outer(law, law)
+    moved = np.outer(shift(law, one), shift(law, other))
+    steps = one + other
+    for epsilon in np.linspace(-steps / scale, steps / scale, 4 * steps + 1):
+        single = hockey_stick(law, shift(law, steps), float(epsilon))
+        assert hockey_stick(pair, moved, float(epsilon)) <= single + 1e-13
+
+
 def test_what_the_accountant_composes_is_less_than_coarse_noise_loses() -> None:
     """Thirty whole counts, each moved by one, noise of scale 1: pure epsilons hold, the curve does not."""
     count, event = 30, LaplaceEvent(noise_multiplier=1.0)

@@ -194,6 +194,19 @@ def frobenius(first: np.ndarray, second: np.ndarray) -> np.ndarray:
     return np.linalg.norm(outer, axis=(1, 2))
 
 
+def test_outer_products_of_pairs_in_a_ball_move_by_the_root_of_three_halves() -> None:
+    """200 000 triples of points of diameter at most 1; the equilateral triangle reaches the bound."""
+    rng = np.random.default_rng(2)
+    points = rng.random((200_000, 3, 3)) * 0.5 ** rng.integers(0, 2, (200_000, 1, 1))
+    gaps = [np.linalg.norm(points[:, a] - points[:, b], axis=1) for a, b in ((0, 1), (0, 2), (1, 2))]
+    x, other, y = (points[:, i] / np.max(gaps, axis=0)[:, None] for i in range(3))
+    moved = frobenius(x - y, other - y).max()
+    assert 1.15 < moved <= np.sqrt(1.5)
+    corners = np.eye(3) / np.sqrt(2)
+    reached = frobenius(corners[:1] - corners[2:], corners[1:2] - corners[2:])[0]
+    assert reached == pytest.approx(np.sqrt(1.5))
+
+
 def test_raw_embeddings_move_by_their_number_of_locations() -> None:
     """Every vertex of the cube for three points in it: the entries of zz' move by at most 1 each."""
     cube = np.array(list(itertools.product((0.0, 0.5, 1.0), repeat=3)))

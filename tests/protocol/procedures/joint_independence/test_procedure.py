@@ -11,12 +11,13 @@ from two_sample_cases import MemoryTable, domain_of
 
 from tacit_protocol.domain.table import PooledTable, Table
 from tacit_protocol.features.unit_gram import gather_units
+from tacit_protocol.messages.release import Release
 from tacit_protocol.messages.study import Study
 from tacit_protocol.privacy.guarantee import Budget
 from tacit_protocol.privacy.noise import OpenDPNoise
 from tacit_protocol.privacy.permutation_test import permutation_decision
 from tacit_protocol.procedures import joint_independence
-from tacit_protocol.procedures.base import StudyError
+from tacit_protocol.procedures.base import ReleaseError, StudyError
 from tacit_protocol.procedures.joint_independence import JointIndependence
 from tacit_protocol.procedures.joint_independence.statistic import permuted_statistics
 
@@ -202,6 +203,14 @@ def test_too_many_units_are_refused_before_any_row_is_read() -> None:
         PROCEDURE.check(one.model_copy(update={"unit_column": "person"}))
     with pytest.raises(StudyError, match="at least two units"):
         PROCEDURE.summarise(study_of(2), table_of(study_of(2), np.zeros((1, 2))))
+
+
+@pytest.mark.parametrize("units", [1, 2**30])
+def test_a_release_of_units_that_the_test_does_not_take_is_refused(units: int) -> None:
+    study = study_of(2, {"permutations": 99})
+    release = Release(units=units, guarantee=PROCEDURE.cost(study), decision=True)
+    with pytest.raises(ReleaseError, match="number of units"):
+        PROCEDURE.check_release(study, release)
 
 
 @pytest.mark.long
