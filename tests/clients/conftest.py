@@ -1,14 +1,19 @@
 """An honest tester in memory, which tests then make lie; and a quick procedure without statistics."""
 
 import json
+import sys
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
 from pydantic import BaseModel
 
+from tacit import Client
 from tacit.client.http import HttpRequest, HttpResponse
+from tacit.command import connect
 from tacit.command.app import run
 from tacit.results import TwoSampleResult
 from tacit.studies import preflight
@@ -26,6 +31,8 @@ from tacit_protocol.procedures.discovery import PROCEDURES
 from tacit_protocol.signing.envelope import STUDY_TYPE, VERDICT_TYPE, open_envelope, peek_key_id, seal
 from tacit_protocol.signing.keys import PrivateKey
 from tacit_protocol.verdicts.base import BaseVerdict
+
+sys.path.insert(0, str(Path(__file__).parent))
 
 RESULT: dict[str, Any] = {
     "statistic": 12.5,
@@ -225,6 +232,20 @@ def memory_tester(analyst_key: PrivateKey) -> MemoryTester:
     }
     tester.parties["ann"] = (analyst_key.public_hex, "analyst")
     return tester
+
+
+@pytest.fixture
+def client(memory_tester: MemoryTester, analyst_key: PrivateKey, monkeypatch: pytest.MonkeyPatch) -> Client:
+    """The analyst's client of the tester in memory, which ``--party`` leads to as well."""
+    made = Client(
+        "https://tester.example",
+        analyst_key,
+        tester_key=memory_tester.key.public_hex,
+        transport=memory_tester,
+        sleep=lambda _: None,
+    )
+    monkeypatch.setattr(connect, "party_client", lambda _: nullcontext(made))
+    return made
 
 
 @pytest.fixture

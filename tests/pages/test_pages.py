@@ -302,14 +302,6 @@ def test_the_tester_shows_who_has_sent_and_ends_its_stream_with_the_study(
     assert transcript.content == federation.get(f"/v1/studies/{study}/transcript").content
 
 
-def test_a_completed_study_of_any_procedure_is_shown(federation: Federation, parties: Parties) -> None:
-    study = federation.create()
-    federation.release_all(study)
-    assert federation.work()
-    page = tester_window(federation, parties.tester).sign_in().get(f"/studies/{study}").text
-    assert "They test nothing by themselves" in page
-
-
 def test_a_completed_study_has_a_report_to_download_and_others_have_none(
     federation: Federation, parties: Parties
 ) -> None:

@@ -118,10 +118,6 @@ def test_a_plan_that_takes_too_long_is_killed() -> None:
     assert time.monotonic() - begun < 300
 
 
-def test_a_stopping_service_kills_its_plans() -> None:
-    assert asyncio.run(Planner(Stopping(requested=True), SLEEPS).plan("ann", {})) == {"refused": TOO_SLOW}
-
-
 def test_one_plan_a_person_two_in_all_and_the_loop_goes_on() -> None:
     shared = Planner(Stopping(), SLEEPS)
 
@@ -216,11 +212,3 @@ def test_a_plan_that_time_ended_says_how_many_studies_it_counted() -> None:
     assert "reached at epsilon 0.2 or below, the least that was simulated" in found["words"]
     assert "100" not in found["words"]
     assert found["curve"]["points"][0]["interval"] == pytest.approx((0.8147, 1.0), abs=1e-4)
-
-
-@pytest.mark.long
-def test_the_page_and_the_command_plan_the_same() -> None:
-    fields = {"procedure": "kernel_two_sample", "columns": "age:0:120\nsex=F,M", "effect": ".4"}
-    assert bounded._command(fields) == (
-        "tacit plan curve kernel_two_sample --over epsilon --column age:0:120 --column sex=F,M --effect .4"
-    )

@@ -1,25 +1,6 @@
 """Values on pages: short ones whole, long ones with a word of what is left out."""
 
-import pytest
-
 from tacit_services.shared.pages.formatting import BRIEF_LENGTH_MAX, PARTS_SHOWN, brief
-
-
-@pytest.mark.parametrize(
-    ("found", "shown"),
-    [
-        (None, "–"),
-        (True, "yes"),
-        (0.123456, "0.1235"),
-        ("gaussian", "gaussian"),
-        ([0.5, 0.25, 0.25], "0.5, 0.25, 0.25"),
-        ([["sex"], ["cp", "num"]], "sex, (cp, num)"),
-        ({"north": 0.5, "south": [1, 2]}, "north: 0.5, south: 1, 2"),
-        ([], ""),
-    ],
-)
-def test_what_is_short_is_whole(found: object, shown: str) -> None:
-    assert brief(found) == shown
 
 
 def test_a_long_list_says_how_many_there_are() -> None:

@@ -39,37 +39,6 @@ def test_a_named_python_comes_first(tmp_path: Path) -> None:
     assert (found.returncode, found.stdout) == (0, "mine\n")
 
 
-@pytest.mark.parametrize(
-    ("pythons", "said"),
-    [
-        ({}, "Tacit needs Python 3.11 or newer with its venv module, and found none."),
-        ({"python3": OLD}, "Too old: python3"),
-        (
-            {"python3.12": WITHOUT_VENV},
-            "Without venv: python3.12 (on Debian and Ubuntu: apt install python3-venv)",
-        ),
-    ],
-)
-def test_where_no_python_serves_the_message_says_why(
-    tmp_path: Path, pythons: dict[str, str], said: str
-) -> None:
-    found = find_python(tmp_path, pythons)
-    assert found.returncode == 1
-    assert found.stdout == ""
-    assert said in found.stderr.splitlines()
-
-
-def test_continuous_integration_runs_both_tiers_with_a_browser_and_nothing_else() -> None:
-    script = (ROOT / ".ci" / "run").read_text().splitlines()
-    commands = [line for line in script if line and not line.startswith("#")]
-    assert script[0] == "#!/usr/bin/env bash"
-    assert commands[:2] == ["set -euo pipefail", 'cd "$(dirname "$0")/.."']
-    assert commands[2].startswith("if ! command -v chromium ")
-    installs = ["    apt-get update", "    apt-get install --yes --no-install-recommends chromium", "fi"]
-    tiers = ["make test", 'make test-all TEST_FLAGS="-m long"']
-    assert commands[3:] == [*installs, "export TACIT_BROWSER_REQUIRED=1", *tiers]
-
-
 @pytest.mark.parametrize(("target", "chosen"), [("test", ' -m "not long"'), ("test-all", "")])
 def test_both_tiers_run_every_check_first(target: str, chosen: str) -> None:
     plan = subprocess.run(

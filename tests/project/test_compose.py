@@ -214,14 +214,6 @@ def test_a_planted_fault_is_seen(compose: Compose, change: Callable[[Compose], N
     assert any(fault in line for line in faults_of(planted)), list(faults_of(planted))
 
 
-def test_services_start_after_what_they_need_is_healthy(compose: Compose) -> None:
-    services = compose["services"]
-    for name in ("tester", "tester-worker"):
-        assert services[name]["depends_on"] == {"postgres": {"condition": "service_healthy"}}
-    for name in [*agents_of(compose), "curator"]:
-        assert services[name]["depends_on"] == {"tester": {"condition": "service_healthy"}}
-
-
 def test_every_volume_secret_and_network_is_used(compose: Compose) -> None:
     services = compose["services"].values()
     assert set(compose["volumes"]) == {
@@ -239,14 +231,6 @@ def test_tester_and_curator_are_published_on_this_machine_alone(compose: Compose
     }
     assert list(published) == ["tester", "curator"]
     assert all(port.startswith("127.0.0.1:") for ports in published.values() for port in ports)
-
-
-def test_a_curator_and_a_cluster_are_started_by_their_profiles_alone(compose: Compose) -> None:
-    profiles = {name: service.get("profiles") for name, service in compose["services"].items()}
-    assert profiles["curator"] == ["curator"]
-    assert profiles["tester-worker"] == ["workers"]
-    assert profiles["dask-scheduler"] == profiles["dask-worker"] == ["dask"]
-    assert not any(named for name, named in profiles.items() if name.startswith(("agent-", "postgres")))
 
 
 def test_the_cluster_keeps_rows_in_memory_and_its_settings_name_the_secrets_it_is_given(

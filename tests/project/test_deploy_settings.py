@@ -1,6 +1,5 @@
 """The settings under deploy/ are ones that the services take."""
 
-import configparser
 import re
 import tomllib
 from pathlib import Path
@@ -97,16 +96,6 @@ def test_rows_in_a_clusters_memory_stay_there(role: str) -> None:
     assert (service["LimitCORE"], service["MemorySwapMax"]) == (["0"], ["0"])
     assert service["Restart"] == ["always"]  # a worker ends when its scheduler does
     assert "DASK_CONFIG=/etc/tacit/dask.yaml" in service["Environment"]
-
-
-def test_there_is_a_unit_for_each_service() -> None:
-    cluster = ["tacit-dask-scheduler", "tacit-dask-worker@"]
-    stems = ["tacit-agent", "tacit-curator", *cluster, "tacit-tester", "tacit-tester-worker"]
-    assert sorted(path.stem for path in UNITS) == stems
-    for path in UNITS:
-        parser = configparser.ConfigParser(strict=False, interpolation=None)
-        parser.read_string(path.read_text())
-        assert parser.sections() == ["Unit", "Service", "Install"]
 
 
 def test_the_balancer_waits_longer_than_any_poll_and_asks_who_is_ready() -> None:

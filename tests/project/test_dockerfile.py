@@ -46,12 +46,6 @@ def test_hadolint_finds_nothing() -> None:
     assert result.returncode == 0, result.stdout
 
 
-def test_hadolint_sees_an_unpinned_base() -> None:
-    result = lint(re.sub(r"python:[\w.-]+", "python:latest", DOCKERFILE.read_text()))
-    assert result.returncode != 0
-    assert "DL3007" in result.stdout
-
-
 def test_every_base_is_one_pinned_python_or_an_earlier_stage() -> None:
     parts = stages(DOCKERFILE.read_text())
     bases = {block[0][1].split(" AS ")[0] for block in parts.values()} - set(parts)

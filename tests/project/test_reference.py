@@ -2,7 +2,6 @@
 
 import inspect
 import re
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,22 +18,11 @@ from tacit.setup import configuration
 from tacit.studies.draft import DraftOwner, StudyDraft
 from tacit_protocol.messages.problems import PROBLEMS
 from tacit_protocol.procedures.discovery import PROCEDURES
-from tacit_services.agent import service as agent_service
 from tacit_services.agent.schema import State
-from tacit_services.agent.service import Runtime, create_agent_app
-from tacit_services.agent.settings import AgentSettings
-from tacit_services.curator import service as curator_service
-from tacit_services.curator.settings import CuratorSettings
-from tacit_services.shared.database import create_engine, upgrade
-from tacit_services.shared.http_server import Stopping
-from tacit_services.tester.app import create_tester
-from tacit_services.tester.settings import TesterSettings
 
 ROOT = Path(__file__).resolve().parents[2]
 HEALTH = {"GET /healthz", "GET /readyz", "GET /metrics"}
 """Every service's, and in no OpenAPI document."""
-
-TESTER = configuration.TesterAddress("http://127.0.0.1:8400", "0" * 64)
 
 
 def page(name: str) -> str:
@@ -44,54 +32,10 @@ def page(name: str) -> str:
 # HTTP: the pages against the OpenAPI documents of real services.
 
 
-def tester_app(folder: Path) -> FastAPI:
-    configuration.init_tester(folder, "tester", "127.0.0.1", 8400)
-    settings = TesterSettings.load(folder / "tester.toml")
-    engine = create_engine(settings.database_url)
-    upgrade(engine, "tester")
-    made = create_tester(settings, engine)
-    engine.dispose()
-    return made
-
-
-def agent_app(folder: Path) -> FastAPI:
-    data_set = configuration.DataSetSetup("patients", "north.csv", 1.0, 1e-5)
-    policy = configuration.PolicySetup(epsilon_per_study_max=1.0, delta_per_study_max=1e-5)
-    configuration.init_agent(folder, "north", TESTER, data_set, policy, host="127.0.0.1", port=8710)
-    settings = AgentSettings.load(folder / "agent.toml")
-    agent = agent_service.build(settings, PROCEDURES, threading.Event())
-    agent.engine.dispose()
-    return create_agent_app(agent, Runtime("0", lambda: True, lambda: None))
-
-
-class NoLoops:
-    """A curator's threads, not started."""
-
-    def alive(self) -> bool:
-        return True
-
-    def ring(self) -> None:
-        raise AssertionError("nothing is decided here")
-
-
-def curator_app(folder: Path) -> FastAPI:
-    configuration.init_curator(folder, "registry", TESTER, host="127.0.0.1", port=8720)
-    base = curator_service.open_foundation(CuratorSettings.load(folder / "curator.toml"))
-    curator = curator_service.make_curator(base, PROCEDURES, threading.Event())
-    made = curator_service.make_app(base, curator, NoLoops(), Stopping())  # type: ignore[arg-type]
-    base.store.release()
-    base.engine.dispose()
-    return made
-
-
-SERVICES = {"tester": tester_app, "agent": agent_app, "curator": curator_app}
-
-
-@pytest.fixture(scope="module", params=sorted(SERVICES))
-def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Any]:
+@pytest.fixture(params=["tester", "agent", "curator"])
+def served(request: pytest.FixtureRequest, apps: dict[str, FastAPI]) -> tuple[str, Any]:
     """Return a service's name, and its OpenAPI document."""
-    folder = tmp_path_factory.mktemp("reference") / request.param
-    return request.param, SERVICES[request.param](folder).openapi()
+    return request.param, apps[request.param].openapi()
 
 
 def test_the_page_of_a_service_lists_exactly_its_requests(served: tuple[str, Any]) -> None:
@@ -145,11 +89,6 @@ def test_every_option_is_in_the_reference() -> None:
     assert {pair for pair in named if not is_named(pair[1], text)} == set()
 
 
-def test_an_option_that_only_begins_another_is_not_named() -> None:
-    assert is_named("--url", "give `--url`, or")
-    assert not is_named("--url", "give `--url-file`, or --the--url")
-
-
 def test_every_option_says_what_it_is() -> None:
     assert {(c, p.name) for c, p in PARAMETERS if not (p.help or "").strip() and p.name != "help"} == set()
 
@@ -196,10 +135,6 @@ def test_a_problem_has_its_title_its_status_and_what_to_do(slug: str) -> None:
     cells = [cell.strip() for cell in row.strip("|").split("|")]
     problem = PROBLEMS[slug]
     assert (cells[1], cells[2], cells[4]) == (str(problem.status), problem.title, problem.advice)
-
-
-def test_no_problem_is_listed_that_no_service_has() -> None:
-    assert set(re.findall(r"^\| `([a-z-]+)` \| \d", page("problems"), re.MULTILINE)) == set(PROBLEMS)
 
 
 def test_every_error_of_the_sdk_is_in_its_reference() -> None:

@@ -4,7 +4,7 @@ import math
 from pathlib import Path
 
 import pytest
-from benchmarks.resumable import Cell, Counts, advance, level_statement, merged, table
+from benchmarks.resumable import Cell, Counts, advance, merged
 
 
 def counted(calls: list[int], runs: int, stop_after: int | None = None) -> Cell:
@@ -55,21 +55,3 @@ def test_parts_are_put_together(tmp_path: Path) -> None:
     both = merged(tmp_path, "levels")
     assert (both.rate("one", "even"), both.rate("two", "even"), both.rate("one", "odd")) == (0.5, 0.5, None)
     assert both.tail("one", "even", 0.5) == pytest.approx(1 - sum(math.comb(10, k) for k in range(5)) / 2**10)
-
-
-def test_tables_hold_every_row_and_column() -> None:
-    text = table({"a": {"x": "1"}, "b": {"y": "2"}}, "row")
-    assert text == "| row | x | y |\n|---|---|---|\n| a | 1 |  |\n| b |  | 2 |\n"
-
-
-def test_the_page_states_the_rate_furthest_above_its_level(tmp_path: Path) -> None:
-    answers = [{"good | 1 | 0.05": run % 20 == 0, "bad | 1 | 0.05": run % 5 == 0} for run in range(100)]
-    counts = Counts(tmp_path / "levels.jsonl")
-    counts.add("level here", 0, answers)
-    statement = level_statement(counts)
-    assert "2 rates" in statement
-    assert "level here, bad, ε = 1, level 0.05" in statement
-    expected = sum(math.comb(100, k) * 0.05**k * 0.95 ** (100 - k) for k in range(20, 101))
-    assert f"probability {expected:.2g};" in statement
-    assert f": {2 * expected:.2g}." in statement
-    assert level_statement(counts, "power") == ""

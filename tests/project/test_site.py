@@ -15,7 +15,6 @@ from long_runs import LONG
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = {*ROOT.glob("*.md"), ROOT / "deploy" / "README.md", *ROOT.glob("docs/**/*.md")}
-PAGE = ".md"
 FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 
 
@@ -53,39 +52,6 @@ def test_every_page_is_in_the_navigation_once() -> None:
     assert sorted(placed) == sorted(PAGES - {ROOT / "docs" / "index.md"})
 
 
-def test_a_folders_list_has_its_pages_below_it(tmp_path: Path) -> None:
-    def write(name: str, links: str) -> Path:
-        path = (tmp_path / name).with_suffix(PAGE)
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(re.sub(r"\(([\w/]+)\)", rf"(\1{PAGE})", links))
-        return path
-
-    index = write("index", "[first](first) [list](folder/README)")
-    first, listed = write("first", "[page](folder/page)"), write("folder/README", "[page](page)")
-    page = write("folder/page", "")
-    below = navigation.navigation(index, {index, first, listed, page})
-    assert [entry.page for entry in below[listed]] == [page]
-    assert first not in below
-
-
-def test_sections_of_the_index_are_the_headings_and_a_page_without_a_link_comes_last(tmp_path: Path) -> None:
-    def write(name: str, text: str) -> Path:
-        path = (tmp_path / name).with_suffix(".md")
-        path.write_text(re.sub(r"\((\w+)\)", rf"(\1{path.suffix})", text))
-        return path
-
-    index = write("index", "[a](a)\n## Use\n[`b_c`](b) [a again](a) [no](none)\n")
-    first = write("a", "[deeper](sub)\n```\n[in code](lost)\n```\n")
-    others = {write(name, f"# {name}\n") for name in ("b", "sub", "lost")}
-    below = navigation.navigation(index, {index, first, *others})
-    shown = [(entry.section, entry.title, entry.page.stem) for entry in below[index]]
-    assert shown == [("", "A", "a"), ("Use", "b_c", "b"), ("More", "", "lost")]
-    assert [entry.page.stem for entry in below[first]] == ["sub"]
-    text = navigation.toctrees(below[index], tmp_path, captions=True)
-    assert "b_c </b>" in text
-    assert ":caption: More\n\n/lost\n" in text
-
-
 @pytest.mark.parametrize("page", sorted(PAGES), ids=lambda page: str(page.relative_to(ROOT)))
 def test_a_page_is_plain_markdown_with_no_level_left_out(page: Path) -> None:
     text = page.read_text("utf-8")
@@ -93,20 +59,10 @@ def test_a_page_is_plain_markdown_with_no_level_left_out(page: Path) -> None:
     assert directives(text) == []
 
 
-def test_a_skipped_level_and_a_directive_are_seen() -> None:
-    assert skipped_levels("# One\n```\n### code\n```\n### Three\n") == ["### Three"]
-    assert directives("```{note}\nx\n```\nsee {doc}`x`") == ["```{note}", "{doc}`"]
-
-
 def fetched(html: str) -> list[str]:
     """What a browser would fetch from elsewhere to show a page."""
     tags = re.findall(r"<(?:script|link|img|iframe|source)\b[^>]*>", html)
     return [tag for tag in tags if re.search(r"""(?:src|href)=["']?(?:https?:)?//""", tag)]
-
-
-def test_something_fetched_from_elsewhere_is_seen() -> None:
-    assert fetched('<script src="https://x.org/a.js"></script><a href="https://x.org">x</a>') != []
-    assert fetched('<a href="https://x.org">x</a><script src="a.js"></script>') == []
 
 
 @pytest.mark.skipif(not LONG, reason="half a minute: make docs, or TACIT_LONG=1")

@@ -2,8 +2,6 @@
 
 import ast
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -33,12 +31,6 @@ def always_run(source: str) -> set[str]:
     }
 
 
-def test_something_that_is_long_is_seen() -> None:
-    one, other = "@pytest.mark.long\ndef test_a(): pass\n", "@pytest.mark.sweep(1)\ndef test_b(): pass\n"
-    assert always_run(one + other) == {"test_b"}
-    assert always_run("pytestmark = [pytest.mark.timeout(9), pytest.mark.long]\n" + other) == set()
-
-
 def test_every_kind_of_test_is_listed() -> None:
     assert {kind for kind, _ in ROWS} >= KINDS
 
@@ -52,12 +44,3 @@ def test_what_the_page_lists_is_in_the_default_tier(name: str) -> None:
 @pytest.mark.parametrize("file", sorted(TESTS.glob("attacks/test_*.py")), ids=lambda file: file.stem)
 def test_every_file_of_attacks_is_in_the_default_tier(file: Path) -> None:
     assert always_run(file.read_text()) != set()
-
-
-def test_a_sweep_keeps_its_first_cases() -> None:
-    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider"]
-    file = "tests/protocol/privacy/test_noise.py"
-    command += ["-m", "not long", file]
-    done = subprocess.run(command, cwd=TESTS.parent, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.count("::test_one_coordinate_costs_no_more_than_stated[") == 8

@@ -1,15 +1,13 @@
 """A transcript whose study reads earlier releases again holds with exactly those; anything else is caught."""
 
-import copy
-import json
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from study_parties import MeanProcedure, Parties
+from tampering import tampered
 
 from tacit_protocol.domain.columns import Domain, NumericColumn
-from tacit_protocol.messages.encoding import encode, encode_json
+from tacit_protocol.messages.encoding import encode
 from tacit_protocol.messages.release import Release
 from tacit_protocol.messages.study import Owner, Party, Study
 from tacit_protocol.messages.transcript import Transcript, VerdictMessage
@@ -197,59 +195,22 @@ def test_what_is_read_again_must_fit_the_later_study(case: Case, monkeypatch: py
     fails(data, "reuse", "does not fit this study")
 
 
-def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    if isinstance(value, dict) and value:
-        for name in value:
-            yield from places(value[name], (*path, name))
-    elif isinstance(value, list) and value:
-        for index, item in enumerate(value):
-            yield from places(item, (*path, index))
-    else:
-        yield path
-
-
-def tampered(payload: bytes) -> Iterator[bytes]:
-    """Every version of a payload in which one number or text is changed."""
-    for path in places(json.loads(payload)):
-        document = json.loads(payload)
-        parent = document
-        for step in path[:-1]:
-            parent = parent[step]
-        value = parent[path[-1]]
-        if isinstance(value, str):
-            parent[path[-1]] = value[:-1] + ("1" if value[-1:] != "1" else "2")
-        elif isinstance(value, int | float) and not isinstance(value, bool):
-            parent[path[-1]] = value + 1
-        else:
-            continue
-        yield encode_json(copy.deepcopy(document))
-
-
 def test_no_field_of_a_reused_release_or_its_study_can_be_changed(case: Case) -> None:
     """Though its own signer signs it anew."""
     count = 0
-    for payload in tampered(case.payload("north")):
+    for _, payload in tampered(case.payload("north")):
         envelope = seal(payload, RELEASE_TYPE, case.parties.owners["north"])
         with pytest.raises(VerificationError):
             verify_transcript(case.transcript(reused={"north": envelope.decode()}))
         count += 1
     source = open_envelope(case.source_envelope, STUDY_TYPE, case.parties.analyst.public_hex)
-    for payload in tampered(source):
+    for _, payload in tampered(source):
         envelope = seal(payload, STUDY_TYPE, case.parties.analyst)
         fails(case.transcript(sources={case.source: envelope.decode()}), "reuse")
         with pytest.raises(VerificationError):
             verify_transcript(case.transcript(sources={digest(payload): envelope.decode()}))
         count += 1
     assert count >= 30
-
-
-def test_any_byte_changed_without_a_key_is_caught(case: Case) -> None:
-    data = case.transcript()
-    for index in range(0, len(data), 17):
-        flipped = bytearray(data)
-        flipped[index] ^= 1
-        with pytest.raises(VerificationError):
-            verify_transcript(bytes(flipped), case.parties.tester.public_hex)
 
 
 def test_an_ended_study_lists_what_it_would_have_reused(case: Case) -> None:

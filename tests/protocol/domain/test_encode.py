@@ -1,7 +1,6 @@
 """Encoding maps every row by itself into public ranges."""
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -65,8 +64,3 @@ def test_columns_keep_the_order_of_the_study() -> None:
     assert chunk.numeric.tolist() == [[1.0, 0.5]]
     assert chunk.categorical.tolist() == [[1]]
     assert (chunk.rows, chunk.units) == (1, 1)
-
-
-def test_a_column_that_is_absent_is_an_error_not_a_default() -> None:
-    with pytest.raises(KeyError):
-        encode(Domain(columns=(SEX,)), {"other": np.array(["m"], dtype=object)})

@@ -1,16 +1,31 @@
-"""The default choice of features: what a domain alone decides."""
+"""Additive features against their definition: columns, pairs, direct sums, and what the domain chooses."""
 
+import itertools
+import math
+from collections.abc import Sequence
+
+import mpmath
 import numpy as np
 import pytest
-from definitions import random_rows
+from definitions import column_parts, distance, random_rows, shares_of
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from mpmath import mpf
 
 from tacit_protocol.features.additive import (
-    BASE_CYCLES,
     PAIR_COORDINATES_MAX,
     AdditiveChoice,
     AdditiveFeatures,
+    ColumnWise,
+    DirectSum,
+    Pairwise,
     default_choice,
+    smallest_pair_average,
+    squared_movement_max,
 )
+from tacit_protocol.features.base import EVALUATION_ERROR
+from tacit_protocol.features.kernels import ProductKernel
+from tacit_protocol.features.mean_embedding import Locations, RawMeanEmbedding
 from tacit_protocol.privacy.guarantee import COORDINATES_MAX
 
 DOMAINS: list[tuple[int, tuple[int, ...]]] = [
@@ -27,52 +42,12 @@ def test_pair_frequencies_are_among_the_columns_own(numeric: int, categories: tu
     assert len(choice.cycles) == len(choice.weights) == len(set(choice.cycles))
 
 
-def test_frequencies_are_exact_doubles() -> None:
-    """0.8125 is dyadic: the doubled frequency is found by equality, not by luck."""
-    for columns in (1, 5, 50):
-        cycles = default_choice(columns, (), 0.3).cycles
-        assert 2 * cycles[0] in cycles
-        assert cycles[0] == BASE_CYCLES == 13 / 16
-
-
-def test_less_than_a_turn_tells_the_two_bounds_apart() -> None:
-    features = AdditiveFeatures(1, (), default_choice(1, (), 0.0))
-    rows = random_rows(np.random.default_rng(0), 2, 1)
-    rows.numeric[:, 0] = (0.0, 1.0)
-    values = features(rows)
-    assert np.linalg.norm(values[0] - values[1]) > 0.5
-
-
-def test_pairs_are_left_out_where_there_are_none_or_too_many() -> None:
-    assert default_choice(1, (), 0.3).pair_share == 0.0
-    assert default_choice(2, (), 0.3).pair_share == 0.3
-    assert default_choice(0, (80, 80), 0.3).pair_share == 0.0
-    assert default_choice(50, (), 0.3).pair_share == 0.3
-    assert default_choice(60, (), 0.3).pair_share == 0.0
-
-
 @pytest.mark.parametrize(("numeric", "categories"), DOMAINS)
 def test_the_pairwise_block_stays_within_its_cap(numeric: int, categories: tuple[int, ...]) -> None:
     features = AdditiveFeatures(numeric, categories, default_choice(numeric, categories, 0.3))
     pairs = features.dimension - features.column_wise.dimension
     assert pairs <= PAIR_COORDINATES_MAX < COORDINATES_MAX
     assert (pairs > 0) == (features.choice.pair_share > 0)
-
-
-def test_no_share_for_pairs_means_columns_alone() -> None:
-    features = AdditiveFeatures(3, (), default_choice(3, (), 0.0))
-    assert features.pairwise is None
-    assert features.pair_groups == ()
-    assert features.dimension == features.column_wise.dimension
-
-
-@pytest.mark.parametrize("share", [0.1, 0.3, 0.9])
-def test_squared_weights_of_the_blocks_are_the_shares(share: float) -> None:
-    features = AdditiveFeatures(4, (3,), default_choice(4, (3,), share))
-    values = features(random_rows(np.random.default_rng(1), 20, 4, (3,)))
-    split = features.column_wise.dimension
-    np.testing.assert_allclose(np.sum(values[:, :split] ** 2, axis=1), 1 - share, rtol=1e-12)
-    np.testing.assert_allclose(np.sum(values[:, split:] ** 2, axis=1), share, rtol=1e-12)
 
 
 @pytest.mark.parametrize("cycles", [(0.8125, 1.625), (1.625, 0.8125), (3.25,)])
@@ -86,3 +61,130 @@ def test_pairs_parts_follow_from_the_columns_features(
     assert features.pairwise is not None
     parts = features.pair_parts(features.column_wise(rows))
     np.testing.assert_allclose(parts, features.pairwise.parts(rows), rtol=0, atol=1e-14)
+
+
+CYCLES, WEIGHTS = (0.8, 1.6, 3.2), (1.0, 1.0, 0.4)
+spectra = st.lists(st.tuples(st.floats(0.05, 8.0), st.floats(0.1, 2.0)), min_size=1, max_size=5)
+
+
+@pytest.mark.parametrize(("numeric", "categories"), [(1, ()), (3, ()), (0, (3, 4)), (2, (3, 5)), (40, (6,))])
+def test_features_are_those_of_the_definition(numeric: int, categories: tuple[int, ...]) -> None:
+    rows = random_rows(np.random.default_rng(1), 5, numeric, categories)
+    features = ColumnWise(numeric, categories, CYCLES, WEIGHTS)
+    values = features(rows)
+    assert values.shape == (5, features.dimension) == (5, 6 * numeric + sum(categories))
+    for i in range(5):
+        parts = column_parts(rows, i, categories, CYCLES, WEIGHTS)
+        exact = [value / mpmath.sqrt(len(parts)) for part in parts for value in part]
+        assert distance(values[i], exact) <= EVALUATION_ERROR / 1000
+    np.testing.assert_allclose(np.linalg.norm(values, axis=1), 1, rtol=0, atol=1e-14)
+
+
+def test_coordinates_describe_the_features_in_order() -> None:
+    features = ColumnWise(2, (3,), CYCLES, WEIGHTS)
+    rows = random_rows(np.random.default_rng(2), 4, 2, (3,))
+    values = features(rows)
+    assert len(features.coordinates) == features.dimension
+    for index, coordinate in enumerate(features.coordinates):
+        if coordinate.part == "category":
+            wave = (rows.categorical[:, coordinate.column - 2] == index - 12).astype(float)
+        else:
+            angles = 2 * np.pi * coordinate.cycles * rows.numeric[:, coordinate.column]
+            wave = np.cos(angles) if coordinate.part == "cos" else np.sin(angles)
+        np.testing.assert_allclose(values[:, index], coordinate.scale * wave, rtol=0, atol=1e-15)
+
+
+@settings(max_examples=40, deadline=None)
+@given(spectra, st.floats(0.0, 1.0))
+def test_no_shift_moves_farther_than_the_maximum(spectrum: list[tuple[float, float]], shift: float) -> None:
+    cycles, weights = (tuple(values) for values in zip(*spectrum, strict=True))
+    bound = squared_movement_max(cycles, weights)
+    assert movement(cycles, weights, shift) <= bound + 1e-12
+    fine = np.linspace(0, 1, 20_011)
+    shares = np.asarray(weights) / np.sum(weights)
+    largest = (2 - 2 * np.cos(2 * np.pi * fine[:, None] * np.asarray(cycles)) @ shares).max()
+    assert largest <= bound + 1e-12 <= largest + 1e-3
+
+
+def movement(cycles: Sequence[float], weights: Sequence[float], shift: float) -> float:
+    terms = zip(cycles, shares_of(weights), strict=True)
+    return float(sum(w * (2 - 2 * mpmath.cos(2 * mpmath.pi * mpf(f) * mpf(shift))) for f, w in terms))
+
+
+PAIR_CYCLES, PAIR_WEIGHTS = (0.8, 1.6), (1.0, 0.5)
+
+
+@pytest.mark.parametrize(("numeric", "categories"), [(2, ()), (4, ()), (0, (3, 4)), (2, (3, 5))])
+def test_pairs_are_those_of_the_definition(numeric: int, categories: tuple[int, ...]) -> None:
+    rows = random_rows(np.random.default_rng(1), 4, numeric, categories)
+    features = Pairwise(numeric, categories, PAIR_CYCLES, PAIR_WEIGHTS)
+    values = features(rows)
+    assert values.shape == (4, features.dimension) == (4, sum(features.widths))
+    for i in range(4):
+        parts = column_parts(rows, i, categories, PAIR_CYCLES, PAIR_WEIGHTS)
+        pairs = list(itertools.combinations(range(len(parts)), 2))
+        assert list(features.pairs) == pairs
+        exact = [a * b / mpmath.sqrt(len(pairs)) for p, q in pairs for a in parts[p] for b in parts[q]]
+        assert distance(values[i], exact) <= EVALUATION_ERROR / 1000
+    np.testing.assert_allclose(np.linalg.norm(values, axis=1), 1, rtol=0, atol=1e-14)
+
+
+def pair_average(kernels: np.typing.NDArray[np.float64]) -> np.typing.NDArray[np.float64]:
+    """Average over pairs of the products of the columns, (..., columns)."""
+    columns = kernels.shape[-1]
+    pairs = (kernels.sum(-1) ** 2 - (kernels**2).sum(-1)) / 2
+    return np.asarray(pairs / math.comb(columns, 2))
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 6), st.integers(0, 4), st.floats(0.0, 1.0), st.integers(0, 2**31))
+def test_the_smallest_average_over_pairs_is_found(
+    numeric: int, categorical: int, lowest: float, seed: int
+) -> None:
+    if numeric + categorical < 2:
+        return
+    ends = [(-lowest, 1.0)] * numeric + [(0.0, 1.0)] * categorical
+    vertices = np.array(list(itertools.product(*ends)))
+    found = smallest_pair_average(numeric, categorical, lowest)
+    assert found == pytest.approx(pair_average(vertices).min(), abs=1e-12)
+    rng = np.random.default_rng(seed)
+    inside = rng.uniform(-lowest, 1.0, (500, numeric + categorical))
+    inside[:, numeric:] = rng.integers(0, 2, (500, categorical))
+    assert pair_average(inside).min() >= found - 1e-12
+
+
+COLUMNS = ColumnWise(2, (), (1.0, 2.0), (1.0, 1.0))
+PAIRS = Pairwise(2, (), (1.0,), (1.0,))
+
+
+def test_the_kernel_is_the_shares_average_of_the_blocks_kernels() -> None:
+    rows = random_rows(np.random.default_rng(0), 20, 2)
+    features = DirectSum((COLUMNS, PAIRS), (3.0, 1.0))
+    values, columns, pairs = features(rows), COLUMNS(rows), PAIRS(rows)
+    assert features.dimension == COLUMNS.dimension + PAIRS.dimension
+    np.testing.assert_allclose(
+        values @ values.T, 0.75 * columns @ columns.T + 0.25 * pairs @ pairs.T, atol=1e-14
+    )
+    np.testing.assert_allclose(values[:, : COLUMNS.dimension], math.sqrt(0.75) * columns, rtol=1e-15)
+
+
+def test_bounds_are_root_mean_squares_of_the_blocks() -> None:
+    raw = RawMeanEmbedding(
+        ProductKernel("gaussian", 1.0), Locations(np.zeros((4, 2)), np.zeros((4, 0), np.int32))
+    )
+    features = DirectSum((COLUMNS, raw), (1.0, 3.0))
+    assert features.norm == pytest.approx(math.sqrt(0.25 * 1 + 0.75 * 4))
+    assert features.diameter == pytest.approx(math.sqrt(0.25 * 3.125 + 0.75 * 4), abs=1e-5)
+    assert features.second_moment_diameter == pytest.approx(math.sqrt(2) * features.norm**2)
+
+
+@pytest.mark.parametrize(("numeric", "categories"), [(1, ()), (2, ()), (4, (3,)), (0, (3, 5)), (20, ())])
+def test_groups_of_the_default_features_cover_every_coordinate_once(
+    numeric: int, categories: tuple[int, ...]
+) -> None:
+    features = AdditiveFeatures(numeric, categories, default_choice(numeric, categories, 0.3))
+    groups = [*features.column_groups, *((start, stop) for _, _, start, stop in features.pair_groups)]
+    covered = [index for start, stop in groups for index in range(start, stop)]
+    assert covered == list(range(features.dimension))
+    assert len(features.column_groups) == numeric + len(categories)
+    assert (features.pairwise is None) == (numeric + len(categories) < 2)

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
-from scipy import integrate
 
 from tacit_protocol.features.base import EVALUATION_ERROR
 from tacit_protocol.features.brownian import (
@@ -14,7 +13,6 @@ from tacit_protocol.features.brownian import (
     crowded_half_width,
     frequencies,
     left_out_variance,
-    operator_norm,
     random_directions,
 )
 from tacit_protocol.numerics.distance_covariance import projection_constant
@@ -151,33 +149,6 @@ def test_cosines_on_the_range_are_all_of_the_distance() -> None:
         np.testing.assert_allclose(squared, np.abs(ends[0] - ends[1])[:, 0], atol=4 * 2 / (math.pi**2 * 4000))
 
 
-def test_cosines_keep_more_of_what_lies_in_the_middle() -> None:
-    """Of the distance variance of five uniform columns: two cosines .75 and more, two sines .6 at most."""
-    directions = random_directions(5, 5, np.random.default_rng(0))
-    rows = np.random.default_rng(1).random((3000, 5))
-    kept = []
-    for half_width in (None, crowded_half_width(5)):
-        found = (BrownianFeatures(directions, count, half_width=half_width) for count in (2, 60))
-        kept.append([float(np.linalg.norm(np.cov(f(rows_of(rows)), rowvar=False))) ** 2 for f in found])
-    whole = kept[0][1]
-    assert kept[0][0] < 0.6 * whole
-    assert kept[1][0] > 0.75 * whole
-
-
-def test_an_interval_is_part_of_the_range() -> None:
-    for wrong in (0.0, 0.51, -0.1):
-        with pytest.raises(ValueError, match="half of the interval"):
-            BrownianFeatures(ONE, 2, half_width=wrong)
-
-
-@pytest.mark.parametrize("columns", [2, 3, 7])
-def test_directions_are_orthogonal_in_blocks(columns: int) -> None:
-    directions = random_directions(columns, 2 * columns + 1, np.random.default_rng(columns))
-    block = directions[:columns]
-    np.testing.assert_allclose(block @ block.T, np.eye(columns), atol=1e-12)
-    assert operator_norm(directions) == pytest.approx(math.sqrt(3), rel=1e-8)
-
-
 MAPS = {
     "1 number": BrownianFeatures(ONE, 4),
     "1 number, 64 frequencies": BrownianFeatures(ONE, 64),
@@ -237,19 +208,3 @@ def test_several_numbers_have_the_distance_of_vectors_on_average() -> None:
     features = BrownianFeatures(random_directions(3, 3000, np.random.default_rng(7)), 60)
     squared = np.sum((features(rows_of(x)) - features(rows_of(other))) ** 2, axis=1)
     np.testing.assert_allclose(squared, np.linalg.norm(x - other, axis=1) / math.sqrt(3), atol=0.015)
-
-
-def test_the_expansion_is_brownian_motions() -> None:
-    """Its sines are eigenfunctions of the covariance min(s, t)."""
-    for j, frequency in enumerate(frequencies(3), start=1):
-        for s in (0.2, 0.9):
-            image = integrate.quad(lambda t, s=s, w=frequency: min(s, t) * math.sin(w * t), 0, 1, points=[s])[
-                0
-            ]
-            assert image == pytest.approx(math.sin(frequency * s) / frequency**2), j
-
-
-def test_fewer_directions_than_columns_are_refused() -> None:
-    with pytest.raises(ValueError, match="at least as many"):
-        BrownianFeatures(random_directions(3, 2, np.random.default_rng(0)), 2)
-    assert projection_constant(3) == pytest.approx(2)

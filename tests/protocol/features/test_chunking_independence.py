@@ -2,8 +2,7 @@
 
 Exact sums do not depend on how rows are cut only while no row's features do. NumPy's vector loops end in
 masked or scalar remainders, BLAS picks its code by a product's shape, and layouts differ: here every map,
-and what the maps are made of, is put through all of them and compared bit by bit.
-"""
+and what the maps are made of, is put through all of them and compared bit by bit."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -289,3 +288,12 @@ def test_a_map_that_depends_on_where_a_row_stands_is_caught() -> None:
     part = slice(3, 14)
     found = with_remainder(Rows(TABLE.numeric[part], TABLE.categorical[part]))
     assert not np.array_equal(found, with_remainder(TABLE)[part])
+
+
+@pytest.mark.parametrize("count", [0, 1, PRODUCT_ROWS - 1, PRODUCT_ROWS, PRODUCT_ROWS + 1])
+def test_row_products_are_products(count: int) -> None:
+    rng = np.random.default_rng(count)
+    x, matrix = rng.standard_normal((count, 6)), rng.standard_normal((6, 4))
+    products = row_products(x, matrix)
+    assert products.shape == (count, 4)
+    np.testing.assert_allclose(products, np.einsum("ij,jk->ik", x, matrix), rtol=0, atol=1e-13)

@@ -13,7 +13,6 @@ from tacit_protocol.domain.table import EncodedChunk
 from tacit_protocol.features.column_histograms import ColumnHistograms, HistogramError, nearest_counts
 from tacit_protocol.features.mean_embedding import Locations
 from tacit_protocol.features.moments import UnitCountError
-from tacit_protocol.numerics.simplex_weights import project_on_simplex
 
 MIXED = Domain(
     columns=(
@@ -110,12 +109,6 @@ def test_nearest_counts_are_the_projection_on_a_simplex(values: list[int], total
     taken = {value - kept for value, kept in zip(values, found, strict=True) if kept}
     assert len(taken) == 1, "the same is taken off all that are left"
     assert all(value <= min(taken) for value, kept in zip(values, found, strict=True) if not kept)
-
-
-def test_nearest_counts_agree_with_the_projection_in_floating_point() -> None:
-    values = rng().normal(50, 100, 30).round()
-    exact = project_on_simplex(values / 1000)
-    assert np.array(nearest_counts(values.astype(int).tolist(), 1000)) == pytest.approx(1000 * exact, abs=1)
 
 
 def test_draws_follow_the_histograms_to_one_point_a_cell() -> None:

@@ -1,18 +1,32 @@
-"""Mean-embedding features against their definition, also where the Gram matrix is nearly singular."""
+"""Embeddings at locations and frequencies: their definition, also where ill-conditioned, and their choice."""
 
 import itertools
-from typing import Literal
+import math
+from typing import Any, Literal
 
 import mpmath
 import numpy as np
 import pytest
 from definitions import Rows, distance, gram, random_rows
 from mpmath import mpf
+from two_sample_cases import domain_of
 
+from tacit_protocol.domain.columns import CategoricalColumn, Domain, NumericColumn
 from tacit_protocol.features import kernels, mean_embedding
 from tacit_protocol.features.base import EVALUATION_ERROR
 from tacit_protocol.features.kernels import ProductKernel
-from tacit_protocol.features.mean_embedding import Locations, RawMeanEmbedding, WhitenedMeanEmbedding
+from tacit_protocol.features.mean_embedding import (
+    KernelChoice,
+    Locations,
+    RawMeanEmbedding,
+    SmoothCharacteristic,
+    WhitenedMeanEmbedding,
+    draw_frequencies,
+    draw_locations,
+    encode_locations,
+    median_distance,
+    smooth_characteristic,
+)
 
 Shape = Literal["gaussian", "laplacian"]
 
@@ -80,11 +94,6 @@ def test_the_evaluation_error_holds_for_crowded_locations(
     assert contraction(kernel, locations) > 0.9e-8
 
 
-def test_many_locations_are_evaluated_within_the_error() -> None:
-    kernel, locations = crowded("gaussian", 0.6, 5, 120, 1e-4)
-    assert evaluation_error(kernel, locations, near(locations, 0.6)) <= EVALUATION_ERROR / 10
-
-
 def test_the_expanded_exponent_would_break_the_error_for_narrow_kernels(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -114,13 +123,6 @@ def test_features_are_those_of_the_definition() -> None:
         assert distance(computed[i], list(exact[i, :])) <= 1e-10
 
 
-def test_inner_products_at_the_locations_are_the_kernel() -> None:
-    locations = random_rows(np.random.default_rng(2), 12, 3)
-    kernel = ProductKernel("gaussian", 0.4)
-    features = whitened(kernel, locations)(locations)
-    np.testing.assert_allclose(features @ features.T, kernel.gram(locations, locations), atol=1e-6)
-
-
 @pytest.mark.parametrize("shape", ["gaussian", "laplacian"])
 @pytest.mark.parametrize("count", [1, 5, 60])
 def test_whitened_features_stay_within_the_kernels_distances(shape: Shape, count: int) -> None:
@@ -146,3 +148,112 @@ def test_raw_features_are_the_kernels_values_at_the_locations_in_order() -> None
         assert values[i, j] == pytest.approx(float(exact[i, j]), abs=1e-14)
     assert (features.norm, features.diameter) == (np.sqrt(7), np.sqrt(7))
     assert features.second_moment_diameter == 7
+
+
+FREQUENCIES = 5 * np.random.default_rng(0).standard_normal((4, 3))
+
+
+def definition(rows: Rows, i: int, window: float | None, scale: mpmath.mpf) -> list[mpmath.mpf]:
+    x = [mpf(float(value)) for value in rows.numeric[i]]
+    angles = [sum(a * mpf(float(w)) for a, w in zip(x, frequency, strict=True)) for frequency in FREQUENCIES]
+    height = mpf(1)
+    if window is not None:
+        height = mpmath.exp(-sum((a - mpf("0.5")) ** 2 for a in x) / (2 * mpf(window) ** 2))
+    return [scale * height * f(a) for f in (mpmath.sin, mpmath.cos) for a in angles]
+
+
+@pytest.mark.parametrize("window", [None, 0.3, 2.0])
+@pytest.mark.parametrize("raw", [False, True])
+def test_features_are_those_of_the_definition_sines_then_cosines(window: float | None, raw: bool) -> None:
+    rows = random_rows(np.random.default_rng(1), 10, 3)
+    features = SmoothCharacteristic(FREQUENCIES, window, raw=raw)
+    values = features(rows)
+    assert values.shape == (10, 8) == (10, features.dimension)
+    scale = mpf(1) if raw else 1 / mpmath.sqrt(4)
+    for i in range(10):
+        assert distance(values[i], definition(rows, i, window, scale)) <= EVALUATION_ERROR / 10
+
+
+def test_the_constants_are_twice_the_norm_and_root_two_times_its_square() -> None:
+    scaled, raw = SmoothCharacteristic(FREQUENCIES), SmoothCharacteristic(FREQUENCIES, raw=True)
+    assert (scaled.norm, scaled.diameter, scaled.second_moment_diameter) == (1.0, 2.0, math.sqrt(2))
+    assert raw.norm == pytest.approx(math.sqrt(8 / 2))
+    assert raw.diameter == pytest.approx(math.sqrt(2 * 8))
+    assert raw.second_moment_diameter == pytest.approx(math.sqrt(2) * 8 / 2)
+
+
+MIXED = Domain(
+    columns=(
+        NumericColumn(name="age", lower=0.0, upper=100.0),
+        CategoricalColumn(name="sex", levels=("F", "M")),
+        NumericColumn(name="dose", lower=-1.0, upper=1.0, missing=1.0),
+    )
+)
+
+
+def choice(**changes: Any) -> KernelChoice:
+    plain: dict[str, Any] = {
+        "count": 6, "shape": "gaussian", "bandwidth": None, "similarity": 0.5, "locations": None,
+        "raw": False,
+    }  # fmt: skip
+    return KernelChoice(**(plain | changes))
+
+
+def test_drawn_locations_lie_in_the_domain_and_follow_the_seed() -> None:
+    locations = draw_locations(MIXED, 500, np.random.default_rng(1))
+    assert locations.numeric.shape == (500, 2)
+    assert locations.numeric.min() >= 0
+    assert locations.numeric.max() <= 1
+    assert set(np.unique(locations.categorical)) == {0, 1, 2, 3}
+    again = draw_locations(MIXED, 500, np.random.default_rng(1))
+    np.testing.assert_array_equal(locations.numeric, again.numeric)
+    np.testing.assert_array_equal(locations.categorical, again.categorical)
+    assert not np.array_equal(locations.numeric, draw_locations(MIXED, 500, np.random.default_rng(2)).numeric)
+
+
+def test_public_rows_are_encoded_as_data_are() -> None:
+    locations = encode_locations(MIXED, [(25.0, "M", 0.0), (1e9, "other", None), (None, None, -1.0)])
+    np.testing.assert_array_equal(locations.numeric, [[0.25, 0.5], [1.0, 1.0], [0.5, 0.0]])
+    np.testing.assert_array_equal(locations.categorical, [[1], [2], [3]])
+
+
+@pytest.mark.parametrize(
+    ("row", "reason"),
+    [((25.0, "M"), "one value per column"), ((25.0, "M", 0.0, 1.0), "one value per column"),
+     (("25", "M", 0.0), "must be a number"), ((25.0, "M", "secret"), "must be a number")],
+)  # fmt: skip
+def test_rows_that_do_not_fit_are_refused_without_quoting_them(row: Any, reason: str) -> None:
+    with pytest.raises(ValueError, match=reason) as refused:
+        encode_locations(MIXED, [row])
+    assert "secret" not in str(refused.value)
+    assert "25" not in str(refused.value)
+
+
+def test_the_median_distance_is_that_of_all_pairs() -> None:
+    points = np.random.default_rng(3).random((10, 2))
+    pairs = [np.linalg.norm(points[i] - points[j]) for i in range(10) for j in range(i)]
+    assert median_distance(points) == pytest.approx(np.median(pairs), rel=1e-12)
+
+
+@pytest.mark.parametrize("points", [np.zeros((1, 2)), np.zeros((5, 2)), np.zeros((0, 3)), np.zeros((4, 0))])
+def test_points_that_coincide_have_a_bandwidth_of_one(points: np.ndarray) -> None:
+    assert median_distance(points) == 1.0
+
+
+def test_frequencies_are_those_of_the_gaussian_kernel() -> None:
+    """E cos(w'(x - y)) = exp(-|x - y|^2 / (2 h^2)), to six standard errors."""
+    frequencies = draw_frequencies(2, 100_000, 0.5, np.random.default_rng(4))
+    difference = np.array([0.3, -0.4])
+    assert np.cos(frequencies @ difference).mean() == pytest.approx(np.exp(-0.5), abs=6 / np.sqrt(100_000))
+
+
+def test_scf_features_come_in_pairs_and_take_numeric_columns_alone() -> None:
+    rng = np.random.default_rng(6)
+    assert [smooth_characteristic(domain_of(2), choice(count=c), rng).dimension for c in (1, 6, 7)] == [
+        2,
+        6,
+        6,
+    ]
+    with pytest.raises(ValueError, match="numeric columns alone"):
+        smooth_characteristic(MIXED, choice(), rng)
+    assert smooth_characteristic(domain_of(2), choice(raw=True), rng).norm == pytest.approx(np.sqrt(3))

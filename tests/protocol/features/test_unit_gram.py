@@ -50,15 +50,6 @@ def test_entries_are_means_over_pairs_of_rows(name: str, block: int, monkeypatch
     assert np.allclose(gram.diagonal(), np.diag(expected), atol=1e-15, rtol=0)
 
 
-@pytest.mark.parametrize("name", KERNELS)
-def test_units_of_one_row_have_the_kernel_itself(name: str) -> None:
-    rows = gather_units([chunk_of(np.random.default_rng(1), 20, None)])
-    gram = UnitGram(KERNELS[name], rows)
-    whole = KERNELS[name].gram(rows, rows)
-    assert np.allclose(gram.rows(5, 12), whole[5:12], atol=1e-15, rtol=0)
-    assert np.array_equal(gram.diagonal(), np.ones(20))
-
-
 def test_a_unit_of_very_many_rows_keeps_its_accuracy() -> None:
     """Its value would be off by 1e-12 if rows were added up one after the other."""
     rng = np.random.default_rng(2)
@@ -98,14 +89,6 @@ def test_units_can_be_reordered() -> None:
         one, two = rows_of_unit(again, new), rows_of_unit(rows, int(old))
         assert np.array_equal(one.numeric, two.numeric)
         assert np.array_equal(one.categorical, two.categorical)
-
-
-def test_columns_are_picked_for_the_same_units() -> None:
-    rows = gather_units(mixed_chunks())
-    picked = rows.columns([1], [])
-    assert np.array_equal(picked.numeric, rows.numeric[:, [1]])
-    assert picked.categorical.shape == (len(rows.numeric), 0)
-    assert picked.units == 14
 
 
 def test_a_unit_without_rows_is_refused() -> None:

@@ -19,11 +19,6 @@ def test_reference_vector_of_rfc_8032() -> None:
     )
 
 
-def test_pem_round_trip() -> None:
-    key = PrivateKey.generate()
-    assert PrivateKey.from_pem(key.to_pem()).public_hex == key.public_hex
-
-
 def test_the_text_form_hides_the_key() -> None:
     key = PrivateKey.generate()
     secret = key.ed25519.private_bytes_raw().hex()

@@ -1,0 +1,370 @@
+"""The command: exit codes, errors for programs, files that keep secrets, no surprise before sending."""
+
+import json
+import stat
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from tacit import Client
+from tacit.client.http import HttpResponse
+from tacit.command import connect
+from tacit.command.app import app
+from tacit.errors import ConfigurationError, InputError
+from tacit.setup.configuration import read_party, read_toml, toml_text
+from tacit.studies.draft_flags import parse_column, parse_owner, parse_parameter
+from tacit_protocol.signing.keys import PrivateKey
+
+RESULT = {
+    "statistic": 1.0,
+    "pvalue": 0.5,
+    "reject": False,
+    "method": "a method",
+    "units": {"north": 10},
+    "warnings": [],
+    "squared_mmd": None,
+    "pairs": [],
+    "columns": [],
+}
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def at_tester(client: Client, memory_tester: Any) -> Any:
+    """The tester in memory, to which `--party` leads."""
+    return memory_tester
+
+
+@pytest.fixture
+def draft_file(tmp_path: Path, draft: dict[str, Any]) -> Path:
+    file = tmp_path / "study.toml"
+    file.write_text(toml_text(draft))
+    return file
+
+
+def test_help_imports_nothing_heavy() -> None:
+    script = (
+        "import sys; from tacit.command.app import run; code = run(['--help']);"
+        "heavy = {'numpy', 'scipy', 'httpx', 'pydantic', 'cryptography', 'tacit_protocol.messages.study'};"
+        "sys.exit(code or sorted(heavy & set(sys.modules)) or 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_wrong_use_exits_with_2(tacit: Run, tmp_path: Path) -> None:
+    assert tacit("study", "nonsense")[0] == 2
+    assert tacit("study", "create", "--party", str(tmp_path / "none"))[0] == 2
+    code, _, err = tacit("study", "create", str(tmp_path / "none.toml"))
+    assert code == 2
+    assert "cannot read" in err
+
+
+def test_a_missing_file_exits_with_1_and_says_what_to_do(tacit: Run, tmp_path: Path) -> None:
+    code, out, err = tacit("study", "list", "--party", str(tmp_path / "party.toml"))
+    assert (code, out) == (1, "")
+    assert "make one with init" in err
+    for verb in ("serve", "work"):
+        assert tacit("tester", verb, "--config", str(tmp_path / "tester.toml"))[0] == 1
+
+
+def test_an_error_is_json_where_json_is_asked_for(tacit: Run, tmp_path: Path) -> None:
+    code, out, err = tacit("study", "list", "--party", str(tmp_path / "party.toml"), "--json")
+    assert (code, out) == (1, "")
+    assert json.loads(err)["error"] == "ConfigurationError"
+
+
+def test_init_writes_keys_that_only_their_owner_reads_and_never_overwrites(
+    tacit: Run, tmp_path: Path
+) -> None:
+    folder = tmp_path / "tester"
+    code, out, _ = tacit("tester", "init", "--folder", str(folder), "--json")
+    assert code == 0
+    key_file = folder / "tester.pem"
+    assert stat.S_IMODE(key_file.stat().st_mode) == 0o600
+    assert json.loads(out)["key"] == PrivateKey.from_pem(key_file.read_bytes()).public_hex
+    before = key_file.read_bytes()
+    code, _, err = tacit("tester", "init", "--folder", str(folder))
+    assert code == 1
+    assert "never overwritten" in err
+    assert key_file.read_bytes() == before
+
+
+def test_an_agents_files_say_what_was_asked_for(tacit: Run, tmp_path: Path) -> None:
+    folder, key = tmp_path / "north", "ab" * 32
+    code, _, err = tacit(
+        *("agent", "init", "--folder", str(folder), "--name", "north", "--tester-key", key),
+        *("--tester-url", "https://tester.example/", "--data-set", "patients", "--source", "a.csv"),
+        *("--epsilon", "3", "--delta", "3e-5", "--column", "age", "--unit-column", "id"),
+    )
+    assert code == 0, err
+    agent, policy = read_toml(folder / "agent.toml"), read_toml(folder / "policy.toml")
+    assert agent["data_sets"] == [
+        {
+            "name": "patients",
+            "source": str(Path("a.csv").resolve()),
+            "unit_column": "id",
+            "epsilon": 3.0,
+            "delta": 3e-5,
+        }
+    ]
+    assert policy["approval"] == "by-hand"
+    assert policy["data_sets"] == {"patients": {"columns": ["age"]}}
+    party = read_party(folder / "agent.toml")
+    assert (party.name, party.tester.url, party.tester.key) == ("north", "https://tester.example", key)
+
+
+def test_creating_shows_the_cost_and_then_sends(tacit: Run, at_tester: Any, draft_file: Path) -> None:
+    code, out, _ = tacit("study", "create", str(draft_file))
+    assert code == 0
+    assert "every owner spends epsilon 1, delta 1e-05, and sends 7 noisy numbers" in out
+    (digest,) = at_tester.envelopes
+    assert digest in out
+
+
+def test_a_study_can_be_written_in_flags(tacit: Run, at_tester: Any) -> None:
+    code, out, err = tacit(
+        *("study", "create", "--title", "Alike?", "--procedure", "quick", "--epsilon", "1", "--delta", "0"),
+        *("--column", "age:0:120", "--column", "sex=F,M", "--json"),
+        *("--owner", "north/patients:100", "--owner", "south/patients"),
+    )
+    assert code == 0, err
+    assert json.loads(out)["units_declared"] is False
+
+
+SCREENING = (
+    *("study", "create", "screening", "--epsilon", "4", "--delta", "1e-5"),
+    *("--column", "age:0:120", "--column", "dose:0:1", "--column", "sex=F,M", "--column", "score:0:10"),
+    *("--owner", "north/patients:30000=age,dose,sex", "--owner", "south/patients:30000=score"),
+)
+
+
+def test_a_screening_is_asked_for_by_name(tacit: Run, at_tester: Any) -> None:
+    code, out, err = tacit(*SCREENING, "--dry-run")
+    assert code == 0, err
+    assert "Which of one owner's columns depend on another's outcome?" in out
+    assert "3 columns of north against score of south; false discovery rate at most 0.05" in out
+    assert "Nothing was sent" in out
+    assert at_tester.envelopes == {}
+    assert tacit(*SCREENING, "--title", "Score?")[0] == 0
+    assert len(at_tester.envelopes) == 1
+    few = tacit(*(word.replace(":30000", ":100") for word in SCREENING))
+    assert few[0] == 1
+    assert "Hopeless" in few[1]
+
+
+def test_a_procedure_is_named_once(tacit: Run, at_tester: Any) -> None:
+    code, _, err = tacit(*SCREENING, "--procedure", "quick")
+    assert code == 2
+    assert "named twice" in err
+
+
+def test_flags_are_read_strictly() -> None:
+    assert parse_column("a:b:0:1")["name"] == "a:b"
+    assert parse_column("sex=F,M")["levels"] == ["F", "M"]
+    assert parse_owner("north/patients:30") == {"name": "north", "data_set": "patients", "units": 30}
+    assert parse_owner("north/patients@ab=age,sex")["columns"] == ["age", "sex"]
+    assert parse_parameter("features=me") == ("features", "me")
+    assert parse_parameter("n_features=5") == ("n_features", 5)
+    for wrong in ("age", "age:0", "age:a:b", "=F"):
+        with pytest.raises(InputError, match="--column"):
+            parse_column(wrong)
+    for wrong in ("north", "north/patients:many", "north/patients="):
+        with pytest.raises(InputError, match="--owner"):
+            parse_owner(wrong)
+
+
+def test_watching_a_completed_study_exits_with_0(tacit: Run, at_tester: Any, draft_file: Path) -> None:
+    tacit("study", "create", str(draft_file))
+    (digest,) = at_tester.envelopes
+    at_tester.end(digest)
+    code, out, _ = tacit("study", "watch", digest[:8])
+    assert code == 0
+    assert "DIFFERENT populations" in out
+    assert "north and south" in out
+    shown = json.loads(tacit("study", "watch", digest, "--json")[1])
+    assert shown["result"]["pvalue"] == 0.001
+    assert json.loads(tacit("study", "show", digest[:8], "--json")[1])["verdict"] == shown
+
+
+def test_a_verdict_cannot_write_on_the_terminal(tacit: Run, at_tester: Any, draft_file: Path) -> None:
+    tacit("study", "create", str(draft_file))
+    (digest,) = at_tester.envelopes
+    evil = "\x1b[2J\u202e[red]x[/red]"
+    at_tester.end(digest, result=RESULT | {"method": evil, "warnings": [evil]})
+    out = tacit("study", "watch", digest)[1]
+    assert "[red]x[/red]" in out
+    assert not {"\x1b", "\u202e"} & set(out)
+
+
+@pytest.mark.parametrize("content", [b"", b"{}", b"\xff", b'{"format":"tacit/transcript/1"}'])
+def test_what_is_no_transcript_is_not_verified(tacit: Run, tmp_path: Path, content: bytes) -> None:
+    file = tmp_path / "transcript.json"
+    file.write_bytes(content)
+    assert tacit("verify", str(file))[0] == 1
+    assert tacit("study", "verify", str(file), "--json")[0] == 1
+
+
+@pytest.mark.parametrize("beginning", ["abc", "abcd"])
+def test_a_digest_that_is_not_clear_is_refused(tacit: Run, at_tester: Any, beginning: str) -> None:
+    assert tacit("study", "cancel", beginning)[0] == 2
+
+
+def test_a_file_that_cannot_be_written_is_told(
+    tacit: Run, at_tester: Any, draft_file: Path, tmp_path: Path
+) -> None:
+    tacit("study", "create", str(draft_file))
+    (digest,) = at_tester.envelopes
+    at_tester.lie = lambda request, answer: HttpResponse(200, {}, b"{}")
+    code, _, err = tacit("study", "transcript", digest, "--output", str(tmp_path / "no" / "folder.json"))
+    assert code == 2
+    assert "cannot write" in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("study", "list", "--nonsense"), "No such option: --nonsense"),
+        (("study", "lst"), "No such command 'lst'"),
+        (("agent", "init"), "Missing option '--name'"),
+        (("agent", "init", "--port", "many"), "--port"),
+        (("study", "show"), "Missing argument"),
+        (("verify",), "Missing argument"),
+    ],
+)
+def test_wrong_use_is_json_where_json_is_asked_for(
+    tacit: Run, arguments: tuple[str, ...], words: str
+) -> None:
+    code, out, err = tacit(*arguments, "--json")
+    assert (code, out) == (2, "")
+    told = json.loads(err)
+    assert told["error"] == "UsageError"
+    assert words in told["message"]
+    assert "--help" in told["message"]
+    # People get the same in words.
+    code, _, err = tacit(*arguments)
+    assert code == 2
+    assert not err.startswith("{")
+
+
+@pytest.mark.parametrize("extra", [(), ("--json",)])
+def test_exit_codes_do_not_depend_on_json(tacit: Run, tmp_path: Path, extra: tuple[str, ...]) -> None:
+    assert tacit("version", *extra)[0] == 0
+    assert tacit("doctor", "--config", str(tmp_path / "none.toml"), *extra)[0] == 1
+    assert tacit("verify", str(tmp_path / "none.json"), *extra)[0] == 2
+
+
+@pytest.mark.parametrize(
+    ("shell", "variables"),
+    [
+        ("bash", {"COMP_WORDS": "tacit study cre", "COMP_CWORD": "2"}),
+        ("zsh", {"_TYPER_COMPLETE_ARGS": "tacit study cre"}),
+        ("fish", {"_TYPER_COMPLETE_ARGS": "tacit study cre", "_TYPER_COMPLETE_FISH_ACTION": "get-args"}),
+    ],
+)
+def test_what_a_shell_asks_is_completed(
+    tacit: Run, monkeypatch: pytest.MonkeyPatch, shell: str, variables: dict[str, str]
+) -> None:
+    for name, value in {"_TACIT_COMPLETE": f"complete_{shell}", **variables}.items():
+        monkeypatch.setenv(name, value)
+    code, out, _ = tacit()
+    assert code == 0
+    assert "create" in out
+    assert "transcript" not in out
+
+
+AGENT = {
+    "--name": "north", "--tester-url": "https://t.example", "--tester-key": "ab" * 32,
+    "--data-set": "patients", "--source": "a.csv", "--epsilon": "3", "--delta": "1e-5",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("flag", "value", "words"),
+    [
+        ("--name", "North", "small letters"),
+        ("--tester-url", "tester.example", "https://tester.example"),
+        ("--tester-key", "x", "64 hexadecimal digits"),
+        ("--data-set", "my data", "a data set's name"),
+        ("--epsilon", "0", "epsilon of the data set"),
+        ("--epsilon", "nan", "epsilon of the data set"),
+        ("--delta", "1", "delta of the data set"),
+        ("--epsilon-per-study", "-1", "epsilon per study"),
+        ("--approval", "maybe", "by-hand or automatic"),
+    ],
+)
+def test_init_writes_nothing_that_no_service_could_use(
+    tacit: Run, tmp_path: Path, flag: str, value: str, words: str
+) -> None:
+    folder = tmp_path / "north"
+    flags = [part for pair in (AGENT | {flag: value}).items() for part in pair]
+    code, _, err = tacit("agent", "init", "--folder", str(folder), *flags)
+    assert code == 2
+    assert words in " ".join(err.split())
+    assert not folder.exists()
+
+
+def test_every_init_checks_the_key_that_it_pins(tacit: Run, tmp_path: Path) -> None:
+    for noun, verb, other in (
+        ("party", "init", "tester"),
+        ("curator", "init", "tester"),
+        ("curator", "owner-init", "curator"),
+    ):
+        address = (f"--{other}-url", "https://x.example", f"--{other}-key", "AB" * 32)
+        code, _, err = tacit(noun, verb, "--folder", str(tmp_path / verb), "--name", "x", *address)
+        assert code == 2
+        assert f"the {other}'s key" in err
+        assert not (tmp_path / verb).exists()
+
+
+@pytest.fixture
+def becomes(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """What processes were to be run."""
+    found: list[list[str]] = []
+    monkeypatch.setattr(connect.os, "execv", lambda _, command: found.append(command))
+    return found
+
+
+def run(tmp_path: Path, *options: str) -> BaseException | None:
+    config = tmp_path / "tester.toml"
+    config.touch()
+    command = ["tester", "archive", "--config", str(config), "--to", "archive", *options]
+    return CliRunner().invoke(app, command).exception
+
+
+def test_options_are_handed_on(tmp_path: Path, becomes: list[list[str]]) -> None:
+    assert run(tmp_path, "--older-than", "365") is None
+    assert (
+        run(tmp_path, "--before", "2026-01-31", "--state", "cancelled", "--state", "completed", "--delete")
+        is None
+    )
+    config = str(tmp_path / "tester.toml")
+    begin = ["-m", "tacit_services.tester", "archive", "--config", config]
+    states = ["--state", "cancelled", "--state", "completed"]
+    assert [command[1:] for command in becomes] == [
+        [*begin, "--older-than", "365", "--to", "archive"],
+        [*begin, "--before", "2026-01-31", "--to", "archive", *states, "--delete"],
+    ]
+
+
+@pytest.mark.parametrize("options", [[], ["--before", "2026-01-31", "--older-than", "3"]])
+def test_the_studies_are_named_in_one_way(
+    tmp_path: Path, becomes: list[list[str]], options: list[str]
+) -> None:
+    assert isinstance(run(tmp_path, *options), ConfigurationError)
+    assert becomes == []
+
+
+def test_an_archive_is_verified_without_a_configuration(becomes: list[list[str]]) -> None:
+    command = ["tester", "verify-archive", "--archive", "archive"]
+    assert CliRunner().invoke(app, command).exception is None
+    keys = ["--tester-key", "ab" * 32, "--tester-key", "cd" * 32]
+    assert CliRunner().invoke(app, [*command, *keys]).exception is None
+    begin = ["-m", "tacit_services.tester", "verify-archive", "--archive", "archive"]
+    assert [command[1:] for command in becomes] == [begin, [*begin, *keys]]

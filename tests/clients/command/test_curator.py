@@ -1,0 +1,135 @@
+"""`tacit curator`: files that keep secrets, what an owner is shown before it decides, and no accident."""
+
+import json
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from curator_answers import REPORT
+from curator_answers import MemoryCurator as Curator
+
+from tacit import CuratorClient
+from tacit.command import connect
+from tacit.setup.configuration import read_own_curator, read_party, read_toml
+from tacit_protocol.signing.keys import PrivateKey
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def curator(monkeypatch: pytest.MonkeyPatch) -> Curator:
+    """Make `--owner` and `--config` lead to a curator in memory."""
+    there, key = Curator(), PrivateKey.generate()
+
+    def client(owner: str | None) -> Callable[[Path], Any]:
+        @contextmanager
+        def connected(_: Path) -> Iterator[CuratorClient]:
+            yield CuratorClient("https://c.example", key, owner=owner, transport=there)
+
+        return connected
+
+    monkeypatch.setenv("COLUMNS", "200")  # so that no cell of a table is folded
+    monkeypatch.setattr(connect, "owner_client", client("north"))
+    monkeypatch.setattr(connect, "operator_client", client(None))
+    return there
+
+
+def test_init_writes_secrets_that_only_their_owner_reads_and_never_overwrites(
+    tacit: Run, tmp_path: Path
+) -> None:
+    folder, key = tmp_path / "registry", "ab" * 32
+    arguments = ("curator", "init", "--folder", str(folder), "--name", "registry")
+    tester = ("--tester-url", "https://tester.example/", "--tester-key", key)
+    code, out, err = tacit(*arguments, *tester, "--json")
+    assert code == 0, err
+    for name in ("curator.pem", "storage.key"):
+        assert stat.S_IMODE((folder / name).stat().st_mode) == 0o600
+    assert len(bytes.fromhex((folder / "storage.key").read_text())) == 32
+    before = (folder / "storage.key").read_bytes()
+    assert tacit(*arguments, *tester)[0] == 1
+    assert (folder / "storage.key").read_bytes() == before
+    own = read_own_curator(folder / "curator.toml")
+    assert json.loads(out)["key"] == own.key.public_hex
+    assert (own.name, own.url) == ("registry", "http://127.0.0.1:8720")
+    party = read_party(folder / "curator.toml")
+    assert (party.tester.url, party.tester.key) == ("https://tester.example", key)
+    assert read_toml(folder / "curator.toml")["storage_keys_file"] == "storage.key"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ("curator invite --name north", "secret"),
+        ("curator owners", "00" * 32),
+        ("curator status", "1 waiting-for-approval"),
+        ("curator enrol --invitation x", "north is enrolled"),
+        ("curator data-sets", "north/patients"),
+        ("curator data-sets --config curator.toml", "north/patients"),
+        ("curator studies", "south"),
+        ("curator study abab", "alike"),
+        ("curator approve abab", "Approved abab"),
+        ("curator decline abab --reason no", "Nothing was spent"),
+        ("curator ledger --data-set patients", "north/patients"),
+        ("curator verify-ledger", "The ledger is whole"),
+        ("curator delete --data-set patients --yes", "deleted the rows"),
+        ("curator delete --data-set north/patients --yes --config c.toml", "deleted the rows"),
+    ],
+)
+def test_every_verb_speaks_to_people_and_to_programs(
+    tacit: Run, curator: Curator, arguments: str, words: str
+) -> None:
+    code, out, err = tacit(*arguments.split())
+    assert code == 0, err
+    assert words in out
+    assert "\x1b[2J" not in out
+    code, out, _ = tacit(*arguments.split(), "--json")
+    assert code == 0
+    json.loads(out)
+
+
+def test_before_it_approves_an_owner_sees_what_is_asked_and_what_remains(
+    tacit: Run, curator: Curator
+) -> None:
+    out = tacit("curator", "approve", "abab")[1]
+    assert "They ask whether patients are alike." in out
+    assert "Warning: few units" in out
+    assert "north/patients: epsilon 0.5 of 1.5 pure, 1.5 of 1.5 Gaussian left" in out
+    assert "this study takes epsilon 0.4 of the 0.5 left of the pure share" in out
+    assert "south: approved by its policy" in out
+
+
+def test_registering_and_uploading(tacit: Run, curator: Curator, tmp_path: Path) -> None:
+    description, rows = tmp_path / "data-set.toml", tmp_path / "rows.csv"
+    description.write_text(
+        'name = "patients"\nepsilon = 3\ndelta = 3e-5\n'
+        '[policy]\nepsilon_per_study_max = 1\ndelta_per_study_max = 1e-5\nanalysts = ["*"]\n'
+        '[[columns]]\nkind = "numeric"\nname = "age"\nlower = 0\nupper = 120\n'
+    )
+    rows.write_text("age\n60\n61\n62\n")
+    code, out, err = tacit("curator", "register", "--file", str(description))
+    assert code == 0, err
+    assert "Registered north/patients: 2 columns; studies may spend epsilon 3, delta 3e-05 in all." in out
+    code, out, err = tacit("curator", "upload", str(rows), "--data-set", "patients")
+    assert code == 0, err
+    assert "north/patients holds rows.csv now: 3 rows, 2 units." in out
+    assert tacit("curator", "upload", str(tmp_path / "none.csv"), "--data-set", "patients")[0] == 2
+
+
+def test_nothing_is_deleted_unless_said_so(
+    tacit: Run, curator: Curator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("typer.confirm", lambda _: False)
+    assert tacit("curator", "delete", "--data-set", "patients")[0] == 2
+    assert tacit("curator", "delete", "--data-set", "patients", "--json")[0] == 2
+    assert curator.asked == []
+
+
+def test_a_damaged_ledger_exits_with_1(tacit: Run, curator: Curator) -> None:
+    curator.answers["GET /v1/ledger/verification"] = REPORT | {"ok": False, "faults": ["entry 1 was changed"]}
+    code, out, _ = tacit("curator", "verify-ledger")
+    assert code == 1
+    assert "Damaged: entry 1 was changed" in out
+    assert tacit("curator", "verify-ledger", "--kept", "none")[0] == 2

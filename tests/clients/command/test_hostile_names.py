@@ -1,0 +1,538 @@
+"""What others wrote cannot steer a terminal, whichever command prints it: the tree of commands is walked.
+
+The services here are as hostile as any can be: every text that they answer is hostile, and reaches the
+command through the real clients. Results are real ones, of studies whose titles, columns and levels are
+hostile.
+"""
+
+import io
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import typer
+from signed_study import signed_transcript
+
+from tacit import local
+from tacit.client.http import HttpRequest, HttpResponse
+from tacit.client.transport import HttpTransport
+from tacit.command import _report_fault
+from tacit.command import app as app_module
+from tacit.command.connect import become
+from tacit.setup.configuration import toml_value
+from tacit.setup.keys import load_key
+from tacit_protocol.messages.encoding import encode
+from tacit_protocol.messages.problems import problem_document
+from tacit_protocol.messages.study import Party, Study
+from tacit_protocol.messages.transcript import VerdictMessage
+from tacit_protocol.signing.envelope import STUDY_TYPE, VERDICT_TYPE, digest, seal
+from tacit_protocol.terminal import printable, printable_lines
+
+Run = Callable[..., tuple[int, str, str]]
+
+MARK = "evil"
+NAME = f"[/bold][red]:smile:{MARK}\x1b]0;owned\x07\x1b[2J\x9b31m\u202e\u2066\u200b\r\n\x08\x7f"
+"""Markup that closes what is not open, an emoji's code, escapes in 7 and 8 bits, directions, line ends."""
+
+LONG = NAME + "\x00" + "\U0001f600" + "x" * 3000
+"""With NUL, a wide character, and without end: what a message may not hold and an answer may."""
+
+WORST = LONG.replace("xxx", "\udc9bx", 1)
+"""With half a character, which clients refuse wherever they write an answer down again."""
+
+COMMAND = typer.main.get_command(app_module.app)
+
+
+def commands(command: Any = COMMAND, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
+    """Every command of the tree, by its words."""
+    if hasattr(command, "commands"):
+        for name, child in command.commands.items():
+            yield from commands(child, (*path, name))
+    else:
+        yield " ".join(path), command
+
+
+LEAVES = dict(commands())
+
+
+def steering(text: str) -> set[str]:
+    """The characters of an output that a terminal would not simply show; line ends are our own."""
+    return {c for c in text.replace("\n", "") if not c.isprintable()}
+
+
+def require_harmless(out: str, err: str) -> None:
+    for stream in (out, err):
+        assert steering(stream) == set(), stream
+        assert "\U0001f604" not in stream, "an emoji's code was drawn"
+        assert "Traceback" not in stream, stream
+        assert all(len(line) <= 4500 for line in stream.splitlines())
+
+
+# What anyone may type, or a script may pass on.
+
+
+@pytest.mark.sweep(16)
+@pytest.mark.parametrize("words", sorted(LEAVES))
+def test_no_command_echoes_what_it_is_given_as_it_is(
+    words: str, tacit: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every command, new ones too: options that it has to have, one it does not have, wrong ones."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(os, "execv", lambda *_: sys.exit(0))  # in the place of this process
+    hostile = NAME.replace("\r\n", "") + "\udc9b"
+    wrong = [["--" + hostile]]
+    needed: list[str] = []
+    for parameter in LEAVES[words].params:
+        is_argument = parameter.param_type_name == "argument"
+        if parameter.required:
+            needed += [hostile] if is_argument else [parameter.opts[-1], hostile]
+        elif is_argument:
+            wrong.append([hostile])
+    if needed:
+        wrong.append(needed)
+    if words not in {"demo", "study schema", "version", "data check", "doctor"}:
+        wrong += [
+            [*needed, "--config", hostile],
+            [*needed, "--party", hostile],
+            [*needed, "--owner", hostile],
+        ]
+    monkeypatch.setattr("sys.stdin", io.StringIO(""))  # nobody answers questions
+    for arguments in wrong:
+        for as_json in ([], ["--json"]):
+            code, out, err = tacit(*words.split(), *arguments, *as_json)
+            require_harmless(out, err)
+            assert code in {0, 1, 2, 130}, (arguments, err)  # 130: a question that nobody answered
+
+
+# What services answer.
+
+
+STANDING = dict.fromkeys(
+    (
+        *("epsilon_cap_micro", "delta_cap_pico", "pure_share_micro", "pure_spent_micro", "pure_left_micro"),
+        *("gaussian_delta_pico", "gaussian_share_micro", "gaussian_spent_micro", "gaussian_left_micro"),
+        *("approximate_share_pico", "approximate_spent_pico", "approximate_left_pico", "promised_micro"),
+    ),
+    1,
+)
+"""What an account says of its shares."""
+
+
+class HostileService:
+    """Answers every request of every client; whatever may be text is hostile."""
+
+    def __init__(self, folder: Path) -> None:
+        self.tester, self.analyst = (
+            load_key(folder / "tester/tester.pem"),
+            load_key(folder / "party/party.pem"),
+        )
+        result = _counted()
+        study = result.source.study
+        owners = tuple(owner.model_copy(update={"key": f"{i:064x}"}) for i, owner in enumerate(study.owners))
+        self.study = Study.model_validate_json(
+            study.model_copy(
+                update={
+                    "title": NAME.strip() + "?",
+                    "owners": owners,
+                    "tester": Party(name="tester", key=self.tester.public_hex),
+                    "analyst": Party(name="ann", key=self.analyst.public_hex),
+                    "unit_column": WORST_COLUMN,
+                    "created_at": 1,
+                    "deadline": 2**33,
+                }
+            ).model_dump_json()
+        )
+        payload = encode(self.study)
+        self.digest = digest(payload)
+        self.envelope = seal(payload, STUDY_TYPE, self.analyst)
+        verdict = VerdictMessage(
+            study=self.digest,
+            outcome="incomplete",
+            releases={},
+            missing=("n", "s"),
+            software=printable(NAME)[:60],
+        )
+        self.verdict = seal(encode(verdict), VERDICT_TYPE, self.tester)
+        self.transcript = signed_transcript(result, title=NAME.strip() + "?")
+        self.refuses = False
+        self.text = LONG
+        self.asked: list[str] = []
+
+    def send(self, request: HttpRequest) -> HttpResponse:
+        self.asked.append(f"{request.method} {request.path}")
+        if self.refuses:
+            content = problem_document("forbidden", detail=self.text) | {
+                "title": self.text,
+                "advice": self.text,
+            }
+            return _json(403, content)
+        last = request.path.rsplit("/", 1)[-1]
+        exact = {"envelope": self.envelope, "verdict": self.verdict, "transcript": self.transcript}
+        if last in exact:
+            return HttpResponse(200, {}, exact[last])
+        return _json(200, self._answer(request, last))
+
+    def _answer(self, request: HttpRequest, last: str) -> dict[str, Any]:
+        item = self._item()
+        match request.method, last:
+            case "GET", "owners" | "invitations" | "data-sets" | "studies" | "ledger":
+                return {"items": [item], "next": None}
+            case "GET", "parties":
+                known = {"ann": (self.analyst.public_hex, "analyst"), "n": ("1" * 64, "owner")}
+                known["s"] = ("2" * 64, "owner")
+                named = [{"name": n, "key": k, "role": r} for n, (k, r) in known.items()]
+                return {"items": [item, *named], "next": None}
+            case "GET", "verification":
+                account = {"head_hash": "cd" * 32, "data_set": self.text, "entries": 1, "standing": STANDING}
+                return {"ok": False, "accounts": [account], "faults": [self.text]}
+            case "GET", "status":
+                return item | {"studies": {self.text: 3}, "party": {"name": self.text, "key": "00" * 32}}
+        return item
+
+    def _item(self) -> dict[str, Any]:
+        """Every field that any answer may have."""
+        texts = (
+            "name role state audience software title procedure data_set account owner unit_column invitation "
+            "reason problem plain_words url path used_by"
+        )
+        return {
+            **dict.fromkeys(texts.split(), self.text),
+            "key": self.tester.public_hex,
+            "digest": self.digest,
+            "study": self.digest,
+            "state": "waiting-for-approval" if "agent" in str(self.asked) else self.text,
+            "owners": [
+                {
+                    "name": self.text,
+                    "sent": False,
+                    "declined": False,
+                    "owner": self.text,
+                    "decision": self.text,
+                }
+                | {"decided_by": self.text, "account": self.text, "decided_at": 1}
+            ],
+            "accounts": [{"account": self.text} | STANDING],
+            "data_sets": [{"name": self.text, "units": 3} | STANDING],
+            "columns": [{"kind": "numeric", "name": self.text, "lower": 0, "upper": 1}],
+            "policy": {"approval": self.text},
+            "progress": {"fraction": 0.5, "step": self.text},
+            "warnings": [self.text],
+            "reuses": [{"owner": self.text, "study": self.digest}],
+            "reused_by": [{"owner": self.text, "study": self.digest}],
+            **dict.fromkeys(
+                (
+                    *("epsilon_micro", "delta_pico", "epsilon_cap_micro", "delta_cap_pico", "deadline", "at"),
+                    *("numbers_released", "sequence", "rows"),
+                    *STANDING,
+                    *("spent_after_micro", "units", "created_at", "expires_at", "revoked", "revoked_at"),
+                ),
+                7,
+            ),
+            "finding": {},
+            "found_at": 7,
+            "tester": {"url": self.text, "key": self.tester.public_hex},
+            "last_poll_at": 7,
+            "ready": True,
+            "uploaded_at": None,
+        }
+
+
+RELEASED = "released.parquet"
+
+WORST_COLUMN = (NAME.strip() + "unit")[:128]
+
+
+def _json(status: int, fields: dict[str, Any]) -> HttpResponse:
+    media = "application/problem+json" if status >= 400 else "application/json"
+    return HttpResponse(status, {"content-type": media}, json.dumps(fields).encode())
+
+
+@cache
+def _counted() -> Any:
+    """A real result of two owners, whose column and one of whose levels are hostile."""
+    frames = [_table(seed) for seed in (1, 2)]
+    bounds = {NAME: ["a", NAME]}
+    return local.noisy_counts(*frames, epsilon=5.0, bounds=bounds, columns=[NAME], names=("n", "s"))
+
+
+def _table(seed: int) -> pd.DataFrame:
+    rng = np.random.default_rng(seed)
+    return pd.DataFrame({NAME: rng.choice(["a", NAME], 60), "age": rng.random(60)})
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with everyone's files, which the commands themselves wrote, named as badly as files can be."""
+    folder = tmp_path_factory.mktemp("home")
+    key, source = "ab" * 32, folder / "rows.csv"
+    source.write_text(f'"{NAME.replace(chr(13) + chr(10), "")}",age\na,1\n', encoding="utf-8")
+    at = ["--tester-url", "http://127.0.0.1:9", "--tester-key", key]
+    agent = ["agent", "init", "--folder", str(folder / "agent"), "--name", "north", "--data-set", "patients"]
+    owner = ["curator", "owner-init", "--folder", str(folder / "owner"), "--name", "north"]
+    for arguments in (
+        ["tester", "init", "--folder", str(folder / "tester")],
+        ["party", "init", "--folder", str(folder / "party"), "--name", "ann", *at],
+        [*agent, *at, "--source", str(source), "--epsilon", "3", "--delta", "1e-5"],
+        ["curator", "init", "--folder", str(folder / "curator"), "--name", "registry", *at],
+        [*owner, "--curator-url", "http://127.0.0.1:9", "--curator-key", key],
+    ):
+        assert app_module.run(arguments) == 0
+    own = load_key(folder / "tester/tester.pem").public_hex
+    for file in folder.rglob("*.toml"):
+        file.write_text(file.read_text().replace(key, own))
+    return folder
+
+
+@pytest.fixture
+def service(home: Path, monkeypatch: pytest.MonkeyPatch) -> HostileService:
+    there = HostileService(home)
+    monkeypatch.setattr(HttpTransport, "send", there.send)
+    monkeypatch.chdir(home)
+    return there
+
+
+AGENT, TESTER, CURATOR = (["--config", f"{name}/{name}.toml"] for name in ("agent", "tester", "curator"))
+PARTY, OWNER = ["--party", "party/party.toml"], ["--owner", "owner/owner.toml"]
+
+FILE = ["transcript.json"]
+NAMED, INVITED = ["--name", "x"], ["--invitation", "x"]
+SHOWN: dict[str, list[str]] = {
+    **dict.fromkeys(("verify", "study verify"), FILE),
+    "study report": [*FILE, "--output", "report.html"],
+    "study adjust": [*FILE, *FILE],
+    "study transcript": ["DIGEST", "--output", f"{MARK}\x1b[2J.json", *PARTY],
+    "study create": ["draft.toml", "--dry-run", *PARTY],
+    **{key: ["DIGEST", *PARTY] for key in ("study show", "study watch", "study cancel")},
+    **dict.fromkeys(("study list", "party list", "party login"), PARTY),
+    **dict.fromkeys(("party invitations", "tester login"), TESTER),
+    **dict.fromkeys(("curator invitations", "curator owners", "curator status", "curator login"), CURATOR),
+    **dict.fromkeys(
+        ("curator data-sets", "curator studies", "curator ledger", "curator verify-ledger"), OWNER
+    ),
+    **dict.fromkeys(("agent status", "agent login", "ledger show", "ledger verify", "data check"), AGENT),
+    **{key: ["DIGEST", *OWNER] for key in ("curator study", "curator approve", "curator decline")},
+    **{f"agent {verb}": ["DIGEST", *AGENT] for verb in ("reuses", "approve", "decline", "result")},
+    "party invite": ["--role", "owner", *NAMED, *TESTER],
+    "party revoke": [*NAMED, *TESTER],
+    **{key: [*NAMED, *CURATOR] for key in ("curator invite", "curator revoke")},
+    "party enrol": [*INVITED, *PARTY],
+    "agent enrol": [*INVITED, *AGENT],
+    "curator join": [*INVITED, *CURATOR],
+    "curator enrol": [*INVITED, *OWNER],
+    "agent inbox": ["--all", *AGENT],
+    "curator register": ["--file", "data-set.toml", *OWNER],
+    "curator upload": ["rows.csv", "--data-set", "patients", *OWNER],
+    "curator delete": ["--data-set", "patients", "--yes", *OWNER],
+    "ledger export": ["--output", "ledger.json", *AGENT],
+    "doctor": ["--config", "party/party.toml"],
+    "data describe": ["rows.csv"],
+    "release show": ["released.parquet"],
+    "release expect": ["released.parquet", "--column", "age"],
+    "release sample": ["released.parquet", "--rows", "3", "--output", f"{MARK}\x1b[2J.csv"],
+    "release export": ["released.parquet", "--output", f"{MARK}\x1b[2J.parquet"],
+    "release compare": ["released.parquet", "released.parquet"],
+}
+"""How every command is run that prints what others wrote: services, files, results."""
+
+OWN = {
+    **dict.fromkeys(
+        ("tester init", "agent init", "curator init", "curator owner-init", "party init"),
+        "files of one's own, in names that are checked",
+    ),
+    **dict.fromkeys(
+        ("tester serve", "agent serve", "curator serve", "tester work"),
+        "become a service, which writes JSON lines",
+    ),
+    **dict.fromkeys(("tester archive", "tester verify-archive"), "run in the place of the command: below"),
+    **dict.fromkeys(
+        ("data align key", "data align make", "data align compare", "data align list", "data align forget"),
+        "run by the agent, whose lines go through `lines`: below",
+    ),
+    **dict.fromkeys(
+        (
+            *("plan power", "plan curve", "plan smallest", "plan choice", "plan two-sample"),
+            *("plan locations", "plan identity", "plan homogeneity", "plan independence"),
+        ),
+        "figures of a question of one's own; its words are echoed by the test above alone",
+    ),
+    "agent certificate": "one's own key",
+    "demo": "the names of the demo",
+    "study schema": "constant",
+    "version": "constant",
+}
+"""Commands that print nothing of others', and why."""
+
+
+def test_every_command_is_run_with_hostile_names_or_says_why_not() -> None:
+    assert set(SHOWN) | set(OWN) == set(LEAVES)
+    assert not set(SHOWN) & set(OWN)
+
+
+@pytest.fixture
+def files(home: Path, service: HostileService) -> None:
+    """Documents of real results, in the folder where the commands run."""
+    (home / "transcript.json").write_bytes(service.transcript)
+    if not (home / RELEASED).exists():
+        bounds = {"age": (0, 1), NAME: ["a", NAME]}
+        frame = pd.concat([_table(1)] * 20)
+        local.release_database(frame, epsilon=5.0, delta=1e-5, bounds=bounds, n_points=10, seed=3).to_parquet(
+            home / RELEASED
+        )
+    name = toml_value(NAME)
+    title = toml_value(NAME.strip())
+    (home / "draft.toml").write_text(
+        f'title = {title}\nprocedure = "noisy_counts"\nepsilon = 1.0\ndelta = 0.0\n'
+        f'columns = [{{kind = "categorical", name = {name}, levels = ["a", {name}]}}]\n'
+        'owners = [{name = "n", data_set = "p"}, {name = "s", data_set = "p"}]\n'
+    )
+    (home / "data-set.toml").write_text(
+        'name = "patients"\nepsilon = 3\ndelta = 3e-5\n[policy]\nepsilon_per_study_max = 1\n'
+        'delta_per_study_max = 1e-5\nanalysts = ["*"]\n'
+        f'[[columns]]\nkind = "numeric"\nname = {name}\nlower = 0\nupper = 120\n'
+    )
+
+
+SAYS_NOTHING_FOREIGN = {
+    *("study watch", "study cancel", "study transcript", "study create", "study report", "study adjust"),
+    *("party revoke --invitation", "curator delete", "curator approve", "curator decline", "agent decline"),
+    *(
+        "agent approve",
+        "agent reuses",
+        "agent result",
+        "ledger export",
+        "data check",
+        "release expect",
+        "release compare",
+    ),
+    *("release sample", "release export", "doctor", "party invite", "curator invite", "curator register"),
+    *("tester login", "agent login", "curator login", "party login", "curator upload", "curator data-sets"),
+}
+"""Commands whose answer may be a digest, a figure or a refusal alone."""
+
+
+PROCESSES = {"data check", "doctor"}
+"""Commands that start processes, and are run once."""
+
+
+@pytest.mark.sweep(12)
+@pytest.mark.usefixtures("files")
+@pytest.mark.parametrize("words", sorted(SHOWN))
+def test_what_others_wrote_cannot_steer_the_terminal(
+    words: str, tacit: Run, service: HostileService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    arguments = [service.digest if part == "DIGEST" else part for part in SHOWN[words]]
+    code, out, err = tacit(*words.split(), *arguments)
+    require_harmless(out, err)
+    assert code in {0, 1, 2}, err
+    if words not in SAYS_NOTHING_FOREIGN:
+        assert MARK in out + err, "the hostile name is shown, as text"
+    if words in PROCESSES:
+        return
+    _, out, err = tacit(*words.split(), *arguments, "--json")
+    require_harmless(out, err)
+    for stream in (out, err):
+        if stream.strip():
+            assert stream.isascii(), "JSON's own escapes"
+            json.loads(stream)
+    for service.text, service.refuses in ((WORST, False), (LONG, True)):
+        require_harmless(*tacit(*words.split(), *arguments)[1:])
+
+
+@pytest.mark.usefixtures("files")
+@pytest.mark.parametrize("words", ["study list", "study show", "verify", "curator studies"])
+def test_nor_on_a_terminal_where_colours_are_drawn(
+    words: str, tacit: Run, service: HostileService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where rich writes sequences of its own, there are no others."""
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm-256color")
+    arguments = [service.digest if part == "DIGEST" else part for part in SHOWN[words]]
+    _, out, err = tacit(*words.split(), *arguments)
+    # Colours, and what redraws a line of progress.
+    plain = re.sub(r"\x1b\[[0-9;?]*[mhlKA]|\r", "", out + err)
+    assert steering(plain) == set()
+
+
+# What runs in the place of the command, as a process of its own.
+
+
+def test_an_archive_with_hostile_file_names_is_checked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Names are bytes: escapes, and what is no UTF-8."""
+    folder = tmp_path / "archive"
+    folder.mkdir()
+    (folder / "index.jsonl").touch()
+    for name in (
+        b"[red]:smile:\x1b]0;owned\x07.json",
+        b"\xff\xfe\x9b2J.json",
+        "a\u202eb\nfaults: 0".encode(),
+    ):
+        Path(os.fsdecode(bytes(folder) + b"/" + name)).touch()
+    commands: list[Sequence[str]] = []
+    monkeypatch.setattr(os, "execv", lambda _, command: commands.append(command))
+    become("tester", None, "verify-archive", ["--archive", str(folder)])
+    done = subprocess.run(commands[0], capture_output=True, check=False, timeout=120)
+    out = done.stdout.decode("utf-8")
+    require_harmless(out, done.stderr.decode("utf-8"))
+    assert done.returncode == 1
+    assert out.count("the index does not list it") == 3
+    assert [line for line in out.splitlines() if line.startswith("faults")] == ["faults: 3"]
+
+
+def test_logs_escape_whatever_is_logged() -> None:
+    program = (
+        "import structlog; from tacit_services.shared.logging import configure_logging; configure_logging();"
+        f"structlog.get_logger().info({NAME!r}, path={(NAME + chr(0xDC9B))!r})"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, check=True, timeout=120, text=True
+    )
+    (line,) = done.stderr.splitlines()
+    assert line.isascii()
+    assert steering(line) == set()
+    assert json.loads(line)["event"] == NAME
+
+
+@pytest.mark.long
+def test_an_aligning_agents_words_are_printed_as_text(
+    tacit: Run, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`tacit data align` prints what the agent's process wrote."""
+    monkeypatch.chdir(home)
+    code, out, err = tacit("data", "align", "list", "--config", "agent/agent.toml")
+    require_harmless(out, err)
+    code, out, err = tacit(
+        *("data", "align", "make", "--data-set", NAME.replace("\r\n", ""), "--key", f"{MARK}\x1b[2J"),
+        *("--out", f"{MARK}\x1b[2J", "--config", "agent/agent.toml"),
+    )
+    require_harmless(out, err)
+    assert code != 0
+
+
+def test_a_fault_of_our_own_prints_a_harmless_trace(capsys: pytest.CaptureFixture[str]) -> None:
+    try:
+        raise ValueError(WORST)
+    except ValueError as error:
+        _report_fault(type(error), error, error.__traceback__)
+    out, err = capsys.readouterr()
+    assert steering(out + err) == set()
+    assert MARK in err
+
+
+@pytest.mark.parametrize("text", [NAME, WORST, "", "plain", "\ud800", "\u2028"])
+def test_one_line_stays_one_line(text: str) -> None:
+    assert steering(printable(text)) == set()
+    assert "\n" not in printable(text)
+    printable(text).encode("utf-8")
+    assert printable_lines("a\n" + printable(text)).count("\n") == 1

@@ -1,0 +1,182 @@
+"""Two-sample tests in one process, between owners and at a curator: samples, choices, mistakes told."""
+
+import math
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+
+import tacit.local
+from tacit.errors import InputError, StudyRefusedError
+from tacit.local import DecisionResult, TwoSampleResult, kernel_two_sample, plan_power
+
+BOUNDS = {"age": (0, 120), "sex": ["F", "M"]}
+SPEND = {"epsilon": 4.0, "delta": 1e-5}
+
+
+def patients(mean_age: float, n: int = 4000, seed: int = 1) -> dict[str, Any]:
+    rng = np.random.default_rng(seed)
+    return {"age": rng.normal(mean_age, 10, n), "sex": rng.choice(["F", "M"], n)}
+
+
+@pytest.mark.parametrize("make", [pd.DataFrame, pl.DataFrame, pa.table])
+def test_tables_of_every_kind(make: Any) -> None:
+    result = kernel_two_sample(make(patients(50)), make(patients(75, seed=2)), bounds=BOUNDS, **SPEND)
+    statistic, pvalue = result
+    # Far apart: the chance of missing a shift of 25 years at n = 4000 is far below 1e-6.
+    assert result.reject
+    assert pvalue < 1e-6
+    assert statistic == result.statistic
+    assert dict(result.n) == {"sample-1": 4000, "sample-2": 4000}
+    assert {column.names for column in result.columns if column.reject} >= {("age",)}
+    assert (result.epsilon, result.delta, result.alpha) == (4.0, 1e-5, 0.05)
+    assert result.interval is not None
+    assert result.estimate is not None
+    assert result.interval[0] <= result.estimate <= result.interval[1]
+
+
+def test_the_seed_fixes_public_choices_and_never_the_noise() -> None:
+    x = np.random.default_rng(4).normal(0, 1, (500, 2))
+    first, second = (kernel_two_sample(x, x, bounds=(-5, 5), seed=7, **SPEND) for _ in range(2))
+    # Continuous up to a fine grid: two draws of the noise agree with a chance far below 1e-6.
+    assert first.statistic != second.statistic
+
+
+def test_a_public_sample_gives_locations_and_bandwidth() -> None:
+    x, y = pd.DataFrame(patients(50)), pd.DataFrame(patients(75, seed=2))
+    public = pd.DataFrame(patients(60, n=30, seed=9))
+    result = kernel_two_sample(x, y, bounds=BOUNDS, features="me", public=public, **SPEND)
+    assert result.reject
+    narrow = {"bounds": (0, 120), "features": "scf", "columns": ["age"], "public": public}
+    assert kernel_two_sample(x, y, **narrow, **SPEND).reject
+    with pytest.raises(InputError, match="public sample serves"):
+        kernel_two_sample(x, y, bounds=BOUNDS, public=public, **SPEND)
+
+
+def test_rows_of_one_unit_count_once() -> None:
+    frame = pd.DataFrame(patients(50))
+    frame["patient"] = np.arange(len(frame)) // 4
+    by_column = kernel_two_sample(frame, frame, bounds=BOUNDS, units="patient", **SPEND)
+    assert dict(by_column.n) == {"sample-1": 1000, "sample-2": 1000}
+    bare = frame.drop(columns="patient")
+    by_array = kernel_two_sample(bare, bare, bounds=BOUNDS, units=[frame["patient"]] * 2, **SPEND)
+    assert dict(by_array.n) == dict(by_column.n)
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"bounds": None}, "bounds must be public"),
+        ({"bounds": (0, math.nan)}, "must be finite"),
+        ({"epsilon": 0.0}, "epsilon"),
+        ({"epsilon": math.nan}, "epsilon"),
+        ({"epsilon": math.inf}, "epsilon"),
+        ({"delta": 1.0}, "delta"),
+        ({"delta": -1e-5}, "delta"),
+        ({"alpha": 0.0}, "alpha"),
+        ({"alpha": 0.7}, "alpha"),
+        ({"names": ["a"]}, "names holds 1 names for 2"),
+        ({"names": ["a", "a"]}, "distinct"),
+        ({"names": ["A B", "c"]}, "name"),
+        ({"units": "patient"}, "no column 'patient'"),
+        ({"units": [np.zeros(5)]}, "units holds 1 arrays for 2"),
+        ({"columns": ["a", "b", "c"]}, "names 3"),
+    ],
+)
+def test_a_mistake_in_the_input_is_told(changed: dict[str, Any], message: str) -> None:
+    x = np.zeros((5, 2))
+    arguments: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-5, "bounds": (0, 1)} | changed
+    with pytest.raises(InputError, match=message):
+        kernel_two_sample(x, x, **arguments)
+
+
+def test_one_sample_is_not_enough() -> None:
+    with pytest.raises(InputError, match="at least two"):
+        kernel_two_sample(np.zeros((5, 1)), bounds=(0, 1), **SPEND)
+
+
+@pytest.mark.parametrize(
+    "changed", [{"features": "magic"}, {"n_features": 0}, {"bandwith": 1.0}, {"statistic": "mmd"}]
+)
+def test_what_the_procedure_does_not_take_is_refused(changed: dict[str, Any]) -> None:
+    x = np.zeros((5, 1))
+    with pytest.raises(StudyRefusedError):
+        kernel_two_sample(x, x, bounds=(0, 1), **SPEND, **changed)
+
+
+def test_the_package_offers_what_it_lists() -> None:
+    for name in tacit.__all__:
+        assert getattr(tacit, name) is not None
+    with pytest.raises(AttributeError):
+        tacit.nothing  # noqa: B018 (the access is the test)
+
+
+# A shift of two standard deviations at n = 2000 is hundreds of noise scales: missing it has a chance far
+# below 1e-6 with every release here.
+CURATED: dict[str, Any] = {"epsilon": 4.0, "delta": 1e-5, "bounds": (-5, 5), "setting": "curator", "seed": 1}
+
+
+def samples(shift: float = 2.0) -> tuple[Any, Any]:
+    rng = np.random.default_rng(5)
+    return rng.normal(0, 1, (2000, 2)), rng.normal([shift, 0], 1, (2000, 2))
+
+
+@pytest.mark.parametrize(
+    "choice",
+    [
+        {},
+        {"release": "mean-covariance", "features": "columns"},
+        {"release": "mean-covariance", "features": "me", "n_features": 10},
+        {"release": "statistic"},
+    ],
+)
+def test_releases_of_figures_unpack(choice: dict[str, Any]) -> None:
+    result = kernel_two_sample(*samples(), **CURATED, **choice)
+    assert isinstance(result, TwoSampleResult)
+    statistic, pvalue = result
+    assert result.reject
+    assert pvalue < 0.05
+    assert statistic == result.statistic
+    assert dict(result.n) == {"sample-1": 2000, "sample-2": 2000}
+
+
+@pytest.mark.parametrize("features", ["auto", "kernel"])
+def test_a_permutation_test_decides_and_no_more(features: Any) -> None:
+    choice = {"release": "permutation", "n_permutations": 99, "features": features}
+    result = kernel_two_sample(*samples(), **CURATED, **choice)
+    assert isinstance(result, DecisionResult)
+    assert result.reject
+    assert not {"statistic", "pvalue"} & set(result.verdict)
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"setting": "cloud"}, "setting must be"),
+        ({"setting": "owners", "release": "statistic"}, "choice of the curator"),
+        ({"epsilon": -1}, "epsilon"),
+    ],
+)
+def test_a_mistake_is_told(changed: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        kernel_two_sample(*samples(), **(CURATED | changed))
+
+
+@pytest.mark.parametrize(
+    "changed", [{"release": "rows"}, {"null": "weighted"}, {"n_permutations": 99}, {"delta": 0.0}]
+)
+def test_what_the_curators_procedure_does_not_take_is_refused(changed: dict[str, Any]) -> None:
+    with pytest.raises(StudyRefusedError):
+        kernel_two_sample(*samples(), **(CURATED | changed))
+
+
+@pytest.mark.parametrize("release", [{}, {"release": "permutation", "permutations": 99}])
+def test_power_at_a_curator_is_planned(release: dict[str, Any]) -> None:
+    planned = {"bounds": {"a": (0, 1)}, "epsilon": 4.0, "delta": 1e-5, "setting": "curator", "seed": 3}
+    # A shift of 1.8 standard deviations at n = 1500 is far beyond the noise: all four runs see it.
+    plan = plan_power(1500, shift=0.3, runs=4, **planned, **release)
+    assert plan.power == 1.0
+    assert plan.n == (1500, 1500)

@@ -1,0 +1,458 @@
+"""Plans of every procedure: simulated studies that find as much as real ones, sizes, mistakes told."""
+
+import json
+import math
+import re
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.stats import binomtest, chisquare
+from typer.testing import CliRunner
+
+from tacit.command.app import app
+from tacit.errors import InputError, StudyRefusedError
+from tacit.local import (
+    IdentityResult,
+    compare_identity_methods,
+    homogeneity,
+    identity,
+    joint_independence,
+    kernel_two_sample,
+    plan_choice,
+    plan_curve,
+    plan_error,
+    plan_identity,
+    plan_power,
+    plan_smallest,
+)
+from tacit.planning import ErrorPlan, PowerPlan, power_of_draft
+from tacit.planning.counts import plan_homogeneity, plan_independence
+from tacit.planning.simulation import SimulatedNoise
+from tacit.planning.words import exact_interval
+from tacit.studies.draft import StudyDraft
+from tacit_protocol.numerics.noisy_tables import paninski
+from tacit_protocol.procedures.discovery import PROCEDURES
+
+AGE = {"age": (0, 120)}
+
+SETTINGS: dict[str, dict[str, Any]] = {
+    "kernel_two_sample": {"n": 1500, "bounds": AGE, "effect": 0.35},
+    "curated_two_sample": {"n": 800, "bounds": AGE, "effect": 0.35},
+    "joint_independence": {"n": 150, "effect": 0.7, "permutations": 99},
+    "distance_correlation": {"n": 20_000, "effect": 0.5, "permutations": 99},
+    "curated_distance_correlation": {"n": 400, "effect": 0.6, "permutations": 99},
+    "screening": {"n": 5000, "effect": 0.9, "epsilon": 4.0, "columns": ["a", "b", "y"], "permutations": 199},
+    "identity": {"n": 600, "cells": 6},
+    "homogeneity": {"n": 500, "cells": 6, "replicates": 999},
+    "independence_table": {"n": 500, "cells": (2, 2), "replicates": 999},
+}
+"""A setting of every test in which it finds the effect often and not always, or nearly so."""
+
+
+def test_every_procedure_can_be_planned() -> None:
+    planned = {name: one.population for name, one in PROCEDURES.items() if name != "quick"}
+    tests = {name for name, found in planned.items() if found is None or found.measure == "power"}
+    assert set(SETTINGS) == tests
+
+
+@pytest.mark.sweep(3)
+@pytest.mark.parametrize("name", SETTINGS)
+def test_more_effect_is_found_more_often_and_none_seldom(name: str) -> None:
+    asked: dict[str, Any] = {"epsilon": 1.0, "procedure": name, "seed": 1, "runs": 8} | SETTINGS[name]
+    found = plan_power(**asked)
+    nothing = plan_power(**(asked | {"effect": 0.0, "runs": 6}))
+    # Seeded, so that this never varies; at level .05 five or more of six would have probability 2e-6.
+    assert nothing.power < 0.7
+    assert found.power > nothing.power
+    assert f"in {found.found} of 8 simulated studies (95 % interval" in found.words()
+
+
+SECRET: dict[str, dict[str, Any]] = {
+    "joint_independence": {},
+    "curated_two_sample": {"release": "permutation", "permutations": 99},
+    "curated_distance_correlation": {},
+}
+"""Procedures that permute their units in an order that nobody else knows."""
+
+
+@pytest.mark.parametrize("name", SECRET)
+def test_a_seed_fixes_the_orders_that_studies_keep_secret(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn, given = SimulatedNoise.laplace, list[list[int]]()
+
+    def kept(self: SimulatedNoise, values: Any, scale: float) -> Any:
+        given.append(values.tolist())
+        return drawn(self, values, scale)
+
+    monkeypatch.setattr(SimulatedNoise, "laplace", kept)
+    for _ in range(2):
+        plan_power(epsilon=1.0, procedure=name, seed=1, runs=2, **SETTINGS[name] | SECRET[name])
+    assert len(given) == 4
+    assert given[:2] == given[2:]
+    assert given[0] != given[1]
+
+
+def ages(n: int, shift: float, rng: np.random.Generator) -> Any:
+    """Ages of people whose bounds, 0 and 120, are six standard deviations apart."""
+    return rng.normal(60 + 20 * shift, 20, (n, 1))
+
+
+def two_samples(rng: np.random.Generator) -> bool:
+    setting: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-5, "bounds": (0, 120)}
+    result = kernel_two_sample(ages(1500, 0, rng), ages(1500, 0.2, rng), **setting)
+    return bool(result.reject)
+
+
+def pairs(rng: np.random.Generator) -> bool:
+    x, noise = rng.standard_normal((2, 150))
+    columns = [0.5 + column / 6 for column in (x, 0.5 * x + math.sqrt(0.75) * noise)]
+    setting: dict[str, Any] = {"epsilon": 1.0, "bounds": (0, 1), "n_permutations": 99}
+    return joint_independence(*columns, **setting).reject
+
+
+def counted(rng: np.random.Generator) -> bool:
+    known = np.full(6, 1 / 6)
+    counts = rng.multinomial(250, known * np.array([1.3, 0.7] * 3))
+    result = identity(counts, known, 1.0, "zcdp-gof", delta=1e-5, null="chi-square")
+    return result.reject
+
+
+REAL: dict[str, Any] = {
+    "kernel_two_sample": (two_samples, {"n": 1500, "bounds": AGE, "effect": 0.2}),
+    "joint_independence": (pairs, {"n": 150, "effect": 0.5, "permutations": 99}),
+    "identity": (counted, {"n": 250, "cells": 6, "method": "zcdp-gof", "null": "chi-square"}),
+}
+"""Studies by tacit.local on samples drawn here, with OpenDP's noise; and how the same are planned."""
+
+
+@pytest.mark.parametrize("name", REAL)
+def test_plans_agree_with_studies_in_one_process_with_real_noise(name: str) -> None:
+    runs, (study, about) = 40, REAL[name]
+    planned = plan_power(procedure=name, epsilon=1.0, runs=runs, seed=2, **about).power
+    assert 0.1 < planned < 1.0
+    rng = np.random.default_rng(3)
+    found = sum(study(rng) for _ in range(runs))
+    # By Hoeffding two binomial counts of 40 differ by 26 or more with probability 2 exp(-26^2 / 40) = 1e-7,
+    # were both powers the same. benchmarks/planning.py compares with hundreds of studies.
+    assert abs(planned * runs - found) < 26
+
+
+@pytest.mark.parametrize("name", ["noisy_counts", "embedding_release"])
+def test_releases_are_planned_by_their_error(name: str) -> None:
+    asked: dict[str, Any] = {"procedure": name, "runs": 8, "seed": 1}
+    asked |= {"cells": 8} if name == "noisy_counts" else {"bounds": AGE | {"sex": ["F", "M"]}, "n_points": 15}
+    little, much = plan_error(1000, epsilon=0.1, **asked), plan_error(1000, epsilon=5.0, **asked)
+    assert 0 < much.error < little.error
+    with pytest.raises(InputError, match="plan_error"):
+        plan_power(1000, epsilon=1.0, **asked)
+    with pytest.raises(InputError, match="tests nothing"):
+        plan_error(1000, epsilon=1.0, effect=0.5, **asked)
+
+
+def test_the_error_of_counts_is_that_of_the_noise() -> None:
+    """Of two cells with Laplace noise of scale 2 the larger error is 3 on average."""
+    plan = plan_error(1000, procedure="noisy_counts", cells=2, epsilon=1.0, runs=400, seed=1)
+    assert plan.error == pytest.approx(3.0 / 1000, rel=0.15)
+    real = plan_error(1000, procedure="noisy_counts", cells=2, epsilon=1.0, runs=200, real_noise=True)
+    # The mean of 200 has a standard deviation of .16, and exponential tails: 40 % off is beyond 1e-9.
+    assert real.error == pytest.approx(3.0 / 1000, rel=0.4)
+
+
+def test_a_curve_is_monotone_and_drawn() -> None:
+    told: list[float] = []
+    curve = plan_curve(
+        "epsilon",
+        (0.1, 0.5, 2.0),
+        n=1000,
+        bounds=AGE,
+        effect=0.3,
+        runs=20,
+        seed=1,
+        progress=lambda part, _: told.append(part),
+    )
+    fitted = [point.fitted for point in curve.points]
+    assert fitted == sorted(fitted)
+    assert told == sorted(told)
+    assert told[-1] == 1.0
+    assert "A power of 0.8 is reached at about epsilon" in curve.words(0.8)
+    picture = curve.svg(0.8)
+    assert picture.count('class="point"') == 3
+    assert 'class="target"' in picture
+    assert 'role="img"' in picture
+    again = plan_curve("epsilon", (0.1, 0.5, 2.0), n=1000, bounds=AGE, effect=0.3, runs=20, seed=1)
+    assert again == curve
+
+
+@pytest.mark.long
+def test_the_smallest_epsilon_reaches_the_target_in_studies_of_its_own() -> None:
+    found = plan_smallest("epsilon", n=1000, bounds=AGE, effect=0.4, runs=25, seed=1)
+    assert isinstance(found.plan, PowerPlan)
+    assert abs(found.plan.power - 0.8) < 0.25
+    assert plan_power(1000, epsilon=found.smallest / 3, bounds=AGE, effect=0.4, runs=30, seed=7).power < 0.7
+
+
+def test_what_cannot_be_reached_is_said() -> None:
+    with pytest.raises(InputError, match="not even epsilon = "):
+        plan_smallest("epsilon", n=5, bounds=AGE, effect=0.1, runs=4, seed=1)
+
+
+def test_the_best_choice_is_measured_afresh() -> None:
+    candidates: list[dict[str, Any]] = [{"features": "me", "n_features": 2, "bandwidth": 0.01}, {}]
+    found = plan_choice(1500, epsilon=1.0, bounds=AGE, effect=0.4, candidates=candidates, runs=20, seed=1)
+    assert found.best == {}
+    assert [tried.parameters for tried in found.tried] == [{}, candidates[0]]
+    refused = plan_choice(600, epsilon=1.0, delta=0.0, procedure="identity", cells=5, runs=4, seed=1)
+    assert refused.tried[-1].value is None
+    assert refused.tried[-1].parameters == {"method": "zcdp-gof"}
+
+
+def test_a_public_sample_gives_its_margins_and_its_dependence() -> None:
+    rng = np.random.default_rng(1)
+    x = rng.random(4000)
+    asked: dict[str, Any] = {
+        "procedure": "joint_independence",
+        "public": pd.DataFrame({"x": x, "y": x**2}),
+        "epsilon": 4.0,
+    }
+    asked |= {"bounds": {"x": (0, 1), "y": (0, 1)}, "permutations": 99, "seed": 1, "runs": 10}
+    own = plan_power(150, **asked)
+    assert own.power == 1.0
+    assert "that the public sample has" in own.effect
+    assert plan_power(150, effect=0.0, **asked).power < 0.8
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"procedure": "magic"}, "procedure must be one of"),
+        ({"effect": math.nan}, "finite"),
+        ({"effect": 0.5, "shift": 0.1}, "not both"),
+        ({"shape": "quadratic"}, "dependences alone"),
+        ({"epsilon": math.nan}, "epsilon"),
+        ({"epsilon": -1.0}, "epsilon"),
+        ({"alpha": 0.7}, "alpha"),
+        ({"n": True}, "n must be"),
+        ({"n": 10**10}, "5000000 units"),
+        ({"n": 10.5}, "n must be"),
+        ({"runs": 10**9}, "runs must be"),
+        ({"seed": -1}, "seed"),
+        ({"cells": 4}, "without bounds"),
+        ({"procedure": "joint_independence", "bounds": None, "effect": 1.5}, "between -1 and 1"),
+        ({"procedure": "homogeneity", "bounds": None, "cells": 1}, "how many cells"),
+        ({"procedure": "homogeneity", "bounds": None, "cells": 4, "effect": 0.9}, "distance must lie"),
+        ({"procedure": "identity", "bounds": {"a": ["x", "y"]}}, "probabilities"),
+    ],
+)
+def test_a_mistake_is_told(changed: dict[str, Any], message: str) -> None:
+    asked: dict[str, Any] = {"n": 10, "epsilon": 1.0, "runs": 2, "bounds": AGE} | changed
+    with pytest.raises(InputError, match=message):
+        plan_power(**asked)
+
+
+def test_a_draft_is_planned_as_it_is_written() -> None:
+    draft = {
+        "title": "Alike?",
+        "columns": [{"kind": "numeric", "name": "age", "lower": 0, "upper": 120}],
+        "owners": [{"name": name, "data_set": "patients", "units": 3000} for name in ("north", "south")],
+        "epsilon": 1.0,
+        "delta": 1e-5,
+    }
+    plan = power_of_draft(StudyDraft.from_dict(draft), runs=10)
+    assert isinstance(plan, PowerPlan)
+    assert plan.power == 1.0
+    assert plan.n == (3000, 3000)
+    assert "a shift of 0.5 standard deviations in age" in plan.words()
+    counted = draft | {"procedure": "noisy_counts", "parameters": {"cuts": {"age": [30, 60]}}}
+    assert isinstance(power_of_draft(StudyDraft.from_dict(counted), runs=3), ErrorPlan)
+    with pytest.raises(StudyRefusedError):
+        power_of_draft(StudyDraft.from_dict(draft | {"parameters": {"n_features": 3}}))
+    with pytest.raises(InputError, match="cannot be planned"):
+        power_of_draft(StudyDraft.from_dict(draft | {"procedure": "quick"}))
+    unknown = draft | {"owners": [{"name": name, "data_set": "patients"} for name in ("north", "south")]}
+    with pytest.raises(InputError, match="north, south"):
+        power_of_draft(StudyDraft.from_dict(unknown))
+    assert power_of_draft(StudyDraft.from_dict(unknown), n_per_owner=[20, 30], runs=2).n == (20, 30)
+
+
+@pytest.mark.parametrize(("found", "runs"), [(0, 18), (18, 18), (23, 40), (1, 1), (399, 400)])
+def test_the_interval_of_a_share_is_clopper_and_pearsons(found: int, runs: int) -> None:
+    reference = binomtest(found, runs).proportion_ci(0.95, "exact")
+    assert exact_interval(found, runs) == pytest.approx((reference.low, reference.high), abs=1e-12)
+
+
+def test_what_all_studies_found_is_said_of_those_that_were_simulated() -> None:
+    """18 of 18 is neither 100 of 100 nor certain, in words, numbers and pictures."""
+    curve = plan_curve("epsilon", (0.5, 5.0), n=20_000, bounds=AGE, effect=0.5, runs=18, seed=1)
+    words = curve.words(0.8)
+    assert words.count("in 18 of 18 simulated studies (95 % interval 0.81 to 1)") == 2
+    assert "100" not in words
+    assert [point.interval for point in curve.points] == [exact_interval(18, 18)] * 2
+    whiskers = re.findall(r'class="interval".*?y1="(.*?)" y2="(.*?)"', curve.svg(0.8))
+    assert all(float(low) > float(high) + 20 for low, high in whiskers)
+    assert len(whiskers) == 2
+    plan = plan_power(20_000, epsilon=1.0, bounds=AGE, effect=0.5, runs=18, seed=1)
+    assert "in 18 of 18 simulated studies (95 % interval 0.81 to 1)" in plan.words()
+
+
+def test_a_study_that_is_refused_is_not_called_simulated() -> None:
+    curve = plan_curve("n", (3, 4000), procedure="distance_correlation", epsilon=4.0, runs=4, seed=1)
+    assert [point.refused for point in curve.points] == [True, False]
+    assert "never, because such a study is refused, with 3 units" in curve.words()
+    assert "of 4 simulated studies" in curve.words()
+
+
+def test_simulated_noise_has_the_discrete_laplace_law() -> None:
+    noise = SimulatedNoise(np.random.default_rng(1))
+    drawn = noise.laplace(np.zeros(40_000, dtype=np.int64), 2.0)
+    places = np.arange(-6, 7)
+    law = np.exp(-np.abs(places) / 2.0) * math.tanh(0.25)
+    counts = np.array([np.sum(drawn == place) for place in places])
+    expected = np.append(law, 1 - law.sum()) * len(drawn)
+    assert chisquare(np.append(counts, len(drawn) - counts.sum()), expected).pvalue > 1e-6
+    chosen = [noise.choose(np.array([0, 2]), 2.0) for _ in range(4000)]
+    assert np.mean(chosen) == pytest.approx(math.e / (1 + math.e), abs=0.05)
+
+
+def test_the_planned_units_reach_the_power_in_whole_studies() -> None:
+    plan = plan_homogeneity(4, epsilon=1, distance=0.15, seed=1)
+    assert plan.interval[0] < 0.8 <= plan.interval[1]
+    assert plan.found == round(plan.power * plan.runs)
+    rng = np.random.default_rng(1)
+    other = [0.325, 0.175, 0.325, 0.175]
+    found = 0
+    for _ in range(40):
+        counts = [rng.multinomial(plan.units, shares) for shares in (np.full(4, 0.25), other)]
+        found += homogeneity(*counts, epsilon=1, n_replicates=999).reject
+    # At a power of .75 fewer than 16 of 40 have probability 1e-6.
+    assert found >= 16
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ([0.5, 0.5], "two axes"),
+        ([[0.25, 0.25], [0.25, 0.25]], "nothing to be found"),
+        ([[0.5, 0.1], [0.1, 0.1]], "add up to 1"),
+        ([[0.5, 0.1], [0.4]], "rows of one length"),
+        ([[float("nan"), 0.5], [0.25, 0.25]], "probabilities"),
+        ([[-0.5, 0.5], [0.5, 0.5]], "probabilities"),
+    ],
+)
+def test_tables_that_cannot_be_planned_are_refused(table: list[object], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        plan_independence(table, epsilon=1)  # type: ignore[arg-type]
+
+
+def test_the_command_prints_a_plan() -> None:
+    runner = CliRunner()
+    done = runner.invoke(
+        app,
+        ["plan", "homogeneity", "--cells", "4", "--epsilon", "1", "--runs", "50", "--seed", "1", "--json"],
+    )
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout)["units"] > 0
+    done = runner.invoke(
+        app,
+        ["plan", "independence", "--row", ".4,.1", "--row", ".1,.4", "--epsilon", "1", "--runs", "50"],
+    )
+    assert done.exit_code == 0, done.output
+    assert "units" in done.stdout
+
+
+CELLS, SHIFT = 12, 0.4
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("method", ["mcgof", "zcdp-gof", "privit-laplace"])
+def test_the_procedure_finds_the_distance_as_often_as_was_planned(method: Any) -> None:
+    """120 real runs, noise from OpenDP: within 6 standard errors of both rates, and of the grid's 5 %."""
+    plan = plan_identity(
+        CELLS, epsilon=1.0, delta=1e-6, distance=SHIFT / 2, miss=0.3, method=method, seed=2, runs=400
+    )
+    p, rng, runs = paninski(np.full(CELLS, 1 / CELLS), SHIFT), np.random.default_rng(4), 120
+    found = 0
+    for number in range(runs):
+        result = identity(
+            rng.multinomial(plan.units, p),
+            np.full(CELLS, 1 / CELLS),
+            1.0,
+            method,
+            delta=1e-6 if method == "zcdp-gof" else 0.0,
+            distance=SHIFT / 2,
+            seed=number,
+        )
+        assert isinstance(result, IdentityResult)
+        found += result.reject
+    spread = math.sqrt(0.25 / runs + 0.25 / plan.runs)
+    assert abs(found / runs - plan.power) < 6 * spread
+    assert plan.interval[1] >= 0.7
+    assert plan.distance == pytest.approx(SHIFT / 2)
+
+
+# A place that a plan finds may be short of the power asked for by .02 (docs/mathematics/planning.md).
+def test_units_are_planned_alike_from_a_distance_and_from_what_lies_so_far() -> None:
+    told: list[str] = []
+    plan = plan_identity(10, epsilon=0.5, distance=0.2, seed=3, progress=lambda _, step: told.append(step))
+    assert plan.interval[1] >= 0.78
+    assert told
+    q = np.full(10, 0.1)
+    again = plan_identity(q, other=paninski(q, 0.4), epsilon=0.5, seed=3)
+    assert again.units == plan.units
+
+
+def test_the_best_method_depends_on_what_is_looked_for() -> None:
+    """Differences in many cells, and in one of the rarest, with probability .1 in the heaviest elsewhere."""
+    falling = np.arange(1, 61, dtype=np.float64) ** -1.5
+    q = falling / falling.sum()
+    spread, single = paninski(q, 0.5), q.copy()
+    single[[0, -1]] += (-0.1, 0.1)
+    for other, best in ((spread, "privit-laplace"), (single, "mcgof")):
+        plans = compare_identity_methods(q, other=other, epsilon=1.0, runs=100, seed=1)
+        assert [plan.units for plan in plans] == sorted(plan.units for plan in plans)
+        assert plans[0].method == best
+        assert plans[0].units < 0.8 * plans[1].units
+    with_delta = compare_identity_methods(10, epsilon=1.0, delta=1e-6, distance=0.3, runs=50, seed=1)
+    assert {plan.method for plan in with_delta} == {"privit-laplace", "mcgof", "zcdp-gof"}
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: plan_identity(1, epsilon=1.0), "at least two cells"),
+        (lambda: plan_identity([0.5, 0.6], epsilon=1.0), "add up to 1"),
+        (lambda: plan_identity(10, epsilon=1.0, distance=0.7), "distance must lie"),
+        (lambda: plan_identity(10, epsilon=0.0), "positive"),
+        (lambda: plan_identity(10, epsilon=1.0, method="zcdp-gof"), "delta above 0"),
+        (lambda: plan_identity([0.5, 0.5], other=[0.5, 0.5], epsilon=1.0), "another distribution"),
+        (lambda: plan_identity([0.5, math.nan], epsilon=1.0), "probabilities"),
+        (lambda: plan_identity([-0.5, 1.5], epsilon=1.0), "probabilities"),
+        (lambda: plan_identity([], epsilon=1.0), "probabilities"),
+        (lambda: plan_identity([[0.5], [0.5, 0.5]], epsilon=1.0), "vector of numbers"),
+        (lambda: plan_identity(10**12, epsilon=1.0), "at most"),
+        (lambda: plan_identity(10, epsilon=math.nan), "positive"),
+        (lambda: plan_identity(10, epsilon=math.inf), "finite"),
+        (lambda: plan_identity(10, epsilon=1.0, method="zcdp-gof", rho=-1.0), "rho must be positive"),
+        (lambda: plan_identity(10, epsilon=1.0, delta=2.0), "delta"),
+        (lambda: plan_identity(10, epsilon=1.0, seed=-1), "seed"),
+        (lambda: plan_identity(5, epsilon=1e-9, method="privit", distance=0.1), "10\\^9 units"),
+    ],
+)
+def test_mistakes_are_told(call: Callable[[], Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        call()
+
+
+def test_the_command_plans() -> None:
+    flags = ["plan", "identity", "--epsilon", "1", "--distance", "0.2", "--runs", "50", "--seed", "1"]
+    planned = CliRunner().invoke(app, [*flags, "--cells", "10", "--json"])
+    assert planned.exit_code == 0, planned.output
+    assert json.loads(planned.stdout)["units"] > 20
+    compared = json.loads(planned.stdout)
+    assert compared["units"] <= compared["others"][0]["units"]
+    assert {compared["method"], compared["others"][0]["method"]} == {"mcgof", "privit-laplace"}
+    listed = CliRunner().invoke(app, [*flags, "--probability", "0.5", "--probability", "0.5"])
+    assert re.search(r"About \d+ units: found in \d+ of 200 simulated studies \(95 % interval", listed.stdout)
+    both = CliRunner().invoke(app, [*flags, "--cells", "10", "--probability", "0.5"])
+    assert both.exit_code != 0

@@ -1,0 +1,347 @@
+"""Typed results: no figure where a decision alone is private, estimates in their intervals, adjusted sets."""
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from local_noise import seeded_noise
+from pydantic import ValidationError
+from signed_study import signed_transcript
+
+import tacit
+from tacit import local
+from tacit.command.app import run
+from tacit.errors import InputError, VerificationFailedError
+from tacit.in_process.runner import local_study, seed_text
+from tacit.local import (
+    distance_correlation,
+    independence_table,
+    kernel_two_sample,
+    release_database,
+    screening,
+)
+from tacit.results import DecisionResult, ProcedureResult, Result, result_of
+from tacit.studies.multiple_testing import CONTROLS
+from tacit_protocol.domain.columns import Domain, NumericColumn
+from tacit_protocol.messages.study import Study
+from tacit_protocol.procedures.discovery import PROCEDURES
+
+DECISION: dict[str, Any] = {
+    "method": "a method",
+    "reject": True,
+    "level": 0.01,
+    "units": {"north": 700, "south": 500},
+    "epsilon": 2.0,
+    "delta": 0.0,
+    "warnings": ["few units"],
+}
+FIGURES = DECISION | {"statistic": 3.5, "pvalue": 0.002}
+
+
+def study_of(procedure: str, **parameters: Any) -> Study:
+    domain = Domain(columns=(NumericColumn(name="age", lower=0, upper=120),))
+    choices = {"epsilon": 2.0, "delta": 0.0, "alpha": 0.01, "seed": seed_text(1)}
+    return local_study(procedure, domain, ["north", "south"], parameters, curated=True, **choices)
+
+
+def result(procedure: str, verdict: dict[str, Any]) -> Result:
+    """Read a verdict; a curator's without a statistic is one of a study that releases a decision."""
+    decides = procedure == "curated_two_sample" and "statistic" not in verdict
+    return result_of(study_of(procedure, **({"release": "permutation"} if decides else {})), verdict)
+
+
+@pytest.mark.parametrize("procedure", ["joint_independence", "curated_two_sample"])
+def test_a_decision_has_nothing_finer_and_cannot_be_unpacked(procedure: str) -> None:
+    found = result(procedure, DECISION)
+    assert isinstance(found, DecisionResult)
+    assert (found.reject, found.alpha, found.n) == (True, 0.01, {"north": 700, "south": 500})
+    assert (found.epsilon, found.delta, found.warnings) == (2.0, 0.0, ("few units",))
+    assert not hasattr(found, "statistic")
+    assert not hasattr(found, "pvalue")
+    with pytest.raises(TypeError):
+        _, _ = found  # type: ignore[misc]
+    with pytest.raises(ValidationError, match="frozen"):
+        found.reject = False  # type: ignore[misc]
+
+
+def test_another_procedure_gets_what_all_of_them_report() -> None:
+    found = result("something_new", FIGURES | {"own_figure": 7})
+    assert isinstance(found, ProcedureResult)
+    assert (found.reject, found.procedure, found.verdict["own_figure"]) == (True, "something_new", 7)
+
+
+@pytest.mark.parametrize(
+    ("procedure", "verdict"),
+    [
+        ("joint_independence", DECISION | {"pvalue": 0.03}),
+        ("joint_independence", DECISION | {"statistic": 1.0}),
+        ("joint_independence", DECISION | {"reject": 1}),
+        ("joint_independence", DECISION | {"units": None}),
+        ("curated_two_sample", DECISION | {"pvalue": 0.03}),
+        ("kernel_two_sample", DECISION),
+        ("something_new", {"reject": True}),
+    ],
+)
+def test_a_verdict_that_its_procedure_does_not_report_is_refused(
+    procedure: str, verdict: dict[str, Any]
+) -> None:
+    with pytest.raises(VerificationFailedError, match="not what the study's procedure reports"):
+        result(procedure, verdict)
+
+
+INTERVALS = {
+    ("lower", "upper"): ("squared_mmd", "cramers_v", "distance_correlation"),
+    ("held_lower", "held_upper"): ("distance_correlation",),
+    ("covariance_lower", "covariance_upper"): ("distance_covariance_sqr",),
+}
+"""The fields of every interval in a verdict, and the estimates that it may be of."""
+
+SPEND: dict[str, Any] = {"epsilon": 0.5, "delta": 1e-5}
+
+
+def noise(seed: int, n: int = 150) -> Any:
+    """Two independent columns in [0, 1], (2, n)."""
+    return np.random.default_rng(seed).random((2, n))
+
+
+def two_samples(seed: int, alpha: float) -> Any:
+    groups = [noise(seed + 100 * place).T for place in range(3)]
+    return kernel_two_sample(*groups, bounds=(0, 1), alpha=alpha, seed=seed, **SPEND)
+
+
+def two_samples_by_place(seed: int, alpha: float) -> Any:
+    groups = [noise(seed + 100 * place).T for place in range(2)]
+    return kernel_two_sample(*groups, bounds=(0, 1), alpha=alpha, seed=seed, features="me", **SPEND)
+
+
+def curated_samples(seed: int, alpha: float) -> Any:
+    groups = [noise(seed + 100 * place).T for place in range(2)]
+    return kernel_two_sample(*groups, bounds=(0, 1), alpha=alpha, seed=seed, setting="curator", **SPEND)
+
+
+def correlation(seed: int, alpha: float, **chosen: Any) -> Any:
+    x, y = noise(seed, 2000)
+    asked: dict[str, Any] = {"bounds": [(0, 1), (0, 1)], "n_permutations": 99, **SPEND}
+    return distance_correlation(x, y, alpha=alpha, seed=seed, **asked | chosen)
+
+
+def screened(seed: int, alpha: float) -> Any:
+    x, y = noise(seed, 2000)
+    more = np.stack([x, noise(seed + 9, 2000)[0]], axis=1)
+    asked: dict[str, Any] = {"bounds": [(0, 1)] * 3, "n_permutations": 199, **SPEND}
+    return screening(more, y, alpha=max(alpha, 0.05), seed=seed, **asked)
+
+
+def table(seed: int, alpha: float) -> Any:
+    x, y = (noise(seed) * 3).astype(int).astype(str)
+    levels = ["0", "1", "2"]
+    return independence_table(x, y, bounds=[levels, levels], epsilon=0.5, alpha=alpha, seed=seed)
+
+
+CASES: dict[str, tuple[str, Callable[[int, float], Any]]] = {
+    "three samples": ("kernel_two_sample", two_samples),
+    "two samples, mean embeddings": ("kernel_two_sample", two_samples_by_place),
+    "two samples at a curator": ("curated_two_sample", curated_samples),
+    "sketches": ("distance_correlation", correlation),
+    "projections": ("distance_correlation", lambda s, a: correlation(s, a, method="pnc", n_projections=1)),
+    "at a curator, little noise": (
+        "curated_distance_correlation",
+        lambda s, a: correlation(s, a, mode="curator", epsilon=20.0),
+    ),
+    "at a curator": ("curated_distance_correlation", lambda s, a: correlation(s, a, mode="curator")),
+    "screening": ("screening", screened),
+    "table": ("independence_table", table),
+}
+"""Studies by name: their procedure, and what runs one by seed and level."""
+
+
+def stated(verdict: Any) -> Iterator[tuple[str, float, float, float]]:
+    """Yield every estimate with its interval, wherever in a verdict they are."""
+    if isinstance(verdict, Mapping):
+        for ends, names in INTERVALS.items():
+            low, high = (verdict.get(end) for end in ends)
+            found = [verdict[name] for name in names if verdict.get(name) is not None]
+            if low is not None and high is not None:
+                assert len(found) == 1, "an interval without an estimate"
+                yield names[0], low, found[0], high
+    parts = verdict.values() if isinstance(verdict, Mapping) else verdict
+    for part in parts if isinstance(verdict, Mapping | list | tuple) else ():
+        yield from stated(part)
+
+
+def test_every_procedure_with_an_interval_is_looked_at() -> None:
+    verdicts = {name: p.Verdict for name, p in PROCEDURES.items() if name != "quick"}  # of these tests alone
+    named = {name for name, verdict in verdicts.items() if "'upper'" in str(verdict.model_json_schema())}
+    assert named == {procedure for procedure, _ in CASES.values()}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_an_estimate_lies_in_its_interval(name: str) -> None:
+    run, looked = CASES[name][1], 0
+    for seed in range(6):
+        with seeded_noise(seed):
+            result = run(seed, (0.05, 0.4)[seed % 2])
+        for what, low, value, high in stated(result.verdict):
+            assert 0 <= low <= value <= high, (what, seed)
+            looked += 1
+    assert looked > 0 or name == "projections"
+
+
+def test_a_comparison_of_databases_states_an_estimate_in_its_interval() -> None:
+    for seed in range(3):
+        with seeded_noise(seed):
+            one, other = (
+                release_database(
+                    noise(seed + 50 * place, 300).T,
+                    bounds=(0, 1),
+                    public=[[a / 4, b / 4] for a in range(4) for b in range(4)][:10],
+                    seed=seed,
+                    **SPEND,
+                )
+                for place in range(2)
+            )
+        for null in ("bound", "normal", "points"):
+            found = one.two_sample_test(other, 0.05, null=null)
+            assert 0 <= found.interval[0] <= found.estimate <= found.interval[1]
+            assert found.estimate == max(0.0, found.estimate_unbiased)
+
+
+# Worked by hand from the definitions: m p; max_j (m - j + 1) p_(j); min_j m p_(j) / j.
+PVALUES = (0.001, 0.008, 0.039, 0.041, 0.042, 0.06, 0.074, 0.205)
+ADJUSTED = {
+    "bonferroni": (0.008, 0.064, 0.312, 0.328, 0.336, 0.48, 0.592, 1.0),
+    "holm": (0.008, 0.056, 0.234, 0.234, 0.234, 0.234, 0.234, 0.234),
+    "benjamini-hochberg": (0.008, 0.032, 0.0672, 0.0672, 0.0672, 0.08, 0.08457143, 0.205),
+}
+HARMONIC = sum(1 / k for k in range(1, 9))
+COMMON: dict[str, Any] = {"method": "m", "units": {"north": 9, "south": 9}, "warnings": []}
+
+
+def question(pvalue: float) -> Any:
+    return SimpleNamespace(pvalue=pvalue)
+
+
+def made(procedure: str, verdict: dict[str, Any], alpha: float = 0.05, digest: str | None = None) -> Result:
+    domain = Domain(columns=(NumericColumn(name="age", lower=0, upper=120),))
+    choices: dict[str, Any] = {"epsilon": 2.0, "delta": 0.0, "alpha": alpha, "seed": seed_text(1)}
+    study = local_study(procedure, domain, ["north", "south"], {}, **choices)
+    return result_of(study, COMMON | verdict, digest=digest)
+
+
+def decision(reject: bool, alpha: float = 0.05) -> Result:
+    return made("joint_independence", {"reject": reject}, alpha)
+
+
+def with_p(pvalue: float, digest: str | None = None) -> Result:
+    return made(
+        "kernel_two_sample", {"reject": pvalue <= 0.05, "statistic": 1.0, "pvalue": pvalue}, digest=digest
+    )
+
+
+@pytest.mark.parametrize("method", ADJUSTED)
+def test_adjusted_values_are_those_of_the_definitions(method: str) -> None:
+    found = tacit.adjust([question(p) for p in PVALUES], method)
+    assert [each.adjusted for each in found] == pytest.approx(ADJUSTED[method], rel=1e-6)
+    assert [each.reject for each in found] == [value <= 0.05 for value in ADJUSTED[method]]
+
+
+def test_benjamini_yekutieli_is_hochberg_times_the_harmonic_number() -> None:
+    found = tacit.adjust([question(p) for p in PVALUES], "benjamini-yekutieli")
+    expected = [min(1.0, value * HARMONIC) for value in ADJUSTED["benjamini-hochberg"]]
+    assert [each.adjusted for each in found] == pytest.approx(expected, rel=1e-6)
+
+
+@pytest.mark.parametrize("method", ["holm", "bonferroni"])
+def test_the_level_holds_with_private_decisions_among_the_tests(method: str) -> None:
+    """All nulls true: of 4000 sets 5 % may reject anything; 4 standard deviations more is 6.4 %."""
+    rng, wrong = np.random.default_rng(11), 0
+    for _ in range(4000):
+        decisions = [decision_made(bool(rng.random() <= 0.0125)) for _ in range(2)]
+        wrong += bool(
+            tacit.adjust([*decisions, question(rng.random()), question(rng.random())], method).rejected
+        )
+    assert wrong <= 256
+
+
+def decision_made(reject: bool) -> Any:
+    return KEPT[reject]
+
+
+KEPT = {reject: decision(reject, 0.0125) for reject in (True, False)}
+
+
+def test_a_decision_counts_as_its_level_and_says_where_that_is_too_coarse() -> None:
+    found = tacit.adjust(
+        {"coarse": decision(True), "kept": decision(False), "p": with_p(0.001)}, "bonferroni"
+    )
+    assert [(each.pvalue, each.decision) for each in found] == [(0.05, True), (1.0, True), (0.001, False)]
+    assert [each.reject for each in found] == [False, False, True]
+    (warning,) = found.warnings
+    assert "decision of coarse" in warning
+    assert "level 0.0167 or less" in warning
+    fine = tacit.adjust({"fine": decision(True, 0.01), "p": with_p(0.2), "q": with_p(0.3)}, "bonferroni")
+    assert fine.rejected[0].name == "fine"
+    assert fine.warnings == ()
+
+
+def test_a_screening_counts_as_all_of_its_pairs() -> None:
+    rng = np.random.default_rng(2)
+    x = rng.random((3000, 3))
+    found = local.screening(x, np.clip(1 - x[:, 1], 0, 1), epsilon=8, delta=1e-5, bounds=(0, 1))
+    adjusted = tacit.adjust({"score": found, "other": with_p(0.5)})
+    assert len(adjusted) == 4
+    assert {each.name for each in adjusted} == {"score: x.1 – y", "score: x.2 – y", "score: x.3 – y", "other"}
+
+
+def test_only_hochberg_warns_of_studies_on_the_same_data() -> None:
+    pair = [with_p(0.01), with_p(0.02)]
+    for method in CONTROLS:
+        warned = any("dependent" in warning for warning in tacit.adjust(pair, method).warnings)
+        assert warned == (method == "benjamini-hochberg")
+    assert tacit.adjust([question(0.01), question(0.02)], "benjamini-hochberg").warnings == ()
+
+
+@pytest.mark.parametrize(
+    ("results", "choice", "words"),
+    [
+        ([], {}, "nothing to adjust"),
+        ([made("something_new", {"reject": False})], {}, "tests nothing"),
+        ([SimpleNamespace(pvalue=float("nan"))], {}, "no number between"),
+        ([SimpleNamespace(pvalue=1.2)], {}, "no number between"),
+        ([SimpleNamespace(pvalue="x")], {}, "no number between"),
+        ([with_p(0.1, "a" * 64), with_p(0.1, "a" * 64)], {}, "one study"),
+        ([question(0.1)], {"method": "fisher"}, "method must be"),
+        ([question(0.1)], {"level": 0}, "between 0 and 1"),
+        ([question(0.1)], {"level": True}, "between 0 and 1"),
+        ("abc", {}, "several results"),
+        (question(0.1), {}, "several results"),
+    ],
+)
+def test_what_cannot_be_adjusted_says_why(results: Any, choice: dict[str, Any], words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        tacit.adjust(results, **choice)
+
+
+def test_transcripts_are_verified_and_adjusted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rng = np.random.default_rng(5)
+    for name, p in (("alike", 0.5), ("apart", 0.8)):
+        samples = [rng.choice(["a", "b"], (900, 1), p=[q, 1 - q]) for q in (0.5, p)]
+        bounds = {"ward": ["a", "b"]}
+        result = local.homogeneity(*samples, epsilon=3.0, bounds=bounds, columns=["ward"])
+        (tmp_path / name).write_bytes(signed_transcript(result, title=name))
+    files = [str(tmp_path / "alike"), str(tmp_path / "apart")]
+    assert run(["study", "adjust", *files, "--method", "benjamini-yekutieli", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert [each["name"] for each in told["tests"]] == ["alike", "apart"]
+    assert told["tests"][1]["reject"]
+    assert run(["study", "adjust", *files]) == 0
+    shown = capsys.readouterr().out
+    assert "apart" in shown
+    assert "probability of any false rejection" in shown
+    assert run(["study", "adjust", files[0], files[0]]) == 2
+    assert run(["study", "adjust", *files, "--method", "none"]) == 2
+    assert run(["study", "adjust", str(tmp_path / "absent")]) == 2

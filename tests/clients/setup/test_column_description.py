@@ -1,0 +1,192 @@
+"""`tacit data describe` knows names and types alone; what it leaves blank no agent takes."""
+
+import gzip
+import json
+import sqlite3
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pydantic import ValidationError
+
+from tacit.errors import InputError
+from tacit.setup.column_description import ColumnSchema, columns_of, described, snippet
+from tacit.studies.public_knowledge import KNOWN, known_of
+from tacit_services.agent.settings import DataSetSettings
+
+NAMES = "patient_id,age,sex,BMI,dose"
+VALUE = "4711"
+"""A value that must not be seen anywhere."""
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+def csv_file(folder: Path, header: str = NAMES) -> Path:
+    file = folder / "north.csv"
+    file.write_text(f"{header}\n{VALUE},{VALUE},{VALUE},{VALUE},{VALUE}\n", "utf-8")
+    return file
+
+
+def settings(columns: list[Any]) -> DataSetSettings:
+    """Read columns as an agent reads them."""
+    fields = {"name": "patients", "source": "a.csv", "epsilon": 1.0, "delta": 0.0, "columns": columns}
+    return DataSetSettings.model_validate(fields)
+
+
+def test_it_proposes_by_names_warns_and_leaves_blanks(tacit: Run, tmp_path: Path) -> None:
+    code, out, err = tacit("data", "describe", str(csv_file(tmp_path)))
+    assert code == 0
+    assert VALUE not in out + err
+    assert "WARNING" in err
+    assert "NEVER look at the data" in " ".join(err.split())
+    assert "Fill in: dose" in err
+    columns = tomllib.loads(out)["columns"]
+    assert [column["name"] for column in columns] == ["age", "sex", "BMI", "dose"]
+    assert columns[0] == {"kind": "numeric", "name": "age", "lower": 0, "upper": 120}
+    assert columns[2] == {"kind": "numeric", "name": "BMI", "lower": 10, "upper": 80}
+    assert "patient_id: looks like an identifier" in out
+    settings(columns[:3])
+
+
+@pytest.mark.parametrize("kind", ["unknown", "text", "number"])
+def test_an_agent_refuses_every_blank(kind: Any) -> None:
+    text = snippet(described([ColumnSchema("dose", kind)]), "a.csv", "the names")
+    with pytest.raises(ValidationError, match="column 1"):
+        settings(tomllib.loads(text)["columns"])
+
+
+def test_types_of_parquet_are_read_and_no_value(tacit: Run, tmp_path: Path) -> None:
+    file = tmp_path / "north.parquet"
+    table = pa.table(
+        {
+            "age": pa.array([4711.0]),
+            "sex": pa.array([4711]),
+            "ward": pa.array([VALUE]).dictionary_encode(),
+            "dose": pa.array([4711]),
+            "ill": pa.array([True]),
+            "seen": pa.array([4711], pa.timestamp("s")),
+        }
+    )
+    pq.write_table(table, file)
+    code, out, err = tacit("data", "describe", str(file), "--json")
+    assert (code, err) == (0, "")
+    assert VALUE not in out
+    shown = json.loads(out)
+    assert shown["read"] == "the names and types"
+    assert {column["name"]: column["type"] for column in shown["columns"]} == {
+        "age": "number", "sex": "number", "ward": "text", "dose": "number", "ill": "yes or no",
+        "seen": "other",
+    }  # fmt: skip
+    # Numbers for sexes are codes that only the owner knows.
+    assert shown["fill_in"] == ["sex", "ward", "dose"]
+    assert "NEVER" in shown["caution"]
+    by_name = {column["name"]: column["fields"] for column in shown["columns"]}
+    assert by_name["ill"]["levels"] == ["false", "true"]
+    assert by_name["seen"] is None
+
+
+def test_columns_of_a_table_are_read(tacit: Run, tmp_path: Path) -> None:
+    connection = sqlite3.connect(tmp_path / "db")
+    connection.execute("CREATE TABLE visits (age INTEGER, ward TEXT, ok BOOLEAN, at DATE, weight_kg REAL)")
+    connection.execute(f"INSERT INTO visits VALUES ({VALUE}, {VALUE}, 1, {VALUE}, {VALUE})")  # noqa: S608
+    connection.commit()
+    connection.close()
+    url = f"sqlite:///{tmp_path / 'db'}"
+    code, out, err = tacit("data", "describe", url, "--table", "visits")
+    assert code == 0
+    assert VALUE not in out + err
+    assert str(tmp_path) not in out
+    assert tomllib.loads(out)["columns"][0]["upper"] == 120
+    assert tacit("data", "describe", url)[0] == 2
+    assert "no table" in tacit("data", "describe", url, "--table", "nothing")[2]
+    told = tacit("data", "describe", "postgresql://me:hunter2@127.0.0.1:1/x", "--table", "visits")[2]
+    assert "hunter2" not in told
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("none.csv", None, "cannot read"),
+        ("a.csv", b"", "no header"),
+        ("a.csv", b"age,age\n", "more than one column 'age'"),
+        ("a.csv", b"age,,sex\n", "without a name"),
+        ("a.csv", b"\xff\xfe\n", "not CSV in UTF-8"),
+        ("a.csv.gz", b"no gzip", "cannot read"),
+        ("a.parquet", b"no parquet", "no Parquet file"),
+        ("a.xlsx", b"", "give a .csv"),
+    ],
+)
+def test_what_cannot_be_described_says_what_to_do(
+    tacit: Run, tmp_path: Path, name: str, content: bytes | None, words: str
+) -> None:
+    if content is not None:
+        (tmp_path / name).write_bytes(content)
+    code, _, err = tacit("data", "describe", str(tmp_path / name), "--json")
+    assert code == 2
+    assert words in json.loads(err)["message"]
+
+
+def test_headers_in_every_form_of_csv_are_read(tmp_path: Path) -> None:
+    file = tmp_path / "a.csv"
+    file.write_bytes('\ufeffage,"blood\nglucose","a ""b"""\n1,2,3\n'.encode())
+    assert [column.name for column in columns_of(str(file))] == ["age", "blood\nglucose", 'a "b"']
+    packed = tmp_path / "b.csv.gz"
+    packed.write_bytes(gzip.compress(b"age,sex\n1,F\n"))
+    assert [column.name for column in columns_of(str(packed))] == ["age", "sex"]
+    text = snippet(described(columns_of(str(file))), "odd\nname", "the names")
+    assert tomllib.loads(text)["columns"][1]["name"] == "blood\nglucose"
+    with pytest.raises(InputError, match="--table is of databases"):
+        columns_of(str(file), "x")
+
+
+@pytest.mark.parametrize(
+    ("name", "bounds"),
+    [
+        ("age", (0, 120)), ("Age (years)", (0, 120)), ("ageAtDiagnosis", (0, 120)),
+        ("systolic_bp", (50, 300)), ("SBP", (50, 300)), ("Systolic BP", (50, 300)),
+        ("bmi", (10, 80)), ("temperature", (30, 45)), ("tempC", (30, 45)), ("percent", (0, 100)),
+        ("fat_pct", (0, 100)), ("SpO2", (0, 100)), ("heartRate", (20, 250)), ("birth_year", (1900, 2030)),
+        ("cholesterol_mmol_l", (1, 16)), ("chol", (50, 600)),
+    ],
+)  # fmt: skip
+def test_common_names_have_common_bounds(name: str, bounds: tuple[float, float]) -> None:
+    known = known_of(name)
+    assert known is not None
+    assert known.bounds == bounds
+
+
+@pytest.mark.parametrize("name", ["dose", "ward", "message", "average", "bpx", "sexton", "page", "x", ""])
+def test_of_other_names_nothing_is_known(name: str) -> None:
+    assert known_of(name) is None
+
+
+def test_everything_known_makes_a_column_that_an_agent_takes() -> None:
+    for known in KNOWN:
+        column = known.column("x")
+        taken = settings([column.model_dump(mode="json", exclude_none=True)])
+        assert taken.columns == (column,)
+
+
+def test_a_folder_is_described_by_its_first_file_and_its_keys(tacit: Run, tmp_path: Path) -> None:
+    for value in (VALUE, "9"):
+        folder = tmp_path / "visits" / f"sex={value}" / f"place%2Fof={value}"
+        folder.mkdir(parents=True)
+        pq.write_table(pa.table({"age": [4711.0]}), folder / f"{value}.parquet")
+    (tmp_path / "visits" / "_SUCCESS").write_text("")
+    for name in ("visits", "visits/"):
+        code, out, err = tacit("data", "describe", f"{tmp_path}/{name}", "--json")
+        assert (code, err) == (0, "")
+        shown = json.loads(out)
+        assert [column["name"] for column in shown["columns"]] == ["age", "sex", "place/of"]
+        assert VALUE not in out.replace(str(tmp_path), "")
+    (tmp_path / "visits" / f"sex={VALUE}" / f"place%2Fof={VALUE}" / f"{VALUE}.parquet").write_bytes(b"PAR1")
+    with pytest.raises(InputError, match="cannot be read") as caught:
+        columns_of(str(tmp_path / "visits"))
+    assert VALUE not in str(caught.value).replace(str(tmp_path), "")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(InputError, match=r"no folder of \.parquet files"):
+        columns_of(str(tmp_path / "empty"))

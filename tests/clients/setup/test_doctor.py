@@ -1,0 +1,323 @@
+"""The doctor finds what is wrong, and only that."""
+
+import email.utils
+import json
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from forked_python import commands_forked
+
+import tacit_services
+from tacit.client.http import HttpRequest, HttpResponse
+from tacit.errors import TransportError
+from tacit.setup import diagnostics, doctor
+from tacit.setup.configuration import (
+    CuratorAddress,
+    DataSetSetup,
+    PolicySetup,
+    TesterAddress,
+    init_agent,
+    init_curator,
+    init_owner,
+    init_party,
+    init_tester,
+    read_toml,
+)
+from tacit.setup.diagnostics import Diagnostic, database_findings, file_system_of, revisions
+from tacit.setup.doctor import examine
+from tacit.setup.keys import load_key
+from tacit_protocol.messages.problems import MEDIA_TYPE, problem_document
+
+NOW = 1_700_000_000.0
+KEY = "ab" * 32
+
+
+class Tester:
+    """Says who it is, and what time it has."""
+
+    def __init__(self, key: str = KEY, now: float = NOW, body: bytes | None = None, up: bool = True):
+        self.key, self.now, self.body, self.up = key, now, body, up
+        self.parties: list[dict[str, str]] | None = None
+
+    def send(self, request: HttpRequest) -> HttpResponse:
+        if not self.up:
+            raise TransportError("no answer")
+        if request.path == "/v1/parties":
+            assert request.signed
+            return self._parties()
+        assert not request.signed
+        headers = {"date": email.utils.formatdate(self.now, usegmt=True)}
+        return HttpResponse(200, headers, self.body or json.dumps({"key": self.key}).encode())
+
+    def _parties(self) -> HttpResponse:
+        if self.parties is None:
+            content = problem_document("unknown-party")
+            return HttpResponse(401, {"content-type": MEDIA_TYPE}, json.dumps(content).encode())
+        page = {"items": self.parties, "next": None}
+        return HttpResponse(200, {"content-type": "application/json"}, json.dumps(page).encode())
+
+    def close(self) -> None:
+        pass
+
+
+def enrolled(file: Path, name: str, role: str) -> Tester:
+    """A tester that knows the configuration's key."""
+    tester = Tester()
+    key = load_key(file.parent / read_toml(file)["key_file"]).public_hex
+    tester.parties = [{"name": name, "key": key, "role": role}]
+    return tester
+
+
+@pytest.fixture
+def party_file(tmp_path: Path) -> Path:
+    return init_party(tmp_path / "ann", "ann", TesterAddress("https://tester.example", KEY))
+
+
+@pytest.fixture(autouse=True)
+def mounts(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A machine with one local disk, whatever this one has."""
+    file = tmp_path_factory.mktemp("proc") / "mounts"
+    file.write_text("/dev/sda1 / ext4 rw 0 0\n")
+    monkeypatch.setattr(diagnostics, "MOUNTS", file)
+    return file
+
+
+@pytest.fixture(autouse=True)
+def _forked() -> Iterator[None]:
+    """The services' own checks begin with their imports done."""
+    with commands_forked(doctor):
+        yield
+
+
+def look(file: Path, tester: Tester) -> dict[str, Diagnostic]:
+    found = examine(file, clock=lambda: NOW, transport=lambda _: tester)
+    return {finding.name: finding for finding in found}
+
+
+def states(found: dict[str, Diagnostic]) -> dict[str, str]:
+    return {name: finding.state for name, finding in found.items()}
+
+
+def test_all_is_well(party_file: Path) -> None:
+    assert states(look(party_file, enrolled(party_file, "ann", "analyst"))) == {
+        "configuration": "ok",
+        "files": "ok",
+        "key": "ok",
+        "tester": "ok",
+        "clock": "ok",
+        "enrolment": "ok",
+    }
+
+
+def test_a_key_that_others_may_read_is_found(party_file: Path) -> None:
+    (party_file.parent / "party.pem").chmod(0o640)
+    found = look(party_file, Tester())
+    assert found["key"].state == "failed"
+    assert "chmod 600" in found["key"].text
+
+
+def test_another_tester_behind_the_address_is_found(party_file: Path) -> None:
+    assert states(look(party_file, Tester(key="cd" * 32)))["tester"] == "failed"
+
+
+@pytest.mark.parametrize("body", [b"<html>", b"[]", b"{}", b"3"])
+def test_what_is_no_tester_is_found(party_file: Path, body: bytes) -> None:
+    assert states(look(party_file, Tester(body=body)))["tester"] == "failed"
+
+
+def test_a_tester_that_is_down_is_found(party_file: Path) -> None:
+    found = states(look(party_file, Tester(up=False)))
+    assert (found["tester"], found["clock"]) == ("failed", "skipped")
+
+
+@pytest.mark.parametrize(("skew_s", "state"), [(29, "ok"), (-29, "ok"), (31, "failed"), (-31, "failed")])
+def test_a_clock_that_tokens_would_not_survive_is_found(party_file: Path, skew_s: int, state: str) -> None:
+    assert look(party_file, Tester(now=NOW + skew_s))["clock"].state == state
+
+
+def test_a_database_that_cannot_be_written_is_found(tmp_path: Path) -> None:
+    file = init_tester(tmp_path / "tester", "tester", "127.0.0.1", 8400)
+    assert look(file, Tester())["database"].state == "ok"
+    assert not (tmp_path / "tester" / "tester.sqlite3").exists()
+    file.write_text(file.read_text().replace("sqlite:///tester", "sqlite:///nowhere/tester"))
+    assert look(file, Tester())["database"].state == "failed"
+
+
+def test_a_curators_storage_key_is_looked_at(tmp_path: Path) -> None:
+    tester = TesterAddress("https://tester.example", KEY)
+    file = init_curator(tmp_path / "registry", "registry", tester, host="127.0.0.1", port=8720)
+    wanted = (
+        *("configuration", "key", "files", "storage key", "database", "durable", "tester", "clock"),
+        *("enrolment", "settings", "compute"),
+    )
+    assert states(look(file, enrolled(file, "registry", "curator"))) == dict.fromkeys(wanted, "ok")
+    storage_key = file.parent / "storage.key"
+    storage_key.chmod(0o644)
+    assert "chmod 600" in look(file, Tester())["storage key"].text
+    storage_key.chmod(0o600)
+    storage_key.write_text("too short")
+    assert "64 hexadecimal" in look(file, Tester())["storage key"].text
+    storage_key.unlink()
+    assert look(file, Tester())["storage key"].state == "failed"
+
+
+def test_what_keeps_a_curator_from_starting_is_found(tmp_path: Path) -> None:
+    tester = TesterAddress("https://tester.example", KEY)
+    file = init_curator(tmp_path / "registry", "registry", tester, host="127.0.0.1", port=8720)
+    file.write_text(file.read_text() + '[compute]\ndask_scheduler = "tls://compute.north.example:8786"\n')
+    found = look(file, Tester())
+    assert found["settings"].state == "failed"
+    assert "tls:// needs dask_ca_file" in found["settings"].text
+    assert "compute" not in found
+
+
+def test_an_owner_is_told_of_another_curator_behind_the_address(tmp_path: Path) -> None:
+    file = init_owner(tmp_path / "north", "north", CuratorAddress("https://c.example", KEY))
+    wanted = ("configuration", "key", "files", "curator", "clock")
+    assert states(look(file, Tester())) == dict.fromkeys(wanted, "ok")
+    found = look(file, Tester(key="cd" * 32))
+    assert found["curator"].text == "the curator has another key than curator_key: ask its operator"
+
+
+@pytest.mark.parametrize(
+    ("name", "role", "state", "words"),
+    [
+        ("bob", "analyst", "failed", "knows this key as bob"),
+        ("ann", "analyst", "ok", "analyst ann"),
+    ],
+)
+def test_the_key_must_be_enrolled_by_the_name(
+    party_file: Path, name: str, role: str, state: str, words: str
+) -> None:
+    found = look(party_file, enrolled(party_file, name, role))["enrolment"]
+    assert found.state == state
+    assert words in found.text
+
+
+def test_a_key_that_the_tester_does_not_list_is_found(party_file: Path) -> None:
+    tester = enrolled(party_file, "ann", "analyst")
+    assert tester.parties is not None
+    tester.parties[0]["key"] = "cd" * 32
+    assert "does not list this key yet" in look(party_file, tester)["enrolment"].text
+    tester.parties = None
+    refused = look(party_file, tester)["enrolment"]
+    # Nothing is wrong before the invitation is used.
+    assert refused.state == "warning"
+    assert "enrol with an invitation" in refused.text
+
+
+@pytest.mark.parametrize(
+    ("kind", "state", "words"),
+    [
+        ("nfs4", "failed", "network file system"),
+        ("fuse.sshfs", "failed", "PostgreSQL"),
+        ("tmpfs", "warning", "a restart forgets the ledger"),
+        ("xfs", "ok", "fsync"),
+    ],
+)
+def test_a_database_on_what_is_no_local_disk_is_found(
+    tmp_path: Path, mounts: Path, kind: str, state: str, words: str
+) -> None:
+    mounts.write_text(
+        f"/dev/sda1 / ext4 rw 0 0\nserver:/x {tmp_path} {kind} rw 0 0\n/dev/b /other nfs rw 0 0\n"
+    )
+    file = init_tester(tmp_path / "tester", "tester", "127.0.0.1", 8400)
+    found = look(file, Tester())["durable"]
+    assert found.state == state
+    assert words in found.text
+    assert file_system_of(tmp_path / "tester") == kind
+
+
+def database(path: Path, *statements: str) -> dict[str, Diagnostic]:
+    connection = sqlite3.connect(path)
+    for statement in statements:
+        connection.execute(statement)
+    connection.commit()
+    connection.close()
+    return {found.name: found for found in database_findings(path.parent, f"sqlite:///{path.name}", "agent")}
+
+
+def at_version(version: str) -> str:
+    return f"INSERT INTO alembic_agent VALUES ('{version}')"  # noqa: S608 (no input of anybody's)
+
+
+def test_tables_of_other_versions_are_told(tmp_path: Path) -> None:
+    known = revisions("agent")
+    assert len(known) >= 5
+    made = "CREATE TABLE alembic_agent (version_num TEXT)"
+    wal = "PRAGMA journal_mode=WAL"
+    newest = database(tmp_path / "a", wal, made, at_version(known[-1]))
+    assert {found.state for found in newest.values()} == {"ok"}
+    old = database(tmp_path / "b", wal, made, at_version(known[0]))["tables"]
+    assert (old.state, known[-1] in old.text) == ("warning", True)
+    strange = database(tmp_path / "c", wal, made, at_version("zzz"))["tables"]
+    assert (strange.state, "newer" in strange.text) == ("failed", True)
+    without = database(tmp_path / "d", made, at_version(known[-1]))
+    assert (without["durable"].state, "write-ahead" in without["durable"].text) == ("warning", True)
+
+
+def test_the_versions_of_every_component_are_those_of_its_migrations() -> None:
+    for component in ("agent", "curator", "tester"):
+        folder = Path(tacit_services.__file__).parent / component / "migrations"
+        assert len(revisions(component)) == len(list(folder.glob("*0*.py"))), component
+    assert revisions("nobody") == []
+
+
+@pytest.fixture
+def agent_file(tmp_path: Path) -> Path:
+    (tmp_path / "north.csv").write_text("age,sex\n" + "70,F\n40,M\n" * 60 + "300,X\n")
+    file = init_agent(
+        tmp_path / "north",
+        "north",
+        TesterAddress("https://tester.example", KEY),
+        DataSetSetup("patients", str(tmp_path / "north.csv"), 3.0, 3e-5),
+        PolicySetup(columns=["age"]),
+        host="127.0.0.1",
+        port=8711,
+    )
+    bounds = (
+        'columns = [{ kind = "numeric", name = "age", lower = 0, upper = 120 }, '
+        '{ kind = "categorical", name = "sex", levels = ["F", "M"] }]\n'
+    )
+    file.write_text(file.read_text() + bounds)
+    return file
+
+
+def test_an_agents_budget_bounds_and_policy_are_looked_at_here_alone(
+    agent_file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = look(agent_file, enrolled(agent_file, "north", "owner"))
+    assert states(found) == {
+        **dict.fromkeys(("configuration", "key", "files", "database", "durable", "tester", "clock"), "ok"),
+        **dict.fromkeys(("enrolment", "data", "policy", "compute", "budget"), "ok"),
+        "bounds": "warning",
+    }
+    assert found["budget"].text == "patients: epsilon 3 of 3 Gaussian is left"
+    bounds = found["bounds"].text
+    assert "age (a few values lie beyond), sex (a few values lie beyond)" in bounds
+    assert "for your eyes alone" in bounds
+    assert "because that leaks them" in bounds
+    # In words, and never by how much or how often.
+    assert not {"300", "X", "121"} & set(bounds.replace(",", " ").split())
+
+
+def test_a_cluster_that_cannot_be_reached_is_found(agent_file: Path) -> None:
+    agent_file.write_text(agent_file.read_text() + '[compute]\ndask_scheduler = "tcp://127.0.0.1:1"\n')
+    found = look(agent_file, enrolled(agent_file, "north", "owner"))["compute"]
+    assert found.state == "failed"
+    assert found.text == "the Dask scheduler at tcp://127.0.0.1:1 cannot be reached"
+
+
+def test_a_policy_that_cannot_be_read_and_a_blank_bound_are_found(agent_file: Path) -> None:
+    tester = enrolled(agent_file, "north", "owner")
+    whole = agent_file.read_text()
+    agent_file.write_text(whole.replace("upper = 120", 'upper = ""'))
+    assert "column 1, upper" in look(agent_file, tester)["data"].text
+    agent_file.write_text(whole)
+    policy = agent_file.parent / "policy.toml"
+    policy.write_text(policy.read_text() + "units_mn = 5\n")
+    found = look(agent_file, tester)["data"]
+    assert found.state == "failed"
+    assert "policy" in found.text

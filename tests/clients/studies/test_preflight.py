@@ -1,0 +1,137 @@
+"""What a dry run shows before anything is sent: stewards' words, and a plan within its time."""
+
+import subprocess
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from tacit.studies import preflight as outlook_module
+from tacit.studies.draft import EnrolledKeys, PreparedStudy, StudyDraft, prepare
+from tacit.studies.preflight import (
+    POWER_HOPELESS,
+    Planned,
+    is_hopeless,
+    plan_in_process,
+    preflight,
+    stewards_words,
+)
+from tacit.studies.preflight_process import plan
+from tacit_protocol.messages.study import Party
+from tacit_protocol.signing.keys import PrivateKey
+
+PATIENCE_S = 300.0
+
+SEX = {"kind": "categorical", "name": "sex", "levels": ["F", "M"]}
+AGE = {"kind": "numeric", "name": "age", "lower": 0, "upper": 120}
+
+
+def draft_of(units: int | None, procedure: str = "homogeneity", **fields: Any) -> StudyDraft:
+    owners: list[Mapping[str, Any]] = [
+        {"name": name, "data_set": "patients"} | ({} if units is None else {"units": units})
+        for name in ("north", "south")
+    ]
+    base = {"title": "Alike?", "procedure": procedure, "columns": [SEX], "owners": owners}
+    return StudyDraft.from_dict(base | {"epsilon": 1.0, "delta": 0.0} | fields)
+
+
+def prepared(draft: StudyDraft) -> PreparedStudy:
+    keys = {owner.name: owner.key or PrivateKey.generate().public_hex for owner in draft.owners}
+    curators = {} if draft.curator is None else {draft.curator: PrivateKey.generate().public_hex}
+    tester = Party(name="tester", key=PrivateKey.generate().public_hex)
+    analyst = Party(name="ann", key=PrivateKey.generate().public_hex)
+    return prepare(draft.study(EnrolledKeys(keys, curators), tester, analyst, 1))
+
+
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> float:
+    """Return the time that a plan may take on a machine that does much else; it may take as long to start."""
+    monkeypatch.setattr(outlook_module, "START_SECONDS", PATIENCE_S)
+    return PATIENCE_S
+
+
+def test_a_study_is_planned_in_a_process_of_its_own(patient: float) -> None:
+    planned = plan_in_process(draft_of(3000), None, patient)
+    assert planned.unplanned == ""
+    assert planned.runs >= 5
+    # A distance of .15 between 3000 and 3000 units at epsilon 1 cannot be missed: 8 standard errors.
+    assert planned.power == 1.0
+    assert planned.found == planned.runs
+    assert planned.often.startswith(
+        f"in {planned.runs} of {planned.runs} simulated studies (95 % interval 0."
+    )
+    assert not planned.hopeless
+
+
+def test_a_hopeless_study_is_told_what_would_help() -> None:
+    poor = draft_of(200, "kernel_two_sample", epsilon=0.3, delta=1e-5, columns=[AGE])
+    planned = Planned()
+    for item in plan(poor.model_dump(mode="json", exclude_none=True), None):
+        planned.take(item)
+    assert planned.hopeless
+    assert planned.power is not None
+    assert planned.power < 2 * POWER_HOPELESS
+    seen = preflight(poor, prepared(poor), planner=lambda *_: planned)
+    reason = seen.hopeless[-1]
+    assert reason.startswith("Hopeless: it found a shift of 0.5 standard deviations in age in ")
+    assert f"in {planned.found} of {planned.runs} simulated studies (95 % interval" in reason
+    # Seeds fix these plans: more budget and more units both are enough.
+    assert "with epsilon" in reason
+    assert "units each in " in reason
+    assert reason.count("of 20 simulated studies (95 % interval") == 2
+
+
+@pytest.mark.long
+def test_a_plan_ends_when_its_time_is_up() -> None:
+    began = time.monotonic()
+    # n^2 work: a hundred studies of 9000 units take minutes.
+    owner = [{"name": "north", "data_set": "patients", "units": 9000}]
+    planned = plan_in_process(draft_of(1, "joint_independence", columns=[AGE, SEX], owners=owner), None, 0.5)
+    assert time.monotonic() - began < PATIENCE_S
+    assert planned.runs == 0
+    assert "tacit plan" in planned.unplanned
+
+
+def test_a_planner_that_does_not_start_is_no_traceback(
+    patient: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started = subprocess.Popen
+
+    def broken(command: list[str], **options: Any) -> Any:
+        return started([command[0], "-c", "print('not json')"], **options)
+
+    monkeypatch.setattr(subprocess, "Popen", broken)
+    assert "could not be simulated" in plan_in_process(draft_of(3000), None, patient).unplanned
+
+
+def test_only_what_is_surely_poor_is_hopeless() -> None:
+    assert is_hopeless(0, 25)
+    assert not is_hopeless(0, 5)
+    assert is_hopeless(1, 40)
+    assert not is_hopeless(3, 40)
+    assert not is_hopeless(8, 40)
+    assert not is_hopeless(40, 40)
+
+
+def test_every_steward_reads_what_the_agent_will_show() -> None:
+    draft = draft_of(3000, owners=[
+        {"name": "north", "data_set": "patients"},
+        {"name": "south", "data_set": "clinic"},
+    ])  # fmt: skip
+    words = stewards_words(prepared(draft))
+    assert set(words) == {"north", "south"}
+    assert "asks about sex (2 levels) of clinic, together with the data of 1 other owner" in words["south"]
+    assert "It spends epsilon 1 and delta 0" in words["north"]
+
+
+def test_of_an_owner_with_columns_of_its_own_only_those_are_named() -> None:
+    owners = [
+        {"name": "north", "data_set": "p", "columns": ["age"]},
+        {"name": "south", "data_set": "p", "columns": ["score"]},
+    ]
+    score = {"kind": "numeric", "name": "score", "lower": 0, "upper": 10}
+    draft = draft_of(None, "distance_correlation", columns=[AGE, score], owners=owners, delta=1e-5)
+    words = stewards_words(prepared(draft))
+    assert "age (0 to 120)" in words["north"]
+    assert "score" not in words["north"]

@@ -1,0 +1,370 @@
+"""`tacit study create` asks: it proposes, explains, asks again, and sends nothing that was not agreed to."""
+
+import builtins
+import json
+import os
+import pty
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tacit import Client
+from tacit.command.app import run
+from tacit.errors import InputError
+from tacit.setup.configuration import toml_text
+from tacit.studies import preflight
+from tacit.studies.catalogue import answered_questions, proposed_question
+from tacit.studies.draft import EnrolledKeys, StudyDraft
+from tacit.studies.wizard import (
+    Known,
+    KnownDataSet,
+    bounds_words,
+    draft_by_asking,
+    known_at,
+    learn,
+    parse_bounds,
+)
+from tacit_protocol.domain.columns import CategoricalColumn, NumericColumn
+from tacit_protocol.messages.study import Party, Study
+from tacit_protocol.procedures.discovery import PROCEDURES
+from tacit_protocol.procedures.identity import probabilities_of
+from tacit_protocol.signing.keys import PrivateKey
+
+AGE = NumericColumn(name="age", lower=0, upper=120)
+SEX = CategoricalColumn(name="sex", levels=("F", "M"))
+
+
+class Script:
+    """Answers from a list; an answer beside a part of the question it is meant for."""
+
+    def __init__(self, *answers: tuple[str, str]) -> None:
+        self.answers = list(answers)
+        self.heard: list[str] = []
+
+    def say(self, *texts: str) -> None:
+        self.heard += texts
+
+    def ask(self, question: str, default: str | None = None) -> str:
+        self.heard.append(question)
+        assert len(self.heard) < 200, f"asked for ever: {self.heard[-3:]}"
+        if not self.answers or self.answers[0][0] not in question:
+            assert default is not None or "empty" in question, f"nobody answers: {question}"
+            return default or ""
+        return self.answers.pop(0)[1]
+
+
+def known(*owners: str, **fields: Any) -> Known:
+    return Known(owners, **fields)
+
+
+def asked(script: Script, of: Known) -> StudyDraft:
+    draft = draft_by_asking(script, of)
+    assert not script.answers, "not everything was asked"
+    return draft
+
+
+def test_two_owners_are_compared_by_pressing_enter() -> None:
+    script = Script(
+        ("What do you want to know", "Are our patients alike?"),
+        ("data set of north", "patients"),
+        ("does north have", "3000"),
+        ("data set of south", "patients"),
+        ("does south have", ""),
+        ("Which columns", "age, sex"),
+    )
+    draft = asked(script, known("north", "south"))
+    assert (draft.procedure, draft.title) == ("kernel_two_sample", "Are our patients alike?")
+    assert [(owner.name, owner.data_set, owner.units) for owner in draft.owners] == [
+        ("north", "patients", 3000),
+        ("south", "patients", None),
+    ]
+    # Common knowledge proposes bounds and levels, by names alone.
+    assert draft.columns == (AGE, SEX)
+    assert (draft.epsilon, draft.delta, draft.level, draft.open_for_hours) == (1.0, 1e-5, 0.05, 168.0)
+    assert "commonly age in years" in " ".join(script.heard)
+
+
+def test_what_cannot_be_read_is_asked_again() -> None:
+    script = Script(
+        ("What do you want to know", "Do they differ?"),
+        ("Number", "99"),
+        ("Number", "x"),
+        ("Which owners", "north, east"),
+        ("Which owners", "north"),
+        ("Which owners", "north, north"),
+        ("Which owners", "north, south"),
+        ("data set of north", "Patients!"),
+        ("data set of north", "patients"),
+        ("does north have", "-3"),
+        ("does north have", "3000"),
+        ("data set of south", "patients"),
+        ("Which columns", "age, age"),
+        ("Which columns", "dose"),
+        ("dose: bounds", "many"),
+        ("dose: bounds", "5:1"),
+        ("dose: bounds", "0:nan"),
+        ("dose: bounds", "0:5"),
+        ("epsilon", "0"),
+        ("epsilon", "nan"),
+        ("epsilon", "2"),
+        ("delta", "1"),
+        ("delta", "0"),
+        ("level", "0.5"),
+        ("level", "0.01"),
+        ("Hours", "9999"),
+        ("Hours", "24"),
+    )
+    draft = asked(script, known("north", "south"))
+    assert draft.columns == (NumericColumn(name="dose", lower=0, upper=5),)
+    assert (draft.epsilon, draft.delta, draft.level, draft.open_for_hours) == (2.0, 0.0, 0.01, 24.0)
+
+
+def test_earlier_studies_say_what_data_sets_and_columns_there_are(
+    memory_tester: Any, analyst_key: PrivateKey, draft: dict[str, Any]
+) -> None:
+    with Client("https://tester.example", analyst_key, transport=memory_tester) as client:
+        client.create_study(draft | {"unit_column": "id"})
+        found = known_at(client)
+    assert found.owners == ("north", "south", "west")
+    assert found.of("north", "patients") == KnownDataSet(1000, "id", {"age": AGE, "sex": SEX})
+    assert found.of("west", "patients") == KnownDataSet()
+    script = Script(("What do you want", "Are they alike?"), ("Which owners", "north, south"))
+    made = asked(script, found)
+    assert made.columns == (AGE, SEX)
+    assert [owner.units for owner in made.owners] == [1000, 900]
+    assert made.unit_column == "id"
+
+
+def test_owners_of_different_columns_are_asked_for_their_own() -> None:
+    script = Script(
+        ("What do you want", "Which of their columns relate to our outcome?"),
+        ("data set of north", "clinic"),
+        ("data set of south", "registry"),
+        ("Which columns of north", "age, sex"),
+        ("Which columns of south", "sex"),
+        ("Which columns of south", "score"),
+        ("score: bounds", "0 to 10"),
+        ("The digest that it printed", "ab" * 32),
+        ("The id column", "id"),
+        ("Of several rows", "neither"),
+        ("Of several rows", "one"),
+    )
+    draft = asked(script, known("north", "south"))
+    assert draft.procedure == "screening"
+    assert [owner.columns for owner in draft.owners] == [("age", "sex"), ("score",)]
+    assert (draft.alignment, draft.unit_column, draft.unit_rows) == ("ab" * 32, "id", "one")
+
+
+def test_a_known_distribution_is_asked_for_and_must_add_up() -> None:
+    script = Script(
+        ("What do you want", "Do blood groups follow the census?"),
+        ("data set of north", "donors"),
+        ("Which columns", "blood_group"),
+        ("known probabilities", "0.5, 0.5"),
+        ("known probabilities", "0.5, 0.2, 0.2, 0.2"),
+        ("known probabilities", "0.4, 0.1, 0.1, 0.4"),
+    )
+    draft = asked(script, known("north", "south"))
+    assert (draft.procedure, draft.delta) == ("identity", 0.0)
+    assert draft.parameters == {"probabilities": [0.4, 0.1, 0.1, 0.4]}
+    assert any("add up to 1.1" in said for said in script.heard)
+
+
+def test_a_curator_may_hold_the_data() -> None:
+    script = Script(
+        ("What do you want", "Are they alike?"),
+        ("Which curator", "nobody"),
+        ("Which curator", "registry"),
+        ("Which owners", "north, elsewhere"),
+        ("data set of north", "patients"),
+        ("data set of elsewhere", "patients"),
+        ("The key of elsewhere", "xyz"),
+        ("The key of elsewhere", "cd" * 32),
+        ("Which columns", "age"),
+    )
+    draft = asked(script, known("north", "south", curators=("registry",)))
+    assert (draft.procedure, draft.curator) == ("curated_two_sample", "registry")
+    assert draft.owners[1].key == "cd" * 32
+
+
+@pytest.mark.parametrize(
+    ("question", "procedure"),
+    [
+        ("Are our patients alike?", "kernel_two_sample"),
+        ("do these columns depend on each other?", "joint_independence"),
+        ("do my categories follow a known distribution?", "identity"),
+        ("which of their columns relate to our outcome?", "screening"),
+        ("publish a private database", "embedding_release"),
+        ("How many smokers are there?", "noisy_counts"),
+        (
+            "Is our dose correlated with another hospital's outcome, in the same people?",
+            "distance_correlation",
+        ),
+        ("zzz", "kernel_two_sample"),
+    ],
+)
+def test_a_question_in_plain_words_proposes_its_procedure(question: str, procedure: str) -> None:
+    assert proposed_question(question).agents == procedure
+
+
+def test_every_procedure_answers_some_question() -> None:
+    answered = {name for one in answered_questions() for name in (one.agents, one.curator) if name}
+    assert answered == set(PROCEDURES) - {"quick"}
+
+
+def test_bounds_are_read_as_they_are_shown() -> None:
+    for column in (AGE, SEX, NumericColumn(name="t", lower=-3.5, upper=1e6)):
+        assert parse_bounds(column.name, bounds_words(column, form="typed")) == column
+    for wrong in ("", "1", "F", "a:b", "1:1", "F, F", "0:inf"):
+        with pytest.raises(InputError):
+            parse_bounds("x", wrong)
+    assert probabilities_of("equal", 4) == [0.25] * 4
+
+
+def test_nobody_enrolled_is_told_at_once() -> None:
+    with pytest.raises(InputError, match="no owner is enrolled"):
+        draft_by_asking(Script(), known())
+
+
+def test_learning_takes_the_newest_study(draft: dict[str, Any]) -> None:
+    found: dict[str, dict[str, KnownDataSet]] = {}
+    learn(found, _study(draft))
+    draft["columns"][0]["upper"] = 100
+    learn(found, _study(draft))
+    assert found["north"]["patients"].columns["age"] == NumericColumn(name="age", lower=0, upper=100)
+
+
+def _study(draft: dict[str, Any]) -> Study:
+    keys = [PrivateKey.generate().public_hex for _ in range(4)]
+    return StudyDraft.from_dict(draft).study(
+        EnrolledKeys({"north": keys[0], "south": keys[1]}, {}),
+        Party(name="tester", key=keys[2]),
+        Party(name="ann", key=keys[3]),
+        1,
+    )
+
+
+@pytest.fixture
+def at_terminal(client: Client, memory_tester: Any, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+    """Somebody at a terminal who types these lines, with the tester in memory."""
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
+
+    def type_in(*typed: str, planned: preflight.Planned) -> Any:
+        remaining = iter(typed)
+
+        def answer(_: str) -> str:
+            try:
+                return next(remaining)
+            except StopIteration:
+                raise EOFError from None
+
+        monkeypatch.setattr(builtins, "input", answer)
+        monkeypatch.setattr(preflight, "plan_in_process", lambda *_: planned)
+        return memory_tester
+
+    return type_in
+
+
+ANSWERS = (
+    *("Are they alike?", "", "north, south", "patients", "3000", "patients", "3000"),
+    *("age", "0:120", "", "1", "1e-5", "0.05", "168"),
+)
+OFTEN = "in 36 of 40 simulated studies (95 % interval 0.76 to 0.98)"
+
+GOOD = preflight.Planned(power=0.9, often=OFTEN, runs=40, effect="a shift")
+POOR = preflight.Planned(
+    power=0.05,
+    runs=100,
+    effect="a shift",
+    hopeless=True,
+    helps=[
+        {"what": "epsilon", "value": 2.0, "power": 0.85, "often": "in 34 of 40 simulated studies"},
+        {"what": "units", "value": [6000, 6000], "power": 0.9, "often": OFTEN},
+    ],
+)
+
+
+def test_nothing_is_sent_before_a_yes(at_terminal: Any, capsys: Any, tmp_path: Path) -> None:
+    file = tmp_path / "asked.toml"
+    tester = at_terminal(*ANSWERS, "no", planned=GOOD)
+    assert run(["study", "create", "--save", str(file)]) == 0
+    out = capsys.readouterr().out
+    assert "What the steward of north, south will read:" in out
+    assert "It spends epsilon 1 and delta 1e-05 of the data set's budget" in out
+    assert OFTEN in " ".join(out.split())
+    assert "Nothing was sent" in out
+    assert tester.envelopes == {}
+    # What was asked is a draft like any other.
+    assert StudyDraft.from_toml(file).title == "Are they alike?"
+    assert "units" in tomllib.loads(file.read_text())["owners"][0]
+    assert run(["study", "create", str(file), "--save", str(file)]) == 2
+    assert "exists already" in capsys.readouterr().err
+
+
+def test_a_yes_sends_it(at_terminal: Any, capsys: Any) -> None:
+    tester = at_terminal(*ANSWERS, "yes", planned=GOOD)
+    assert run(["study", "create"]) == 0
+    (digest,) = tester.envelopes
+    assert f"Created {digest}" in capsys.readouterr().out
+
+
+def test_answers_that_end_early_send_nothing(at_terminal: Any, capsys: Any) -> None:
+    tester = at_terminal(*ANSWERS[:5], planned=GOOD)
+    assert run(["study", "create"]) == 2
+    assert "nothing was sent" in capsys.readouterr().err
+    assert tester.envelopes == {}
+
+
+def test_a_study_that_the_plan_calls_hopeless_is_refused_with_what_would_help(
+    at_terminal: Any, capsys: Any, draft: dict[str, Any], tmp_path: Path
+) -> None:
+    file = tmp_path / "study.toml"
+    file.write_text(toml_text(draft | {"procedure": "kernel_two_sample"}))
+    tester = at_terminal(planned=POOR)
+    assert run(["study", "create", str(file)]) == 1
+    told = capsys.readouterr().err
+    words = " ".join(told.split())
+    assert "with epsilon 2 in 34 of 40 simulated studies" in words
+    assert f"with 6000 units each {OFTEN}" in words
+    assert "--force" in told
+    assert tester.envelopes == {}
+    assert run(["study", "create", str(file), "--dry-run", "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert shown["plan"]["power"] == 0.05
+    assert shown["hopeless"]
+    assert set(shown["plain_words"]) == {"north", "south"}
+    assert run(["study", "create", str(file), "--force"]) == 0
+    assert len(tester.envelopes) == 1
+
+
+@pytest.mark.parametrize("more", [(), ("--json",)])
+def test_without_a_terminal_it_says_what_is_missing(
+    more: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    with Path(os.devnull).open() as nothing:
+        monkeypatch.setattr("sys.stdin", nothing)
+        assert run(["study", "create", *more]) == 2
+    told = capsys.readouterr().err
+    for flag in ("--title", "--column", "--owner", "--epsilon", "--delta", "study.toml"):
+        assert flag in told
+    if more:
+        assert json.loads(told)["error"] == "InputError"
+
+
+def test_a_real_terminal_is_taken_for_one_but_not_for_json(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    ours, theirs = pty.openpty()
+    monkeypatch.chdir(tmp_path)
+    try:
+        with os.fdopen(theirs) as terminal:
+            monkeypatch.setattr("sys.stdin", terminal)
+            # It goes on to read who asks, which is not here.
+            assert run(["study", "create"]) == 1
+            assert "party.toml" in capsys.readouterr().err
+            assert run(["study", "create", "--json"]) == 2
+    finally:
+        os.close(ours)

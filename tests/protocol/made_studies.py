@@ -1,0 +1,87 @@
+"""Studies with made-up keys, tables in memory and a seeded noise, for the tests of every procedure."""
+
+import math
+from collections.abc import Mapping, Sequence
+from itertools import zip_longest
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from two_sample_cases import MemoryTable, NoNoise
+
+from tacit_protocol.domain.columns import Domain
+from tacit_protocol.messages.study import Owner, Party, Study
+from tacit_protocol.privacy.guarantee import Budget
+
+Integers = npt.NDArray[np.int64]
+
+
+class SimulatedNoise:
+    """Rounded normal noise and discrete Laplace noise with a seed: repeatable, so for tests alone."""
+
+    def __init__(self, seed: int) -> None:
+        self._rng = np.random.default_rng(seed)
+
+    def gaussian(self, values: Integers, scale: float) -> Integers:
+        return values + np.rint(scale * self._rng.standard_normal(values.shape)).astype(np.int64)
+
+    def laplace(self, values: Integers, scale: float) -> Integers:
+        drawn = self._rng.geometric(-math.expm1(-1 / scale), (2, len(values)))
+        return np.asarray(values + drawn[0] - drawn[1])
+
+
+class Drawing(NoNoise):
+    """Adds nothing and draws the likeliest candidate."""
+
+    def choose(self, scores: Integers, scale: float) -> int:
+        return int(np.argmax(scores))
+
+
+def made_study(
+    procedure: str,
+    domain: Domain,
+    parameters: Mapping[str, Any] | None = None,
+    *,
+    owners: int | Sequence[str | Owner] = 1,
+    held: Sequence[Sequence[str] | None] | None = None,
+    units: Sequence[int | None] | int | None = None,
+    curated: bool = False,
+    epsilon: float = 1.0,
+    delta: float = 1e-5,
+    seed: int = 0,
+    **fields: Any,
+) -> Study:
+    """A study of owners owner-0, owner-1, ..., or of those names; ``held`` are their columns."""
+    names = [f"owner-{i}" for i in range(owners)] if isinstance(owners, int) else list(owners)
+    keys = [f"{i:064x}" for i in range(len(names) + 3)]
+    planned = [units] * len(names) if units is None or isinstance(units, int) else list(units)
+    columns = [own and tuple(own) for own in held or ()][: len(names)]
+    parties = [
+        name
+        if isinstance(name, Owner)
+        else Owner(name=name, key=key, data_set="data", units=count, columns=own)
+        for name, key, count, own in zip_longest(names, keys[: len(names)], planned, columns)
+    ]
+    asked: dict[str, Any] = {
+        "title": "test",
+        "procedure": procedure,
+        "parameters": dict(parameters or {}),
+        "domain": domain,
+        "owners": tuple(parties),
+        "curator": Party(name="curator", key=keys[-3]) if curated else None,
+        "tester": Party(name="tester", key=keys[-2]),
+        "analyst": Party(name="analyst", key=keys[-1]),
+        "budget": Budget.of(epsilon, delta),
+        "level": 0.05,
+        "created_at": 0,
+        "deadline": 1,
+        "seed": f"{seed:032x}",
+    }
+    return Study(**(asked | fields))
+
+
+def rows_table(domain: Domain, values: Any, unit: Any = None, codes: Any = None, **more: Any) -> MemoryTable:
+    """Numbers (rows, numeric columns), clipped to [0, 1], and ``codes`` (rows, categorical columns)."""
+    numeric = np.clip(np.asarray(values, np.float64).reshape(len(values), -1), 0, 1)
+    held = np.zeros((len(numeric), 0), np.int32) if codes is None else codes
+    return MemoryTable(domain, numeric, held, unit, **more)

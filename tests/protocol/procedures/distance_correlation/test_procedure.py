@@ -1,0 +1,287 @@
+"""The procedure: unbiased, exact in level, seeing what it should, and refusing what it must."""
+
+import json
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from made_studies import made_study, rows_table
+from two_sample_cases import MemoryTable, NoNoise, SeededNoise, domain_of
+
+from tacit_protocol.features.brownian import BrownianFeatures
+from tacit_protocol.features.sketches import BucketDesign
+from tacit_protocol.messages.release import Release
+from tacit_protocol.messages.study import Party, Study
+from tacit_protocol.numerics.distance_covariance import distance_covariance_sqr
+from tacit_protocol.privacy.gaussian_mechanism import release_sums
+from tacit_protocol.privacy.guarantee import COORDINATES_MAX
+from tacit_protocol.privacy.noise import OpenDPNoise
+from tacit_protocol.procedures.base import ReleaseError, StudyError
+from tacit_protocol.procedures.discovery import PROCEDURES
+from tacit_protocol.procedures.distance_correlation import DistanceCorrelation, DistanceCorrelationResult
+from tacit_protocol.procedures.distance_correlation.release import DESIGN_STREAM, plan_of, public_generator
+from tacit_protocol.procedures.distance_correlation.statistic import (
+    Permutations,
+    Side,
+    covariance_estimate,
+    permutation_test,
+    read_side,
+)
+
+Floats = np.typing.NDArray[np.float64]
+
+PROCEDURE = DistanceCorrelation()
+
+
+def study_of(
+    x: int = 1, y: int = 1, parameters: dict[str, Any] | None = None, *, groups: int = 0, **given: Any
+) -> Study:
+    """The first owner holds x numbers, the second y numbers or a column of so many ``groups``."""
+    domain = domain_of(x + y, (groups,) if groups else ())
+    names = [column.name for column in domain.columns]
+    given = {"owners": ("a", "b"), "held": (names[:x], names[x:])} | given
+    return made_study(PROCEDURE.name, domain, parameters, **given)
+
+
+def table_of(study: Study, side: int, values: Any, unit: Any = None) -> MemoryTable:
+    domain = study.domain_of(study.owners[side])
+    if domain.categorical:
+        return rows_table(domain, np.zeros((len(values), 0)), unit, np.asarray(values, np.int32)[:, None])
+    return rows_table(domain, values, unit)
+
+
+def releases_of(study: Study, x: Any, y: Any, noise: Any) -> dict[str, Release]:
+    found = {}
+    for side, values in enumerate((x, y)):
+        release = PROCEDURE.privatise(study, PROCEDURE.summarise(study, table_of(study, side, values)), noise)
+        PROCEDURE.check_release(study, release)
+        found[study.owners[side].name] = release
+    return found
+
+
+def verdict_of(study: Study, x: Any, y: Any, noise: Any) -> DistanceCorrelationResult:
+    return PROCEDURE.assemble(study, releases_of(study, x, y, noise))
+
+
+def dependent(units: int, seed: int, kind: str = "linear") -> tuple[Floats, Floats]:
+    rng = np.random.default_rng(seed)
+    x = rng.random(units)
+    error = 0.13 * rng.standard_normal(units)
+    return x, np.clip((x if kind == "linear" else (2 * x - 1) ** 2) + error, 0, 1)
+
+
+def test_a_verdict_on_dependent_columns() -> None:
+    """At n = 4000 and epsilon 20 the statistic is 31.57 give or take .005, and the interval's lower end .868
+    give or take .020. (At epsilon 4 it is .48 give or take .07: below .3 in one of a hundred runs.)"""
+    x, y = dependent(4000, 1)
+    verdict = verdict_of(study_of(epsilon=20.0), x, y, OpenDPNoise())
+    assert verdict.reject
+    assert verdict.pvalue == pytest.approx(0.001)
+    assert verdict.units == {"a": 4000, "b": 4000}
+    assert verdict.distance_correlation is not None
+    assert verdict.lower is not None
+    assert verdict.upper is not None
+    assert 0 <= verdict.lower <= verdict.distance_correlation <= verdict.upper <= 1
+    assert verdict.lower > 0.3
+
+
+@pytest.mark.long
+def test_the_estimate_is_unbiased_noise_and_all() -> None:
+    """Each of the sides adds noise: 300 releases of 600 units at epsilon 4, six standard errors."""
+    truth = distance_covariance_sqr(*dependent(60_000, 99))
+    study = study_of(epsilon=4.0)
+    plan = plan_of(study)
+    design = plan.design(600)
+    found = []
+    for run in range(300):
+        noise, sides = SeededNoise(run), []
+        codes = design.assign(np.random.default_rng(run))
+        for side, values in enumerate(dependent(600, run)):
+            sums = plan.sketches[side].sum(table_of(study, side, values), design, codes)
+            parts = plan.sketches[side].parts(design, sums)
+            release = Release(
+                units=600, guarantee=plan.guarantee, vectors=release_sums(parts, plan.guarantee, noise)
+            )
+            sides.append(read_side(plan.sketches[side], design, release))
+        found.append(covariance_estimate(sides[0], sides[1]).value)
+    error = float(np.std(found)) / math.sqrt(len(found))
+    assert error < 0.003
+    assert abs(np.mean(found) - truth) < 6 * error + 4e-4
+
+
+def test_a_bias_correction_left_out_would_be_seen() -> None:
+    """Without taking away h = h', the estimate on independent columns is many standard errors too large."""
+    rng = np.random.default_rng(3)
+    values, planted = [], []
+    for _ in range(300):
+        a, b = rng.standard_normal((2, 40, 3))
+        first, second = (
+            Side(own, 1.0, np.zeros((3, 3)), 0.0, 1.0, 0.0, 40, np.zeros(3), 0.0) for own in (a, b)
+        )
+        values.append(covariance_estimate(first, second).value)
+        planted.append(4 * float(np.sum((a.T @ b / 40) ** 2)))
+    assert abs(np.mean(values)) < 6 * np.std(values) / math.sqrt(300)
+    assert np.mean(planted) > 20 * np.std(planted) / math.sqrt(300)
+
+
+@pytest.mark.sweep(1)
+@pytest.mark.parametrize("kind", ["heavy ties", "uniform"])
+def test_independence_is_rejected_at_most_at_the_level(kind: str) -> None:
+    """600 tables of 64 units, 19 permutations, level .05: more than 70 rejections have probability 1e-7."""
+    rng, rejected = np.random.default_rng(5), 0
+    study = study_of(parameters={"permutations": 99}, epsilon=4.0)
+    plan = plan_of(study)
+    design = plan.design(64)
+    for run in range(600):
+        sides = []
+        for sketch in plan.sketches:
+            values = rng.random(64) if kind == "uniform" else (rng.random(64) < 0.2).astype(float)
+            table = table_of(study, len(sides), values)
+            codes = design.assign(np.random.default_rng(run))
+            parts = sketch.parts(design, sketch.sum(table, design, codes))
+            vectors = release_sums(parts, plan.guarantee, SeededNoise(10_000 + 2 * run + len(sides)))
+            read = sketch.read(vectors, design)
+            sides.append(
+                Side(
+                    *(read.buckets, read.bucket_noise, read.covariance, 0.0),
+                    *(1.0, 0.0, 64, read.mean, read.mean_noise),
+                )
+            )
+        test = permutation_test(sides[0], sides[1], Permutations(19, np.random.default_rng(run)))
+        rejected += test.pvalue <= 0.05
+    assert rejected <= 70
+    assert rejected >= 5, "the level is exact"
+
+
+def test_a_shift_of_the_features_changes_no_bucket() -> None:
+    """Buckets hold as many plus as minus signs: no private mean is needed."""
+    for units in (32, 33, 100, 1001):
+        design = BucketDesign.near(units, units / 7)
+        codes = design.assign(np.random.default_rng(units))
+        used = codes[codes >= 0]
+        assert len(codes) - len(used) < design.bucket_units
+        counts = np.bincount(used, minlength=2 * design.buckets)
+        assert set(counts) == {design.bucket_units // 2}
+
+
+def test_without_noise_the_sketch_is_the_definition() -> None:
+    study = study_of(parameters={"n_features": 3})
+    x = np.random.default_rng(1).random(100)
+    plan = plan_of(study)
+    release = releases_of(study, x, x, NoNoise())["a"]
+    design = plan.design(100)
+    codes = design.assign(public_generator(study, DESIGN_STREAM))
+    features = BrownianFeatures(np.ones((1, 1)), 3)(table_of(study, 0, x).chunks().__next__())
+    expected = np.zeros((design.buckets, 3))
+    for row, code in zip(features, codes, strict=True):
+        if code >= 0:
+            expected[code >> 1] += row * (1 if code & 1 else -1)
+    found = release.vectors["sketch"].mean(1).reshape(design.buckets, 3)
+    np.testing.assert_allclose(found, expected, atol=1e-4)
+
+
+@pytest.mark.parametrize("method", ["pnc", "pnc-disjoint"])
+def test_projections_see_strong_dependence_where_the_noise_is_small(method: str) -> None:
+    """A copy at epsilon 50 (noise .1 of the range) and 1500 units: dozens of standard deviations."""
+    rows = np.random.default_rng(2).random((1500, 2))
+    study = study_of(2, 2, {"method": method, "n_projections": 3, "permutations": 199}, epsilon=50.0)
+    verdict = verdict_of(study, rows, rows, SeededNoise(1))
+    assert verdict.reject
+    assert verdict.attenuation is not None
+    assert 0 < verdict.attenuation < 1
+    assert verdict.lower is None
+    assert any("attenuation" in warning for warning in verdict.warnings)
+
+
+def test_releases_fit_their_message() -> None:
+    for units in (40, 5000, 10**6, 10**8):
+        for x, groups in ((1, 0), (5, 0), (35, 0), (1, 20)):
+            study = study_of(x, 0 if groups else 1, groups=groups, epsilon=20.0, units=(units, units))
+            PROCEDURE.check(study)
+            assert PROCEDURE.numbers_released(study) <= COORDINATES_MAX
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"mode": "peer"}, "peer mode is for pnc"),
+        ({"mode": "peer", "method": "pnc"}, "parameter receiver"),
+        ({"receiver": "north"}, "belong to peer mode"),
+        ({"publish": True}, "belong to peer mode"),
+        ({"n_projections": 2}, "at least as many directions"),
+        ({"n_projections": 1000, "n_features": 64}, "too many numbers"),
+        ({"method": "pnc", "n_features": 2}, "no effect"),
+    ],
+)
+def test_wrong_parameters_are_refused(parameters: dict[str, Any], message: str) -> None:
+    with pytest.raises(StudyError, match=message) as refused:
+        PROCEDURE.check(study_of(3, 1, parameters))
+    assert "secret" not in str(refused.value)
+
+
+def test_studies_of_another_kind_are_refused() -> None:
+    good = study_of()
+    a, b = good.owners
+    shared = [b.model_copy(update={"columns": columns}) for columns in (None, a.columns)]
+    for owners, message in (
+        ((a,), "between two owners"),
+        ((a, shared[0]), "which columns"),
+        ((a, shared[1]), "its own columns"),
+    ):
+        with pytest.raises(StudyError, match=message):
+            PROCEDURE.check(good.model_copy(update={"owners": owners}))
+    with pytest.raises(StudyError, match="curator"):
+        PROCEDURE.check(good.model_copy(update={"curator": Party(name="c", key="f" * 64)}))
+    with pytest.raises(StudyError, match="delta above 0"):
+        PROCEDURE.check(study_of(delta=0.0))
+    with pytest.raises(StudyError, match="must agree"):
+        PROCEDURE.check(study_of(units=(40, 50)))
+    with pytest.raises(StudyError, match="at least 32"):
+        PROCEDURE.check(study_of(units=(31, 31)))
+    with pytest.raises(StudyError, match="use the sketch"):
+        PROCEDURE.check(study_of(parameters={"method": "pnc"}, units=(40_000, 40_000)))
+    with pytest.raises(StudyError, match="numeric columns alone"):
+        PROCEDURE.check(study_of(1, 0, {"method": "pnc"}, groups=3))
+
+
+def test_other_procedures_refuse_owners_with_columns_of_their_own() -> None:
+    for name in ("kernel_two_sample", "curated_two_sample", "joint_independence"):
+        with pytest.raises(StudyError, match="all columns"):
+            PROCEDURES[name].check(study_of().model_copy(update={"procedure": name}))
+
+
+def test_an_owners_columns_are_the_studys() -> None:
+    good = study_of(2, 1)
+    assert [c.name for c in good.domain_of(good.owners[0]).columns] == ["n0", "n1"]
+    assert good.domain_of(good.owners[0].model_copy(update={"columns": None})) == good.domain
+    content = good.model_dump(mode="json")
+    for wrong in (["n0", "n0"], ["n0", "secret"]):
+        content["owners"][0]["columns"] = wrong
+        with pytest.raises(ValueError, match="distinct columns of the study"):
+            Study.model_validate_json(json.dumps(content))
+
+
+def test_releases_of_another_shape_are_refused() -> None:
+    study = study_of(2, 1)
+    x = np.random.default_rng(0).random((100, 2))
+    right = releases_of(study, x, x[:, 0], SeededNoise(0))
+    swapped = {"a": right["b"], "b": right["a"]}
+    with pytest.raises(ReleaseError, match="shape"):
+        PROCEDURE.assemble(study, swapped)
+    other = releases_of(study, x[:90], x[:90, 0], SeededNoise(0))
+    with pytest.raises(ReleaseError, match="not aligned"):
+        PROCEDURE.assemble(study, {"a": right["a"], "b": other["b"]})
+
+
+@pytest.mark.parametrize(
+    ("columns", "frequencies"), [(1, 4), (2, 4), (5, 4), (47, 4), (48, 3), (63, 2), (95, 1), (250, 1)]
+)
+def test_the_default_frequencies_are_as_many_as_fit(columns: int, frequencies: int) -> None:
+    study = study_of(columns, 1)
+    sketch, other = plan_of(study).sketches
+    assert isinstance(sketch.features, BrownianFeatures)
+    assert sketch.features.per_direction == frequencies
+    assert other.features.dimension == 4
+    for units in (32, 10**6):
+        PROCEDURE.check(study_of(columns, 1, units=(units, units)))

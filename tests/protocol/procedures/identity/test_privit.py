@@ -1,0 +1,417 @@
+"""Priv'IT, its clipped statistic and repetition: exact constants, guarantees searched against, levels."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from scipy.stats import poisson
+
+from tacit_protocol.privacy.noise import OpenDPNoise
+from tacit_protocol.procedures.identity import privit
+from tacit_protocol.procedures.identity.privit import (
+    C2,
+    STEP,
+    ClippedIdentity,
+    PrivitInstance,
+    PrivitPlan,
+    PrivitRefusedError,
+    Repetition,
+    RepetitionRefusedError,
+    draw_blocks,
+    majority_error,
+    plan_privit,
+    replicates_needed,
+    samples_max,
+)
+
+UNIFORM = np.full(5, 0.2)
+SKEWED = np.array([0.6, 0.3, 0.06, 0.04])
+
+
+def instance(
+    q: np.ndarray = SKEWED, m: float = 400.0, epsilon: float = 1.0, alpha: float = 0.8
+) -> PrivitInstance:
+    return PrivitInstance(q, m, epsilon, alpha)
+
+
+def counts_of(found: PrivitInstance, **changed: int) -> np.ndarray:
+    """Counts near what is expected, with some cells set."""
+    counts = np.round(found.samples * found.probabilities).astype(np.int64)
+    for cell, value in changed.items():
+        counts[int(cell[1:])] = value
+    return counts
+
+
+@pytest.mark.parametrize("q", [UNIFORM, SKEWED])
+@pytest.mark.parametrize("m", [37.5, 400.0, 3000.0])
+def test_the_lipschitz_constant_is_the_largest_step_among_counts_that_pass(q: np.ndarray, m: float) -> None:
+    found = instance(q, m)
+    largest = []
+    for place, cell in enumerate(found.cells):
+        low, high = found.passing[0][place], found.passing[1][place]
+        assert _can_pass(found, place, low)
+        assert _can_pass(found, place, high)
+        assert not _can_pass(found, place, high + 1)
+        assert low == 0 or not _can_pass(found, place, low - 1)
+        counts = np.tile(counts_of(found), (high - low + 1, 1))
+        counts[:, cell] = np.arange(low, high + 1)
+        largest.append(np.abs(np.diff([found.statistic(row) for row in counts])).max())
+    assert found.steps == pytest.approx(largest, rel=1e-6)
+    assert np.all(found.steps >= np.array(largest))
+    assert found.lipschitz == pytest.approx(max(largest), rel=1e-6)
+    assert found.move == pytest.approx(sum(sorted(largest)[-2:]), rel=1e-6)
+
+
+def _can_pass(found: PrivitInstance, place: int, count: int) -> bool:
+    """Whether some noise within reach brings the count into the window."""
+    low, high = found.window
+    steps = int(count) * STEP
+    return bool(steps - found.reach + 1 <= high[place] and steps + found.reach - 1 >= low[place])
+
+
+def test_the_difference_of_neighbouring_counts_is_that_of_the_formula() -> None:
+    """4 (N - m q - 1)/(m^2 alpha^2 q): the factor 2 of Z included."""
+    found = instance()
+    counts = counts_of(found, c0=260)
+    fewer = counts_of(found, c0=259)
+    m, alpha, q = found.samples, found.distance, found.probabilities[0]
+    expected = 4 * (260 - m * q - 1) / (m**2 * alpha**2 * q)
+    assert found.statistic(counts) - found.statistic(fewer) == pytest.approx(expected, rel=1e-9)
+
+
+def _extreme_counts(found: PrivitInstance) -> list[np.ndarray]:
+    """Counts at and about the ends of what passes, where the answer's probability moves most."""
+    low, high = found.passing
+    expected = counts_of(found)
+    values = []
+    for place in range(len(found.cells)):
+        own = {int(low[place]), int(low[place]) + 1, int(high[place]) - 1, int(high[place])}
+        middle = int(expected[found.cells[place]])
+        own |= {(int(high[place]) + middle) // 2, (int(low[place]) + middle) // 2, middle}
+        values.append(sorted(value for value in own if value >= 0))
+    found_counts = []
+    for chosen in itertools.product(*values):
+        counts = expected.copy()
+        counts[found.cells] = chosen
+        found_counts.append(counts)
+    return found_counts
+
+
+def _largest_loss(found: PrivitInstance) -> float:
+    """The largest |log ratio| of either answer's probability between neighbours, exactly."""
+    worst = 0.0
+    for counts in _extreme_counts(found):
+        accept = found.acceptance(counts)
+        for one, other in itertools.permutations(range(len(counts)), 2):
+            if counts[one] == 0:
+                continue
+            neighbour = counts.copy()
+            neighbour[one] -= 1
+            neighbour[other] += 1
+            twin = found.acceptance(neighbour)
+            worst = max(worst, abs(math.log(accept / twin)), abs(math.log((1 - accept) / (1 - twin))))
+    return worst
+
+
+PRIVATE = [
+    (UNIFORM[:3] / 0.6, 250.0, 2.0, 1.0),
+    (SKEWED, 900.0, 1.0, 1.0),
+    (np.array([0.5, 0.5]), 160.0, 2.0, 1.0),
+    (np.array([0.9, 0.1]), 4000.0, 0.5, 0.6),
+]
+
+
+@pytest.mark.parametrize(("q", "m", "epsilon", "alpha"), PRIVATE)
+def test_no_neighbours_answers_differ_by_more_than_is_proved(
+    q: np.ndarray, m: float, epsilon: float, alpha: float
+) -> None:
+    found = PrivitInstance(q, m, epsilon, alpha)
+    found.require_private()
+    loss = _largest_loss(found)
+    assert loss <= found.proved_epsilon <= epsilon
+    assert loss > found.proved_epsilon / 20, "the search is too weak to say anything"
+
+
+def test_the_published_condition_lets_an_instance_through_that_is_not_lipschitz_enough() -> None:
+    """The proof sketch bounds Z without its factor 2: here that bound holds, and Z's own does not."""
+    q, epsilon, alpha = np.full(10, 0.1), 1.0, 0.3
+    allowed = C2 * epsilon / 4
+    samples = next(
+        m
+        for m in np.geomspace(1e2, 1e5, 400)
+        if PrivitInstance(q, float(m), epsilon, alpha).sketched_lipschitz <= allowed
+    )
+    found = PrivitInstance(q, float(samples), epsilon, alpha)
+    assert found.sketched_lipschitz <= allowed < found.lipschitz
+    counts, fewer = counts_of(found), counts_of(found)
+    counts[0] = found.passing[1][0]
+    fewer[0] = counts[0] - 1
+    assert found.statistic(counts) - found.statistic(fewer) > allowed, "these two counts exhibit it"
+    with pytest.raises(PrivitRefusedError, match="would not be private"):
+        found.require_private()
+
+
+def test_the_asymptotic_condition_lets_an_instance_through_whose_answers_give_epsilon_away() -> None:
+    """m of the theorem's order, with constant 1: two neighbours' answers differ by more than e^epsilon."""
+    k, epsilon, alpha = 3, 0.1, 0.5
+    q = np.array([0.48, 0.48, 0.04])
+    m = max(
+        math.sqrt(k) / alpha**2,
+        math.sqrt(k * math.log(k)) / (alpha**1.5 * epsilon),
+        (k * math.log(k)) ** (1 / 3) / (alpha ** (5 / 3) * epsilon ** (2 / 3)),
+    )
+    found = PrivitInstance(q, m, epsilon, alpha)
+    assert _largest_loss(found) > 2 * epsilon
+    with pytest.raises(PrivitRefusedError):
+        found.require_private()
+
+
+def test_a_constant_that_is_too_small_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A wild instance would be allowed, and the exact search refutes it."""
+    stated = vars(PrivitInstance)["steps"].func
+    monkeypatch.setattr(PrivitInstance, "steps", property(lambda self: stated(self) / 1e5))
+    found = PrivitInstance(np.array([0.5, 0.5]), 8.0, 0.5, 1.0)
+    found.require_private()
+    assert _largest_loss(found) > found.proved_epsilon
+
+
+def test_the_acceptance_is_the_frequency_of_decisions() -> None:
+    """1500 real decisions against the exact probability: a deviation of 6 standard errors, 1e-8."""
+    found, noise = PrivitInstance(np.array([0.5, 0.5]), 200.0, 4.0, 0.6), OpenDPNoise()
+    counts = np.array([120, 84])
+    runs = 1500
+    accepted = runs - sum(found.decide(counts, noise) for _ in range(runs))
+    probability = found.acceptance(counts)
+    assert 0.1 < probability < 0.9
+    assert abs(accepted / runs - probability) < 6 * math.sqrt(probability * (1 - probability) / runs)
+
+
+@pytest.mark.sweep(1)
+@pytest.mark.parametrize("q", [UNIFORM, SKEWED, np.array([0.97, 0.02, 0.01])])
+def test_the_level_is_below_its_bound(q: np.ndarray) -> None:
+    """4000 exact acceptance probabilities of Poisson counts; 5 standard errors, below 1e-6."""
+    found = PrivitInstance(q, 6000.0, 1.0, 0.3)
+    rng = np.random.default_rng(4)
+    rejected = 1 - np.array([found.acceptance(rng.poisson(6000.0 * q)) for _ in range(4000)])
+    assert rejected.mean() < found.null_error + 5 * rejected.std() / math.sqrt(4000)
+    assert found.null_error < 0.2
+
+
+@pytest.mark.long
+def test_a_distribution_at_the_distance_is_rejected() -> None:
+    found = PrivitInstance(UNIFORM, 6000.0, 1.0, 0.3)
+    p = UNIFORM * (1 + np.array([0.75, 0.75, -0.75, -0.75, 0.0]))
+    rng = np.random.default_rng(5)
+    accepted = [found.acceptance(rng.poisson(6000.0 * p)) for _ in range(200)]
+    assert np.mean(accepted) < 1 / 3
+
+
+def test_majorities_lower_the_error() -> None:
+    assert majority_error(1, 0.2) == pytest.approx(0.2)
+    assert majority_error(3, 0.2) == pytest.approx(0.104)
+    plan = plan_privit(UNIFORM, 40_000, 1.0, 0.3, 0.02)
+    assert plan.blocks == 3
+    assert plan.level <= 0.02
+    assert plan_privit(UNIFORM, 40_000, 1.0, 0.3, 1 / 3).blocks == 1
+
+
+def test_so_many_units_are_drawn_that_they_suffice_almost_always() -> None:
+    for units in (10, 1000, 10**6):
+        m = samples_max(units)
+        assert poisson.sf(units, m) < 1e-9
+        assert poisson.sf(units, m * 1.001 + 0.1) > 1e-10
+    assert samples_max(1000) > 800
+
+
+def test_too_few_units_are_refused_with_a_reason() -> None:
+    with pytest.raises(PrivitRefusedError, match="draw more units"):
+        plan_privit(UNIFORM, 200, 1.0, 0.1, 1 / 3)
+    with pytest.raises(PrivitRefusedError, match="more units than there are"):
+        plan_privit(UNIFORM, 40_000, 1.0, 0.3, 1 / 3, samples=40_000.0)
+    with pytest.raises(PrivitRefusedError, match="keeps the level"):
+        plan_privit(UNIFORM, 40_000, 1.0, 0.3, 0.001, blocks=1)
+    with pytest.raises(PrivitRefusedError, match="narrower than a unit"):
+        PrivitInstance(np.array([0.5, 0.5]), 1e6, 100.0, 1.0).require_private()
+
+
+def test_blocks_are_disjoint_and_random() -> None:
+    counts, rng = np.array([5, 0, 7, 1]), np.random.default_rng(6)
+    drawn = draw_blocks(counts, np.array([4, 4, 5]), rng)
+    assert drawn.sum(axis=1).tolist() == [4, 4, 5]
+    assert drawn.sum(axis=0).tolist() == counts.tolist()
+    assert any((draw_blocks(counts, np.array([4, 4, 5]), rng) != drawn).any() for _ in range(20))
+
+
+def test_a_draw_of_too_many_units_is_decided_by_a_coin(monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = PrivitPlan(instance(m=500.0), 1)
+    assert plan.draw(np.array([10, 10, 10, 10]), np.random.default_rng(1)) is None
+    asked: list[float] = []
+    monkeypatch.setattr(privit, "private_coin", lambda p, noise: bool(asked.append(p)))
+    assert plan.decide(None, OpenDPNoise()) is False
+    assert asked == [0.5]
+
+
+DISTRIBUTIONS = {
+    "uniform": np.full(6, 1 / 6),
+    "skewed": np.array([0.6, 0.2, 0.1, 0.06, 0.03, 0.01]),
+    "sparse": np.array([0.9, 0.09, 0.005, 0.005, 0.0, 0.0]),
+}
+
+
+def clipped(
+    q: np.ndarray, units: int = 300, filtered: bool = False, multiplier: float | None = None
+) -> ClippedIdentity:
+    return ClippedIdentity(q, units, 0.1, 4.0 if filtered else None, multiplier)
+
+
+def largest_move(found: ClippedIdentity, units: int) -> float:
+    """The largest change of the statistic by one unit, between counts anywhere: also far out of bounds."""
+    rng, cells, worst = np.random.default_rng(3), len(found.probabilities), 0.0
+    ends = np.concatenate([found.expected - found.bounds, found.expected + found.bounds, found.expected])
+    starts = [rng.multinomial(units, rng.dirichlet(np.full(cells, 0.3))).astype(float) for _ in range(60)]
+    for cell in found.cells:
+        for end in ends[np.isfinite(ends)]:
+            counts = np.round(found.units * found.probabilities)
+            counts[cell] = min(max(0.0, round(end)), units)
+            starts.append(counts)
+    for counts in starts:
+        for one in range(cells):
+            for other in range(cells):
+                if one == other or counts[one] < 1:
+                    continue
+                for part in (1.0, 0.37):
+                    twin = counts.copy()
+                    twin[one] -= part
+                    twin[other] += part
+                    worst = max(worst, abs(float(found.statistic(twin) - found.statistic(counts))) / part)
+    return worst
+
+
+@pytest.mark.sweep(4)
+@pytest.mark.parametrize("multiplier", [None, 1.0, 100.0])
+@pytest.mark.parametrize("filtered", [False, True])
+@pytest.mark.parametrize("name", DISTRIBUTIONS)
+def test_no_unit_moves_the_statistic_by_more_than_its_sensitivity(
+    name: str, filtered: bool, multiplier: float | None
+) -> None:
+    found = clipped(DISTRIBUTIONS[name], filtered=filtered, multiplier=multiplier)
+    worst = largest_move(found, 300)
+    assert worst <= found.sensitivity
+    assert worst > found.sensitivity / 3, "the search is too weak to say anything"
+
+
+def test_without_clipping_the_sensitivity_is_broken() -> None:
+    """What is claimed for counts that pass the filter does not hold for all counts."""
+    found = clipped(DISTRIBUTIONS["skewed"])
+    wide = clipped(DISTRIBUTIONS["skewed"])
+    wide.__dict__["bounds"] = np.full(len(found.cells), np.inf)
+    assert largest_move(wide, 300) > 2 * found.sensitivity
+
+
+def test_a_sensitivity_that_leaves_the_weights_out_is_caught() -> None:
+    """The planted mistake: weights of one instance, with the sensitivity of another that caps more."""
+    found, planted = clipped(DISTRIBUTIONS["sparse"]), clipped(DISTRIBUTIONS["sparse"], multiplier=100.0)
+    assert largest_move(found, 300) > 2 * planted.sensitivity
+
+
+def test_rounding_is_paid_for() -> None:
+    """Two orders of summation of 20 000 cells at their bounds differ by less than the allowance, and by more
+    than a billionth of what a unit moves: an allowance relative to that alone would be too small."""
+    cells = 20_000
+    found = clipped(np.full(cells, 1 / cells), 10**9)
+    counts = np.floor(found.expected + found.bounds * np.random.default_rng(2).uniform(0.9, 1, cells))
+    x = np.clip(counts - found.expected, -found.bounds, found.bounds)
+    parts = (x**2 - x - found.expected) * found.weights
+    one, other = float(found.statistic(counts)), float(np.cumsum(parts)[-1])
+    assert 0 < abs(one - other) < found.rounding
+    assert abs(other - math.fsum(parts.tolist())) > 1e-9 * (found.sensitivity - found.rounding)
+
+
+def test_where_nothing_is_clipped_the_statistic_is_the_published_one() -> None:
+    q = DISTRIBUTIONS["uniform"]
+    counts = np.array([52.0, 48, 45, 55, 50, 50])
+    expected = np.sum(((counts - 50) ** 2 - counts) / 50)
+    assert clipped(q).statistic(counts) == pytest.approx(expected)
+
+
+def test_the_largest_value_is_a_bound() -> None:
+    for filtered in (False, True):
+        found = clipped(DISTRIBUTIONS["skewed"], filtered=filtered)
+        for cell in range(6):
+            counts = np.zeros(6)
+            counts[cell] = 300
+            assert abs(found.statistic(counts)) <= found.largest
+
+
+def test_the_filter_stops_what_is_far_off_and_little_else() -> None:
+    """With probability 0.9 no noise is beyond T; 2000 draws, 6 standard errors."""
+    found = clipped(DISTRIBUTIONS["uniform"], 6000, filtered=True)
+    rng = np.random.default_rng(8)
+    counts = rng.multinomial(6000, found.probabilities, size=2000)
+    stopped = found.stopped(counts + rng.laplace(0, 4.0, counts.shape)).mean()
+    assert stopped < 0.1 + 6 * math.sqrt(0.09 / 2000)
+    far = np.array([3000.0, 600, 600, 600, 600, 600])
+    assert found.stopped(far)
+    assert found.scores(1.0, far) == np.inf
+    assert found.scores(1.0, None) == 1.0
+
+
+QUARTERS = np.full(4, 0.25)
+
+
+@pytest.mark.sweep(4)
+@pytest.mark.parametrize("epsilon", [0.05, 0.5, 1.0, 3.0])
+@pytest.mark.parametrize("level", [0.01, 0.05, 0.3])
+def test_one_more_block_that_rejects_changes_no_probability_by_more_than_epsilon(
+    epsilon: float, level: float
+) -> None:
+    found = Repetition(QUARTERS, epsilon, level)
+    rejection = np.array([found.rejection(number) for number in range(found.blocks + 1)])
+    loss = np.abs(np.diff(np.log(rejection))).max()
+    assert max(loss, np.abs(np.diff(np.log(1 - rejection))).max()) <= epsilon
+    fewer = found.blocks - 1
+    if fewer:
+        again = level / 2 + (1 - level) * np.arange(fewer + 1) / fewer
+        assert np.abs(np.diff(np.log(again))).max() > epsilon, "one block fewer is not private"
+
+
+def test_the_levels_add_up() -> None:
+    found = Repetition(QUARTERS, 1.0, 0.05)
+    assert found.level / 2 + (1 - found.level) * found.block_level == pytest.approx(0.05)
+
+
+def test_blocks_are_tested_at_their_level() -> None:
+    """3000 blocks of the null: 6 standard errors of the level."""
+    found = Repetition(QUARTERS, 1.0, 0.3)
+    rng = np.random.default_rng(2)
+    blocks = rng.multinomial(40, QUARTERS, size=3000)
+    rate = found.rejections(blocks, 999, np.random.SeedSequence(3)) / 3000
+    assert rate < found.block_level + 6 * math.sqrt(found.block_level / 3000) + 0.02
+    assert rate > found.block_level / 2
+
+
+def test_an_impossible_cell_is_infinitely_far() -> None:
+    found = Repetition(np.array([0.5, 0.5, 0.0]), 1.0, 0.3)
+    assert found.statistic(np.array([5, 5, 0])) == 0
+    assert found.statistic(np.array([5, 4, 1])) == np.inf
+
+
+def test_too_few_units_are_refused() -> None:
+    found = Repetition(QUARTERS, 0.1, 0.05)
+    assert found.block_units(found.blocks * 3 + 1) == 3
+    with pytest.raises(RepetitionRefusedError, match="blocks"):
+        found.block_units(found.blocks - 1)
+    with pytest.raises(RepetitionRefusedError, match="larger epsilon"):
+        Repetition(QUARTERS, 0.001, 0.05).block_units(10**6)
+    drawn = found.draw(np.array([500, 400, 300, 200]), np.random.default_rng(1))
+    assert set(drawn.sum(axis=1)) == {1400 // found.blocks}
+
+
+@pytest.mark.parametrize("level", [0.3, 0.05, 0.01, 0.001])
+def test_so_many_simulations_are_the_fewest_by_which_a_block_can_reject(level: float) -> None:
+    found, needed = Repetition(QUARTERS, 1.0, level), replicates_needed(level)
+    all_in_one_cell = np.array([[1000, 0, 0, 0]])
+    seed = np.random.SeedSequence(1)
+    assert found.rejections(all_in_one_cell, needed, seed) == 1
+    assert found.rejections(all_in_one_cell, needed - 1, seed) == 0

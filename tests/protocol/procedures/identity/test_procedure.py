@@ -1,0 +1,314 @@
+"""Identity as a procedure: what is refused, what a release must look like, and that verdicts are right."""
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from made_studies import SimulatedNoise as SeededNoise
+from made_studies import made_study
+
+from tacit_protocol.domain.columns import CategoricalColumn, Domain, NumericColumn
+from tacit_protocol.domain.table import EncodedChunk
+from tacit_protocol.messages.release import Release
+from tacit_protocol.messages.study import Owner, Party, Study
+from tacit_protocol.privacy.accounting import compose_epsilon_micro, epsilon_spent
+from tacit_protocol.privacy.guarantee import ApproximateEvent, Budget, GaussianEvent, LaplaceEvent
+from tacit_protocol.privacy.noise import NoiseSource, OpenDPNoise
+from tacit_protocol.procedures.base import ReleaseError, StudyError, check_release
+from tacit_protocol.procedures.counts.noisy_counts import NoisyCounts
+from tacit_protocol.procedures.identity import Identity
+
+COLUMN = CategoricalColumn(name="c", levels=("a", "b", "c", "d"))
+UNIFORM = [0.25] * 4
+IDENTITY = Identity()
+EVERY: dict[str, dict[str, Any]] = {
+    "mcgof": {},
+    "mcgof published": {"weights": "published"},
+    "mcgof gaussian": {"noise": "gaussian"},
+    "zcdp-gof": {},
+    "zcdp-gof rho": {"rho": 0.02},
+    "privit-laplace": {},
+    "privit-laplace published": {"weights": "published"},
+    "privit-laplace filter": {"clipping": "filter"},
+    "repetition": {},
+    "privit": {"distance": 0.9},
+}
+
+
+class Codes:
+    """A table of one row a unit, or of several."""
+
+    def __init__(
+        self, codes: np.ndarray, unit: np.ndarray | None = None, domain: Domain | None = None
+    ) -> None:
+        self.domain = domain or Domain(columns=(COLUMN,))
+        self.units = len(codes) if unit is None else int(unit.max()) + 1
+        shape = codes[:, None] if codes.ndim == 1 else codes
+        numeric = np.zeros((len(codes), 0))
+        self._chunk = EncodedChunk(numeric, shape.astype(np.int32), unit, self.units)
+
+    def chunks(self) -> Any:
+        yield self._chunk
+
+
+def study(method: str = "mcgof", probabilities: Any = None, **changes: Any) -> Study:
+    parameters = {"method": method, "probabilities": probabilities or UNIFORM} | changes.pop("parameters", {})
+    given: dict[str, Any] = {"owners": ("owner",), "epsilon": 2.0, "delta": 1e-6}
+    return made_study(
+        "identity", changes.pop("domain", Domain(columns=(COLUMN,))), parameters, **given | changes
+    )
+
+
+def run(asked: Study, table: Codes, noise: NoiseSource | None = None) -> tuple[Release, Any]:
+    IDENTITY.check(asked)
+    release = IDENTITY.privatise(asked, IDENTITY.summarise(asked, table), noise or OpenDPNoise())
+    check_release(IDENTITY, asked, release)
+    return release, IDENTITY.assemble(asked, {"owner": release})
+
+
+def of(name: str, **changes: Any) -> Study:
+    return study(name.partition(" ")[0], parameters=EVERY[name], **changes)
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_every_method_sees_a_distribution_that_is_another(name: str) -> None:
+    """One cell holds all of 20 000 units: decisions reject but for their blind coins, which are counted."""
+    table = Codes(np.zeros(20_000, dtype=np.int64))
+    release, verdict = run(of(name), table)
+    assert verdict.units == {"owner": 20_000}
+    if name in ("privit", "repetition"):
+        # A blind coin would accept with probability .025 to .05 each time: 12 of 12 do below 1e-15.
+        again = [run(of(name), table)[1].reject for _ in range(12)]
+        assert any(again)
+        assert set(release.vectors) == set()
+        assert "statistic" not in verdict.model_dump()
+        assert "pvalue" not in verdict.model_dump()
+    else:
+        assert verdict.reject
+        assert 0 < verdict.pvalue <= 0.001
+        assert release.decision is None
+
+
+@pytest.mark.parametrize("name", [name for name in EVERY if name not in ("privit", "repetition")])
+def test_counts_just_as_expected_are_not_rejected(name: str) -> None:
+    """The statistic is that of noise alone."""
+    asked = of(name, level=0.001, budget=Budget.of(20.0, 1e-6))
+    _, verdict = run(asked, Codes(np.arange(20_000) % 4), SeededNoise(1))
+    assert not verdict.reject
+    assert verdict.cells == 6
+
+
+def test_what_each_method_spends() -> None:
+    events = {name: IDENTITY.cost(of(name)).events for name in EVERY}
+    for name in ("mcgof", "mcgof published", "privit-laplace"):
+        assert [type(event) for event in events[name]] == [LaplaceEvent]
+        assert epsilon_spent(events[name], 0.0) == pytest.approx(2.0)
+    assert [type(event) for event in events["privit-laplace filter"]] == [LaplaceEvent] * 2
+    assert epsilon_spent(events["privit-laplace filter"], 0.0) <= 2.0
+    for name in ("privit", "repetition"):
+        assert events[name] == (ApproximateEvent(epsilon=2.0, delta=0.0),)
+        assert compose_epsilon_micro(events[name], 0) == 2_000_000
+    for name in ("zcdp-gof", "mcgof gaussian"):
+        assert isinstance(events[name][0], GaussianEvent)
+        assert compose_epsilon_micro(events[name], 10**6) <= 2_000_000
+    gaussian = events["zcdp-gof rho"][0]
+    assert isinstance(gaussian, GaussianEvent)
+    assert gaussian.noise_multiplier == pytest.approx(1 / math.sqrt(2 * 0.02))
+
+
+def test_many_releases_of_rho_compose_to_no_more_than_zcdp_says() -> None:
+    """The ledger composes Gaussian events exactly; rho adds up, and its conversion bounds what is charged."""
+    events = IDENTITY.cost(of("zcdp-gof rho")).events
+    for number in (1, 5, 40):
+        rho = 0.02 * number
+        bound = rho + 2 * math.sqrt(rho * math.log(1 / 1e-5))
+        assert epsilon_spent(events * number, 1e-5) <= bound
+        assert epsilon_spent(events * number, 1e-5) > bound / 3
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"probabilities": [0.5, 0.5]}, "give 4"),
+        ({"probabilities": [0.3] * 4}, "add up to 1"),
+        ({"parameters": {"rho": 0.1}}, "Gaussian counts alone"),
+        ({"method": "zcdp-gof", "parameters": {"noise": "laplace"}}, "Gaussian noise"),
+        ({"method": "zcdp-gof", "parameters": {"weights": "published"}}, "weights of its own"),
+        ({"method": "zcdp-gof", "parameters": {"rho": 5.0}}, "rho costs more"),
+        ({"method": "zcdp-gof", "budget": Budget.of(1.0, 0.0)}, "delta above 0"),
+        ({"method": "privit", "parameters": {"noise": "laplace"}}, "mcgof and zcdp-gof alone"),
+        ({"method": "privit", "parameters": {"blocks": 4}}, "odd number"),
+        ({"method": "privit", "unit_column": "person"}, "draws rows"),
+        ({"level": 0.0005}, "more replicates"),
+        ({"domain": Domain(columns=(NumericColumn(name="x", lower=0, upper=1),))}, "cuts"),
+        (
+            {
+                "owners": (
+                    Owner(name="a", key="0" * 64, data_set="d"),
+                    Owner(name="b", key="f" * 64, data_set="d"),
+                )
+            },
+            "one owner",
+        ),
+        ({"curator": Party(name="curator", key="e" * 64)}, "its own agent"),
+    ],
+)
+def test_studies_that_cannot_be_run_are_refused_with_a_reason(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(StudyError, match=message):
+        IDENTITY.check(study(**changes))
+
+
+def test_privit_refuses_units_with_which_it_would_not_be_private() -> None:
+    few = study("privit", owners=(Owner(name="owner", key="0" * 64, data_set="data", units=300),))
+    with pytest.raises(StudyError, match="would not be private"):
+        IDENTITY.check(few)
+    unplanned = study("privit")
+    IDENTITY.check(unplanned)
+    with pytest.raises(StudyError, match="would not be private"):
+        IDENTITY.summarise(unplanned, Codes(np.arange(300) % 4))
+    assert "Hopeless" in IDENTITY.warnings(unplanned, {"owner": 300})[0]
+
+
+def test_an_impossible_category_that_is_occupied_is_seen() -> None:
+    codes = np.repeat(np.arange(6), [2400, 2400, 2400, 2400, 400, 0])
+    for name in ("mcgof", "mcgof published", "zcdp-gof", "privit-laplace"):
+        assert run(of(name), Codes(codes))[1].reject, name
+
+
+def test_a_cross_of_columns_is_tested_cell_by_cell() -> None:
+    two = Domain(
+        columns=(
+            CategoricalColumn(name="x", levels=("a", "b")),
+            CategoricalColumn(name="y", levels=("u", "v")),
+        )
+    )
+    asked = study("mcgof", domain=two)
+    rng = np.random.default_rng(3)
+    x = rng.integers(0, 2, 8000)
+    independent = Codes(np.column_stack([np.arange(8000) % 2, np.arange(8000) // 2 % 2]), domain=two)
+    same = Codes(np.column_stack([x, x]), domain=two)
+    assert run(asked, independent)[1].cells == 16
+    assert not run(asked.model_copy(update={"level": 0.001}), independent, SeededNoise(1))[1].reject
+    assert run(asked, same)[1].reject
+
+
+def test_noisy_counts_of_an_earlier_study_are_read_again() -> None:
+    """Of other noise than the study's own, and of cells that are sums of the earlier ones."""
+    two = Domain(columns=(COLUMN, CategoricalColumn(name="y", levels=("u", "v"))))
+    codes = np.column_stack([np.zeros(6000, dtype=np.int64), np.arange(6000) % 2])
+    counting = NoisyCounts()
+    for noise, method in (("laplace", "mcgof"), ("gaussian", "zcdp-gof"), ("gaussian", "mcgof")):
+        source = study(domain=two, budget=Budget.of(0.7, 1e-6)).model_copy(
+            update={"procedure": "noisy_counts", "parameters": {"noise": noise}}
+        )
+        earlier = counting.privatise(
+            source, counting.summarise(source, Codes(codes, domain=two)), OpenDPNoise()
+        )
+        owner = Owner(name="owner", key="0" * 64, data_set="data", reuses="a" * 64)
+        asked = study(method, owners=(owner,))
+        read = IDENTITY.reread(asked, owner, source, earlier)
+        IDENTITY.check_reread(asked, read)
+        with pytest.raises(ReleaseError):
+            IDENTITY.check_release(asked, read)  # what an owner sends has the study's own noise and cells
+        verdict = IDENTITY.assemble(asked, {"owner": read})
+        assert verdict.reject
+        assert any("read again" in warning for warning in verdict.warnings)
+    with pytest.raises(StudyError, match="use mcgof"):
+        IDENTITY.reread(study("privit-laplace"), owner, source, earlier)
+    laplace = source.model_copy(update={"parameters": {"noise": "laplace"}})
+    counts = counting.privatise(laplace, counting.summarise(laplace, Codes(codes, domain=two)), OpenDPNoise())
+    with pytest.raises(StudyError, match="Gaussian counts"):
+        IDENTITY.reread(study("zcdp-gof"), owner, laplace, counts)
+
+
+def reusing_owner() -> Owner:
+    return Owner(name="owner", key="0" * 64, data_set="data", reuses="a" * 64)
+
+
+def counted(unlisted: str, codes: np.ndarray) -> tuple[Study, Release]:
+    """A study of noisy counts, and its owner's release."""
+    source = study().model_copy(update={"procedure": "noisy_counts", "parameters": {"unlisted": unlisted}})
+    counting = NoisyCounts()
+    summary = counting.summarise(source, Codes(codes, domain=source.domain))
+    return source, counting.privatise(source, summary, OpenDPNoise())
+
+
+def test_counts_with_unlisted_values_in_the_last_level_are_read_where_the_study_counts_so_too() -> None:
+    """Codes 4 and 5 are "other" and "missing": a folded release has them in the last level."""
+    codes = np.concatenate([np.arange(6000) % 4, np.full(2000, 4), np.full(2000, 5)])
+    source, folded = counted("last", codes)
+    assert len(folded.vectors["counts"].values) == 4
+    asked = study(
+        owners=(reusing_owner(),),
+        probabilities=[0.15, 0.15, 0.15, 0.55],
+        parameters={"unlisted": "last"},
+    )
+    read = IDENTITY.reread(asked, asked.owners[0], source, folded)
+    IDENTITY.check_reread(asked, read)
+    verdict = IDENTITY.assemble(asked, {"owner": read})
+    assert verdict.cells == 4
+    # The counts are exactly as expected, a thousand at least: noise alone adds 2 with probability 1e-10.
+    assert verdict.statistic is not None
+    assert verdict.statistic < 2
+    uniform = study(owners=(reusing_owner(),), parameters={"unlisted": "last"})
+    assert IDENTITY.assemble(uniform, {"owner": read}).reject
+
+
+def test_counts_of_other_cells_are_not_taken_for_the_studys_own() -> None:
+    """A folded table and one with cells for unlisted values hold different things, in either direction."""
+    codes = np.arange(4000) % 4
+    for theirs, ours in (("last", "cells"), ("cells", "last")):
+        source, release = counted(theirs, codes)
+        asked = study(owners=(reusing_owner(),), parameters={"unlisted": ours})
+        with pytest.raises(StudyError, match="unlisted"):
+            IDENTITY.reread(asked, asked.owners[0], source, release)
+        with pytest.raises(ReleaseError):
+            IDENTITY.check_reread(asked, release)
+
+
+def test_counts_released_for_identity_are_read_again_too() -> None:
+    """Those of mcgof, and of the filter of privit-laplace; a statistic or a decision holds no counts."""
+    table = Codes(np.zeros(6000, dtype=np.int64))
+    for name in EVERY:
+        source = of(name)
+        release, _ = run(source, table)
+        asked = study(owners=(reusing_owner(),))
+        if "counts" in release.vectors:
+            verdict = IDENTITY.assemble(
+                asked, {"owner": IDENTITY.reread(asked, asked.owners[0], source, release)}
+            )
+            assert verdict.reject
+        else:
+            assert name.partition(" ")[0] in {"privit-laplace", "repetition", "privit"}
+            with pytest.raises(StudyError, match="did not release noisy counts"):
+                IDENTITY.reread(asked, asked.owners[0], source, release)
+
+
+def test_a_numeric_column_is_tested_between_its_cuts() -> None:
+    domain = Domain(columns=(NumericColumn(name="age", lower=0.0, upper=100.0),))
+    asked = study(probabilities=[0.5, 0.3, 0.2], domain=domain, parameters={"cuts": {"age": [50.0, 80.0]}})
+    ages = np.linspace(0.0, 100.0, 9000, endpoint=False)
+
+    class Ages(Codes):
+        def chunks(self) -> Any:
+            yield EncodedChunk(ages[:, None] / 100, np.zeros((len(ages), 0), np.int32), None, len(ages))
+
+    _, verdict = run(asked, Ages(np.zeros(len(ages), dtype=np.int64), domain=domain))
+    assert verdict.cells == 3
+    assert verdict.statistic < 2  # as above
+    other = asked.model_copy(update={"parameters": asked.parameters | {"probabilities": [0.2, 0.3, 0.5]}})
+    assert run(other, Ages(np.zeros(len(ages), dtype=np.int64), domain=domain))[1].reject
+
+
+def test_a_repetition_that_could_never_reject_is_refused() -> None:
+    """Half of the level is the coin's, so that it takes twice as many simulations as of other methods."""
+    level = 0.001
+    IDENTITY.check(study("mcgof", level=level))
+    with pytest.raises(StudyError, match="ask for 1997 replicates"):
+        IDENTITY.check(study("repetition", level=level))
+    with pytest.raises(StudyError, match="ask for 1997 replicates"):
+        IDENTITY.check(study("repetition", level=level, parameters={"replicates": 1996}))
+    IDENTITY.check(study("repetition", level=level, parameters={"replicates": 1997}))
+    with pytest.raises(StudyError, match="a larger level, or use another method"):
+        IDENTITY.check(study("repetition", level=1e-6, parameters={"replicates": 99_999}))

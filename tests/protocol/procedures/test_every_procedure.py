@@ -1,0 +1,265 @@
+"""What holds for every procedure and form alike: one table of studies, run over all of them.
+
+The studies are those of the compatibility fixtures, each with releases that real noise went into. What
+belongs to one procedure alone (its refusals, level, power and estimates) has a file of its own.
+"""
+
+import json
+import math
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+from compatibility_cases import BOUNDS, CASES, FIXTURES, Case, rows_of
+
+from tacit.in_process.samples import ArrayTable, Sample, domain_of
+from tacit.studies.draft import HOPELESS
+from tacit_protocol.domain.table import PooledTable, Table
+from tacit_protocol.messages.encoding import MessageError, decode, encode
+from tacit_protocol.messages.release import NoisyVector, Release
+from tacit_protocol.messages.study import Study
+from tacit_protocol.privacy.accounting import fits
+from tacit_protocol.privacy.guarantee import Budget, LaplaceEvent
+from tacit_protocol.privacy.noise import OpenDPNoise
+from tacit_protocol.procedures.base import (
+    ReleaseError,
+    StudyError,
+    canonical,
+    check_release,
+    check_study,
+)
+from tacit_protocol.procedures.discovery import PROCEDURES, procedure_named
+from tacit_protocol.verification import verify_transcript
+
+FORMS = sorted(CASES)
+FIRST = sorted({case.procedure: name for name, case in reversed(CASES.items())}.values())
+"""One form of each procedure."""
+
+
+SKETCHED = {"distance_correlation", "screening"}
+"""Procedures whose releases grow with the units, up to what they say."""
+
+HIDING = {"curated_two_sample", "joint_independence", "identity", "embedding_release"}
+"""Procedures whose summaries hold more than is released, which must not get into a log."""
+
+SURPLUS = {"kernel_two_sample", *SKETCHED}
+"""Procedures that take a release with numbers and, besides, a decision that nobody reads."""
+
+
+@cache
+def played(form: str) -> tuple[Study, dict[str, Release]]:
+    """Return a form's study and its releases."""
+    verified = verify_transcript(json.dumps(fixture(form)["transcript"]).encode())
+    return verified.study, dict(verified.releases)
+
+
+def fixture(form: str) -> Any:
+    return json.loads((FIXTURES / f"{form}.json").read_text())
+
+
+class Exact(OpenDPNoise):
+    """Adds nothing, and draws the likeliest candidate."""
+
+    def gaussian(self, values: Any, scale: float) -> Any:
+        return values.copy()
+
+    laplace = gaussian
+
+    def choose(self, scores: Any, scale: float) -> int:
+        return int(np.argmax(scores))
+
+
+def held(case: Case, study: Study, again: int = 1) -> dict[str, Table]:
+    """Return what each sender summarises, with every row ``again`` times, as one unit's rows."""
+    tables = {}
+    for place, owner in enumerate(study.owners):
+        names = list(owner.columns or case.columns)
+        rows = {name: np.repeat(rows_of(case, place)[name], again) for name in names}
+        domain = domain_of({name: BOUNDS[name] for name in names}, names)
+        unit = np.repeat(np.arange(case.units), again) if again > 1 else None
+        tables[owner.name] = ArrayTable.of(Sample(rows), domain, unit)
+    if study.curator is None:
+        return dict(tables)
+    return {study.curator.name: PooledTable(study.domain, tables)}
+
+
+def exact(form: str, again: int = 1) -> dict[str, Release]:
+    """Return a form's releases without noise."""
+    study, _ = played(form)
+    procedure = procedure_named(study.procedure)
+    tables = held(CASES[form], study, again)
+    return {
+        name: procedure.privatise(study, procedure.summarise(study, table), Exact())
+        for name, table in tables.items()
+    }
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_study_costs_its_budget_and_sends_as_many_numbers_as_it_says(form: str) -> None:
+    study, releases = played(form)
+    procedure = procedure_named(study.procedure)
+    check_study(procedure, study)
+    cost = procedure.cost(study)
+    assert cost.budget == study.budget
+    assert fits(cost.events, study.budget)
+    for release in releases.values():
+        check_release(procedure, study, release)
+        sent = sum(len(vector.values) for vector in release.vectors.values())
+        sent += (release.decision is not None) + (release.choice is not None)
+        most = procedure.numbers_released(study)
+        assert sent <= most if study.procedure in SKETCHED else sent == most
+        assert set(release.units_by_owner) == (
+            set() if study.curator is None else {o.name for o in study.owners}
+        )
+
+
+def tampered(procedure: str, release: Release) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield every change of a release that its tester must refuse."""
+    guarantee, vectors = release.guarantee, release.vectors
+    yield "budget", {"guarantee": guarantee.model_copy(update={"budget": Budget.of(0.9, "1e-5")})}
+    yield "no events", {"guarantee": guarantee.model_copy(update={"events": ()})}
+    more = (*guarantee.events, LaplaceEvent(noise_multiplier=1.0))
+    yield "an event more", {"guarantee": guarantee.model_copy(update={"events": more})}
+    for place, event in enumerate(guarantee.events):
+        field = "noise_multiplier" if hasattr(event, "noise_multiplier") else "epsilon"
+        changed = event.model_copy(update={field: getattr(event, field) * 0.999 + 1e-9})
+        events = (*guarantee.events[:place], changed, *guarantee.events[place + 1 :])
+        yield f"event {place}", {"guarantee": guarantee.model_copy(update={"events": events})}
+    if len(guarantee.events) > 1 and len(set(guarantee.events)) > 1:
+        yield "events swapped", {"guarantee": guarantee.model_copy(update={"events": guarantee.events[::-1]})}
+    if release.decision is not None or procedure not in SURPLUS:
+        yield "decision", {"decision": True if release.decision is None else None}
+    yield "choice", {"choice": 0 if release.choice is None else None}
+    if release.choice is not None:
+        yield "a choice beyond the candidates", {"choice": 10**6}
+    if procedure in SKETCHED:  # which have as many buckets or projections as units allow
+        yield "units", {"units": 10}
+    yield "owners", {"units_by_owner": {} if release.units_by_owner else {"north": release.units}}
+    if release.units_by_owner:
+        yield "units of one owner", {"units_by_owner": dict.fromkeys(release.units_by_owner, 1)}
+        yield "an owner missing", {"units_by_owner": dict(list(release.units_by_owner.items())[:1])}
+    for name, vector in vectors.items():
+        other = "laplace" if vector.noise == "gaussian" else "gaussian"
+        changes: dict[str, dict[str, Any]] = {
+            "scale too small": {"scale": vector.scale * 0.999},
+            "scale too large": {"scale": vector.scale * 1.001},
+            "exponent": {"exponent": vector.exponent - 1},
+            "a value missing": {"values": vector.values[1:]},
+            "a value more": {"values": (*vector.values, 0)},
+            "another noise": {"noise": other},
+        }
+        for change, update in changes.items():
+            yield f"{name}: {change}", {"vectors": vectors | {name: vector.model_copy(update=update)}}
+        yield f"{name} missing", {"vectors": {key: kept for key, kept in vectors.items() if key != name}}
+        yield f"{name} twice", {"vectors": vectors | {"more": vector}}
+        for other_name in (f"{name}x", "sums_of_2"):  # as counts that are read again are called
+            renamed = {other_name if key == name else key: kept for key, kept in vectors.items()}
+            yield f"{name} as {other_name}", {"vectors": renamed}
+    if not vectors:
+        vector = NoisyVector(values=(1,), exponent=0, noise="laplace", scale=1.0)
+        yield "a vector", {"vectors": {"statistic": vector}}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_tampered_release_is_refused(form: str) -> None:
+    study, releases = played(form)
+    procedure, taken = procedure_named(study.procedure), []
+    release = next(iter(releases.values()))
+    for name, change in tampered(study.procedure, release):
+        other = release.model_copy(update=change)
+        assert other != release, name
+        try:
+            check_release(procedure, study, decode(Release, encode(other)))
+        except (ReleaseError, MessageError):
+            continue
+        taken.append(name)
+    assert taken == []
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_release_of_another_form_or_budget_is_refused(form: str) -> None:
+    study, releases = played(form)
+    procedure, release = procedure_named(study.procedure), next(iter(releases.values()))
+    dearer = study.model_copy(update={"budget": Budget.of(study.budget.epsilon + 1, study.budget.delta)})
+    others = [dearer, *(played(other)[0] for other in FORMS if CASES[other].procedure == study.procedure)]
+    for other in others:
+        if procedure.cost(other) != procedure.cost(study):
+            with pytest.raises(ReleaseError):
+                check_release(procedure, other, release)
+
+
+@pytest.mark.sweep(12)
+@pytest.mark.parametrize("form", FORMS)
+def test_progress_rises_and_the_order_of_owners_changes_no_verdict(form: str) -> None:
+    study, releases = played(form)
+    seen: list[float] = []
+    backwards = dict(reversed(releases.items()))
+    procedure = procedure_named(study.procedure)
+    verdict = procedure.assemble(study, backwards, lambda part, step: seen.append(part))
+    assert verdict == procedure.assemble(study, releases)
+    assert seen == sorted(seen)
+    assert all(0 <= part <= 1 for part in seen)
+
+
+@pytest.mark.parametrize("form", FIRST)
+def test_units_of_several_rows_count_once(form: str) -> None:
+    """Every row twice, as the rows of one unit, is the row itself; orders and blocks drawn afresh are not."""
+    once, twice = exact(form), exact(form, again=2)
+    for name, release in once.items():
+        assert (twice[name].units, twice[name].units_by_owner) == (release.units, release.units_by_owner)
+        for place, vector in release.vectors.items():
+            found = np.array(twice[name].vectors[place].values, dtype=np.float64)
+            assert found == pytest.approx(
+                np.array(vector.values, dtype=np.float64), rel=1e-3, abs=2 * release.units
+            )
+
+
+@pytest.mark.parametrize("form", [form for form in FIRST if CASES[form].procedure in HIDING])
+def test_a_summary_does_not_show_what_it_holds(form: str) -> None:
+    study, _ = played(form)
+    for table in held(CASES[form], study).values():
+        assert "array(" not in repr(procedure_named(study.procedure).summarise(study, table))
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_few_units_are_warned_of_before_anything_is_spent_and_many_are_not(form: str) -> None:
+    study, _ = played(form)
+    procedure = procedure_named(study.procedure)
+    units = {owner.name: 4 for owner in study.owners}
+    poor = study.model_copy(update={"budget": Budget.of(0.05, study.budget.delta)})
+    if study.procedure not in {"noisy_counts"}:
+        assert any(w.startswith(HOPELESS) or "noise" in w for w in procedure.warnings(poor, units)), form
+    assert procedure.warnings(study, {}) == ()
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_gaussian_noise_needs_a_delta(form: str) -> None:
+    study, _ = played(form)
+    procedure = procedure_named(study.procedure)
+    pure = study.model_copy(update={"budget": Budget.of(study.budget.epsilon, 0)})
+    gaussian = any(event.mechanism == "gaussian" for event in procedure.cost(study).events)
+    if gaussian and procedure.name != "embedding_release":  # which then adds Laplace noise
+        with pytest.raises(StudyError, match="delta above 0"):
+            procedure.check(pure)
+    else:
+        procedure.check(pure)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_wrong_parameters_are_refused_without_quoting_them(form: str) -> None:
+    study, _ = played(form)
+    procedure = procedure_named(study.procedure)
+    wrong: list[dict[str, Any]] = [{"secret": 1}]
+    for name in procedure.Parameters.model_fields:
+        wrong += [{name: object()}, {name: math.nan}, {name: math.inf}, {name: ["secret"]}, {name: -(10**9)}]
+    for parameters in wrong:
+        changed = study.model_copy(update={"parameters": dict(study.parameters) | parameters})
+        with pytest.raises(StudyError) as refused:
+            procedure.check(canonical(procedure, changed))
+        assert "secret" not in str(refused.value)
+
+
+def test_every_procedure_is_in_the_table() -> None:
+    assert {case.procedure for case in CASES.values()} == set(PROCEDURES)
