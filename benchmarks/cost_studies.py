@@ -135,16 +135,16 @@ def levels_of(point: Point) -> int:
     return max(2, round(float(point.size) ** (1 / point.columns)))
 
 
-def write_rows(path: Path, question: Question, point: Point) -> None:
+def write_rows(path: Path, kind: Kind, point: Point) -> None:
     """Write the rows as Parquet: independent normal numbers, or independent uniform categories."""
     rng = np.random.default_rng(0)
     names = [f"c{i}" for i in range(point.columns)]
     text = np.array([f"level-{i:04d}" for i in range(levels_of(point))])
-    kind = pa.float64() if question.kind == "numbers" else pa.string()
-    schema = pa.schema([(name, kind) for name in names])
+    stored = pa.float64() if kind == "numbers" else pa.string()
+    schema = pa.schema([(name, stored) for name in names])
 
     def column(rows: int) -> npt.NDArray[Any]:
-        if question.kind == "numbers":
+        if kind == "numbers":
             return rng.standard_normal(rows)
         return text[rng.integers(len(text), size=rows)]
 

@@ -15,7 +15,7 @@ from scipy.special import ndtri
 import tacit.local
 from benchmarks.database_comparison import NOISES, NULLS, POPULATIONS
 from benchmarks.database_comparison import run as compared
-from benchmarks.resumable import Answers, Cell
+from benchmarks.harness import Answers, Cell
 from tacit.database.points import Estimate
 from tacit.database.released import ReleasedDatabase
 from tacit.errors import InputError

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from scipy.spatial.distance import cdist
 
 import tacit.local
-from benchmarks.resumable import Answers, Cell
+from benchmarks.harness import Answers, Cell
 from tacit.in_process.runner import local_study, seed_text
 from tacit.local.distance import OWNERS
 from tacit_protocol.domain.columns import Domain, NumericColumn

@@ -19,6 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
@@ -32,18 +33,12 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from benchmarks.load import fill, make_uploads
-from benchmarks.load_client import request_bytes
-from benchmarks.load_servers import write_tester
-from benchmarks.two_sample import study_of_columns
-from tacit_protocol.messages.encoding import encode
-from tacit_protocol.messages.study import Owner, Party
-from tacit_protocol.procedures.base import canonical
-from tacit_protocol.procedures.discovery import procedure_named
-from tacit_protocol.signing.envelope import STUDY_TYPE, digest, seal
+from benchmarks.load import Uploads, enrolled, make_uploads
+from benchmarks.load_servers import request_bytes
+from benchmarks.problems import study_of_columns
+from tacit_protocol.messages.study import Owner
 from tacit_protocol.signing.keys import PrivateKey
 from tacit_protocol.signing.tokens import issue_token
-from tacit_services.shared.database import create_engine, upgrade
 
 CHUNKS = 10**6
 """One-byte chunks of six bytes each."""
@@ -81,9 +76,7 @@ class Tester:
 
     process: "subprocess.Popen[bytes]"
     port: int
-    key: PrivateKey
-    analyst: PrivateKey
-    owner: Owner
+    made: Uploads
     log: Path
     certificate: Path | None
 
@@ -158,24 +151,18 @@ def running_tester(*, tls: bool) -> Iterator[Tester]:
     """Run a tester with an analyst and an owner enrolled, as it is by default."""
     with tempfile.TemporaryDirectory(prefix="tacit-dos-") as name:
         folder = Path(name)
-        made, database_url = make_uploads(1), f"sqlite:///{folder / 'tester.sqlite3'}"
-        engine = create_engine(database_url)
-        upgrade(engine, "tester")
-        fill(engine, made, 0)
-        engine.dispose()
-        file, port = write_tester(folder, made.tester, database_url)
-        certificate = write_certificate(folder) if tls else None
+        made, certificate, settings = make_uploads(1), None, ""
         if tls:
-            with file.open("a") as settings:
-                settings.write('tls_certificate_file = "certificate.pem"\ntls_key_file = "certificate.key"\n')
+            certificate = write_certificate(folder)
+            settings = 'tls_certificate_file = "certificate.pem"\ntls_key_file = "certificate.key"\n'
+        file, port, _ = enrolled(folder, f"sqlite:///{folder / 'tester.sqlite3'}", made, settings=settings)
         serve = [sys.executable, "-m", "tacit_services.tester", "serve", "--config", str(file)]
         command = ["sh", "-c", f'ulimit -Sn {FILES}; exec "$@"', "sh", *serve]
         log = folder / "log"
         with log.open("wb") as written:
             process = subprocess.Popen(command, stdout=written, stderr=written)
-        owner = Owner(name="owner-000", key=made.owners["owner-000"].public_hex, data_set="rows")
         try:
-            yield _ready(Tester(process, port, made.tester, made.analyst, owner, log, certificate))
+            yield _ready(Tester(process, port, made, log, certificate))
         finally:
             process.kill()
             process.wait()
@@ -263,7 +250,7 @@ def honest_callers(tester: Tester) -> Iterator[dict[str, list[float]]]:
     assert process.stdin is not None
     plan = {
         "port": str(tester.port),
-        "key": tester.key.to_pem().decode(),
+        "key": tester.made.tester.to_pem().decode(),
         "ca": str(tester.certificate or ""),
     }
     process.stdin.write(json.dumps(plan) + "\n")
@@ -334,7 +321,7 @@ def memory_of_one(*, tls: bool) -> float:
     """Ask once with a token over each of many connections, and keep them; return what one takes, in KiB."""
     with running_tester(tls=tls) as tester, ExitStack() as stack:
         context = ssl.create_default_context(cafile=str(tester.certificate)) if tls else None
-        request = request_bytes("GET", "/v1/studies?cursor=1", tester.port, tester.token(tester.key))
+        request = request_bytes("GET", "/v1/studies?cursor=1", tester.port, tester.token(tester.made.tester))
         memory_mb = []
         for count in (WARM, KEPT):
             for _ in range(count):
@@ -380,29 +367,22 @@ def idle_plain() -> str:
 def checks() -> str:
     """Send studies whose check is dear, all at once, as one analyst; then ask the tester to stop."""
     with running_tester(tls=False) as tester:
-        now, requests = int(time.time()), []
+        made, requests = tester.made, []
+        owner = Owner(name="owner-000", key=made.owners["owner-000"].public_hex, data_set="rows")
         for number in range(2 * CHECKS):
             parameters = {"n_points": POINTS, "placement": "uniform"}
-            study = study_of_columns(5, (0.0, 1.0), parameters, epsilon=1.0, run=number).model_copy(
-                update={
-                    "procedure": "embedding_release",
-                    "owners": (tester.owner,),
-                    "tester": Party(name="tester", key=tester.key.public_hex),
-                    "analyst": Party(name="analyst", key=tester.analyst.public_hex),
-                    "created_at": now,
-                    "deadline": now + 86_400,
-                }
+            plain = study_of_columns(5, (0.0, 1.0), parameters, epsilon=1.0, run=number)
+            study = made.dated(plain, (owner,), "benchmark").model_copy(
+                update={"procedure": "embedding_release"}
             )
-            payload = encode(canonical(procedure_named(study.procedure), study))
-            requests.append((f"/v1/studies/{digest(payload)}", seal(payload, STUDY_TYPE, tester.analyst)))
+            requests.append(made.sealed(study))
         started_mb, statuses = tester.memory_mb(), []
 
-        def put(path: str, envelope: bytes) -> None:
+        def put(study: str, envelope: bytes) -> None:
+            path, token = f"/v1/studies/{study}", tester.token(made.analyst)
             with tester.connect() as connection, suppress(OSError):
                 connection.settimeout(STOP_S_MAX)
-                connection.sendall(
-                    request_bytes("PUT", path, tester.port, tester.token(tester.analyst), envelope)
-                )
+                connection.sendall(request_bytes("PUT", path, tester.port, token, envelope))
                 statuses.append(connection.recv(2**16)[9:12].decode())
 
         with ThreadPoolExecutor(2 * CHECKS) as pool:
@@ -412,10 +392,7 @@ def checks() -> str:
                 for sent in first:
                     sent.result()
                 took = time.monotonic() - started
-            memory, answered = (
-                tester.memory_mb(),
-                {status: statuses.count(status) for status in set(statuses)},
-            )
+            memory, answered = tester.memory_mb(), dict(Counter(statuses))
             for request in requests[CHECKS:]:
                 pool.submit(put, *request)
             time.sleep(SETTLE_S)

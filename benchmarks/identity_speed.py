@@ -1,23 +1,22 @@
 """Time and memory of the identity tests, every method beside Priv'IT's Algorithm 1.
 
     python -m benchmarks.identity_speed            # writes docs/benchmarks/identity-speed.md
-    python -m benchmarks.identity_speed --cells 100 --page /tmp/glance.md
+    python -m benchmarks.identity_speed --cells 100 --folder /tmp/glance
 
 Processor time of one process, so that other work on the machine matters little. A study is played through
 the procedure itself, owner's part and tester's part; a simulated one is what planning and the benchmark of
 sample sizes run a thousand times.
 """
 
-import argparse
 import time
 import tracemalloc
 from collections.abc import Callable
-from pathlib import Path
+from typing import Any
 
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from benchmarks.resumable import table
+from benchmarks.harness import options, table, write_page
 from tacit.in_process.runner import local_study, seed_text
 from tacit.in_process.samples import CountedTable
 from tacit.local.identity import columns_of
@@ -42,34 +41,6 @@ METHODS = {
     "zcdp-gof, simulated": {"method": "zcdp-gof", "null": "monte-carlo"},
     "privit-laplace": {"method": "privit-laplace"},
 }
-
-PAGE = Path("docs/benchmarks/identity-speed.md")
-
-HEAD = f"""# Speed and memory of the identity tests
-
-    python -m benchmarks.identity_speed
-
-Processor seconds of one process, and beside them the ratio to `privit` (Algorithm 1). Uniform distribution of
-k cells, {UNITS_EACH} units a cell, ε = {EPSILON:g}, level 1/3, distance {DISTANCE:g} for the Priv'IT methods;
-{DRAWS} simulations of a null distribution.
-
-"""
-
-MANY = f"""## {SIMULATED} simulated studies
-
-What P3 timed: {SIMULATED} studies under the known distribution, {SIMULATED} under another (Paninski's), with
-the null distribution that they share, as planning and the benchmark of sample sizes do. Simulated noise.
-
-"""
-
-STUDY = """## One study
-
-Owner's part and tester's part, through the procedure; the owner's noise is from OpenDP. A study alone has to
-simulate its own null distribution, which Algorithm 1 has not: that is the ratio here. `peak` is the most
-memory that was held at once (traced in a run of its own). A k × k covariance, as in the published code of
-zCDP-GOF, would take 3.2 GB at k = 20 000.
-
-"""
 
 
 def play(asked: Study, counted: CountedTable) -> None:
@@ -119,17 +90,17 @@ def simulate(cells: int, chosen: dict[str, str]) -> None:
     plan.rates(paninski(q, 0.1), SIMULATED, DRAWS, np.random.SeedSequence(cells))
 
 
-def seconds(action: Callable[[], None]) -> float:
+def seconds(action: Callable[..., None], *arguments: Any) -> float:
     """Return the processor time of a call."""
     begun = time.process_time()
-    action()
+    action(*arguments)
     return time.process_time() - begun
 
 
-def peak_mib(action: Callable[[], None]) -> float:
+def peak_mib(action: Callable[..., None], *arguments: Any) -> float:
     """Return the most memory that a call held at once, in MiB."""
     tracemalloc.start()
-    action()
+    action(*arguments)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     return peak / 2**20
@@ -137,34 +108,24 @@ def peak_mib(action: Callable[[], None]) -> float:
 
 def main() -> None:
     """Time everything and write the page."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--cells", type=int, nargs="+", default=CELLS)
-    parser.add_argument("--page", type=Path, default=PAGE)
-    arguments = parser.parse_args()
+    chosen = options(__doc__, cells=CELLS)
     studies: dict[str, dict[str, str]] = {}
     many: dict[str, dict[str, str]] = {}
     with threadpool_limits(limits=1, user_api="blas"):
         play(*one_study(10, METHODS["mcgof"]))  # modules are read in
-        for cells in arguments.cells:
+        for cells in chosen.cells:
             base: dict[str, float] = {}
-            for name, chosen in METHODS.items():
-                asked, counted = one_study(cells, chosen)
-                took = seconds(lambda: play(asked, counted))  # noqa: B023 (called at once)
-                peak = peak_mib(lambda: play(asked, counted))  # noqa: B023
-                took_many = None if "χ²" in name else seconds(lambda: simulate(cells, chosen))  # noqa: B023
-                base.setdefault("one", took)
-                base.setdefault("many", took_many or 0.0)
-                studies.setdefault(f"{cells:,}", {})[name] = (
-                    f"{took:.3g} s ({took / base['one']:.2g}), peak {peak:.3g} MiB"
-                )
-                if took_many is not None:
-                    many.setdefault(f"{cells:,}", {})[name] = (
-                        f"{took_many:.3g} s ({took_many / base['many']:.2g})"
-                    )
-                print(cells, name, studies[f"{cells:,}"][name], took_many, flush=True)
-    arguments.page.write_text(HEAD + MANY + table(many, "k") + "\n" + STUDY + table(studies, "k"))
+            for name, method in METHODS.items():
+                study = one_study(cells, method)
+                took, peak = seconds(play, *study), peak_mib(play, *study)
+                row = studies.setdefault(f"{cells:,}", {})
+                row[name] = f"{took:.3g} s ({took / base.setdefault('one', took):.2g}), peak {peak:.3g} MiB"
+                print(cells, name, row[name], flush=True)
+                if "χ²" not in name:
+                    took = seconds(simulate, cells, method)
+                    row = many.setdefault(f"{cells:,}", {})
+                    row[name] = f"{took:.3g} s ({took / base.setdefault('many', took):.2g})"
+    write_page("identity-speed", {"many": table(many, "k"), "one": table(studies, "k")}, chosen.folder)
 
 
 if __name__ == "__main__":

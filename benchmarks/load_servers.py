@@ -90,6 +90,15 @@ class Served:
         return int(self._measured.num_threads())
 
 
+def request_bytes(method: str, path: str, port: int, token: str, body: bytes = b"") -> bytes:
+    """Write one HTTP/1.1 request, whole."""
+    head = (
+        f"{method} {path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nAuthorization: Bearer {token}\r\n"
+        f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+    )
+    return head.encode() + body
+
+
 def free_port() -> int:
     """Return a port that is free now."""
     with closing(socket.socket()) as probe:

@@ -4,7 +4,7 @@ import math
 from pathlib import Path
 
 import pytest
-from benchmarks.resumable import Cell, Counts, advance, level_statement, merged, table
+from benchmarks.harness import Cell, Counts, advance, fill, level_statement, table
 
 
 def counted(calls: list[int], runs: int, stop_after: int | None = None) -> Cell:
@@ -48,13 +48,30 @@ def test_a_file_that_lacks_runs_is_refused(tmp_path: Path) -> None:
         Counts(path)
 
 
-def test_parts_are_put_together(tmp_path: Path) -> None:
-    for part, name in enumerate(("one", "two"), start=1):
-        cell = Cell(name, 10, lambda number: {"even": number % 2 == 0})
-        advance([cell], Counts(tmp_path / f"levels-{part}.jsonl"), lambda: None)
-    both = merged(tmp_path, "levels")
-    assert (both.rate("one", "even"), both.rate("two", "even"), both.rate("one", "odd")) == (0.5, 0.5, None)
-    assert both.tail("one", "even", 0.5) == pytest.approx(1 - sum(math.comb(10, k) for k in range(5)) / 2**10)
+def answered(number: int) -> dict[str, bool]:
+    """The answer of a run that another process can be asked for."""
+    return {"even": number % 2 == 0}
+
+
+def test_runs_that_processes_share_are_counted_once(tmp_path: Path) -> None:
+    counts = Counts(tmp_path / "counts.jsonl")
+    advance([Cell("parity", 10, answered)], counts, lambda: None, workers=2)
+    assert (counts.runs["parity"], counts.rate("parity", "even")) == (10, 0.5)
+    assert counts.rate("parity", "odd") is None
+    expected = 1 - sum(math.comb(10, k) for k in range(5)) / 2**10
+    assert counts.tail("parity", "even", 0.5) == pytest.approx(expected)
+
+
+def test_a_page_keeps_what_is_written_by_hand_and_takes_what_is_computed() -> None:
+    page = "By <!-- runs -->1<!-- end --> runs.\n\n<!-- table -->\n\nold\n\n<!-- end -->\nEnd.\n"
+    parts = {"runs": "2", "table": "| new |\n"}
+    filled = fill(page, parts)
+    assert filled == (
+        "By <!-- runs -->2<!-- end --> runs.\n\n<!-- table -->\n\n| new |\n\n<!-- end -->\nEnd.\n"
+    )
+    assert fill(filled, parts) == filled
+    with pytest.raises(ValueError, match="parts"):
+        fill(page, {"runs": "2"})
 
 
 def test_tables_hold_every_row_and_column() -> None:
