@@ -63,7 +63,6 @@ bench: $(DEVELOPMENT) ## speed, levels and powers (hours), load: the tables in d
 	$(BIN)/python -m benchmarks.categorical_levels $(CURATOR_FLAGS)
 	$(BIN)/python -m benchmarks.identity $(IDENTITY_FLAGS)
 	$(BIN)/python -m benchmarks.identity_levels $(CURATOR_FLAGS)
-	$(BIN)/python -m benchmarks.identity_speed
 	$(BIN)/python -m benchmarks.distance_correlation $(CURATOR_FLAGS)
 	$(BIN)/python -m benchmarks.p4_data_sets $(CURATOR_FLAGS)
 	$(BIN)/python -m benchmarks.p4_frequencies
