@@ -9,6 +9,7 @@ Cramér's V, the statistic that the procedure calls (its test alone takes ten ti
 
 import functools
 import math
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ import numpy.typing as npt
 
 import tacit.local
 from benchmarks import coverage_databases, coverage_dependence
-from benchmarks.harness import Answers, Cell, Counts, main, table
+from benchmarks.harness import Answers, Cell, Counts, covered, main, table
 from tacit.in_process.runner import local_study, seed_text, two_sample_procedure
 from tacit.in_process.samples import ArrayTable, Sample
 from tacit.results import TwoSampleResult
@@ -82,8 +83,7 @@ def cramer_run(
     drawn_table = NoisyTable(drawn, units, (noise,))
     seed = np.random.SeedSequence([number, size, units])
     found = cramers_v(drawn_table, joint.shape, (size, size), LEVEL, seed)
-    held = found.lower - 1e-9 <= strength <= found.upper + 1e-9
-    return {"held": held, "width": found.upper - found.lower, "estimate": found.value}
+    return covered((found.lower, found.upper), strength, found.value)
 
 
 def gaussian(epsilon: float) -> CellNoise:
@@ -174,7 +174,7 @@ def samples(kind: str, sizes: tuple[int, int], rng: np.random.Generator) -> tupl
 
 def mmd_study(features: str, curated: bool, epsilon: float) -> Study:
     """Return the study that ``tacit.local`` plays with these choices, whose public seed is 1."""
-    columns = tuple(NumericColumn(name=f"x{place}", lower=0.0, upper=1.0) for place in (1, 2))
+    columns = tuple(NumericColumn(name=name, lower=0.0, upper=1.0) for name in ("x1", "x2"))
     return local_study(
         two_sample_procedure("curator" if curated else "owners"),
         Domain(columns=columns),
@@ -222,28 +222,24 @@ def mmd_run(
     )
     if not isinstance(found, TwoSampleResult) or found.interval is None or found.estimate is None:
         raise TypeError("this study states no squared MMD")
-    truth, (lower, upper) = mmd_truth(kind, features, curated, epsilon), found.interval
-    return {
-        "held": lower - 1e-9 <= truth <= upper + 1e-9,
-        "width": upper - lower,
-        "estimate": found.estimate,
-    }
+    return covered(found.interval, mmd_truth(kind, features, curated, epsilon), found.estimate)
 
 
 def mmd_cells() -> list[Cell]:
     """List cells of the squared MMD: the default features, mean embeddings, and at a curator."""
-    found = []
-    for words, features, curated in (("auto", "auto", False), ("me", "me", False), ("curator", "", True)):
-        for kind in ("same", "shifted", SKEWED, RARE, "discrete"):
-            for sizes, epsilon in (((1000, 1000), 1.0), ((200, 5000), 20.0)):
-                found.append(
-                    Cell(
-                        f"squared MMD, {words}, {kind}, n={sizes[0]}, {sizes[1]}, ε={epsilon:g}",
-                        RUNS_MMD,
-                        functools.partial(mmd_run, kind, features, curated, sizes, epsilon),
-                    )
-                )
-    return found
+    settings = product(
+        (("auto", "auto", False), ("me", "me", False), ("curator", "", True)),
+        ("same", "shifted", SKEWED, RARE, "discrete"),
+        (((1000, 1000), 1.0), ((200, 5000), 20.0)),
+    )
+    return [
+        Cell(
+            f"squared MMD, {words}, {kind}, n={sizes[0]}, {sizes[1]}, ε={epsilon:g}",
+            RUNS_MMD,
+            functools.partial(mmd_run, kind, features, curated, sizes, epsilon),
+        )
+        for (words, features, curated), kind, (sizes, epsilon) in settings
+    ]
 
 
 def cells() -> list[Cell]:

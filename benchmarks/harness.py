@@ -136,6 +136,12 @@ def with_square(question: str, value: float) -> dict[str, float]:
     return {question: float(value), f"{question} squared": float(value) ** 2}
 
 
+def covered(interval: tuple[float, float], value: float, estimate: float) -> dict[str, float]:
+    """Say whether an interval holds a value, how wide it is, and what was estimated."""
+    low, high = interval
+    return {"held": low - 1e-9 <= value <= high + 1e-9, "width": high - low, "estimate": estimate}
+
+
 def question(method: str, epsilon: float | str, level: float) -> str:
     """Name what one run of one method answers, as ``level_statement`` reads it."""
     return f"{method} | {epsilon if isinstance(epsilon, str) else format(epsilon, 'g')} | {level:g}"
