@@ -8,11 +8,8 @@ some over a new one each time. docs/security/attacks.md has the figures.
 
 import argparse
 import asyncio
-import datetime
-import ipaddress
 import json
 import resource
-import signal
 import socket
 import ssl
 import subprocess
@@ -23,18 +20,13 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import psutil
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
+from tests.support.certificates import write_certificate
 
-from benchmarks.load import Uploads, enrolled, make_uploads
-from benchmarks.load_servers import request_bytes
+from benchmarks.load import Uploads, enrolled, exchange, make_uploads
+from benchmarks.load_servers import Served, request_bytes
 from benchmarks.problems import study_of_columns
 from tacit_protocol.messages.study import Owner
 from tacit_protocol.signing.keys import PrivateKey
@@ -70,29 +62,19 @@ SETTLE_S, HELD_S = 2.0, 12.0
 STOP_S_MAX = 240.0
 
 
-@dataclass(frozen=True)
-class Tester:
+class Tester(Served):
     """A tester process, and who may ask it."""
 
-    process: "subprocess.Popen[bytes]"
-    port: int
-    made: Uploads
-    log: Path
-    certificate: Path | None
-
-    @property
-    def url(self) -> str:
-        """What tokens are for."""
-        return f"http://127.0.0.1:{self.port}"
-
-    def memory_mb(self) -> float:
-        """Return its resident memory, in megabytes."""
-        return float(psutil.Process(self.process.pid).memory_info().rss) / 2**20
-
-    def cpu_s(self) -> float:
-        """Return the seconds of processor that it has used."""
-        times = psutil.Process(self.process.pid).cpu_times()
-        return float(times.user + times.system)
+    def __init__(
+        self,
+        process: "subprocess.Popen[bytes]",
+        port: int,
+        made: Uploads,
+        log: Path,
+        certificate: Path | None,
+    ) -> None:
+        super().__init__(process, port)
+        self.made, self.log, self.certificate = made, log, certificate
 
     def log_lines(self) -> int:
         """Count what was logged, requests answered left out."""
@@ -100,7 +82,7 @@ class Tester:
 
     def token(self, key: PrivateKey) -> str:
         """Return a token that serves for a minute."""
-        return issue_token(key, self.url, int(time.time()))
+        return issue_token(key, f"http://127.0.0.1:{self.port}", int(time.time()))
 
     def connect(self) -> socket.socket:
         """Open a connection; nothing is sent."""
@@ -109,41 +91,13 @@ class Tester:
     def stop_s(self) -> float:
         """Ask it to stop; return how long that took, or infinity where it had to be killed."""
         started = time.monotonic()
-        self.process.send_signal(signal.SIGTERM)
+        self.process.terminate()
         try:
             self.process.wait(STOP_S_MAX)
         except subprocess.TimeoutExpired:
             self.process.kill()
             return float("inf")
         return time.monotonic() - started
-
-
-def write_certificate(folder: Path) -> Path:
-    """Write a certificate of its own for this machine, and its key beside it."""
-    key, now = ec.generate_private_key(ec.SECP256R1()), datetime.datetime.now(datetime.UTC)
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "tester")])
-    address = x509.IPAddress(ipaddress.ip_address("127.0.0.1"))
-    made = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(days=1))
-        .not_valid_after(now + datetime.timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([address]), critical=False)
-        .sign(key, hashes.SHA256())
-    )
-    file = folder / "certificate.pem"
-    file.write_bytes(made.public_bytes(serialization.Encoding.PEM))
-    (folder / "certificate.key").write_bytes(
-        key.private_bytes(
-            serialization.Encoding.PEM,
-            serialization.PrivateFormat.PKCS8,
-            serialization.NoEncryption(),
-        )
-    )
-    return file
 
 
 @contextmanager
@@ -183,42 +137,31 @@ def _ready(tester: Tester) -> Tester:
 # Honest callers, in a process of their own.
 
 
-async def _ask(
-    port: int, context: ssl.SSLContext | None, token: str, kept: list[asyncio.StreamWriter]
-) -> None:
-    """Ask once: over a new connection, or over the one that is kept."""
-    if kept:
-        reader, writer = kept  # type: ignore[misc]
-    else:
-        reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context)
-    writer.write(request_bytes("GET", "/v1/studies", port, token))
-    head = await reader.readuntil(b"\r\n\r\n")
-    if not head.startswith(b"HTTP/1.1 200"):
-        raise ConnectionError(head[:40])
-    (line,) = (line for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:"))
-    await reader.readexactly(int(line.partition(b":")[2]))
-    kept[:] = [reader, writer]  # type: ignore[list-item]
+Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 async def _caller(
-    plan: dict[str, str], keeps: bool, found: dict[str, list[float]], stop: asyncio.Event
+    plan: dict[str, str], kind: str, found: dict[str, list[float]], stop: asyncio.Event
 ) -> None:
+    """Ask again and again: over one connection (``kept``), or over a new one each time."""
     port, key = int(plan["port"]), PrivateKey.from_pem(plan["key"].encode())
     context = ssl.create_default_context(cafile=plan["ca"]) if plan["ca"] else None
-    kind, connection = "kept" if keeps else "new", []  # type: ignore[var-annotated]
+    connection: Connection | None = None
     while not stop.is_set():
         token = issue_token(key, f"http://127.0.0.1:{port}", int(time.time()))
         started = time.perf_counter()
         try:
             async with asyncio.timeout(ANSWER_S_MAX):
-                await _ask(port, context, token, connection)
+                connection = connection or await asyncio.open_connection("127.0.0.1", port, ssl=context)
+                if await exchange(*connection, request_bytes("GET", "/v1/studies", port, token)) != 200:
+                    raise ConnectionError
             found[kind].append(time.perf_counter() - started)
         except (OSError, TimeoutError, asyncio.IncompleteReadError):
             found[f"{kind}_failed"].append(time.perf_counter() - started)
-            connection.clear()
-        if connection and not keeps:
-            connection.pop().close()
-            connection.clear()
+            connection = None
+        if connection and kind == "new":
+            connection[1].close()
+            connection = None
         await asyncio.sleep(BETWEEN_S)
 
 
@@ -226,11 +169,8 @@ async def be_honest(plan: dict[str, str]) -> dict[str, list[float]]:
     """Ask until standard input ends."""
     found: dict[str, list[float]] = {"kept": [], "new": [], "kept_failed": [], "new_failed": []}
     stop = asyncio.Event()
-    callers = [
-        asyncio.ensure_future(_caller(plan, keeps, found, stop))
-        for keeps in (True, False)
-        for _ in range(CALLERS)
-    ]
+    kinds = ("kept", "new") * CALLERS
+    callers = [asyncio.ensure_future(_caller(plan, kind, found, stop)) for kind in kinds]
     while not (found["kept"] and found["new"]):
         await asyncio.sleep(BETWEEN_S)
     for answers in found.values():
@@ -288,14 +228,14 @@ def chunks(path: str, content_type: str) -> str:
             "Transfer-Encoding: chunked\r\n\r\n"
         )
         with honest_callers(tester) as honest, tester.connect() as connection:
-            before_s, began = tester.cpu_s(), time.monotonic()
+            before_s, began = tester.cpu_s, time.monotonic()
             with suppress(OSError):
                 connection.sendall(head.encode())
                 connection.sendall(b"1\r\nx\r\n" * CHUNKS + b"0\r\n\r\n")
             answer = b""
             with suppress(OSError):
                 answer = connection.recv(2**16)
-            used_s = tester.cpu_s() - before_s
+            used_s = tester.cpu_s - before_s
             time.sleep(max(0.0, began + HELD_S - time.monotonic()))
         status = answer[9:12].decode() or "none"
         return f"answer {status} after {used_s:.1f} s of processor; honest {told(honest)}"
@@ -304,7 +244,7 @@ def chunks(path: str, content_type: str) -> str:
 def silent_tls() -> str:
     """Open connections to a tester that serves TLS, and never begin a handshake."""
     with running_tester(tls=True) as tester, ExitStack() as stack:
-        started_mb, lines = tester.memory_mb(), tester.log_lines()
+        started_mb, lines = tester.memory_mb, tester.log_lines()
         with honest_callers(tester) as honest:
             for _ in range(SILENT):
                 with suppress(OSError):
@@ -312,7 +252,7 @@ def silent_tls() -> str:
             began = time.monotonic()
             time.sleep(HELD_S)
             rate = 60 * (tester.log_lines() - lines) / (time.monotonic() - began)
-            memory = tester.memory_mb()
+            memory = tester.memory_mb
         held = f"memory {started_mb:.0f} to {memory:.0f} MB, {rate:.0f} log lines a minute"
         return f"{held}; honest {told(honest)}"
 
@@ -331,7 +271,7 @@ def memory_of_one(*, tls: bool) -> float:
                 stack.enter_context(connection).sendall(request)
                 if not connection.recv(2**16).startswith(b"HTTP/1.1 200"):
                     raise RuntimeError("an honest question was not answered")
-            memory_mb.append(tester.memory_mb())
+            memory_mb.append(tester.memory_mb)
         return 1024 * (memory_mb[1] - memory_mb[0]) / KEPT
 
 
@@ -376,7 +316,7 @@ def checks() -> str:
                 update={"procedure": "embedding_release"}
             )
             requests.append(made.sealed(study))
-        started_mb, statuses = tester.memory_mb(), []
+        started_mb, statuses = tester.memory_mb, []
 
         def put(study: str, envelope: bytes) -> None:
             path, token = f"/v1/studies/{study}", tester.token(made.analyst)
@@ -392,7 +332,7 @@ def checks() -> str:
                 for sent in first:
                     sent.result()
                 took = time.monotonic() - started
-            memory, answered = tester.memory_mb(), dict(Counter(statuses))
+            memory, answered = tester.memory_mb, dict(Counter(statuses))
             for request in requests[CHECKS:]:
                 pool.submit(put, *request)
             time.sleep(SETTLE_S)

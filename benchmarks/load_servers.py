@@ -65,13 +65,8 @@ class Served:
     """A server process of its own, with what it has used so far."""
 
     def __init__(self, process: "subprocess.Popen[bytes]", port: int) -> None:
-        self._process, self.port = process, port
+        self.process, self.port, self.pid = process, port, process.pid
         self._measured = psutil.Process(process.pid)
-
-    @property
-    def pid(self) -> int:
-        """The process's number."""
-        return self._process.pid
 
     @property
     def cpu_s(self) -> float:
