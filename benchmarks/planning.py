@@ -234,19 +234,17 @@ def _least_rows(counts: Counts) -> dict[str, dict[str, str]]:
     rows = {}
     for name in LEAST:
         claimed, true = counts.rate(name, "claimed"), counts.rate(name, "true")
-        if claimed is None or true is None:
-            continue
-        rest = {key: counts.rate(name, key) or 0.0 for key in ("kept", "below", "place", "seconds")}
-        rows[name] = {
-            "plans": str(counts.answered[name, "true"]),
-            "place, mean": f"{rest['place']:.4g}",
-            "claimed, mean": f"{claimed:.3f}",
-            "true, mean": f"{true:.3f}",
-            "claimed − true": f"{claimed - true:+.3f}",
-            f"true ≥ {ASKED - SHORT:g}": f"{rest['kept']:.0%}",
-            f"true < {ASKED:g}": f"{rest['below']:.0%}",
-            "processor seconds": f"{rest['seconds']:.2g}",
-        }
+        if claimed is not None and true is not None:
+            rows[name] = {
+                "plans": str(counts.answered[name, "true"]),
+                "place, mean": counts.shown(name, "place", ".4g"),
+                "claimed, mean": f"{claimed:.3f}",
+                "true, mean": f"{true:.3f}",
+                "claimed − true": f"{claimed - true:+.3f}",
+                f"true ≥ {ASKED - SHORT:g}": counts.shown(name, "kept", ".0%"),
+                f"true < {ASKED:g}": counts.shown(name, "below", ".0%"),
+                "processor seconds": counts.shown(name, "seconds", ".2g"),
+            }
     return rows
 
 

@@ -122,58 +122,38 @@ def bare(rows: int, which: str, threads: int, work: Kernel) -> dict[str, float]:
         return measured(run)
 
 
-def plain_kernel(which: str) -> Kernel:
-    """Return what is computed of a slice of rows, as NumPy says it plainly."""
+def kernel_of(which: str, *, own: bool) -> Kernel:
+    """Return what is computed of a slice of rows: plainly in NumPy, or by Tacit's own feature maps."""
     release = plan_of(study_for(which)).release
-    if isinstance(release, AdditiveRelease):
-        choice, pairs = release.features.choice, release.features.pairwise is not None
-
-        def additive(rows: FloatMatrix) -> list[FloatMatrix]:
-            found = [waves(rows, choice.cycles, choice.weights).sum(axis=0)]
-            if pairs:
-                parts = waves(rows, choice.pair_cycles, (1.0,) * len(choice.pair_cycles))
-                found += [parts.sum(axis=0), parts.T @ parts]
-            return found
-
-        return additive
     features = release.features
+    if isinstance(release, AdditiveRelease):
+        choice, pairs = features.choice, features.pairwise
+
+        def columns(rows: FloatMatrix) -> FloatMatrix:
+            return features.column_wise(chunk_of(rows)) if own else waves(rows, choice.cycles, choice.weights)
+
+        def of_pairs(rows: FloatMatrix) -> FloatMatrix:
+            if own:
+                return pairs.parts(chunk_of(rows))
+            return waves(rows, choice.pair_cycles, (1.0,) * len(choice.pair_cycles))
+
+        return lambda rows: [columns(rows).sum(axis=0), *(moments(of_pairs(rows)) if pairs else ())]
+    if own:
+        return lambda rows: moments(features(chunk_of(rows)))
     assert isinstance(features, WhitenedMeanEmbedding)
-    locations, whitener, bandwidth = (
-        features.locations.numeric,
-        features._whitener,
-        features._kernel.bandwidth,
-    )
+    locations, bandwidth = features.locations.numeric, features._kernel.bandwidth
     targets, squares = np.ascontiguousarray(locations.T), np.sum(locations**2, axis=1)
 
-    def moments(rows: FloatMatrix) -> list[FloatMatrix]:
+    def embedded(rows: FloatMatrix) -> FloatMatrix:
         distances = np.sum(rows * rows, axis=1)[:, None] + squares - 2 * (rows @ targets)
-        values = np.exp(distances / (-2 * bandwidth**2)) @ whitener
-        return [values.sum(axis=0), values.T @ values]
+        return np.asarray(np.exp(distances / (-2 * bandwidth**2)) @ features._whitener)
 
-    return moments
+    return lambda rows: moments(embedded(rows))
 
 
-def own_kernel(which: str) -> Kernel:
-    """Return the same by Tacit's own feature maps, added up in floating point."""
-    release = plan_of(study_for(which)).release
-    if isinstance(release, AdditiveRelease):
-        columns, pairs = release.features.column_wise, release.features.pairwise
-
-        def additive(rows: FloatMatrix) -> list[FloatMatrix]:
-            found = [columns(chunk_of(rows)).sum(axis=0)]
-            if pairs is not None:
-                parts = pairs.parts(chunk_of(rows))
-                found += [parts.sum(axis=0), parts.T @ parts]
-            return found
-
-        return additive
-    features = release.features
-
-    def moments(rows: FloatMatrix) -> list[FloatMatrix]:
-        values = features(chunk_of(rows))
-        return [values.sum(axis=0), values.T @ values]
-
-    return moments
+def moments(values: FloatMatrix) -> list[FloatMatrix]:
+    """Return the sums of features, and of their products, in floating point."""
+    return [values.sum(axis=0), values.T @ values]
 
 
 def slice_rows_of(which: str) -> int:
@@ -215,7 +195,7 @@ def on_cluster(path: Path, which: str, count: int) -> dict[str, float]:
         return agent(path, which, workers)
 
 
-KERNELS = {"bare": plain_kernel, "maps": own_kernel}
+KERNELS = ("bare", "maps")
 KINDS = (*KERNELS, "threads", "dask")
 Row = dict[str, Any]
 
@@ -225,7 +205,7 @@ def single(chosen: Namespace) -> dict[str, float]:
     kind, which, threads = chosen.single, chosen.which[0], chosen.threads
     prepare_to_compute()  # as every service does
     if kind in KERNELS:
-        return bare(chosen.rows[0], which, threads, KERNELS[kind](which))
+        return bare(chosen.rows[0], which, threads, kernel_of(which, own=kind == "maps"))
     path = chosen.files / f"{chosen.rows[0]}.parquet"
     return on_cluster(path, which, threads) if kind == "dask" else agent(path, which, ThreadWorkers(threads))
 
