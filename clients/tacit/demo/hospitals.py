@@ -1,7 +1,7 @@
 """The demo: four hospitals ask whether their patients come from one population, and share no row.
 
 A whole federation runs on this machine as separate processes: four agents, each with its own key, policy and
-ledger, and one tester. The data are real: see demo_data/ATTRIBUTION.txt.
+ledger, and one tester. The data are real: see data/ATTRIBUTION.txt.
 """
 
 import shutil

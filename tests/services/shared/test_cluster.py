@@ -21,8 +21,7 @@ from dask_cluster import DaskCluster, connections_closed_whole, write_certificat
 
 from tacit_protocol.workers import ThreadWorkers, WorkersUnavailableError
 from tacit_services.agent.data.source import DataError
-from tacit_services.shared import cluster as cluster_client
-from tacit_services.shared import cluster as cluster_map
+from tacit_services.shared import cluster as cluster_module
 from tacit_services.shared.cluster import Certificates, ClusterWorkers, Patience
 from tacit_services.shared.cluster_task import TaskFailedError, difference, versions
 from tacit_services.shared.compute import ComputeSettings, look_at_workers
@@ -170,7 +169,7 @@ def test_exceptions_come_back_and_neither_they_nor_arguments_nor_results_are_in_
     assert "Registered to" in cluster.processes.logs()
     assert SECRET not in cluster.processes.logs()
     # Planted: without the wrapper, what Dask logs holds the exception's text.
-    monkeypatch.setattr(cluster_map, "run", functions.unwrapped)
+    monkeypatch.setattr(cluster_module, "run", functions.unwrapped)
     with pytest.raises(WorkersUnavailableError):
         list(workers.map(functions.fail, "planted-secret", ["here"]))
     assert "planted-secret here" in cluster.processes.logs()
@@ -242,10 +241,11 @@ def test_a_worker_of_other_versions_is_refused_when_met_and_when_it_joins_later(
     workers = cluster.workers(1)
     ours = versions() | {"numpy": "1.0"}
     said = rf"numpy {versions()['numpy']} where this service has 1\.0"
-    monkeypatch.setattr(cluster_map, "versions", lambda: ours)
-    with pytest.raises(WorkersUnavailableError, match=said):
-        list(workers.map(functions.square, 0, [1]))
-    monkeypatch.setattr(cluster_client, "difference", lambda _, theirs: difference(ours, theirs))
+    with monkeypatch.context() as patched:
+        patched.setattr(cluster_module, "versions", lambda: ours)
+        with pytest.raises(WorkersUnavailableError, match=said):
+            list(workers.map(functions.square, 0, [1]))
+    monkeypatch.setattr(cluster_module, "difference", lambda _, theirs: difference(ours, theirs))
     with pytest.raises(WorkersUnavailableError, match=said):
         cluster.connect(PATIENT).threads()
 
