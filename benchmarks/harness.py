@@ -179,7 +179,7 @@ def advance(cells: Sequence[Cell], counts: Counts, after_round: Callable[[], Non
         for number in range(1, ROUNDS + 1):
             ran = False
             for cell in cells:
-                first, goal = counts.runs[cell.name], math.ceil(cell.runs * number / ROUNDS)
+                first, goal = counts.runs.get(cell.name, 0), math.ceil(cell.runs * number / ROUNDS)
                 if first < goal:
                     begun, runs = time.monotonic(), range(first, goal)
                     counts.add(cell.name, first, list((pool.map if pool else map)(cell.run, runs)))

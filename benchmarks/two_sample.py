@@ -85,7 +85,7 @@ def parts(counts: Counts) -> dict[str, str]:
 
     def shown(problem: str, method: str, epsilon: float, n: int) -> str:
         cell = _cell(problem, n, NOISE_AWARE if method in NOISE_AWARE else ())
-        runs = counts.runs[cell]
+        runs = counts.runs.get(cell, 0)
         rate = counts.shown(cell, question(method, epsilon, LEVEL))
         return f"{rate} ({runs})" if rate and runs < most else rate
 
