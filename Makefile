@@ -53,18 +53,16 @@ docs: $(DEVELOPMENT) ## the documentation as a site, in build/docs; a warning is
 	@echo "The site is in build/docs: open build/docs/index.html"
 
 .PHONY: bench
-bench: $(DEVELOPMENT) ## speed, levels and powers (hours), load: the tables in docs; BENCH_FLAGS="--runs 20" CURATOR_FLAGS="--runs 0.02" for a glance
-	$(BIN)/python -m benchmarks.agent_summary
+bench: $(DEVELOPMENT) ## speed, levels and powers (hours), load: the tables in docs; CURATOR_FLAGS="--runs 0.02" for a glance
 	$(BIN)/python -m benchmarks.hot_paths
-	$(BIN)/python -m benchmarks.two_sample --runs 500 --out docs/benchmarks/two-sample.md $(BENCH_FLAGS)
+	$(BIN)/python -m benchmarks.two_sample $(CURATOR_FLAGS)
 	$(BIN)/python -m benchmarks.rare_values
-	$(BIN)/python -m benchmarks.unit_rows --runs 200 > docs/benchmarks/unit-rows.md
+	$(BIN)/python -m benchmarks.unit_rows
 	$(BIN)/python -m benchmarks.curator $(CURATOR_FLAGS)
 	$(BIN)/python -m benchmarks.joint_independence $(CURATOR_FLAGS)
 	$(BIN)/python -m benchmarks.categorical_levels $(CURATOR_FLAGS)
 	$(BIN)/python -m benchmarks.identity $(IDENTITY_FLAGS)
 	$(BIN)/python -m benchmarks.identity_levels $(CURATOR_FLAGS)
-	$(BIN)/python -m benchmarks.identity_speed
 	$(BIN)/python -m benchmarks.distance_correlation $(CURATOR_FLAGS)
 	$(BIN)/python -m benchmarks.p4_data_sets $(CURATOR_FLAGS)
 	$(BIN)/python -m benchmarks.p4_frequencies

@@ -19,7 +19,7 @@ from itertools import product
 import numpy as np
 import numpy.typing as npt
 
-from benchmarks.resumable import Answers, Cell, Counts, level_statement, main, table
+from benchmarks.harness import Answers, Cell, Counts, grid, level_statement, main, named, question, table
 from tacit_protocol.numerics.noisy_tables import CellNoise, NoisyTable, onto_simplex
 from tacit_protocol.procedures.counts.statistic import (
     Weights,
@@ -122,9 +122,15 @@ def tail(own: Floats, drawn: Floats) -> float:
     return float((1 + np.sum(drawn.sum(axis=-1) >= own.sum())) / (len(drawn) + 1))
 
 
-def question(method: str, epsilon: float, level: float) -> str:
-    """Name a question."""
-    return f"{method} | {epsilon:g} | {level:g}"
+def judged(
+    pvalues: tuple[float, ...], methods: tuple[str, ...], epsilon: float, levels: tuple[float, ...]
+) -> dict[str, bool]:
+    """Say what each method rejects, by question."""
+    return {
+        question(method, epsilon, level): pvalue <= level
+        for method, pvalue in zip(methods, pvalues, strict=True)
+        for level in levels
+    }
 
 
 def homogeneity_run(name: str, cells: int, shares: str, sizes: tuple[int, ...], run: int) -> Answers:
@@ -135,9 +141,7 @@ def homogeneity_run(name: str, cells: int, shares: str, sizes: tuple[int, ...], 
         noise = CellNoise("laplace", 2 / epsilon)
         tables = [draw(law(shares, cells), units, noise, rng) for units in sizes]
         pvalues = pvalues_of(tables, np.random.default_rng(null))
-        for method, pvalue in zip((OURS, FITTED, PLAIN), pvalues, strict=True):
-            for level in LEVELS:
-                answers[question(method, epsilon, level)] = pvalue <= level
+        answers |= judged(pvalues, (OURS, FITTED, PLAIN), epsilon, LEVELS)
     return answers
 
 
@@ -149,9 +153,7 @@ def independence_run(name: str, shape: tuple[int, int], shares: str, units: int,
     for epsilon, null in zip(EPSILONS, seed.spawn(len(EPSILONS)), strict=True):
         drawn = draw(probabilities, units, CellNoise("laplace", 2 / epsilon), rng)
         pvalues = independence_pvalues(drawn, shape, np.random.default_rng(null))
-        for method, pvalue in zip((OURS, FITTED), pvalues, strict=True):
-            for level in LEVELS:
-                answers[question(method, epsilon, level)] = pvalue <= level
+        answers |= judged(pvalues, (OURS, FITTED), epsilon, LEVELS)
     return answers
 
 
@@ -165,8 +167,7 @@ def power_run(name: str, cells: int, units: int, run: int) -> Answers:
         noise = CellNoise("laplace", 2 / epsilon)
         tables = [draw(shares, units, noise, rng) for shares in (one, other / other.sum())]
         pvalues = pvalues_of(tables, np.random.default_rng(null))
-        for method, pvalue in zip((OURS, FITTED, PLAIN), pvalues, strict=True):
-            answers[question(method, epsilon, 0.05)] = pvalue <= 0.05
+        answers |= judged(pvalues, (OURS, FITTED, PLAIN), epsilon, (0.05,))
     return answers
 
 
@@ -198,9 +199,7 @@ def searched_run(
         else:
             tables = [draw(margin, units, noise, rng) for units in sizes]
             pvalues = homogeneity_pvalues(tables, of_null, replicates)
-        for method, pvalue in zip((OURS, FITTED), pvalues, strict=True):
-            for level in CONFIRM_LEVELS:
-                answers[question(method, epsilon, level)] = pvalue <= level
+        answers |= judged(pvalues, (OURS, FITTED), epsilon, CONFIRM_LEVELS)
     return answers
 
 
@@ -211,11 +210,7 @@ def cost_run(
     rng, seed = seeds(name, run)
     drawn = draw(dependent(shape, strength), units, CellNoise("laplace", 2 / epsilon), rng)
     pvalues = independence_pvalues(drawn, shape, np.random.default_rng(seed), 999)
-    return {
-        question(method, epsilon, level): pvalue <= level
-        for method, pvalue in zip((OURS, FITTED), pvalues, strict=True)
-        for level in LEVELS
-    }
+    return judged(pvalues, (OURS, FITTED), epsilon, LEVELS)
 
 
 def homogeneity_cost_run(name: str, cells: int, part: float, units: int, epsilon: float, run: int) -> Answers:
@@ -225,11 +220,7 @@ def homogeneity_cost_run(name: str, cells: int, part: float, units: int, epsilon
     other = one * np.where(np.arange(cells) % 2 == 0, 1 + part, 1 - part)
     tables = [draw(shares / shares.sum(), units, noise, rng) for shares in (one, other)]
     pvalues = homogeneity_pvalues(tables, np.random.default_rng(seed), 999)
-    return {
-        question(method, epsilon, level): pvalue <= level
-        for method, pvalue in zip((OURS, FITTED), pvalues, strict=True)
-        for level in LEVELS
-    }
+    return judged(pvalues, (OURS, FITTED), epsilon, LEVELS)
 
 
 COSTS = (
@@ -304,132 +295,53 @@ def cells() -> list[Cell]:
     return found
 
 
-HEAD = """# Tests on noisy counts: levels and power
-
-Rates of rejection of `homogeneity` and `independence_table` under their null hypotheses, Laplace noise of
-scale 2/ε on every cell. Made by
-
-    python -m benchmarks.categorical_levels
-
-with LEVEL_RUNS runs a cell of the table for levels and POWER_RUNS for powers, and
-{replicates} replicates of the null distribution. The rows hold tables with expected counts far below 1: 1000
-cells of 100 units, or skewed shares.
-
-Shares: uniform; Zipf (falling like i^-1.5); tenth (all units in a tenth of the cells).
-
-`plain` is the same bootstrap of the plain chi-square statistic, a baseline of this benchmark alone: it counts
-occupied cells, of which a resampled sparse table has fewer, and so rejects up to always. Why the statistic
-here does not: [the derivation](../mathematics/categorical.md#homogeneity).
-
-"""
-
-
-BOTH_HEAD = """## One null, and the largest of three
-
-The null distribution depends on the margins (of independence) or the common shares (of homogeneity), which
-noise and sampling hide. `fitted`: the null at those at hand alone, as it was before. `ours`: the largest
-p-value of the nulls at those, at sparser and at more even ones
-([why](../mathematics/categorical.md#what-noise-hides)). Both on the same tables: each entry is fitted, ours.
-
-"""
-
-PLAIN_HEAD = """## The grid of before
-
-Sparse and skewed tables: fitted, which bounds ours from above, as its p-value is one of the three. Where an
-entry has a second number it is ours.
-
-"""
+def parts(counts: Counts) -> dict[str, str]:
+    """Write the tables of the page."""
+    both, levels = (FITTED, OURS), []
+    for kind in ("homogeneity", "independence"):
+        for level in LEVELS:
+            tables = _levels(counts, f"level {kind}", both, level)
+            levels.append(f"## {kind.capitalize()} at level {level:g}\n\n{tables}\n")
+        if kind == "homogeneity":
+            plain = _levels(counts, "level homogeneity", (PLAIN,), 0.05)
+            levels.append(f"## Homogeneity at level 0.05, the plain statistic\n\n{plain}\n")
+    return {
+        **{f"{kind} runs": counts.runs_of(kind) for kind in ("level", "power", "search", "confirm", "cost")},
+        "search": _both(counts, "search", LEVELS),
+        "confirm": _both(counts, "confirm", CONFIRM_LEVELS),
+        "cost": _both(counts, "cost", LEVELS),
+        "statements of ours": "".join(level_statement(counts, kind, OURS) for kind in ("search", "confirm")),
+        "statement of fitted": level_statement(counts, "level", FITTED),
+        "levels": "".join(levels),
+        "powers": _levels(counts, "power", both, 0.05),
+    }
 
 
-def _both(counts: Counts) -> str:
-    """Write the tables that compare the nulls."""
-    parts = [BOTH_HEAD]
-    for kind, levels, words in (
-        (
-            "search",
-            LEVELS,
-            "Search over skewed and nearly empty margins: rates under the null hypothesis, "
-            f"{counts.runs_of('search')} runs a cell, {REPLICATES} replicates",
-        ),
-        (
-            "confirm",
-            CONFIRM_LEVELS,
-            f"Fresh seeds, {CONFIRM_REPLICATES} replicates, {counts.runs_of('confirm')} runs",
-        ),
-        ("cost", LEVELS, f"Power: what the other nulls cost, {counts.runs_of('cost')} runs, 999 replicates"),
-    ):
-        rows: dict[str, dict[str, str]] = {}
-        for cell in counts.runs:
-            if not cell.startswith(kind):
-                continue
-            for level in levels:
-                for epsilon in SEARCH_EPSILONS + EPSILONS:
-                    pair = [counts.rate(cell, question(m, epsilon, level)) for m in (FITTED, OURS)]
-                    if pair[0] is not None and pair[1] is not None:
-                        column = f"{level:g}, ε={epsilon:g}" if kind == "search" else f"{level:g}"
-                        digits = 4 if kind == "confirm" else 3
-                        row = rows.setdefault(cell.removeprefix(kind).strip(), {})
-                        row[column] = f"{pair[0]:.{digits}f} {pair[1]:.{digits}f}"
-        parts += [f"**{words}.**\n\n", table(rows, "law") if rows else "Not run yet.\n", "\n"]
-    return "".join(parts)
+def _shown(
+    counts: Counts, cell: str, methods: tuple[str, ...], epsilon: float, level: float, form: str
+) -> str:
+    rates = [counts.shown(cell, question(method, epsilon, level), form) for method in methods]
+    return " ".join(rate for rate in rates if rate)
 
 
-def text(counts: Counts) -> str:
-    """Write the page."""
-    head = HEAD.replace("{replicates}", str(REPLICATES))
-    for kind in ("level", "power"):
-        head = head.replace(f"{kind.upper()}_RUNS", counts.runs_of(kind))
-    ours = _only(counts, OURS)
-    stated = [level_statement(ours, kind) for kind in ("search", "confirm")]
-    stated.append(level_statement(_only(counts, FITTED), "level"))
-    parts = [head, _both(counts), *stated[:2], PLAIN_HEAD, stated[2]]
-    for level in LEVELS:
-        parts += [
-            f"## Homogeneity at level {level:g}\n\n",
-            _levels(counts, "level homogeneity", (FITTED, OURS), level),
-            "\n",
-        ]
-    parts += ["## Homogeneity at level 0.05, the plain statistic\n\n"]
-    parts += [_levels(counts, "level homogeneity", (PLAIN,), 0.05), "\n"]
-    for level in LEVELS:
-        parts += [
-            f"## Independence at level {level:g}\n\n",
-            _levels(counts, "level independence", (FITTED, OURS), level),
-        ]
-        parts += ["\n"]
-    parts += ["## Power of homogeneity at level 0.05\n\n"]
-    parts += ["Two owners; the second has a quarter more, and a quarter less, in alternate cells.\n\n"]
-    parts += [_levels(counts, "power", (FITTED, OURS), 0.05), "\n"]
-    return "".join(parts).rstrip() + "\n"
-
-
-def _only(counts: Counts, method: str) -> Counts:
-    """Keep the questions of one method."""
-    for cell, asked in list(counts.answered):
-        if cell.startswith(("level", "search", "confirm")) and not asked.startswith(method):
-            counts = _without(counts, cell, asked)
-    return counts
-
-
-def _without(counts: Counts, cell: str, asked: str) -> Counts:
-    kept = Counts.__new__(Counts)
-    kept.__dict__.update(counts.__dict__)
-    kept.answered = {key: runs for key, runs in counts.answered.items() if key != (cell, asked)}
-    return kept
+def _both(counts: Counts, kind: str, levels: tuple[float, ...]) -> str:
+    """Write one of the tables that compare the nulls."""
+    rows: dict[str, dict[str, str]] = {}
+    form = ".4f" if kind == "confirm" else ".3f"
+    for cell in (cell for cell in counts.runs if cell.startswith(kind)):
+        for level in levels:
+            for epsilon in SEARCH_EPSILONS + EPSILONS:
+                if pair := _shown(counts, cell, (FITTED, OURS), epsilon, level, form):
+                    column = f"{level:g}, ε={epsilon:g}" if kind == "search" else f"{level:g}"
+                    rows.setdefault(cell.removeprefix(kind).strip(), {})[column] = pair
+    return table(rows, "law") if rows else ""
 
 
 def _levels(counts: Counts, kind: str, methods: tuple[str, ...], level: float) -> str:
-    rows: dict[str, dict[str, str]] = {}
-    for cell in counts.runs:
-        if cell.startswith(kind):
-            row = {}
-            for e in EPSILONS:
-                rates = [counts.rate(cell, question(method, e, level)) for method in methods]
-                row[f"ε={e:g}"] = " ".join(f"{rate:.3f}" for rate in rates if rate is not None)
-            if any(row.values()):
-                rows[cell.removeprefix(kind).strip()] = row
-    return table(rows, "law") if rows else "Not run yet.\n"
+    rows = [(cell.removeprefix(kind).strip(), cell) for cell in counts.runs if cell.startswith(kind)]
+    columns = named("ε={:g}", EPSILONS)
+    return grid("law", rows, columns, lambda cell, e: _shown(counts, cell, methods, e, level, ".3f"))
 
 
 if __name__ == "__main__":
-    main(__doc__, "categorical", cells(), text)
+    main(__doc__, "categorical", cells(), parts)

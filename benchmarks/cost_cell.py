@@ -16,12 +16,13 @@ from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import psutil
 
 from benchmarks.cost_studies import QUESTIONS, Parties, Point, Question, write_rows
+from benchmarks.harness import peak_mb
 from tacit_protocol.domain.table import PooledTable, Table
 from tacit_protocol.messages.encoding import decode, encode
 from tacit_protocol.messages.release import Release, ReleaseMessage
@@ -36,8 +37,6 @@ from tacit_services.agent.data.parquet_source import ParquetSource
 from tacit_services.agent.data.table import SourceTable
 from tacit_services.shared.arithmetic import prepare_to_compute
 
-MEBIBYTE = 2**20
-
 WARM_ROWS = 1000
 """Rows of the study that warms a process up."""
 
@@ -48,6 +47,8 @@ only ever adds to it. Large ones are run once."""
 ROWS_LARGE, OWNERS_LARGE = 1_000_000, 1000
 
 Costs = dict[str, float]
+
+ResultT = TypeVar("ResultT")
 
 
 @dataclass
@@ -68,30 +69,19 @@ class Meter:
 def metered(who: str) -> Iterator[Meter]:
     """Measure all that happens inside: ``who``'s CPU, wall and peak memory."""
     meter = Meter({})
-    resident = psutil.Process().memory_info().rss
+    resident_mb = psutil.Process().memory_info().rss / 2**20
     before, started = _cpu_s(), time.perf_counter()
     yield meter
     meter.costs = {f"{who} {stage}, s": cpu_s for stage, cpu_s in meter.costs.items()} | {
         f"{who} CPU, s": _cpu_s() - before,
         f"{who} wall, s": time.perf_counter() - started,
-        f"{who} peak, MiB": max(0.0, (peak_bytes() - resident) / MEBIBYTE),
+        f"{who} peak, MiB": max(0.0, peak_mb() - resident_mb),
     }
 
 
 def _cpu_s() -> float:
     used = resource.getrusage(resource.RUSAGE_SELF)
     return used.ru_utime + used.ru_stime
-
-
-def peak_bytes(process: str = "self") -> int:
-    """Return a process's most resident memory; of a forked one, since it was forked.
-
-    Not ``ru_maxrss``, which a child begins with its parent's.
-    """
-    for line in Path(f"/proc/{process}/status").read_text().splitlines():
-        if line.startswith("VmHWM:"):
-            return 1024 * int(line.split()[1])
-    raise RuntimeError("the system does not tell a process's peak memory")
 
 
 @dataclass(frozen=True)
@@ -227,7 +217,7 @@ def _warm(question: Question, point: Point, folder: Path) -> Sent | None:
     """Run a small study, with the same columns but other public randomness."""
     small = replace(point, rows=min(point.rows, WARM_ROWS), owners=min(point.owners, 2))
     path = folder / "warm.parquet"
-    write_rows(path, question, small)
+    write_rows(path, question.kind, small)
     try:
         return send(question, small, path, seed=1)[0]
     except (StudyError, ReleaseError):
@@ -241,12 +231,6 @@ def conclude_in_process(folder: Path) -> Costs:
     if warm is not None:
         conclude_all(warm)
     return best([conclude_all(one) for one in sent], "tester")
-
-
-def rows_in_process(name: str, point: Point, folder: Path) -> Costs:
-    """Write the rows, in a process of its own: what it holds is not the sender's."""
-    write_rows(folder / "rows.parquet", QUESTIONS[name], point)
-    return {}
 
 
 def noise_in_process(kind: str, scale: float, numbers: int) -> Costs:
@@ -266,7 +250,7 @@ class Fresh:
         self._context = multiprocessing.get_context("forkserver")
         self._context.set_forkserver_preload([__name__])
 
-    def call(self, function: Callable[..., Costs], *arguments: object) -> Costs:
+    def call(self, function: Callable[..., ResultT], *arguments: object) -> ResultT:
         """Return what the function returns."""
         with ProcessPoolExecutor(1, self._context) as pool:
             return pool.submit(function, *arguments).result()
@@ -275,9 +259,6 @@ class Fresh:
         """Measure a study: its sender's part, then the tester's."""
         with tempfile.TemporaryDirectory(prefix="tacit-cost-") as place:
             folder = Path(place)
-            self.call(rows_in_process, name, point, folder)
+            # In a process of its own: what writing holds is not the sender's.
+            self.call(write_rows, folder / "rows.parquet", QUESTIONS[name].kind, point)
             return self.call(send_in_process, name, point, folder) | self.call(conclude_in_process, folder)
-
-    def noise(self, kind: str, scale: float, numbers: int) -> Costs:
-        """Measure a sampler."""
-        return self.call(noise_in_process, kind, scale, numbers)

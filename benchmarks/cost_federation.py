@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import TypeVar
 
 import httpx
-import psutil
 import sqlalchemy as sa
 
-from benchmarks.cost_cell import Costs, Meter, Sender, peak_bytes
+from benchmarks.cost_cell import Costs, Meter, Sender
 from benchmarks.cost_studies import Point, Question, write_rows
+from benchmarks.harness import peak_mb
 from benchmarks.load_servers import Served
 from tacit import Client
 from tacit_protocol.messages.encoding import decode
@@ -79,7 +79,7 @@ class Made:
 def write_owners(folder: Path, question: Question, point: Point) -> list[tuple[str, PrivateKey, Path]]:
     """Make every owner's name, key and file; the files hold the same rows."""
     folder.mkdir()
-    write_rows(folder / "first.parquet", question, point)
+    write_rows(folder / "first.parquet", question.kind, point)
     rows = (folder / "first.parquet").read_bytes()
     owners = []
     for number in range(point.owners):
@@ -190,7 +190,7 @@ class Watched:
         costs = {
             f"{what}: tester CPU, s": cpu_s - self._cpu_s,
             f"{what}: wall, s": now_s - self._began_s,
-            f"{what}: tester peak, MiB": peak_bytes(str(self._served.pid)) / 2**20,
+            f"{what}: tester peak, MiB": peak_mb(self._served.pid),
         }
         self._cpu_s, self._began_s = cpu_s, now_s
         return costs
@@ -209,11 +209,6 @@ def database_bytes(url: str) -> int:
     return size
 
 
-def open_files(pid: int) -> int:
-    """Return how many files and sockets a process has open."""
-    return psutil.Process(pid).num_fds()
-
-
 def verify_by_command(path: Path) -> Costs:
     """Run ``tacit verify`` on a transcript."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -225,11 +220,11 @@ def verify_by_command(path: Path) -> Costs:
 def verify_in_process(path: Path) -> Costs:
     """Verify a transcript here; returns CPU seconds and peak memory, to be called in a fresh process."""
     prepare_to_compute()
-    resident = peak_bytes()
+    resident_mb = peak_mb()
     began = resource.getrusage(resource.RUSAGE_SELF)
     verify_transcript(path.read_bytes())
     ended = resource.getrusage(resource.RUSAGE_SELF)
     return {
         "verification, CPU s": sum(ended[:2]) - sum(began[:2]),
-        "verification, MiB": (peak_bytes() - resident) / 2**20,
+        "verification, MiB": peak_mb() - resident_mb,
     }

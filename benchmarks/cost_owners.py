@@ -7,8 +7,10 @@ A real tester process, real HTTP, a key and tokens for every owner, releases by 
 (benchmarks/cost_federation.py). PostgreSQL's tester gets the releases that SQLite's got, under the same key.
 """
 
+import functools
 import statistics
 import tempfile
+from collections.abc import Mapping
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,21 +25,72 @@ from benchmarks.cost_federation import (
     Watched,
     database_bytes,
     enrol,
-    open_files,
     put_study,
     verify_by_command,
     verify_in_process,
     write_owners,
 )
-from benchmarks.cost_owners_page import COLUMNS, NUMBERS, ROWS, text
 from benchmarks.cost_studies import QUESTIONS, Point
+from benchmarks.costs import number, slope
+from benchmarks.harness import Answers, Cell, Counts, machine, main, table
 from benchmarks.load_servers import postgres, serving, write_tester
-from benchmarks.resumable import Answers, Cell, main
 from tacit import Client
+from tacit_protocol.domain.columns import COLUMNS_MAX, CategoricalColumn, Domain, NumericColumn
+from tacit_protocol.messages.encoding import MESSAGE_BYTES_MAX, decode, encode
+from tacit_protocol.messages.study import OWNERS_MAX, Owner, Party, Study
+from tacit_protocol.messages.transcript import TRANSCRIPT_BYTES_MAX, numbers_max
+from tacit_protocol.privacy.guarantee import COORDINATES_MAX, Budget
+from tacit_protocol.signing.envelope import STUDY_TYPE, seal
 from tacit_protocol.signing.keys import PrivateKey
 from tacit_services.shared.arithmetic import prepare_to_compute
 
 QUESTION = QUESTIONS["kernel_two_sample"]
+
+NUMBERS = (10, 100, 1000)
+"""Owners of the studies that are run."""
+
+ROWS, COLUMNS = 1000, 5
+"""Rows of every owner, and numeric columns: a release of 190 numbers."""
+
+DATABASES = ("SQLite", "PostgreSQL")
+
+GROWN = "database, bytes"
+"""What a database takes on disk; the page has by how much it grew."""
+
+STAGES = ("enrolment", "study", "inboxes and fetches", "uploads", "verdict", "transcript")
+
+MEASURES: Mapping[str, tuple[str, ...]] = {
+    "Each owner": (
+        "study, bytes",
+        "release, bytes",
+        "owner open the study, CPU s",
+        "owner check, CPU s",
+        "owner read and summarise, CPU s",
+        "owner noise, CPU s",
+        "owner check and sign, CPU s",
+        "owner, CPU s",
+        "owner at most, CPU s",
+    ),
+    "Whoever verifies": (
+        "releases, bytes",
+        "SQLite, transcript, bytes",
+        "tacit verify, CPU s",
+        "verification, CPU s",
+        "verification, MiB",
+    ),
+} | {
+    f"The tester, on {name}": tuple(
+        f"{name}, {what}"
+        for what in (
+            *(f"{stage}: tester CPU, s" for stage in STAGES),
+            "verdict: wall, s",
+            "transcript: tester peak, MiB",
+            "database, bytes",
+        )
+    )
+    for name in DATABASES
+}
+"""The page's tables: headings, and what is shown below each."""
 
 
 @dataclass(frozen=True)
@@ -109,7 +162,7 @@ def _at(run: Run, url: str, name: str, before: Played | None, costs: Costs) -> P
             else:
                 put_study(audience, run.analyst, digest := before.digest, before.envelope)
             found |= watched.look("study")
-            envelope = _only(owners.fetch())
+            (envelope,) = owners.fetch()
             found |= watched.look("inboxes and fetches")
             made = owners.make(envelope, run.analyst.public_hex) if before is None else before.made
             watched.look("releases")
@@ -120,16 +173,10 @@ def _at(run: Run, url: str, name: str, before: Played | None, costs: Costs) -> P
             transcript = analyst.transcript(digest)
             found |= watched.look("transcript")
         found |= {"database, bytes": database_bytes(url), "transcript, bytes": len(transcript)}
-        found |= {"open files": open_files(served.pid)}
     if before is None:
         costs |= _of_owners(made) | {"study, bytes": len(envelope)} | _verified(run, transcript)
     costs |= {f"{name}, {what}": value for what, value in found.items()}
     return Played(digest, envelope, made)
-
-
-def _only(answers: set[bytes]) -> bytes:
-    (answer,) = answers
-    return answer
 
 
 def _of_owners(made: list[Made]) -> Costs:
@@ -153,17 +200,135 @@ def _verified(run: Run, transcript: bytes) -> Costs:
     return verify_by_command(path) | run.fresh.call(verify_in_process, path)
 
 
+def _run(count: int, fresh: Fresh, _: int) -> Answers:
+    return play(count, fresh)
+
+
 def cells(fresh: Fresh) -> list[Cell]:
     """Return a run for every number of owners."""
+    return [Cell(f"{count} owners", 1, functools.partial(_run, count, fresh)) for count in NUMBERS]
 
-    def run_of(count: int) -> Cell:
-        def run(_: int) -> Answers:
-            return play(count, fresh)
 
-        return Cell(f"{count} owners", 1, run)
+def large_study(owners: int, domain: Domain, name_length: int = 10) -> Study:
+    """Return a study of so many owners, whose names have that length."""
+    return Study(
+        title="large",
+        procedure="kernel_two_sample",
+        parameters={},
+        domain=domain,
+        owners=tuple(
+            Owner(
+                name=f"{i:06d}".ljust(name_length, "x"),
+                key=f"{i:064x}",
+                data_set="x" * name_length,
+                units=1000,
+            )
+            for i in range(owners)
+        ),
+        tester=Party(name="tester", key="f" * 64),
+        analyst=Party(name="analyst", key="e" * 64),
+        budget=Budget.of(1.0, 1e-6),
+        level=0.05,
+        created_at=0,
+        deadline=1,
+        seed="0" * 32,
+    )
 
-    return [run_of(count) for count in NUMBERS]
+
+def numbers(columns: int) -> Domain:
+    """Return so many numeric columns."""
+    return Domain(columns=tuple(NumericColumn(name=f"column-{i}", lower=-5, upper=5) for i in range(columns)))
+
+
+def categories(columns: int, levels: int) -> Domain:
+    """Return so many categorical columns."""
+    texts = tuple(f"level-{i}" for i in range(levels))
+    return Domain(columns=tuple(CategoricalColumn(name=f"column-{i}", levels=texts) for i in range(columns)))
+
+
+def study_bytes(study: Study) -> int:
+    """Return the size of a study's signed envelope; raises MessageError where it cannot be read back."""
+    payload = encode(study)
+    decode(Study, payload)
+    return len(seal(payload, STUDY_TYPE, PrivateKey.generate()))
+
+
+LARGE = {
+    "1000 owners, 5 columns": large_study(OWNERS_MAX, numbers(5)),
+    "1000 owners, names of 63 letters, 5 columns": large_study(OWNERS_MAX, numbers(5), 63),
+    "1000 owners, 1000 numeric columns": large_study(OWNERS_MAX, numbers(COLUMNS_MAX)),
+    "1000 owners, names of 63 letters, 1000 numeric columns": large_study(
+        OWNERS_MAX, numbers(COLUMNS_MAX), 63
+    ),
+    "1000 owners, 30 columns of 1000 levels": large_study(OWNERS_MAX, categories(30, 1000)),
+}
+"""Studies at the edge of what the format takes."""
+
+
+def _value(counts: Counts, number: int, measure: str) -> float | None:
+    """Return what was measured; of a database, by how much it grew."""
+    value = counts.rate(f"{number} owners", measure)
+    if value is None or not measure.endswith(GROWN):
+        return value
+    return value - (counts.rate(f"{number} owners", measure.replace(GROWN, "empty database, bytes")) or 0.0)
+
+
+def parts(counts: Counts) -> dict[str, str]:
+    """Write the tables of the page."""
+    thousand = {measure: _value(counts, 1000, measure) for kind in MEASURES.values() for measure in kind}
+    return {
+        "machine": machine(),
+        **{heading: _table(counts, measures) for heading, measures in MEASURES.items()},
+        **_needs({measure: value or 0.0 for measure, value in thousand.items()}),
+        "limits": _limits(),
+        "most owners": f"{OWNERS_MAX}",
+        "transcript MiB": f"{TRANSCRIPT_BYTES_MAX // 2**20}",
+        "each kB": f"{TRANSCRIPT_BYTES_MAX // OWNERS_MAX / 1e3:.0f}",
+        "most numbers": f"{COORDINATES_MAX:,}",
+        "most numbers of most owners": f"{numbers_max(OWNERS_MAX):,}",
+    }
+
+
+def _table(counts: Counts, measures: tuple[str, ...]) -> str:
+    rows = {}
+    for measure in measures:
+        values = {n: _value(counts, n, measure) for n in NUMBERS}
+        row = {f"{n} owners": number(value, ".3g") for n, value in values.items()}
+        pairs = [(n, value) for n, value in values.items() if value]
+        fitted = slope(*zip(*pairs[-2:], strict=True)) if len(pairs) > 1 else None
+        row["exponent, last two"] = "" if fitted is None else f"{fitted:.2f}"
+        rows[measure.removeprefix("SQLite, ").removeprefix("PostgreSQL, ")] = row
+    return table(rows, "")
+
+
+def _limits() -> str:
+    sizes = {name: study_bytes(study) for name, study in LARGE.items()}
+    rows = {
+        name: {"signed, kB": f"{size / 1e3:.0f}", "of the largest body": f"{size / MESSAGE_BYTES_MAX:.2f}"}
+        for name, size in sizes.items()
+    }
+    return table(rows, "study")
+
+
+def _needs(of: Mapping[str, float]) -> dict[str, str]:
+    """Return what a study of a thousand owners needs, from what was measured."""
+    transcript = of["SQLite, transcript, bytes"]
+    figures = {
+        "owner s": f"{of['owner, CPU s']:.3f}",
+        "study kB": f"{of['study, bytes'] / 1e3:.0f}",
+        "release kB": f"{of['release, bytes'] / 1e3:.1f}",
+        "peak MiB": f"{max(of[f'{name}, transcript: tester peak, MiB'] for name in DATABASES):.0f}",
+        "disk MB": f"{max(of[f'{name}, {GROWN}'] for name in DATABASES) / 1e6:.1f}",
+        "sent MB": f"{(1000 * of['study, bytes'] + of['releases, bytes'] + transcript) / 1e6:.0f}",
+        "transcript MB": f"{transcript / 1e6:.1f}",
+        "verify s": f"{of['tacit verify, CPU s']:.1f}",
+        "verify MiB": f"{of['verification, MiB']:.0f}",
+    }
+    return figures | {
+        f"{name} s": f"{sum(of[f'{name}, {stage}: tester CPU, s'] for stage in STAGES):.1f}"
+        for name in DATABASES
+    }
 
 
 if __name__ == "__main__":
-    main(__doc__, "thousand-owners", cells(Fresh()), text)
+    main(__doc__, "thousand-owners", cells(Fresh()), parts)

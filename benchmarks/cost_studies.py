@@ -11,7 +11,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tacit_protocol.domain.columns import CategoricalColumn, Domain, NumericColumn
+from benchmarks.problems import numeric_domain
+from tacit_protocol.domain.columns import CategoricalColumn, Domain
 from tacit_protocol.messages.study import Owner, Party, Study
 from tacit_protocol.privacy.guarantee import Budget
 from tacit_protocol.signing.keys import PrivateKey
@@ -19,6 +20,8 @@ from tacit_protocol.signing.keys import PrivateKey
 DELTA = 1e-6
 LEVEL = 0.05
 CURATOR = "curator"
+
+ROWS_OF_MANY = 10_000
 
 GROUP_ROWS = 65_536
 """Rows of a row group of the generated files."""
@@ -45,19 +48,21 @@ class Question:
     ``holders``: every owner has all columns (``each``, or ``one`` owner alone), two owners have half of the
     columns each (``split``), or a curator has the tables of all owners. ``size`` names what ``Point.size``
     is. ``varied`` holds, for a field of :class:`Point`, its values; the others stay as in ``base``, where
-    many owners have ``rows_of_many`` rows each.
+    many owners have ROWS_OF_MANY rows each.
     """
 
     name: str
-    procedure: str
     kind: Kind
     holders: Holders
     size: str
-    parameters: Callable[[Point], dict[str, Any]]
     base: Point
     varied: Mapping[str, tuple[float, ...]]
-    rows_of_many: int = 10_000
-    pure: bool = False
+    parameters: Callable[[Point], dict[str, Any]] = lambda _: {}
+
+    @property
+    def procedure(self) -> str:
+        """The procedure's name."""
+        return self.name.partition(",")[0]
 
     def points(self) -> Iterator[tuple[str, Point]]:
         """Yield what is varied, and the point; the base may come once for each."""
@@ -65,17 +70,13 @@ class Question:
             for value in values:
                 point = Point(**(vars(self.base) | {varied: value}))
                 if varied == "owners":
-                    point = replace(point, rows=self.rows_of_many)
+                    point = replace(point, rows=ROWS_OF_MANY)
                 yield varied, point
 
     def domain(self, point: Point) -> Domain:
         """Return the study's columns; of categories, as many levels as make ``size`` cells of them."""
         if self.kind == "numbers":
-            return Domain(
-                columns=tuple(
-                    NumericColumn(name=f"c{i}", lower=-5.0, upper=5.0) for i in range(point.columns)
-                )
-            )
+            return numeric_domain(point.columns, (-5.0, 5.0))
         levels = tuple(f"level-{i:04d}" for i in range(levels_of(point)))
         return Domain(
             columns=tuple(CategoricalColumn(name=f"c{i}", levels=levels) for i in range(point.columns))
@@ -103,7 +104,7 @@ class Question:
             else None,
             tester=Party(name="tester", key=parties.tester.public_hex),
             analyst=Party(name="analyst", key=parties.analyst.public_hex),
-            budget=Budget.of(point.epsilon, 0.0 if self.pure else DELTA),
+            budget=Budget.of(point.epsilon, 0.0 if self.procedure == "identity" else DELTA),
             level=LEVEL,
             created_at=0,
             deadline=1,
@@ -135,16 +136,16 @@ def levels_of(point: Point) -> int:
     return max(2, round(float(point.size) ** (1 / point.columns)))
 
 
-def write_rows(path: Path, question: Question, point: Point) -> None:
+def write_rows(path: Path, kind: Kind, point: Point) -> None:
     """Write the rows as Parquet: independent normal numbers, or independent uniform categories."""
     rng = np.random.default_rng(0)
     names = [f"c{i}" for i in range(point.columns)]
     text = np.array([f"level-{i:04d}" for i in range(levels_of(point))])
-    kind = pa.float64() if question.kind == "numbers" else pa.string()
-    schema = pa.schema([(name, kind) for name in names])
+    stored = pa.float64() if kind == "numbers" else pa.string()
+    schema = pa.schema([(name, stored) for name in names])
 
     def column(rows: int) -> npt.NDArray[Any]:
-        if question.kind == "numbers":
+        if kind == "numbers":
             return rng.standard_normal(rows)
         return text[rng.integers(len(text), size=rows)]
 
@@ -176,144 +177,98 @@ def _samples(point: Point) -> dict[str, Any]:
     return {"samples": [names[0::2], names[1::2]]}
 
 
+def _features(point: Point) -> dict[str, Any]:
+    return {"features": "me", "n_features": point.size}
+
+
+def _permutations(point: Point) -> dict[str, Any]:
+    return {"permutations": point.size}
+
+
+def _cells(_: Point) -> dict[str, Any]:
+    return {"unlisted": "last"}
+
+
+FEWER, REPLICATES = {"rows": (1000, 10_000, 100_000)}, (99, 199, 999)
+
 QUESTIONS: Mapping[str, Question] = {
     question.name: question
     for question in (
         Question(
-            "kernel_two_sample",
-            "kernel_two_sample",
-            "numbers",
-            "each",
-            "",
-            lambda _: {},
+            *("kernel_two_sample", "numbers", "each", ""),
             Point(100_000, 5, 0, 2),
             NUMBERS | {"owners": OWNERS},
         ),
         Question(
-            "kernel_two_sample, me",
-            "kernel_two_sample",
-            "numbers",
-            "each",
-            "features J",
-            lambda point: {"features": "me", "n_features": point.size},
+            *("kernel_two_sample, me", "numbers", "each", "features J"),
             Point(100_000, 5, 20, 2),
             {"rows": ROWS, "columns": (2, 5, 20), "size": (5, 20, 100), "owners": OWNERS},
+            _features,
         ),
         Question(
-            "curated_two_sample, me",
-            "curated_two_sample",
-            "numbers",
-            "curator",
-            "features J",
-            lambda point: {"features": "me", "n_features": point.size} | _samples(point),
+            *("curated_two_sample, me", "numbers", "curator", "features J"),
             Point(100_000, 5, 20, 2),
             NUMBERS | {"size": (5, 20, 100), "owners": (2, 10)},
+            lambda point: _features(point) | _samples(point),
         ),
         Question(
-            "curated_two_sample, permutation",
-            "curated_two_sample",
-            "numbers",
-            "curator",
-            "permutations B",
-            lambda point: {"release": "permutation", "permutations": point.size} | _samples(point),
+            *("curated_two_sample, permutation", "numbers", "curator", "permutations B"),
             Point(10_000, 5, 199, 2),
-            {"rows": (1000, 10_000, 100_000), "columns": (2, 5, 20), "size": (99, 199, 999)},
+            FEWER | {"columns": (2, 5, 20), "size": REPLICATES},
+            lambda point: {"release": "permutation"} | _permutations(point) | _samples(point),
         ),
         Question(
-            "joint_independence",
-            "joint_independence",
-            "numbers",
-            "one",
-            "permutations B",
-            lambda point: {"permutations": point.size},
+            *("joint_independence", "numbers", "one", "permutations B"),
             Point(1000, 3, 199, 1),
-            {
-                "rows": (500, 1000, 2000, 4000),
-                "columns": (2, 3, 5),
-                "size": (99, 199, 999),
-                "epsilon": EPSILONS,
-            },
+            {"rows": (500, 1000, 2000, 4000), "columns": (2, 3, 5), "size": REPLICATES, "epsilon": EPSILONS},
+            _permutations,
         ),
         Question(
-            "distance_correlation",
-            "distance_correlation",
-            "numbers",
-            "split",
-            "frequencies F",
-            lambda point: {"n_features": point.size},
+            *("distance_correlation", "numbers", "split", "frequencies F"),
             Point(100_000, 4, 4, 2),
             {"rows": ROWS, "columns": (2, 4, 20), "size": (2, 4, 16), "epsilon": EPSILONS},
+            lambda point: {"n_features": point.size},
         ),
         Question(
-            "curated_distance_correlation",
-            "curated_distance_correlation",
-            "numbers",
-            "curator",
-            "permutations B",
-            lambda point: {"permutations": point.size},
+            *("curated_distance_correlation", "numbers", "curator", "permutations B"),
             Point(10_000, 2, 199, 1),
-            {"rows": (1000, 10_000, 100_000), "size": (99, 199, 999), "epsilon": EPSILONS},
+            FEWER | {"size": REPLICATES, "epsilon": EPSILONS},
+            _permutations,
         ),
         Question(
-            "screening",
-            "screening",
-            "numbers",
-            "split",
-            "",
-            lambda _: {},
+            *("screening", "numbers", "split", ""),
             Point(100_000, 5, 0, 2),
             {"rows": ROWS, "columns": (5, 20, 100), "epsilon": EPSILONS},
         ),
         Question(
-            "noisy_counts",
-            "noisy_counts",
-            "categories",
-            "each",
-            "cells k",
-            lambda _: {"unlisted": "last"},
+            *("noisy_counts", "categories", "each", "cells k"),
             Point(100_000, 2, 30, 2),
             TABLES | {"owners": OWNERS},
+            _cells,
         ),
         Question(
-            "homogeneity",
-            "homogeneity",
-            "categories",
-            "each",
-            "cells k",
-            lambda _: {"unlisted": "last"},
+            *("homogeneity", "categories", "each", "cells k"),
             Point(100_000, 1, 30, 2),
             {"rows": ROWS, "size": (10, 30, 100, 1000), "epsilon": EPSILONS, "owners": OWNERS},
+            _cells,
         ),
         Question(
-            "independence_table",
-            "independence_table",
-            "categories",
-            "each",
-            "cells k",
-            lambda _: {"unlisted": "last"},
+            *("independence_table", "categories", "each", "cells k"),
             Point(100_000, 2, 100, 2),
             {"rows": ROWS, "columns": (2, 3, 4), "size": (25, 100, 900), "epsilon": EPSILONS},
+            _cells,
         ),
         Question(
-            "identity",
-            "identity",
-            "categories",
-            "one",
-            "cells k",
-            _identity,
+            *("identity", "categories", "one", "cells k"),
             Point(100_000, 1, 100, 1),
             {"rows": ROWS, "size": (10, 100, 1000), "epsilon": EPSILONS},
-            pure=True,
+            _identity,
         ),
         Question(
-            "embedding_release",
-            "embedding_release",
-            "numbers",
-            "each",
-            "points J",
-            lambda point: {"n_points": point.size},
+            *("embedding_release", "numbers", "each", "points J"),
             Point(100_000, 5, 30, 2),
             NUMBERS | {"size": (10, 30, 100), "owners": (2, 10, 100)},
+            lambda point: {"n_points": point.size},
         ),
     )
 }

@@ -7,27 +7,25 @@ call, each timed in CPU seconds; the simulation draws from these times. docs/mat
 the formula.
 """
 
-import argparse
 import json
-import os
 import pickle
 import tempfile
-import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn, Self, TypeVar
 
 import numpy as np
 
+from benchmarks.cost_schedule import Overhead, Reduce
 from benchmarks.cost_studies import QUESTIONS, Parties, Point, Question, write_rows
-from benchmarks.cost_workers_page import Measured, Ran, Stages, page
+from benchmarks.harness import grid, machine, named, options, table, write_page
 from tacit_protocol.domain.columns import Domain
 from tacit_protocol.domain.table import EncodedChunk, Reduction
 from tacit_protocol.messages.study import Study
 from tacit_protocol.procedures.discovery import procedure_named
-from tacit_protocol.workers import ThreadWorkers, Workers, linear_algebra
+from tacit_protocol.workers import ThreadWorkers, linear_algebra
 from tacit_services.agent.data.parquet_source import ParquetSource
 from tacit_services.agent.data.reader import Reader, TableBounds, UnitHasher
 from tacit_services.agent.data.source import Columns
@@ -53,8 +51,80 @@ MERGES = 200
 NO_OPS = 2000
 CONSUMED = 3
 
-WALL_RUNS = 2
-"""Runs whose fastest counts, where wall time is measured."""
+WORKERS = (1, 2, 4, 16, 64, 256)
+
+LARGE_ROWS = 100_000_000
+"""Rows of the study that is predicted and simulated: 1526 row groups."""
+
+GROUP_ROWS = 65_536
+
+SIMULATIONS = 100
+SEED = 20_240_607
+
+CLUSTER = Overhead(hand_out_s=1e-3)
+"""Assumed of a cluster, not measured: a scheduler hands out a thousand tasks a second, ..."""
+
+BYTES_PER_S = 125e6
+"""... and results come back over one gigabit a second."""
+
+CLUSTER_START_S = 1.0
+"""... after a second in which workers import and connect."""
+
+
+@dataclass(frozen=True)
+class Stages:
+    """CPU of a value by stage in nanoseconds; of a part beside its rows, and of taking in its result."""
+
+    read_ns: float = 0.0
+    encode_ns: float = 0.0
+    sum_ns: float = 0.0
+    part_s: float = 0.0
+    merge_s: float = 0.0
+    result_bytes: int = 0
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What was measured of one study."""
+
+    name: str
+    groups_s: tuple[float, ...]
+    start_s: float
+    stages: Stages
+    rows: int
+    columns: int
+    replicates: int = 0
+
+    @classmethod
+    def of(cls, row: Mapping[str, Any]) -> Self:
+        """Read a line that was stored."""
+        fields = {name: value for name, value in row.items() if name != "key"}
+        fields["stages"] = Stages(**fields["stages"])
+        fields["groups_s"] = tuple(fields["groups_s"])
+        return cls(**fields)
+
+    def reduce(self, groups: int, overhead: Overhead, start_s: float = 0.0) -> Reduce:
+        """Return the model of so many row groups, or of all blocks of replicates."""
+        times = np.array(self.groups_s)
+        return Reduce(
+            groups=groups,
+            mean_s=float(times.mean()),
+            deviation_s=float(times.std(ddof=1)),
+            part_s=self.stages.part_s,
+            start_s=self.start_s + start_s,
+            overhead=Overhead(overhead.hand_out_s, overhead.take_in_s + self.stages.merge_s),
+            cut=not self.replicates,
+        )
+
+    @property
+    def large_groups(self) -> int:
+        """Groups of the study that is predicted: of LARGE_ROWS rows, or all blocks of replicates."""
+        return len(self.groups_s) if self.replicates else -(-LARGE_ROWS // GROUP_ROWS)
+
+    @property
+    def cluster(self) -> Overhead:
+        """What a task costs the caller of a cluster."""
+        return Overhead(CLUSTER.hand_out_s, self.stages.result_bytes / BYTES_PER_S)
 
 
 @dataclass
@@ -79,27 +149,6 @@ class TimedWorkers:
                 self.sizes.append(len(pickle.dumps(result)))
                 self.functions.append(function.__name__)
                 yield result
-
-
-class MeteredThreads(ThreadWorkers):
-    """Threads of this process, with the CPU seconds that each has computed for."""
-
-    def __init__(self, count: int) -> None:
-        super().__init__(count)
-        self.by_thread: dict[int, float] = {}
-
-    def map(
-        self, function: Callable[[SharedT, ItemT], ResultT], shared: SharedT, items: Iterable[ItemT]
-    ) -> Iterator[ResultT]:
-        """Yield ``function(shared, item)`` for every item, in order."""
-
-        def metered(shared: SharedT, item: ItemT) -> ResultT:
-            began, thread = time.thread_time(), threading.get_ident()
-            result = function(shared, item)
-            self.by_thread[thread] = self.by_thread.get(thread, 0.0) + time.thread_time() - began
-            return result
-
-        yield from super().map(metered, shared, items)
 
 
 class _AskedError(Exception):
@@ -166,7 +215,7 @@ def stages(study: Study, path: Path, groups_s: float) -> Stages:
     encoded_s = _consumed(lambda: reader.row_chunks(source, 0))
     small = path.with_name("small.parquet")
     point = Point(10, len(study.domain.columns), 0, 1)
-    write_rows(small, QUESTIONS["kernel_two_sample"], point)
+    write_rows(small, "numbers", point)
     part = SourcePart(ParquetSource(small), 0)
     part_s = _each(lambda: reduce_rows((reduction, reader), part), 50)
     result = pickle.dumps(reduce_rows((reduction, reader), part))
@@ -215,30 +264,12 @@ def _nothing(shared: None, item: int) -> None:
     return None
 
 
-def run_whole(summarise: Callable[[Workers], object], count: int) -> Ran:
-    """Run a summary by threads of this process; the fastest of WALL_RUNS counts, and the least CPU."""
-    runs = []
-    for _ in range(WALL_RUNS):
-        workers = MeteredThreads(count)
-        cpu_s, began = time.process_time(), time.perf_counter()
-        summarise(workers)
-        wall_s, cpu_s = time.perf_counter() - began, time.process_time() - cpu_s
-        rest_s = cpu_s - sum(workers.by_thread.values())
-        runs.append((wall_s, cpu_s, rest_s + max(workers.by_thread.values())))
-    walls, cpus, busiest = zip(*runs, strict=True)
-    return Ran(count, min(walls), min(cpus), min(busiest), os.getloadavg()[0])
-
-
 def measure_file(name: str, size: int, folder: Path) -> Measured:
     """Measure a question of the two-sample test over the file."""
     question, path = QUESTIONS[name], folder / "rows.parquet"
     study = study_of(question, Point(ROWS, COLUMNS, size, 2))
     if not path.exists():
-        write_rows(path, question, Point(ROWS, COLUMNS, size, 2))
-
-    def summarise(workers: Workers) -> None:
-        table = SourceTable(ParquetSource(path), study.domain, workers=workers)
-        procedure_named(study.procedure).summarise(study, table)
+        write_rows(path, question.kind, Point(ROWS, COLUMNS, size, 2))
 
     groups, rest_s = least_times(study, path, GROUPS)  # every row group is a part
     found = stages(study, path, float(np.median(groups)))
@@ -247,8 +278,6 @@ def measure_file(name: str, size: int, folder: Path) -> Measured:
         groups_s=tuple(seconds - found.part_s for seconds in groups),
         start_s=max(0.0, rest_s - GROUPS * found.merge_s),
         stages=found,
-        parts={"2": least_times(study, path, 2)[0]},
-        ran=(run_whole(summarise, 1), run_whole(summarise, 2)),
         rows=ROWS,
         columns=COLUMNS,
     )
@@ -258,17 +287,14 @@ def measure_replicates(rows: int, permutations: int, folder: Path) -> Measured:
     """Measure the permutations of a test of joint independence."""
     question = QUESTIONS["joint_independence"]
     point, path = Point(rows, 3, permutations, 1), folder / "few.parquet"
-    write_rows(path, question, point)
+    write_rows(path, question.kind, point)
     study = study_of(question, point)
-
-    def summarise(workers: Workers) -> None:
-        table = SourceTable(ParquetSource(path), study.domain, workers=workers)
-        procedure_named(study.procedure).summarise(study, table)
 
     runs, rests = [], []
     for _ in range(REPEATS):
         timed, began = TimedWorkers(1, in_process=True), time.thread_time()
-        summarise(timed)
+        table = SourceTable(ParquetSource(path), study.domain, workers=timed)
+        procedure_named(study.procedure).summarise(study, table)
         runs.append([s for s, name in zip(timed.seconds, timed.functions, strict=True) if name == BLOCK])
         rests.append(time.thread_time() - began - sum(runs[-1]))
     blocks, start_s = tuple(min(times) for times in zip(*runs, strict=True)), min(rests)
@@ -277,41 +303,78 @@ def measure_replicates(rows: int, permutations: int, folder: Path) -> Measured:
         groups_s=blocks,
         start_s=start_s,
         stages=Stages(result_bytes=max(timed.sizes)),
-        parts={},
-        ran=(run_whole(summarise, 1), run_whole(summarise, 2)),
         rows=rows,
         columns=3,
         replicates=permutations,
     )
 
 
+def parts(rows: list[Measured], hand_over_s: float) -> dict[str, str]:
+    """Write the tables of the page."""
+    compared = [(row.name, row) for row in rows]
+    workers, threads = named("N = {}", WORKERS), Overhead(hand_over_s)
+    return {
+        "machine": machine(),
+        "hand over": f"{1e6 * hand_over_s:.0f}",
+        "constants": table({row.name: _constants(row) for row in rows}, "study"),
+        "threads": grid("T(N)", compared, workers, lambda row, n: _compared(row, n, threads, 0.0)),
+        "cluster": grid(
+            "T(N)", compared, workers, lambda row, n: _compared(row, n, row.cluster, CLUSTER_START_S)
+        ),
+    }
+
+
+def _constants(row: Measured) -> dict[str, str]:
+    times, of = np.array(row.groups_s), row.stages
+    found = {
+        "read, ns a value": f"{of.read_ns:.2f}",
+        "encode": f"{of.encode_ns:.2f}",
+        "sum": f"{of.sum_ns:.2f}",
+        "a group or block, ms": f"{1e3 * times.mean():.1f}",
+        "its deviation": f"{times.std(ddof=1) / times.mean():.1%}",
+        "a part beside, ms": f"{1e3 * of.part_s:.2f}",
+        "taking in, ms": f"{1e3 * of.merge_s:.3f}",
+        "result, bytes": f"{of.result_bytes:,}",
+        "once, ms": f"{1e3 * row.start_s:.1f}",
+    }
+    if row.replicates:
+        found |= dict.fromkeys(
+            ("read, ns a value", "encode", "sum", "a part beside, ms", "taking in, ms"), ""
+        )
+    return found
+
+
+def _compared(row: Measured, workers: int, overhead: Overhead, start_s: float) -> str:
+    """Write the formula's time, its ratio to the mean of simulations, and the speed-up over one worker."""
+    model, rng = row.reduce(row.large_groups, overhead, start_s), np.random.default_rng([SEED, workers])
+    predicted, times = model.predicted(workers), np.array(row.groups_s)
+    ratio = predicted / float(np.mean([model.simulated(workers, times, rng) for _ in range(SIMULATIONS)]))
+    shown = f"{predicted:.0f} s" if predicted >= 100 else f"{predicted:.3g} s"
+    return f"{shown}, {ratio:.3f}, ×{model.predicted(1) / predicted:.1f}"
+
+
 def main() -> None:
     """Measure what is missing, and write the page."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--folder", type=Path, default=Path("docs/benchmarks"))
-    arguments = parser.parse_args()
-    arguments.folder.mkdir(parents=True, exist_ok=True)
+    folder = options(__doc__).folder
+    folder.mkdir(parents=True, exist_ok=True)
     prepare_to_compute()
-    path = arguments.folder / "worker-model.jsonl"
+    path = folder / "worker-model.jsonl"
     lines = path.read_text().splitlines() if path.exists() else []
     found = {row["key"]: row for row in map(json.loads, lines)}
-    with tempfile.TemporaryDirectory(prefix="tacit-workers-") as place:
-        folder = Path(place)
+    with tempfile.TemporaryDirectory(prefix="tacit-workers-") as name:
+        place = Path(name)
         steps: dict[str, Callable[[], dict[str, Any]]] = {
             "hand over": lambda: {"seconds": hand_over_s()},
-            "auto": lambda: asdict(measure_file("kernel_two_sample", 0, folder)),
-            "me 20": lambda: asdict(measure_file("kernel_two_sample, me", 20, folder)),
-            "replicates": lambda: asdict(measure_replicates(1000, 999, folder)),
+            "auto": lambda: asdict(measure_file("kernel_two_sample", 0, place)),
+            "me 20": lambda: asdict(measure_file("kernel_two_sample, me", 20, place)),
+            "replicates": lambda: asdict(measure_replicates(1000, 999, place)),
         }
-        for key, step in steps.items():
-            if key not in found:
-                found[key] = {"key": key} | step()
-                with path.open("a") as file:
-                    file.write(json.dumps(found[key]) + "\n")
+        for key in [key for key in steps if key not in found]:
+            found[key] = {"key": key} | steps[key]()
+            with path.open("a") as file:
+                file.write(json.dumps(found[key]) + "\n")
     rows = [Measured.of(row) for key, row in found.items() if key != "hand over"]
-    (arguments.folder / "worker-model.md").write_text(page(rows, found["hand over"]["seconds"]))
+    write_page("worker-model", parts(rows, found["hand over"]["seconds"]), folder)
 
 
 if __name__ == "__main__":

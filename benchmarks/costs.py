@@ -8,17 +8,18 @@ seconds are user and system time of all threads, and mean the same on a machine 
 not, and is not shown. Peak memory is what a process held beyond what it had when the study began.
 """
 
+import functools
 import math
-import os
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+from itertools import product
 
-from benchmarks.cost_cell import REPEATS, Fresh
+from benchmarks.cost_cell import Fresh, noise_in_process
 from benchmarks.cost_studies import QUESTIONS, Point, Question, name_of
-from benchmarks.resumable import Answers, Cell, Counts, main, table
+from benchmarks.harness import Answers, Cell, Counts, grid, machine, main, named, table
 
+KINDS = ("gaussian", "laplace")
 NOISE_NUMBERS = 10_000
-NOISE_SCALES = (2.0**4, 2.0**17, 2.0**30, 2.0**45)
+NOISE_SCALES = (2.0**17, 2.0**30, 2.0**45)
 
 COLUMNS: Mapping[str, str] = {
     "owner CPU, s": "owner, CPU s",
@@ -46,19 +47,19 @@ def cells(fresh: Fresh) -> list[Cell]:
     for question in QUESTIONS.values():
         for _, point in question.points():
             name = name_of(question.name, point)
-            made[name] = Cell(name, 1, _measured(fresh, question.name, point))
-    for kind in ("gaussian", "laplace"):
-        for scale in NOISE_SCALES:
-            made[_noise_name(kind, scale)] = Cell(_noise_name(kind, scale), 1, _drawn(fresh, kind, scale))
+            made[name] = Cell(name, 1, functools.partial(_measured, fresh, question.name, point))
+    for kind, scale in product(KINDS, NOISE_SCALES):
+        name = _noise_name(kind, scale)
+        made[name] = Cell(name, 1, functools.partial(_drawn, fresh, kind, scale))
     return list(made.values())
 
 
-def _measured(fresh: Fresh, question: str, point: Point) -> Callable[[int], Answers]:
-    return lambda _: fresh.measure(question, point)
+def _measured(fresh: Fresh, question: str, point: Point, _: int) -> Answers:
+    return fresh.measure(question, point)
 
 
-def _drawn(fresh: Fresh, kind: str, scale: float) -> Callable[[int], Answers]:
-    return lambda _: fresh.noise(kind, scale, NOISE_NUMBERS)
+def _drawn(fresh: Fresh, kind: str, scale: float, _: int) -> Answers:
+    return fresh.call(noise_in_process, kind, scale, NOISE_NUMBERS)
 
 
 def _noise_name(kind: str, scale: float) -> str:
@@ -79,51 +80,38 @@ def slope(sizes: Sequence[float], values: Sequence[float]) -> float:
     )
 
 
-def text(counts: Counts) -> str:
-    """Write the page from what was measured."""
+def parts(counts: Counts) -> dict[str, str]:
+    """Write the tables of the page from what was measured."""
 
     def found(question: str, point: Point, measure: str) -> float | None:
         return counts.rate(name_of(question, point), measure)
 
-    parts = [_HEAD.format(machine=machine()), _noise_table(counts), _exponents(found), _epsilons(found)]
-    parts += ["## Every study\n\n" + _EVERY]
-    parts += [_question_table(question, found) for question in QUESTIONS.values()]
-    return "\n".join(part for part in parts if part)
+    def drawn(kind: str, scale: float) -> str:
+        cpu_s = counts.rate(_noise_name(kind, scale), "CPU of 1000 numbers, s")
+        return "" if cpu_s is None else f"{1000 * cpu_s:.1f} ms"
 
-
-def machine() -> str:
-    """Say which processor this is, and how many of them."""
-    info = Path("/proc/cpuinfo")
-    names = [line for line in info.read_text().splitlines() if line.startswith("model name")]
-    name = names[0].partition(":")[2].strip() if names else "unknown processor"
-    return f"{os.cpu_count()} × {name}"
-
-
-def _noise_table(counts: Counts) -> str:
-    rows: dict[str, dict[str, str]] = {}
-    for kind in ("gaussian", "laplace"):
-        for scale in NOISE_SCALES:
-            cpu_s = counts.rate(_noise_name(kind, scale), "CPU of 1000 numbers, s")
-            if cpu_s is not None:
-                rows.setdefault(kind, {})[f"scale 2^{math.log2(scale):.0f}"] = f"{1000 * cpu_s:.1f} ms"
-    return _NOISE + table(rows, "CPU of 1000 numbers") if rows else ""
+    scales = [(f"scale 2^{math.log2(scale):.0f}", scale) for scale in NOISE_SCALES]
+    return {
+        "machine": machine(),
+        "noise": grid("CPU of 1000 numbers", named("{}", KINDS), scales, drawn),
+        "exponents": _exponents(found),
+        "epsilon": _epsilons(found),
+        "studies": "\n".join(_question_table(question, found) for question in QUESTIONS.values()),
+    }
 
 
 def _exponents(found: Found) -> str:
     rows: dict[str, dict[str, str]] = {}
     for question in QUESTIONS.values():
-        for varied in question.varied:
-            if varied == "epsilon":
-                continue
+        for varied in (varied for varied in question.varied if varied != "epsilon"):
             series = [(getattr(point, varied), point) for what, point in question.points() if what == varied]
-            row = {}
+            row = rows.setdefault(f"{question.name}, {_word(question, varied)}", {})
             for measure in FITTED:
                 if varied == "owners" and measure.startswith("owner"):
                     continue
                 pairs = [(size, found(question.name, point, measure)) for size, point in series]
                 row[COLUMNS[measure]] = _fit([(size, value) for size, value in pairs if value is not None])
-            rows[f"{question.name}, {_word(question, varied)}"] = row
-    return _EXPONENTS + table(rows, "procedure, what grows")
+    return table(rows, "procedure, what grows")
 
 
 def _fit(pairs: Sequence[tuple[float, float]]) -> str:
@@ -131,116 +119,52 @@ def _fit(pairs: Sequence[tuple[float, float]]) -> str:
     if len(pairs) < 2 or min(value for _, value in pairs) <= 0:
         return ""
     whole = slope(*zip(*pairs, strict=True))
-    last = slope(*zip(*sorted(pairs)[-2:], strict=True))
-    return f"{whole:.2f} ({last:.2f})"
+    return f"{whole:.2f} ({slope(*zip(*sorted(pairs)[-2:], strict=True)):.2f})"
 
 
 def _epsilons(found: Found) -> str:
     rows: dict[str, dict[str, str]] = {}
     for question in QUESTIONS.values():
-        points = [point for what, point in question.points() if what == "epsilon"]
-        for point in points:
-            values = {
-                measure: found(question.name, point, measure) for measure in ("digits", *FITTED, "numbers")
-            }
-            base = {
-                measure: found(question.name, question.base, measure)
-                for measure in ("release, bytes", *FITTED)
-            }
-            if None in values.values() or None in base.values():
+        for point in (point for what, point in question.points() if what == "epsilon"):
+            measures = ("numbers", "digits", "release, bytes", "owner CPU, s")
+            own = [found(question.name, point, measure) for measure in measures]
+            base = [found(question.name, question.base, measure) for measure in measures[2:]]
+            known = [value for value in (*own, *base) if value is not None]
+            if len(known) < 6:
                 continue
-            sent, cpu_s = values["release, bytes"] or 0.0, values["owner CPU, s"] or 0.0
+            numbers, digits, sent, cpu_s, base_sent, base_cpu_s = known
             rows.setdefault(question.name, {})[f"ε = {point.epsilon:g}"] = (
-                f"{values['numbers']:.0f} × {values['digits']:.2f} digits, "
-                f"bytes {sent / (base['release, bytes'] or 1.0):.3f}, "
-                f"CPU {cpu_s / (base['owner CPU, s'] or 1.0):.2f}"
+                f"{numbers:.0f} × {digits:.2f} digits, bytes {sent / base_sent:.3f}, "
+                f"CPU {cpu_s / base_cpu_s:.2f}"
             )
-    return _EPSILONS + table(rows, "procedure")
+    return table(rows, "procedure")
 
 
 def _question_table(question: Question, found: Found) -> str:
     lines: dict[Point, str] = {}
     for varied, point in question.points():
-        if point not in lines:
-            lines[point] = "base" if point == question.base else _word(question, varied)
-    shown = [
-        [lines[point], *_sizes(question, point), *(_number(found(question.name, point, m)) for m in COLUMNS)]
-        for point in lines
-        if found(question.name, point, "owner CPU, s") is not None
-    ]
-    if not shown:
-        return ""
-    heads = ["varied", "n", "columns", *([question.size] if question.size else []), "owners", "ε"]
-    heads += list(COLUMNS.values())
-    body = [heads, ["---"] * len(heads), *shown]
+        lines.setdefault(point, "base" if point == question.base else _word(question, varied))
+    size = [question.size] if question.size else []
+    heads = ["varied", "n", "columns", *size, "owners", "ε", *COLUMNS.values()]
+    body = [heads, ["---"] * len(heads)]
+    for point, word in lines.items():
+        if found(question.name, point, "owner CPU, s") is not None:
+            sizes = [f"{point.size:,}"] if question.size else []
+            sizes = [f"{point.rows:,}", str(point.columns), *sizes, str(point.owners), f"{point.epsilon:g}"]
+            body.append([word, *sizes, *(number(found(question.name, point, m)) for m in COLUMNS)])
     return f"### {question.name}\n\n" + "".join(f"| {' | '.join(row)} |\n" for row in body)
-
-
-def _sizes(question: Question, point: Point) -> list[str]:
-    size = [f"{point.size:,}"] if question.size else []
-    return [f"{point.rows:,}", str(point.columns), *size, str(point.owners), f"{point.epsilon:g}"]
 
 
 def _word(question: Question, varied: str) -> str:
     return question.size if varied == "size" else WORDS[varied]
 
 
-def _number(value: float | None) -> str:
+def number(value: float | None, form: str = ".2g") -> str:
+    """Write a number; large ones whole."""
     if value is None:
         return ""
-    return f"{value:,.0f}" if value >= 100 else f"{value:.2g}"
-
-
-_HEAD = """# What a study costs
-
-    python -m benchmarks.costs
-
-CPU seconds (user and system, all threads), peak memory and bytes, of one sender and of the tester, for
-every procedure, on {machine}. Each part runs in a process of its own through the services' code: a
-sender opens a Parquet file and counts, checks the study, summarises, draws OpenDP's noise, checks and
-signs; the tester opens and checks every release, concludes and writes the verdict. Memory is what a
-process held at its peak beyond what it had when the study began; a service itself has some 150 MiB of
-modules. Bytes are those of the signed envelope, which is the body of the one request that is sent.
-Other work ran on the machine, which lengthens CPU seconds by a tenth or two, and milliseconds by more:
-of {repeats} studies the one with the least counts (of a million rows or a thousand owners there is one).
-Wall time is not shown.
-
-How the parts add up where several workers share them is in [scaling](../mathematics/scaling.md); a
-study of a thousand owners, run in one piece, in [a thousand owners](thousand-owners.md).
-""".replace("{repeats}", str(REPEATS))
-
-_NOISE = """## Noise
-
-OpenDP's exact samplers alone. The scale, in grid steps, hardly matters; the number of numbers does.
-
-"""
-
-_EXPONENTS = """## How costs grow
-
-The exponent b of cost = a · size^b, by least squares over all sizes measured, and in brackets between
-the two largest: a fixed cost hides in the first. An exponent of memory is empty where a process needed
-none that it had not had before. Costs of milliseconds, the tester's most of all, are as noisy as small.
-
-Read together: sums over rows grow as n, in memory that stays flat beyond 10⁵ rows; what is sent does not
-grow with n, but for the buckets of sketches; J features with their products are J² numbers; permutation
-tests grow with n and B, `joint_independence` steeply with the number of variables; and the tester's work
-grows as the number of owners.
-
-"""
-
-_EPSILONS = """## Epsilon
-
-For most procedures ε sets how large noise is, and nothing else: as many numbers are computed, drawn and
-sent, and sums have more digits than noise adds. The sketches of `distance_correlation` and `screening`
-are the exception: with less noise they have more buckets, so that what is sent, and the noise drawn, grow
-with ε. Numbers sent with their mean digits; bytes and the owner's CPU as a ratio to ε = 1.
-
-"""
-
-_EVERY = """`noise` is part of the owner's CPU. Studies of many owners have fewer rows each: what follows
-from the number of owners are the tester's columns.
-"""
+    return f"{value:,.0f}" if value >= 100 else f"{value:{form}}"
 
 
 if __name__ == "__main__":
-    main(__doc__, "costs", cells(Fresh()), text)
+    main(__doc__, "costs", cells(Fresh()), parts)

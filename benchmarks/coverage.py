@@ -9,6 +9,7 @@ Cramér's V, the statistic that the procedure calls (its test alone takes ten ti
 
 import functools
 import math
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ import numpy.typing as npt
 
 import tacit.local
 from benchmarks import coverage_databases, coverage_dependence
-from benchmarks.resumable import Answers, Cell, Counts, main, table
+from benchmarks.harness import Answers, Cell, Counts, covered, main, table
 from tacit.in_process.runner import local_study, seed_text, two_sample_procedure
 from tacit.in_process.samples import ArrayTable, Sample
 from tacit.results import TwoSampleResult
@@ -82,8 +83,7 @@ def cramer_run(
     drawn_table = NoisyTable(drawn, units, (noise,))
     seed = np.random.SeedSequence([number, size, units])
     found = cramers_v(drawn_table, joint.shape, (size, size), LEVEL, seed)
-    held = found.lower - 1e-9 <= strength <= found.upper + 1e-9
-    return {"held": held, "width": found.upper - found.lower, "estimate": found.value}
+    return covered((found.lower, found.upper), strength, found.value)
 
 
 def gaussian(epsilon: float) -> CellNoise:
@@ -174,7 +174,7 @@ def samples(kind: str, sizes: tuple[int, int], rng: np.random.Generator) -> tupl
 
 def mmd_study(features: str, curated: bool, epsilon: float) -> Study:
     """Return the study that ``tacit.local`` plays with these choices, whose public seed is 1."""
-    columns = tuple(NumericColumn(name=f"x{place}", lower=0.0, upper=1.0) for place in (1, 2))
+    columns = tuple(NumericColumn(name=name, lower=0.0, upper=1.0) for name in ("x1", "x2"))
     return local_study(
         two_sample_procedure("curator" if curated else "owners"),
         Domain(columns=columns),
@@ -222,28 +222,24 @@ def mmd_run(
     )
     if not isinstance(found, TwoSampleResult) or found.interval is None or found.estimate is None:
         raise TypeError("this study states no squared MMD")
-    truth, (lower, upper) = mmd_truth(kind, features, curated, epsilon), found.interval
-    return {
-        "held": lower - 1e-9 <= truth <= upper + 1e-9,
-        "width": upper - lower,
-        "estimate": found.estimate,
-    }
+    return covered(found.interval, mmd_truth(kind, features, curated, epsilon), found.estimate)
 
 
 def mmd_cells() -> list[Cell]:
     """List cells of the squared MMD: the default features, mean embeddings, and at a curator."""
-    found = []
-    for words, features, curated in (("auto", "auto", False), ("me", "me", False), ("curator", "", True)):
-        for kind in ("same", "shifted", SKEWED, RARE, "discrete"):
-            for sizes, epsilon in (((1000, 1000), 1.0), ((200, 5000), 20.0)):
-                found.append(
-                    Cell(
-                        f"squared MMD, {words}, {kind}, n={sizes[0]}, {sizes[1]}, ε={epsilon:g}",
-                        RUNS_MMD,
-                        functools.partial(mmd_run, kind, features, curated, sizes, epsilon),
-                    )
-                )
-    return found
+    settings = product(
+        (("auto", "auto", False), ("me", "me", False), ("curator", "", True)),
+        ("same", "shifted", SKEWED, RARE, "discrete"),
+        (((1000, 1000), 1.0), ((200, 5000), 20.0)),
+    )
+    return [
+        Cell(
+            f"squared MMD, {words}, {kind}, n={sizes[0]}, {sizes[1]}, ε={epsilon:g}",
+            RUNS_MMD,
+            functools.partial(mmd_run, kind, features, curated, sizes, epsilon),
+        )
+        for (words, features, curated), kind, (sizes, epsilon) in settings
+    ]
 
 
 def cells() -> list[Cell]:
@@ -264,69 +260,30 @@ BESIDE = ("held, whole", "held, whole, with truncation")
 """What they do not claim, and the page shows."""
 
 
-def text(counts: Counts) -> str:
-    """Write the page."""
-    rows: dict[str, dict[str, str]] = {}
-    found: list[tuple[float, str]] = []
-    for cell in counts.runs:
-        held = counts.rate(cell, "held")
-        if held is None:
-            continue
-        width, estimate = counts.rate(cell, "width") or 0.0, counts.rate(cell, "estimate") or 0.0
-        rows[cell] = {"runs": str(counts.runs[cell]), "covered": f"{held:.3f}", "width": f"{width:.3g}"}
-        rows[cell]["mean estimate"] = f"{estimate:.3g}"
-        for question in (*CLAIMED, *BESIDE):
-            rate = counts.rate(cell, question)
-            if question in CLAIMED and rate is not None:
-                found.append((rate, cell + question.removeprefix("held")))
-            if question != "held":
-                rows[cell][question.removeprefix("held, ")] = "" if rate is None else f"{rate:.3f}"
-    worst = "".join(f"- {cell}: **{rate:.3f}**\n" for rate, cell in sorted(found)[:WORST_SHOWN])
-    if found:
-        rate, cell = min(found)
-        print(f"worst of {len(found)}: {cell}: {rate:.3f}")
-    return PAGE.format(
-        count=len(found),
-        worst=worst or "Not run yet.\n",
-        table=table(rows, "cell") if rows else "Not run yet.\n",
-    )
-
-
 WORST_SHOWN = 10
 """Cells that the page lists first."""
 
-PAGE = """# What intervals cover
 
-How often intervals of confidence .95 hold the value of the law that rows were drawn from, in default,
-skewed, rare, discrete and several-column cells: every interval and every standard error that a result states.
-A standard error is .05 at 20 runs, .02 at 100. Made by
-
-    python -m benchmarks.coverage
-
-The lowest of {count} rates:
-
-{worst}
-- *Cramér's V* is that of listed levels, in tables with cells for unlisted and missing values (the default);
-  *a pair of three columns* has the noise of five cells on each.
-- *Noisy counts* are of all cells together.
-- *Squared MMD* is that of the law in the public features of a study: of two owners, *auto* (the default) or
-  *me*, and a curator's.
-- *Distances* of two owners, and *screened pairs*, are of the frequencies kept, and of the directions drawn;
-  *whole* is how often an interval holds the whole distance covariance, which it does not claim, and *with
-  truncation* how often it does when `truncation` is added to its upper end. A curator's are whole.
-  *Correlation* is the interval of the distance correlation, among the runs that state one, *of these units*
-  the curator's interval for the correlation of the units held.
-- *Published covariances* (peer mode) are the receiver's own, without its noise.
-- *Databases*: the part of answers that lie within 1.96 `error` of the value in these records, the mean width
-  of that, and, as *mean estimate*, the mean distance from it. *Product* is the mean of x y.
-  Correlations of skewed columns, at few units, are the lowest of them: the error counts what moves within
-  cells, and not which points are missing. *Databases compared* are
-  [tests between releases](database-comparison.md).
-- The *witness* at a test location has a standard error of its own; of the ten strongest of forty each has the
-  multiplier under which all forty hold together, 3.2 for .95.
-
-{table}"""
+def parts(counts: Counts) -> dict[str, str]:
+    """Write the table of the page, and its worst cells."""
+    rows: dict[str, dict[str, str]] = {}
+    found: list[tuple[float, str]] = []
+    for cell in [cell for cell in counts.runs if counts.rate(cell, "held") is not None]:
+        rows[cell] = {"runs": str(counts.runs[cell]), "covered": counts.shown(cell, "held")}
+        rows[cell] |= {"width": counts.shown(cell, "width", ".3g")}
+        rows[cell] |= {"mean estimate": counts.shown(cell, "estimate", ".3g")}
+        for asked in (*CLAIMED, *BESIDE):
+            rate = counts.rate(cell, asked)
+            if asked in CLAIMED and rate is not None:
+                found.append((rate, cell + asked.removeprefix("held")))
+            if asked != "held":
+                rows[cell][asked.removeprefix("held, ")] = counts.shown(cell, asked)
+    return {
+        "rates": str(len(found)),
+        "worst": "".join(f"- {cell}: **{rate:.3f}**\n" for rate, cell in sorted(found)[:WORST_SHOWN]),
+        "table": table(rows, "cell"),
+    }
 
 
 if __name__ == "__main__":
-    main(__doc__, "coverage", cells(), text)
+    main(__doc__, "coverage", cells(), parts)

@@ -15,14 +15,14 @@ from scipy.special import ndtri
 import tacit.local
 from benchmarks.database_comparison import NOISES, NULLS, POPULATIONS
 from benchmarks.database_comparison import run as compared
-from benchmarks.resumable import Answers, Cell
+from benchmarks.harness import Answers, Cell
+from benchmarks.problems import locations_of
 from tacit.database.points import Estimate
 from tacit.database.released import ReleasedDatabase
 from tacit.errors import InputError
 from tacit.local.database import release_database
 from tacit.results import TwoSampleResult
 from tacit_protocol.features.kernels import ProductKernel
-from tacit_protocol.features.mean_embedding import Locations
 
 Floats = npt.NDArray[np.float64]
 Columns = dict[str, npt.NDArray[Any]]
@@ -184,12 +184,8 @@ def _population(kind: str) -> tuple[Floats, Floats]:
 @functools.lru_cache(maxsize=1000)
 def _witness(kind: str, place: tuple[float, float], bandwidth: float) -> float:
     """Return the witness of the two laws at a place."""
-    none = np.zeros((1, 0), dtype=np.int32)
-    kernel, at = ProductKernel("gaussian", bandwidth), Locations(np.array([place]), none)
-    first, second = (
-        float(kernel.gram(Locations(rows, np.zeros((len(rows), 0), dtype=np.int32)), at).mean())
-        for rows in _population(kind)
-    )
+    kernel, at = ProductKernel("gaussian", bandwidth), locations_of(np.array([place]))
+    first, second = (float(kernel.gram(locations_of(rows), at).mean()) for rows in _population(kind))
     return first - second
 
 

@@ -5,6 +5,7 @@ Part of ``python -m benchmarks.coverage``. Laws are of rows in [0, 1]; every run
 
 import functools
 import math
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -12,11 +13,11 @@ import numpy.typing as npt
 from scipy.spatial.distance import cdist
 
 import tacit.local
-from benchmarks.resumable import Answers, Cell
+from benchmarks.harness import Answers, Cell, covered
+from benchmarks.problems import locations_of
 from tacit.in_process.runner import local_study, seed_text
 from tacit.local.distance import OWNERS
 from tacit_protocol.domain.columns import Domain, NumericColumn
-from tacit_protocol.features.mean_embedding import Locations
 from tacit_protocol.messages.study import Study
 from tacit_protocol.numerics.distance_covariance import distance_correlation_sqr, distance_covariance_sqr
 from tacit_protocol.procedures.distance_correlation.release import plan_of
@@ -30,6 +31,7 @@ POPULATION_OF_SEVERAL = 3000
 """The same for several columns, whose distances are counted pair by pair, in each of so many samples:"""
 SAMPLES_OF_SEVERAL = 10
 
+SEVERAL = "3 x 2 columns"
 KINDS = ("independent", "linear", "quadratic", "rare yes/no", "skewed")
 SEED = 1
 """Public seed of the studies of several columns: it fixes the directions, and with them what is estimated."""
@@ -37,7 +39,7 @@ SEED = 1
 
 def law(kind: str, units: int, rng: np.random.Generator) -> tuple[Floats, Floats]:
     """Draw two columns of numbers in [0, 1], (n,) each; of "3 x 2 columns" (n, 3) and (n, 2)."""
-    if kind == "3 x 2 columns":
+    if kind == SEVERAL:
         x = rng.random((units, 3))
         y = x[:, :2] + 0.2 * rng.standard_normal((units, 2))
         return x, np.clip(y, 0, 1)
@@ -58,7 +60,7 @@ def law(kind: str, units: int, rng: np.random.Generator) -> tuple[Floats, Floats
 @functools.cache
 def whole_truth(kind: str) -> tuple[float, float]:
     """Return the law's squared distance covariance, over public diameters, and its distance correlation."""
-    if kind != "3 x 2 columns":
+    if kind != SEVERAL:
         x, y = law(kind, POPULATION, np.random.default_rng(1))
         return distance_covariance_sqr(x, y), math.sqrt(max(0.0, distance_correlation_sqr(x, y)))
     found = []
@@ -101,7 +103,7 @@ def kept_truth(kind: str) -> tuple[float, float]:
     plan = plan_of(_study((values[0].shape[1], values[1].shape[1])))
     centred: list[Floats] = []
     for side, sketch in zip(values, plan.sketches, strict=True):
-        found = np.asarray(sketch.features(Locations(side, np.zeros((POPULATION, 0), dtype=np.int32))))
+        found = np.asarray(sketch.features(locations_of(side)))
         centred.append(found - found.mean(axis=0))
     first, second = centred
 
@@ -112,29 +114,20 @@ def kept_truth(kind: str) -> tuple[float, float]:
     return 4 * squared(first, second), math.sqrt(squared(first, second) / ratio)
 
 
-def _held(interval: tuple[float, float], value: float) -> bool:
-    return interval[0] - 1e-9 <= value <= interval[1] + 1e-9
+def _ask(kind: str, units: int, epsilon: float, number: int, **chosen: Any) -> tuple[Floats, Floats, Any]:
+    """Draw rows and ask ``tacit.local`` about them."""
+    x, y = law(kind, units, np.random.default_rng([number, units]))
+    asked = {"delta": DELTA, "bounds": (0, 1), "alpha": LEVEL, "seed": number} | chosen
+    return x, y, tacit.local.distance_correlation(x, y, epsilon=epsilon, **asked)
 
 
 def sketch_run(kind: str, units: int, epsilon: float, number: int) -> Answers:
     """Ask two owners for their distance covariance and correlation."""
-    x, y = law(kind, units, np.random.default_rng([number, units]))
-    found = tacit.local.distance_correlation(
-        x,
-        y,
-        epsilon=epsilon,
-        delta=DELTA,
-        bounds=(0, 1),
-        alpha=LEVEL,
-        n_permutations=99,
-        seed=SEED if x.ndim > 1 else number,
-    )
+    seed = SEED if kind == SEVERAL else number
+    _, _, found = _ask(kind, units, epsilon, number, n_permutations=99, seed=seed)
     (kept, correlation), (whole, _) = kept_truth(kind), whole_truth(kind)
     lower, upper = found.covariance_interval or (math.nan, math.nan)
-    answers = {
-        "held": _held((lower, upper), kept),
-        "width": upper - lower,
-        "estimate": found.distance_covariance_sqr,
+    answers = covered((lower, upper), kept, found.distance_covariance_sqr) | {
         "held, whole": lower <= whole <= upper,
         "held, whole, with truncation": lower <= whole <= upper + (found.truncation or 0.0),
     }
@@ -143,33 +136,17 @@ def sketch_run(kind: str, units: int, epsilon: float, number: int) -> Answers:
 
 def _correlation(interval: tuple[float, float] | None, value: float) -> dict[str, float]:
     """Say whether a correlation's interval holds its value, where one is stated."""
-    return {} if interval is None else {"held, correlation": _held(interval, value)}
+    return {} if interval is None else {"held, correlation": covered(interval, value, 0.0)["held"]}
 
 
 def curated_run(kind: str, units: int, epsilon: float, number: int) -> Answers:
     """Ask a curator for the distance covariance, the correlation, and that of the units held."""
-    x, y = law(kind, units, np.random.default_rng([number, units]))
-    found = tacit.local.distance_correlation(
-        x,
-        y,
-        epsilon=epsilon,
-        delta=DELTA,
-        bounds=(0, 1),
-        alpha=LEVEL,
-        mode="curator",
-        seed=number,
-        test=False,
-    )
+    x, y, found = _ask(kind, units, epsilon, number, mode="curator", test=False)
     covariance, correlation = whole_truth(kind)
-    lower, upper = found.covariance_interval
-    answers = {
-        "held": _held((lower, upper), covariance),
-        "width": upper - lower,
-        "estimate": found.distance_covariance_sqr,
-    }
+    answers = covered(found.covariance_interval, covariance, found.distance_covariance_sqr)
     if found.held_interval is not None and x.ndim == 1:
         own = math.sqrt(max(0.0, distance_correlation_sqr(x, y)))
-        answers["held, of these units"] = _held(found.held_interval, own)
+        answers["held, of these units"] = covered(found.held_interval, own, 0.0)["held"]
     return answers | _correlation(found.interval, correlation)
 
 
@@ -186,12 +163,8 @@ def screened_run(units: int, epsilon: float, number: int) -> dict[str, Answers]:
         place = int(pair.column.split(".")[1]) - 1
         if pair.outcome != f"y.{place + 1}":
             continue
-        (kept, correlation), (lower, upper) = kept_truth(KINDS[place]), pair.covariance_interval
-        answers = {
-            "held": _held((lower, upper), kept),
-            "width": upper - lower,
-            "estimate": pair.distance_covariance_sqr,
-        }
+        kept, correlation = kept_truth(KINDS[place])
+        answers = covered(pair.covariance_interval, kept, pair.distance_covariance_sqr)
         found[KINDS[place]] = answers | _correlation(pair.interval, correlation)
     return found
 
@@ -201,59 +174,37 @@ _screened = functools.lru_cache(maxsize=200)(screened_run)
 
 def published_run(method: Any, kind: str, epsilon: float, number: int) -> Answers:
     """Publish a receiver's covariance: its interval is for the same without the receiver's noise."""
-    x, y = law(kind, 2000, np.random.default_rng([number, 2000]))
-    found = tacit.local.distance_correlation(
-        x,
-        y,
-        epsilon=epsilon,
-        delta=DELTA,
-        bounds=(0, 1),
-        alpha=LEVEL,
-        mode="peer",
-        method=method,
-        n_permutations=99,
-        publish=True,
-        seed=number,
-    )
-    if found.stated.interval is None:
-        raise TypeError("this study publishes a covariance")
-    lower, upper = found.stated.interval
+    chosen = {"mode": "peer", "method": method, "n_permutations": 99, "publish": True}
+    _, _, found = _ask(kind, 2000, epsilon, number, **chosen)
     own = found.finding.distance_covariance_sqr_unbiased
-    if own is None:
-        raise TypeError("the receiver's own covariance is missing")
-    return {"held": _held((lower, upper), own), "width": upper - lower, "estimate": own}
+    if found.stated.interval is None or own is None:
+        raise TypeError("this study publishes a covariance")
+    return covered(found.stated.interval, own, own)
+
+
+def _one_screened(epsilon: float, kind: str, number: int) -> Answers:
+    return _screened(20_000, epsilon, number)[kind]
 
 
 def cells() -> list[Cell]:
     """List cells of every distance that a result states an interval for."""
-    settings = ((5000, 1.0), (20_000, 20.0))
-    found = [
-        Cell(f"distance, two owners, {kind}, n={n}, ε={e:g}", RUNS, functools.partial(sketch_run, kind, n, e))
-        for kind in (*KINDS, "3 x 2 columns")
-        for n, e in settings
+    kinds = (*KINDS, SEVERAL)
+    settings: list[tuple[str, Any, tuple[Any, ...]]] = [
+        (f"distance, two owners, {kind}, n={n}, ε={e:g}", sketch_run, (kind, n, e))
+        for kind, (n, e) in product(kinds, ((5000, 1.0), (20_000, 20.0)))
     ]
-    found += [
-        Cell(f"distance, curator, {kind}, n={n}, ε={e:g}", RUNS, functools.partial(curated_run, kind, n, e))
-        for kind in (*KINDS, "3 x 2 columns")
-        for n, e in ((500, 1.0), (1500, 20.0))
+    settings += [
+        (f"distance, curator, {kind}, n={n}, ε={e:g}", curated_run, (kind, n, e))
+        for kind, (n, e) in product(kinds, ((500, 1.0), (1500, 20.0)))
     ]
-    found += [
-        Cell(
-            f"screened pair of 5 x 5, {kind}, n=20000, ε={e:g}",
-            RUNS,
-            lambda number, kind=kind, e=e: _screened(20_000, e, number)[kind],  # type: ignore[misc]
+    settings += [
+        (f"screened pair of 5 x 5, {kind}, n=20000, ε={e:g}", _one_screened, (e, kind))
+        for e, kind in product((4.0, 20.0), KINDS)
+    ]
+    settings += [
+        (f"published covariance, {method}, {kind}, ε={e:g}", published_run, (method, kind, e))
+        for method, kind, e in product(
+            ("pnc", "pnc-disjoint"), ("independent", "linear", "rare yes/no"), (1.0, 20.0)
         )
-        for e in (4.0, 20.0)
-        for kind in KINDS
     ]
-    found += [
-        Cell(
-            f"published covariance, {method}, {kind}, ε={e:g}",
-            RUNS,
-            functools.partial(published_run, method, kind, e),
-        )
-        for method in ("pnc", "pnc-disjoint")
-        for kind in ("independent", "linear", "rare yes/no")
-        for e in (1.0, 20.0)
-    ]
-    return found
+    return [Cell(name, RUNS, functools.partial(run, *chosen)) for name, run, chosen in settings]

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from scipy.special import ndtri
 
 import tacit.local
-from benchmarks.resumable import Answers, Cell, Counts, main, table
+from benchmarks.harness import Answers, Cell, Counts, main, table, with_square
 from tacit_protocol.numerics.distance_covariance import distance_correlation_sqr, distance_covariance_sqr
 
 Floats = npt.NDArray[np.float64]
@@ -56,11 +56,6 @@ def truth(kind: str) -> tuple[float, float]:
     return distance_covariance_sqr(x, y, "biased"), math.sqrt(distance_correlation_sqr(x, y))
 
 
-def _number(question: str, value: float) -> dict[str, float]:
-    """Return a number and its square, whose means give its standard deviation."""
-    return {question: value, f"{question} squared": value**2}
-
-
 def curated_run(kind: str, units: int, run: int) -> Answers:
     """Ask a curator, with the permutation test and without."""
     x, y = pair(kind, units, run)
@@ -80,7 +75,7 @@ def curated_run(kind: str, units: int, run: int) -> Answers:
     )
     covariance, correlation = truth(kind)
     low, high = tested.covariance_interval
-    found = _number("covariance", tested.distance_covariance_sqr)
+    found = with_square("covariance", tested.distance_covariance_sqr)
     found |= {
         "power": tested.reject,
         "power without": free.reject,
@@ -88,7 +83,7 @@ def curated_run(kind: str, units: int, run: int) -> Answers:
     }
     found["stated"] = tested.distance_correlation is not None
     if tested.distance_correlation is not None and tested.interval is not None:
-        found |= _number("correlation", tested.distance_correlation)
+        found |= with_square("correlation", tested.distance_correlation)
         found["correlation covered"] = tested.interval[0] <= correlation <= tested.interval[1]
     return found
 
@@ -99,7 +94,7 @@ def sketch_run(kind: str, units: int, run: int) -> Answers:
     result = tacit.local.distance_correlation(
         x, y, epsilon=EPSILON, delta=DELTA, bounds=(0, 1), alpha=LEVEL, seed=run
     )
-    return _number("covariance", result.distance_covariance_sqr) | {"power": result.reject}
+    return with_square("covariance", result.distance_covariance_sqr) | {"power": result.reject}
 
 
 def cells() -> list[Cell]:
@@ -116,76 +111,33 @@ def cells() -> list[Cell]:
     ]
 
 
-def _spread(counts: Counts, cell: str, question: str, digits: int) -> str:
-    mean, square = counts.rate(cell, question), counts.rate(cell, f"{question} squared")
-    if mean is None or square is None:
+def _spread(counts: Counts, cell: str, asked: str, digits: int) -> str:
+    found = counts.spread(cell, asked)
+    if found is None:
         return "none stated"
-    spread = math.sqrt(max(0.0, square - mean**2))
-    return f"{round(mean, digits) + 0.0:.{digits}f} ± {spread:.{digits}f}"  # no negative zero
+    return f"{round(found[0], digits) + 0.0:.{digits}f} ± {found[1]:.{digits}f}"  # no negative zero
 
 
-def _rate(counts: Counts, cell: str, question: str) -> str:
-    rate = counts.rate(cell, question)
-    return "" if rate is None else f"{rate:.2f}"
-
-
-def _curator(counts: Counts) -> str:
-    rows: dict[str, dict[str, str]] = {}
-    for units in UNITS:
-        for kind in KINDS:
-            cell = f"curator {kind} n={units}"
-            if counts.runs.get(cell):
-                rows[f"{units}, {kind}"] = {
-                    "runs": str(counts.runs[cell]),
-                    "squared covariance": _spread(counts, cell, "covariance", 4),
-                    "covered": _rate(counts, cell, "covariance covered"),
-                    "correlation": _spread(counts, cell, "correlation", 2),
-                    "stated": _rate(counts, cell, "stated"),
-                    "of these covered": _rate(counts, cell, "correlation covered"),
-                    "power with the test": _rate(counts, cell, "power"),
-                    "without": _rate(counts, cell, "power without"),
-                }
-    return table(rows, "units, dependence") if rows else "Not run yet.\n"
-
-
-def _sketch(counts: Counts) -> str:
-    rows = {
-        f"{SKETCH_UNITS}, {kind}": {
-            "runs": str(counts.runs[cell]),
-            "squared covariance": _spread(counts, cell, "covariance", 4),
-            "power": _rate(counts, cell, "power"),
-        }
-        for kind in KINDS
-        if counts.runs.get(cell := f"sketch {kind} n={SKETCH_UNITS}")
-    }
-    return table(rows, "units, dependence") if rows else "Not run yet.\n"
-
-
-def text(counts: Counts) -> str:
-    """Write the page."""
-    true = {
-        kind: f"{covariance:.4f} and {correlation:.3f}"
-        for kind, (covariance, correlation) in ((kind, truth(kind)) for kind in KINDS)
-    }
-    return f"""# Distance correlation in one place: error, power, intervals
-
-`curated_distance_correlation`, one numeric column a side, ε = {EPSILON:g}, δ = {DELTA:g}, level {LEVEL:g}.
-Linear: y = x + .13 noise; quadratic: y = (2x − 1)² + .1 noise; clipped to [0, 1]. The population's squared
-distance covariance and correlation are {true["linear"]} (linear), {true["quadratic"]} (quadratic).
-Made by
-
-    python -m benchmarks.curated_distance
-
-Means ± standard deviations over the runs, with the permutation test, and power without it. Intervals are for
-the population, at {1 - LEVEL:.0%} or more.
-
-{_curator(counts)}
-## Two owners who trust nobody
-
-The sketch of `distance_correlation` at its defaults, on the same rows, each owner with the whole budget:
-
-{_sketch(counts)}"""
+def parts(counts: Counts) -> dict[str, str]:
+    """Write the tables of the page."""
+    curator, sketch = {}, {}
+    for cell, runs in ((cell, runs) for cell, runs in counts.runs.items() if runs):
+        where, kind, units = cell.split()
+        row = {"runs": str(runs), "squared covariance": _spread(counts, cell, "covariance", 4)}
+        if where == "sketch":
+            shown = {"power": "power"}
+            sketch[f"{units.removeprefix('n=')}, {kind}"] = row
+        else:
+            shown = {"power with the test": "power", "without": "power without"}
+            row["covered"] = counts.shown(cell, "covariance covered", ".2f")
+            row["correlation"] = _spread(counts, cell, "correlation", 2)
+            row["stated"] = counts.shown(cell, "stated", ".2f")
+            row["of these covered"] = counts.shown(cell, "correlation covered", ".2f")
+            curator[f"{units.removeprefix('n=')}, {kind}"] = row
+        row |= {head: counts.shown(cell, asked, ".2f") for head, asked in shown.items()}
+    corner = "units, dependence"
+    return {"curator": table(curator, corner), "two owners": table(sketch, corner)}
 
 
 if __name__ == "__main__":
-    main(__doc__, "curated-distance", cells(), text)
+    main(__doc__, "curated-distance", cells(), parts)

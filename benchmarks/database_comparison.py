@@ -7,17 +7,19 @@ two populations on the points is known. Noise is simulated with NumPy at the pro
 """
 
 import functools
+from itertools import product
 from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from benchmarks.resumable import Answers, Cell, Counts, main, table
+from benchmarks.harness import Answers, Cell, Counts, grid, main
+from benchmarks.problems import locations_of
 from tacit.database.released import ReleasedDatabase
 from tacit.database.weights import columns_of
 from tacit_protocol.domain.columns import Domain, NumericColumn
 from tacit_protocol.features.kernels import ProductKernel
-from tacit_protocol.features.mean_embedding import Locations, WhitenedMeanEmbedding
+from tacit_protocol.features.mean_embedding import WhitenedMeanEmbedding
 
 Floats = npt.NDArray[np.float64]
 Null = Literal["bound", "normal", "points"]
@@ -31,12 +33,7 @@ UNITS = (200, 2000, 20_000)
 NOISES = {"ε = 1": 0.2681, "no noise to speak of": 100.0}
 """mu of the release: the exact curve's at epsilon 1, delta 1e-5; and so much that sampling alone counts."""
 
-POPULATIONS = {
-    "middle": "normal around the middle of the square, deviation .15; moved by .05",
-    "two spots": "half of the units at either of two far corners, where the spread is as large as can be in "
-    "one direction; 55 % at one of them",
-    "rare": "all at one corner, but for one unit in 200 at the opposite one: far from normal; one in 50",
-}
+POPULATIONS = ("middle", "two spots", "rare")
 RUNS = 200
 
 DOMAIN = Domain(columns=tuple(NumericColumn(name=f"x{i}", lower=0, upper=1) for i in (1, 2)))
@@ -56,13 +53,13 @@ def _population(name: str, other: bool) -> Floats:
 @functools.cache
 def _features() -> WhitenedMeanEmbedding:
     numeric = np.random.default_rng(2).random((POINTS, 2))
-    return WhitenedMeanEmbedding(KERNEL, Locations(numeric, np.empty((POINTS, 0), dtype=np.int32)))
+    return WhitenedMeanEmbedding(KERNEL, locations_of(numeric))
 
 
 @functools.cache
 def _embedded(name: str, other: bool) -> Floats:
     rows = _population(name, other)
-    return _features()(Locations(rows, np.empty((len(rows), 0), dtype=np.int32)))
+    return _features()(locations_of(rows))
 
 
 @functools.cache
@@ -113,31 +110,22 @@ def _cell(name: str, units: int, noise: str) -> str:
     return f"{name}, n = {units}, {noise}"
 
 
-def text(counts: Counts) -> str:
-    """Write the page."""
-    rows: dict[str, dict[str, str]] = {}
-    for name in POPULATIONS:
-        for noise in NOISES:
-            for units in UNITS:
-                cell = _cell(name, units, noise)
-                if counts.rate(cell, "bound | level") is None:
-                    continue
-                rows[cell] = {
-                    column: " / ".join(
-                        _shown(counts.rate(cell, f"{null} | {question}"), question) for null in NULLS
-                    )
-                    for column, question in COLUMNS.items()
-                }
-    return PAGE.format(
-        alpha=ALPHA,
-        points=POINTS,
-        runs=counts.runs_of(""),
-        populations="\n".join(
-            f"- *{name}*: {words} (squared MMD {_distance(name):.4f});" for name, words in POPULATIONS.items()
+def parts(counts: Counts) -> dict[str, str]:
+    """Write the tables of the page: every figure once for each null."""
+
+    def shown(cell: str, asked: str) -> str:
+        form = ".4f" if asked == "width" else ".3f"
+        rates = [counts.shown(cell, f"{null} | {asked}", form) for null in NULLS]
+        return " / ".join(rates) if any(rates) else ""
+
+    names = [_cell(name, units, noise) for name, noise, units in product(POPULATIONS, NOISES, UNITS)]
+    return {
+        "runs": counts.runs_of(""),
+        "in short": _worst(counts),
+        "table": grid(
+            "population, units of each, noise", [(name, name) for name in names], list(COLUMNS.items()), shown
         ),
-        worst=_worst(counts),
-        table=table(rows, "population, units of each, noise"),
-    )
+    }
 
 
 COLUMNS = {
@@ -147,10 +135,6 @@ COLUMNS = {
     "interval holds the distance": "covers",
     "its width": "width",
 }
-
-
-def _shown(value: float | None, question: str) -> str:
-    return "" if value is None else f"{value:.4f}" if question == "width" else f"{value:.3f}"
 
 
 def _worst(counts: Counts) -> str:
@@ -167,36 +151,13 @@ def _worst(counts: Counts) -> str:
     return "\n".join(lines)
 
 
-PAGE = """# Tests between released databases
-
-How often `two_sample_test` rejects at level {alpha}, and how often its interval for the same alpha holds
-the squared MMD of the two populations on {points} points; {runs} runs a row. Made by
-
-    python -m benchmarks.database_comparison
-
-Every figure stands three times: `null="bound"` / `"normal"` / `"points"`. Both releases have n units. The
-first is proved for every population, the second for many units, the third is approximate
-([what is proved](../mathematics/database-release.md#tests-between-releases)). Populations:
-
-{populations}
-
-the last figure of each is what it is compared with. In short:
-
-{worst}
-
-{table}
-"""
-
-
 def cells() -> list[Cell]:
     """List a cell for each population, number of units and noise."""
     return [
         Cell(_cell(name, units, noise), RUNS, functools.partial(run, name, units, noise))
-        for name in POPULATIONS
-        for noise in NOISES
-        for units in UNITS
+        for name, noise, units in product(POPULATIONS, NOISES, UNITS)
     ]
 
 
 if __name__ == "__main__":
-    main(__doc__, "database-comparison", cells(), text)
+    main(__doc__, "database-comparison", cells(), parts)

@@ -17,7 +17,7 @@ import polars as pl
 
 from benchmarks.database_queries import SIMILARITY
 from benchmarks.database_query_data import Columns, Floats, Query, QueryData, is_there, queries_of, read
-from benchmarks.resumable import Answers, Cell, Counts, main, table
+from benchmarks.harness import Answers, Cell, Counts, grid, main, named
 from tacit.database.points import Estimate
 from tacit.database.released import ReleasedDatabase
 from tacit.database.weights import columns_of
@@ -234,110 +234,40 @@ def _cell(name: str, placement: str, units: int) -> str:
     return f"{name}, {placement} points, n = {units}"
 
 
-def text(counts: Counts) -> str:
-    """Write the page."""
-    tables = {
-        question: table(
-            {
-                f"{cell}, {weights}": {
-                    kind: f"{rate:.2f}"
-                    for kind in KINDS
-                    if (rate := counts.rate(cell, f"{weights} | {kind} | {question}")) is not None
-                }
-                for cell in (_cell(*key) for key in _keys())
-                for weights in WEIGHTS
-                if counts.runs.get(cell)
-            },
-            "data set, points, units, weights",
+def parts(counts: Counts) -> dict[str, str]:
+    """Write the tables of the page."""
+    rows = [(f"{_cell(*key)}, {weights}", (_cell(*key), weights)) for key in _keys() for weights in WEIGHTS]
+    kinds = named("{}", KINDS)
+
+    def detail(asked: str) -> str:
+        corner = "data set, points, units, weights"
+        return grid(
+            corner, rows, kinds, lambda row, kind: counts.shown(row[0], f"{row[1]} | {kind} | {asked}", ".2f")
         )
-        for question in ("records", "population", "ratio")
-    }
-    return PAGE.format(
-        runs=counts.runs_of(""),
-        points=POINTS,
-        l1=L1_MAX,
-        epsilon=EPSILON,
-        delta=DELTA,
-        short=_short(counts),
-        whole=_whole(counts),
-        **tables,
-    )
 
+    def short(row: tuple[str, str], kind: str) -> str:
+        """Mean coverage over data sets and units, and the smallest."""
+        placement, weights = row
+        cells = [_cell(*key) for key in _keys() if key[1] == placement]
+        rates = [counts.rate(cell, f"{weights} | {kind} | records") for cell in cells]
+        known = [rate for rate in rates if rate is not None]
+        return f"{np.mean(known):.2f} ({min(known):.2f})" if known else ""
 
-def _whole(counts: Counts) -> str:
-    names = ("covered", "covered without resolution", "mean error", "largest error")
-    rows = {
-        f"{how}, n = {units}": {
-            name: f"{rate:.3f}"
-            for name in names
-            if (rate := counts.rate(_whole_cell(how, units), name)) is not None
-        }
-        for how in WHOLE
-        for units in UNITS
-        if counts.runs.get(_whole_cell(how, units))
-    }
-    return table(rows, "columns of whole numbers")
-
-
-def _short(counts: Counts) -> str:
-    """Mean coverage by kind of query, placement and weights, over data sets and units."""
-    rows: dict[str, dict[str, str]] = {}
-    for placement in PLACEMENTS:
-        for weights in WEIGHTS:
-            row = {}
-            for kind in KINDS:
-                rates = [
-                    rate
-                    for key in _keys()
-                    if key[1] == placement
-                    and (rate := counts.rate(_cell(*key), f"{weights} | {kind} | records")) is not None
-                ]
-                if rates:
-                    row[kind] = f"{np.mean(rates):.2f} ({min(rates):.2f})"
-            rows[f"{placement} points, {weights}"] = row
-    return table(rows, "points, weights")
-
-
-PAGE = """# What the stated errors of a database's answers are worth
-
-How often the truth lies within 1.96 times the stated `error` of an answer. A normal error that was stated
-exactly would give .95. Units are drawn with replacement from a table, and released with ε = {epsilon:g},
-δ = {delta:g} on {points} points: public rows of the table (*published*), drawn uniformly over the bounds
-(*uniform*), or drawn from the release's own noisy histograms (*histograms*, the default). Regularised
-weights have `l1_max` {l1:g}. Fifty queries on each data set, histograms bin by bin; {runs} runs each. Made by
-
-    python -m benchmarks.database_errors
-
-## In short
-
-Mean over data sets and numbers of units, and in brackets the smallest, of how often the mean over *these
-records* lies within 1.96 `error`:
-
-{short}
-## Whole numbers
-
-Columns whose values gather on few whole numbers (years of school, hours of work of which .47 are 40,
-visits): "at most v" and "exactly v", on up to 500 points. *Declared* columns (`whole_numbers`, by default
-those of an integer type) have a bin for each number; of others an event cuts bins, all of whose units may be
-on either side, which `resolution` says. Random features know no bins: the smoothest weights spread whole
-numbers out, and `resolution` is the mass within a quarter of the kernel's bandwidth.
-
-{whole}
-## These records
-
-{records}
-## The population
-
-How often the table's own value, of which the units are a sample, lies within 1.96 times
-√(`error`² + `sampling`²):
-
-{population}
-## Errors made over errors stated
-
-Median of |answer − records| / `error`. An exact normal error would give .67; less means that errors are
-overstated.
-
-{ratio}"""
+    return {
+        "runs": counts.runs_of(""),
+        "in short": grid(
+            "points, weights",
+            [(f"{p} points, {w}", (p, w)) for p in PLACEMENTS for w in WEIGHTS],
+            kinds,
+            short,
+        ),
+        "whole numbers": grid(
+            "columns of whole numbers",
+            [(f"{how}, n = {units}", (how, units)) for how in WHOLE for units in UNITS],
+            named("{}", ("covered", "covered without resolution", "mean error", "largest error")),
+            lambda row, name: counts.shown(_whole_cell(*row), name),
+        ),
+    } | {asked: detail(asked) for asked in ("records", "population", "ratio")}
 
 
 def _keys() -> list[tuple[str, str, int]]:
@@ -358,4 +288,4 @@ def cells() -> list[Cell]:
 
 
 if __name__ == "__main__":
-    main(__doc__, "database-errors", cells(), text)
+    main(__doc__, "database-errors", cells(), parts)

@@ -10,6 +10,7 @@ import functools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,34 +18,8 @@ import numpy.typing as npt
 import polars as pl
 
 from benchmarks.database_histograms import COARSE_BINS, Marginals, NoisyMarginals
-from benchmarks.database_queries_page import (
-    COARSE,
-    DELTA,
-    DRAWN_POINTS,
-    EPSILONS,
-    FOREIGN,
-    FREQUENCIES,
-    HISTOGRAM_SHARE,
-    HISTOGRAMS,
-    JOINT,
-    LOCAL,
-    MARGINAL_DATABASE,
-    MARGINAL_POINTS,
-    OWN_DATABASE,
-    OWN_POINTS,
-    POINT_COUNTS,
-    RANDOM_FEATURES,
-    RED_DATABASE,
-    RED_POINTS,
-    SAMPLING,
-    UNIFORM,
-    draw,
-    points_cell,
-    question,
-    text,
-)
 from benchmarks.database_query_data import FILES, Columns, Floats, QueryData, is_there, read
-from benchmarks.resumable import Answers, Cell, main
+from benchmarks.harness import Answers, Cell, Counts, extent, grid, main, named, picture
 from tacit.database.released import ReleasedDatabase
 from tacit.in_process.samples import domain_of
 from tacit.local.database import release_database
@@ -62,6 +37,51 @@ from tacit_protocol.features.moments import MEAN, MomentRelease, MomentShares, r
 from tacit_protocol.numerics.simplex_weights import fit_simplex
 from tacit_protocol.privacy.gaussian_mechanism import gaussian_guarantee, noise_scales
 from tacit_protocol.privacy.guarantee import Budget
+
+DELTA = 1e-6
+EPSILONS = (0.5, 1.0, 4.0)
+DRAWN_POINTS = 300
+POINT_COUNTS = (100, 300, 1000)
+FREQUENCIES = 500
+HISTOGRAM_SHARE = 0.25
+FOREIGN = {"wine": "red wine"}
+"""Data sets with a public sample of a related population."""
+
+KINDS = ("mean", "histogram", "correlation", "probability")
+
+SAMPLING = "sampling alone"
+HISTOGRAMS = "all one- and two-way histograms"
+COARSE = "the same, 5 bins"
+PEERS = (HISTOGRAMS, COARSE)
+UNIFORM = "uniform points"
+OWN_POINTS, OWN_DATABASE = "published part", "points: a published part"
+RED_POINTS, RED_DATABASE = "public red wines", "points: public red wines"
+MARGINAL_POINTS, MARGINAL_DATABASE = "points of noisy histograms alone", "points: noisy histograms"
+RANDOM_FEATURES = "random features, a published part"
+LOCAL = "tacit.local, defaults"
+JOINT = {f"histograms inside the study, {count} points": count for count in (300, 1000)}
+
+OURS = (UNIFORM, OWN_DATABASE, RED_DATABASE, MARGINAL_DATABASE, RANDOM_FEATURES)
+WITHOUT_EPSILON = (SAMPLING, f"{OWN_POINTS} alone", f"{RED_POINTS} alone")
+ORDER = (
+    *WITHOUT_EPSILON,
+    *PEERS,
+    *OURS,
+    MARGINAL_POINTS,
+    *JOINT,
+    LOCAL,
+)
+
+
+def asked_of(method: str, epsilon: float | None, kind: str) -> str:
+    """Name the error of one method on one kind of query."""
+    return f"{method} | {'' if epsilon is None else f'{epsilon:g}'} | {kind}"
+
+
+def points_cell(name: str, count: int) -> str:
+    """Name the cell of databases of so many points."""
+    return f"{name}: {count} points"
+
 
 SIMILARITY = 0.5
 """Of two categories; the procedure's default."""
@@ -152,7 +172,7 @@ def _take(
         errors.setdefault(query.kind, []).append(query.error(value, exact))
     everything = [error for kind in errors.values() for error in kind]
     for kind, values in (errors | {"all": everything}).items():
-        answers[question(method, epsilon, kind)] = float(np.mean(values))
+        answers[asked_of(method, epsilon, kind)] = float(np.mean(values))
 
 
 DATABASES = {UNIFORM: UNIFORM, OWN_POINTS: OWN_DATABASE, RED_POINTS: RED_DATABASE}
@@ -272,5 +292,111 @@ def cells() -> list[Cell]:
     return made
 
 
+def _names(counts: Counts) -> list[str]:
+    return [name for name in FILES if counts.runs.get(name)]
+
+
+def parts(counts: Counts) -> dict[str, str]:
+    """Write the tables of the page."""
+    names, epsilons = _names(counts), named("ε={:g}", EPSILONS)
+    point_rows = [
+        (f"{name}, {asked}", (name, asked))
+        for name in names
+        for method in (OWN_DATABASE, MARGINAL_DATABASE)
+        for asked in (method, f"{method}, alone")
+    ]
+    kinds = [f"## {name}, by kind of query\n\n{_by_kind(counts, name)}" for name in names]
+    return {
+        "runs": extent(counts.runs[name] for name in names),
+        "runs of the rows that joined later": extent(
+            counts.answered.get((name, asked_of(LOCAL, 1.0, "all")), 0) for name in names
+        ),
+        "all fifty": grid(
+            "data set, method",
+            [(f"{name}, {method}", (name, method)) for name in names for method in ORDER],
+            epsilons,
+            lambda row, epsilon: _rate(counts, *row, epsilon, "all"),
+        ),
+        "where the peer wins": grid(
+            "data set, ours",
+            [
+                (f"{name}, {method}", (name, method))
+                for name in names
+                for method in (UNIFORM, OWN_DATABASE, MARGINAL_DATABASE, RANDOM_FEATURES, *JOINT, LOCAL)
+                if counts.rate(name, asked_of(method, 1.0, "all")) is not None
+            ],
+            epsilons,
+            lambda row, epsilon: _lost(counts, *row, epsilon),
+        ),
+        "points": grid(
+            "ε = 1",
+            point_rows,
+            named("J={}", POINT_COUNTS),
+            lambda row, count: _rate(counts, points_cell(row[0], count), row[1], 1.0, "all"),
+        ),
+        "kinds of query": "\n".join(kinds),
+    }
+
+
+def _rate(counts: Counts, name: str, method: str, epsilon: float, kind: str) -> str:
+    return counts.shown(name, asked_of(method, None if method in WITHOUT_EPSILON else epsilon, kind), ".4f")
+
+
+def _lost(counts: Counts, name: str, method: str, epsilon: float) -> str:
+    """Say which kinds of query the better of the peers answers better than ours."""
+    lost = []
+    for kind in (*KINDS, "all"):
+        ours = counts.rate(name, asked_of(method, epsilon, kind))
+        peers = [counts.rate(name, asked_of(peer, epsilon, kind)) for peer in PEERS]
+        if ours is not None and any(peer is not None and peer <= ours for peer in peers):
+            lost.append(kind)
+    return "every kind" if len(lost) > len(KINDS) else ", ".join(lost) or "nowhere"
+
+
+def _by_kind(counts: Counts, name: str) -> str:
+    rows = [
+        (method if method in WITHOUT_EPSILON else f"{method}, ε = {epsilon:g}", (method, epsilon))
+        for method in ORDER
+        for epsilon in ((1.0,) if method in WITHOUT_EPSILON else (1.0, 4.0))
+    ]
+    return grid("method", rows, named("{}", KINDS), lambda row, kind: _rate(counts, name, *row, kind))
+
+
+COLOURS = {
+    HISTOGRAMS: "#d62728",
+    UNIFORM: "#2ca02c",
+    OWN_DATABASE: "#1f77b4",
+    RED_DATABASE: "#8c564b",
+    MARGINAL_DATABASE: "#9467bd",
+    RANDOM_FEATURES: "#ff7f0e",
+    LOCAL: "black",
+}
+
+
+def draw(counts: Counts, folder: Path) -> None:
+    """Draw the mean error against epsilon, a panel for each data set."""
+    names, path = _names(counts), folder / "database-queries.svg"
+    if not names:
+        return
+    with picture(path, 1, len(names), figsize=(11, 4.4), sharey=True, squeeze=False) as (figure, axes):
+        handles = {}
+        for panel, name in zip(axes[0], names, strict=True):
+            for method, colour in COLOURS.items():
+                found = [counts.rate(name, asked_of(method, e, "all")) for e in EPSILONS]
+                if any(value is not None for value in found):
+                    values = [np.nan if value is None else value for value in found]
+                    line = "s--" if method == HISTOGRAMS else "o-"
+                    handles[method] = panel.plot(EPSILONS, values, line, color=colour, ms=4)[0]
+            for method, dash in ((SAMPLING, ":"), (f"{OWN_POINTS} alone", "-.")):
+                level = counts.rate(name, asked_of(method, None, "all"))
+                if level is not None:
+                    handles[method] = panel.axhline(level, color="black", lw=0.9, ls=dash)
+            panel.set(xscale="log", yscale="log", title=name, xlabel="ε", xticks=EPSILONS)
+            panel.set_xticklabels([f"{e:g}" for e in EPSILONS])
+            panel.minorticks_off()
+        axes[0][0].set_ylabel("mean error of fifty queries")
+        figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=4, frameon=False)
+
+
 if __name__ == "__main__":
-    main(__doc__, "database-queries", cells(), text, draw)
+    main(__doc__, "database-queries", cells(), parts, draw)

@@ -8,42 +8,29 @@ some over a new one each time. docs/security/attacks.md has the figures.
 
 import argparse
 import asyncio
-import datetime
-import ipaddress
 import json
 import resource
-import signal
 import socket
 import ssl
 import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import psutil
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
+from tests.support.certificates import write_certificate
 
-from benchmarks.load import fill, make_uploads
-from benchmarks.load_client import request_bytes
-from benchmarks.load_servers import write_tester
-from benchmarks.two_sample import study_of_columns
-from tacit_protocol.messages.encoding import encode
-from tacit_protocol.messages.study import Owner, Party
-from tacit_protocol.procedures.base import canonical
-from tacit_protocol.procedures.discovery import procedure_named
-from tacit_protocol.signing.envelope import STUDY_TYPE, digest, seal
+from benchmarks.load import Uploads, enrolled, exchange, make_uploads
+from benchmarks.load_servers import Served, request_bytes
+from benchmarks.problems import study_of_columns
+from tacit_protocol.messages.study import Owner
 from tacit_protocol.signing.keys import PrivateKey
 from tacit_protocol.signing.tokens import issue_token
-from tacit_services.shared.database import create_engine, upgrade
 
 CHUNKS = 10**6
 """One-byte chunks of six bytes each."""
@@ -75,31 +62,19 @@ SETTLE_S, HELD_S = 2.0, 12.0
 STOP_S_MAX = 240.0
 
 
-@dataclass(frozen=True)
-class Tester:
+class Tester(Served):
     """A tester process, and who may ask it."""
 
-    process: "subprocess.Popen[bytes]"
-    port: int
-    key: PrivateKey
-    analyst: PrivateKey
-    owner: Owner
-    log: Path
-    certificate: Path | None
-
-    @property
-    def url(self) -> str:
-        """What tokens are for."""
-        return f"http://127.0.0.1:{self.port}"
-
-    def memory_mb(self) -> float:
-        """Return its resident memory, in megabytes."""
-        return float(psutil.Process(self.process.pid).memory_info().rss) / 2**20
-
-    def cpu_s(self) -> float:
-        """Return the seconds of processor that it has used."""
-        times = psutil.Process(self.process.pid).cpu_times()
-        return float(times.user + times.system)
+    def __init__(
+        self,
+        process: "subprocess.Popen[bytes]",
+        port: int,
+        made: Uploads,
+        log: Path,
+        certificate: Path | None,
+    ) -> None:
+        super().__init__(process, port)
+        self.made, self.log, self.certificate = made, log, certificate
 
     def log_lines(self) -> int:
         """Count what was logged, requests answered left out."""
@@ -107,7 +82,7 @@ class Tester:
 
     def token(self, key: PrivateKey) -> str:
         """Return a token that serves for a minute."""
-        return issue_token(key, self.url, int(time.time()))
+        return issue_token(key, f"http://127.0.0.1:{self.port}", int(time.time()))
 
     def connect(self) -> socket.socket:
         """Open a connection; nothing is sent."""
@@ -116,7 +91,7 @@ class Tester:
     def stop_s(self) -> float:
         """Ask it to stop; return how long that took, or infinity where it had to be killed."""
         started = time.monotonic()
-        self.process.send_signal(signal.SIGTERM)
+        self.process.terminate()
         try:
             self.process.wait(STOP_S_MAX)
         except subprocess.TimeoutExpired:
@@ -125,57 +100,23 @@ class Tester:
         return time.monotonic() - started
 
 
-def write_certificate(folder: Path) -> Path:
-    """Write a certificate of its own for this machine, and its key beside it."""
-    key, now = ec.generate_private_key(ec.SECP256R1()), datetime.datetime.now(datetime.UTC)
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "tester")])
-    address = x509.IPAddress(ipaddress.ip_address("127.0.0.1"))
-    made = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(days=1))
-        .not_valid_after(now + datetime.timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([address]), critical=False)
-        .sign(key, hashes.SHA256())
-    )
-    file = folder / "certificate.pem"
-    file.write_bytes(made.public_bytes(serialization.Encoding.PEM))
-    (folder / "certificate.key").write_bytes(
-        key.private_bytes(
-            serialization.Encoding.PEM,
-            serialization.PrivateFormat.PKCS8,
-            serialization.NoEncryption(),
-        )
-    )
-    return file
-
-
 @contextmanager
 def running_tester(*, tls: bool) -> Iterator[Tester]:
     """Run a tester with an analyst and an owner enrolled, as it is by default."""
     with tempfile.TemporaryDirectory(prefix="tacit-dos-") as name:
         folder = Path(name)
-        made, database_url = make_uploads(1), f"sqlite:///{folder / 'tester.sqlite3'}"
-        engine = create_engine(database_url)
-        upgrade(engine, "tester")
-        fill(engine, made, 0)
-        engine.dispose()
-        file, port = write_tester(folder, made.tester, database_url)
-        certificate = write_certificate(folder) if tls else None
+        made, certificate, settings = make_uploads(1), None, ""
         if tls:
-            with file.open("a") as settings:
-                settings.write('tls_certificate_file = "certificate.pem"\ntls_key_file = "certificate.key"\n')
+            certificate = write_certificate(folder)
+            settings = 'tls_certificate_file = "certificate.pem"\ntls_key_file = "certificate.key"\n'
+        file, port, _ = enrolled(folder, f"sqlite:///{folder / 'tester.sqlite3'}", made, settings=settings)
         serve = [sys.executable, "-m", "tacit_services.tester", "serve", "--config", str(file)]
         command = ["sh", "-c", f'ulimit -Sn {FILES}; exec "$@"', "sh", *serve]
         log = folder / "log"
         with log.open("wb") as written:
             process = subprocess.Popen(command, stdout=written, stderr=written)
-        owner = Owner(name="owner-000", key=made.owners["owner-000"].public_hex, data_set="rows")
         try:
-            yield _ready(Tester(process, port, made.tester, made.analyst, owner, log, certificate))
+            yield _ready(Tester(process, port, made, log, certificate))
         finally:
             process.kill()
             process.wait()
@@ -196,42 +137,31 @@ def _ready(tester: Tester) -> Tester:
 # Honest callers, in a process of their own.
 
 
-async def _ask(
-    port: int, context: ssl.SSLContext | None, token: str, kept: list[asyncio.StreamWriter]
-) -> None:
-    """Ask once: over a new connection, or over the one that is kept."""
-    if kept:
-        reader, writer = kept  # type: ignore[misc]
-    else:
-        reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context)
-    writer.write(request_bytes("GET", "/v1/studies", port, token))
-    head = await reader.readuntil(b"\r\n\r\n")
-    if not head.startswith(b"HTTP/1.1 200"):
-        raise ConnectionError(head[:40])
-    (line,) = (line for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:"))
-    await reader.readexactly(int(line.partition(b":")[2]))
-    kept[:] = [reader, writer]  # type: ignore[list-item]
+Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 async def _caller(
-    plan: dict[str, str], keeps: bool, found: dict[str, list[float]], stop: asyncio.Event
+    plan: dict[str, str], kind: str, found: dict[str, list[float]], stop: asyncio.Event
 ) -> None:
+    """Ask again and again: over one connection (``kept``), or over a new one each time."""
     port, key = int(plan["port"]), PrivateKey.from_pem(plan["key"].encode())
     context = ssl.create_default_context(cafile=plan["ca"]) if plan["ca"] else None
-    kind, connection = "kept" if keeps else "new", []  # type: ignore[var-annotated]
+    connection: Connection | None = None
     while not stop.is_set():
         token = issue_token(key, f"http://127.0.0.1:{port}", int(time.time()))
         started = time.perf_counter()
         try:
             async with asyncio.timeout(ANSWER_S_MAX):
-                await _ask(port, context, token, connection)
+                connection = connection or await asyncio.open_connection("127.0.0.1", port, ssl=context)
+                if await exchange(*connection, request_bytes("GET", "/v1/studies", port, token)) != 200:
+                    raise ConnectionError
             found[kind].append(time.perf_counter() - started)
         except (OSError, TimeoutError, asyncio.IncompleteReadError):
             found[f"{kind}_failed"].append(time.perf_counter() - started)
-            connection.clear()
-        if connection and not keeps:
-            connection.pop().close()
-            connection.clear()
+            connection = None
+        if connection and kind == "new":
+            connection[1].close()
+            connection = None
         await asyncio.sleep(BETWEEN_S)
 
 
@@ -239,11 +169,8 @@ async def be_honest(plan: dict[str, str]) -> dict[str, list[float]]:
     """Ask until standard input ends."""
     found: dict[str, list[float]] = {"kept": [], "new": [], "kept_failed": [], "new_failed": []}
     stop = asyncio.Event()
-    callers = [
-        asyncio.ensure_future(_caller(plan, keeps, found, stop))
-        for keeps in (True, False)
-        for _ in range(CALLERS)
-    ]
+    kinds = ("kept", "new") * CALLERS
+    callers = [asyncio.ensure_future(_caller(plan, kind, found, stop)) for kind in kinds]
     while not (found["kept"] and found["new"]):
         await asyncio.sleep(BETWEEN_S)
     for answers in found.values():
@@ -263,7 +190,7 @@ def honest_callers(tester: Tester) -> Iterator[dict[str, list[float]]]:
     assert process.stdin is not None
     plan = {
         "port": str(tester.port),
-        "key": tester.key.to_pem().decode(),
+        "key": tester.made.tester.to_pem().decode(),
         "ca": str(tester.certificate or ""),
     }
     process.stdin.write(json.dumps(plan) + "\n")
@@ -301,14 +228,14 @@ def chunks(path: str, content_type: str) -> str:
             "Transfer-Encoding: chunked\r\n\r\n"
         )
         with honest_callers(tester) as honest, tester.connect() as connection:
-            before_s, began = tester.cpu_s(), time.monotonic()
+            before_s, began = tester.cpu_s, time.monotonic()
             with suppress(OSError):
                 connection.sendall(head.encode())
                 connection.sendall(b"1\r\nx\r\n" * CHUNKS + b"0\r\n\r\n")
             answer = b""
             with suppress(OSError):
                 answer = connection.recv(2**16)
-            used_s = tester.cpu_s() - before_s
+            used_s = tester.cpu_s - before_s
             time.sleep(max(0.0, began + HELD_S - time.monotonic()))
         status = answer[9:12].decode() or "none"
         return f"answer {status} after {used_s:.1f} s of processor; honest {told(honest)}"
@@ -317,7 +244,7 @@ def chunks(path: str, content_type: str) -> str:
 def silent_tls() -> str:
     """Open connections to a tester that serves TLS, and never begin a handshake."""
     with running_tester(tls=True) as tester, ExitStack() as stack:
-        started_mb, lines = tester.memory_mb(), tester.log_lines()
+        started_mb, lines = tester.memory_mb, tester.log_lines()
         with honest_callers(tester) as honest:
             for _ in range(SILENT):
                 with suppress(OSError):
@@ -325,7 +252,7 @@ def silent_tls() -> str:
             began = time.monotonic()
             time.sleep(HELD_S)
             rate = 60 * (tester.log_lines() - lines) / (time.monotonic() - began)
-            memory = tester.memory_mb()
+            memory = tester.memory_mb
         held = f"memory {started_mb:.0f} to {memory:.0f} MB, {rate:.0f} log lines a minute"
         return f"{held}; honest {told(honest)}"
 
@@ -334,7 +261,7 @@ def memory_of_one(*, tls: bool) -> float:
     """Ask once with a token over each of many connections, and keep them; return what one takes, in KiB."""
     with running_tester(tls=tls) as tester, ExitStack() as stack:
         context = ssl.create_default_context(cafile=str(tester.certificate)) if tls else None
-        request = request_bytes("GET", "/v1/studies?cursor=1", tester.port, tester.token(tester.key))
+        request = request_bytes("GET", "/v1/studies?cursor=1", tester.port, tester.token(tester.made.tester))
         memory_mb = []
         for count in (WARM, KEPT):
             for _ in range(count):
@@ -344,7 +271,7 @@ def memory_of_one(*, tls: bool) -> float:
                 stack.enter_context(connection).sendall(request)
                 if not connection.recv(2**16).startswith(b"HTTP/1.1 200"):
                     raise RuntimeError("an honest question was not answered")
-            memory_mb.append(tester.memory_mb())
+            memory_mb.append(tester.memory_mb)
         return 1024 * (memory_mb[1] - memory_mb[0]) / KEPT
 
 
@@ -380,29 +307,22 @@ def idle_plain() -> str:
 def checks() -> str:
     """Send studies whose check is dear, all at once, as one analyst; then ask the tester to stop."""
     with running_tester(tls=False) as tester:
-        now, requests = int(time.time()), []
+        made, requests = tester.made, []
+        owner = Owner(name="owner-000", key=made.owners["owner-000"].public_hex, data_set="rows")
         for number in range(2 * CHECKS):
             parameters = {"n_points": POINTS, "placement": "uniform"}
-            study = study_of_columns(5, (0.0, 1.0), parameters, epsilon=1.0, run=number).model_copy(
-                update={
-                    "procedure": "embedding_release",
-                    "owners": (tester.owner,),
-                    "tester": Party(name="tester", key=tester.key.public_hex),
-                    "analyst": Party(name="analyst", key=tester.analyst.public_hex),
-                    "created_at": now,
-                    "deadline": now + 86_400,
-                }
+            plain = study_of_columns(5, (0.0, 1.0), parameters, epsilon=1.0, run=number)
+            study = made.dated(plain, (owner,), "benchmark").model_copy(
+                update={"procedure": "embedding_release"}
             )
-            payload = encode(canonical(procedure_named(study.procedure), study))
-            requests.append((f"/v1/studies/{digest(payload)}", seal(payload, STUDY_TYPE, tester.analyst)))
-        started_mb, statuses = tester.memory_mb(), []
+            requests.append(made.sealed(study))
+        started_mb, statuses = tester.memory_mb, []
 
-        def put(path: str, envelope: bytes) -> None:
+        def put(study: str, envelope: bytes) -> None:
+            path, token = f"/v1/studies/{study}", tester.token(made.analyst)
             with tester.connect() as connection, suppress(OSError):
                 connection.settimeout(STOP_S_MAX)
-                connection.sendall(
-                    request_bytes("PUT", path, tester.port, tester.token(tester.analyst), envelope)
-                )
+                connection.sendall(request_bytes("PUT", path, tester.port, token, envelope))
                 statuses.append(connection.recv(2**16)[9:12].decode())
 
         with ThreadPoolExecutor(2 * CHECKS) as pool:
@@ -412,10 +332,7 @@ def checks() -> str:
                 for sent in first:
                     sent.result()
                 took = time.monotonic() - started
-            memory, answered = (
-                tester.memory_mb(),
-                {status: statuses.count(status) for status in set(statuses)},
-            )
+            memory, answered = tester.memory_mb, dict(Counter(statuses))
             for request in requests[CHECKS:]:
                 pool.submit(put, *request)
             time.sleep(SETTLE_S)

@@ -1,7 +1,6 @@
 """Pairs of columns in [0, 1] with known dependence, and columns of several kinds without any."""
 
 import functools
-import math
 import zlib
 from collections.abc import Callable
 from typing import Any
@@ -10,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import ndtri
 
-from tacit_protocol.domain.table import EncodedChunk
+from benchmarks.problems import chunk_of
 from tacit_protocol.features.brownian import BrownianFeatures
 from tacit_protocol.numerics.distance_covariance import distance_covariance_sqr
 
@@ -71,37 +70,20 @@ def population_value(law: str) -> float:
     return 0.0 if law == "independent" else distance_covariance_sqr(*_quantiles(law), "biased")
 
 
-@functools.cache
-def kept_population_value(law: str, per_direction: int) -> float:
-    """Return the law's squared distance covariance in the leading frequencies, to about 1e-5."""
-    return 0.0 if law == "independent" else kept_covariance_sqr(*_quantiles(law), per_direction)
-
-
-@functools.cache
-def kept_population_scale(law: str, per_direction: int) -> float:
-    """Return the root of the product of the law's squared distance variances in the leading frequencies."""
-    x, y = _quantiles(law)
-    return math.sqrt(kept_covariance_sqr(x, x, per_direction) * kept_covariance_sqr(y, y, per_direction))
-
-
 def kept_covariance_sqr(x: Floats, y: Floats, per_direction: int) -> float:
     """Return the unbiased squared distance covariance of two columns in [0, 1] in the leading frequencies.
 
     4 times the unbiased HSIC with the kernels f'f, f the Brownian features: what the sketch estimates on
     these rows. O(n r^2).
     """
-    f, g = (_features(column, per_direction) for column in (x, y))
+    features = BrownianFeatures(np.ones((1, 1)), per_direction)
+    f, g = (features(chunk_of(column[:, None])) for column in (x, y))
     n = len(x)
     own_f, own_g = np.sum(f * f, axis=1), np.sum(g * g, axis=1)
     rows_f, rows_g = f @ f.sum(axis=0) - own_f, g @ g.sum(axis=0) - own_g
     products = float(np.sum((f.T @ g) ** 2) - own_f @ own_g)
     totals = float(rows_f.sum() * rows_g.sum()) / ((n - 1) * (n - 2))
     return 4 * (products + totals - 2 * float(rows_f @ rows_g) / (n - 2)) / (n * (n - 3))
-
-
-def _features(column: Floats, per_direction: int) -> Floats:
-    rows = EncodedChunk(column[:, None], np.zeros((len(column), 0), dtype=np.int32), None, len(column))
-    return BrownianFeatures(np.ones((1, 1)), per_direction)(rows)
 
 
 def without_dependence(kind: str, n: int, rng: np.random.Generator) -> tuple[Any, Any, list[Any]]:

@@ -10,6 +10,9 @@ a law at n draws the same rows for every method.
 
 import functools
 import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import product
 
 import numpy as np
 
@@ -19,22 +22,22 @@ from benchmarks.dependence import (
     draw,
     generator,
     kept_covariance_sqr,
-    kept_population_scale,
-    kept_population_value,
     population_value,
     without_dependence,
 )
-from benchmarks.distance_correlation_page import (
-    DELTA,
-    EPSILONS,
-    LEVELS,
-    UNITS,
-    VARIANCE_LAWS,
-    VARIANCE_UNITS,
-    level_question,
-    text,
+from benchmarks.harness import (
+    Answers,
+    Cell,
+    Counts,
+    extent,
+    grid,
+    level_statement,
+    main,
+    named,
+    question,
+    table,
+    with_square,
 )
-from benchmarks.resumable import Answers, Cell, main
 from tacit.results import DistanceCorrelationResult
 from tacit_protocol.features.aligned_sums import ProjectionRelease, RowProjections
 from tacit_protocol.numerics.distance_covariance import distance_covariance_sqr
@@ -46,22 +49,41 @@ from tacit_protocol.procedures.distance_correlation.statistic import (
     projected_test,
 )
 
+DELTA = 1e-5
+LEVELS = (0.05, 0.01)
+UNITS = (5000, 20_000, 100_000)
+EPSILONS = (0.25, 0.5, 1.0, 2.0, 4.0)
+VARIANCE_UNITS = (5000, 10_000, 20_000, 50_000, 100_000, 200_000)
+VARIANCE_LAWS = ("linear", "independent")
+LARGEST = 500_000
+
+REFERENCE = {
+    ("pnc", "linear", 20_000): ".07",
+    ("pnc", "quadratic", 20_000): ".13",
+    ("pnc", "linear", 100_000): ".25",
+    ("pnc", "quadratic", 100_000): ".00",
+    ("sketch", "linear", 20_000): ".80",
+    ("sketch", "quadratic", 20_000): ".35",
+    ("sketch", "linear", 100_000): "1.0",
+    ("sketch", "quadratic", 100_000): "1.0",
+    ("sketch", "linear", LARGEST): "1.0",
+    ("sketch", "quadratic", LARGEST): "1.0",
+}
+"""What the methods reference's own programs reached: power at level .05."""
+
 FREQUENCIES = 4
 """The procedure's default for one column."""
 
 PERMUTATIONS = 199
 """At which the levels .05 and .01 are met exactly."""
 
-FIRST_INTERVAL_RUN = 1_000_000
-
-INTERVAL_RUNS, VARIANCE_RUNS, LEVEL_RUNS, PNC_RUNS, LARGEST_RUNS = 300, 200, 1000, 100, 30
+VARIANCE_RUNS, LEVEL_RUNS, PNC_RUNS, LARGEST_RUNS = 200, 1000, 100, 30
 
 ESTIMATE_RUNS = {"independent": 1000, "linear": 300, "quadratic": 300, "circular": 300}
 """Under independence the estimate is skewed, so that more runs are needed for a mean that is near normal."""
 
 ESTIMATED = ("independent", "linear", "quadratic", "circular")
 POWER_LAWS = ("linear", "quadratic")
-LARGEST = 500_000
 
 LEVEL_UNITS = {"sketch": (100, 1000, 20_000), "pnc": (200, 2000), "pnc-disjoint": (200,)}
 LEVEL_EPSILONS = {100: (1.0, 10.0), 200: (1.0, 10.0), 1000: (1.0, 10.0), 2000: (1.0,), 20_000: (1.0,)}
@@ -88,34 +110,8 @@ def estimate_run(law: str, n: int, run: int) -> Answers:
     x, y = draw(law, n, run)
     found = answer(x, y, [(0, 1), (0, 1)], run)
     exact, kept = distance_covariance_sqr(x, y), kept_covariance_sqr(x, y, FREQUENCIES)
-    error = found.distance_covariance_sqr - kept
-    return {
-        "exact": exact,
-        "kept": kept,
-        "error": error,
-        "error squared": error**2,
-        **_rejections("sketch", found.pvalue),
-    }
-
-
-def interval_run(law: str, n: int, run: int) -> Answers:
-    """See whether the stated intervals hold the law's own values; other runs' rows than the estimates'."""
-    x, y = draw(law, n, FIRST_INTERVAL_RUN + run)
-    found = answer(x, y, [(0, 1), (0, 1)], run)
-    truth, whole = kept_population_value(law, FREQUENCIES), population_value(law)
-    lower, upper = found.verdict["covariance_lower"], found.verdict["covariance_upper"]
-    assert found.truncation is not None
-    answers: dict[str, float] = {
-        "covariance covered": lower <= truth <= upper,
-        "whole covariance covered": lower <= whole <= upper + found.truncation,
-        "truncation bound": found.truncation,
-        "width": upper - lower,
-        "correlation stated": found.interval is not None,
-    }
-    if found.interval is not None:
-        scale = kept_population_scale(law, FREQUENCIES)
-        answers["correlation covered"] = found.interval[0] <= math.sqrt(truth / scale) <= found.interval[1]
-    return answers
+    error = with_square("error", found.distance_covariance_sqr - kept)
+    return {"exact": exact, "kept": kept} | error | _rejections("sketch", found.pvalue)
 
 
 def variance_run(law: str, n: int, run: int) -> Answers:
@@ -123,8 +119,8 @@ def variance_run(law: str, n: int, run: int) -> Answers:
     x, y = draw(law, n, run)
     answers: dict[str, float] = {}
     for epsilon in EPSILONS:
-        found = answer(x, y, [(0, 1), (0, 1)], run, epsilon).distance_covariance_sqr - population_value(law)
-        answers |= {f"error | {epsilon:g}": found, f"error squared | {epsilon:g}": found**2}
+        found = answer(x, y, [(0, 1), (0, 1)], run, epsilon).distance_covariance_sqr
+        answers |= with_square(f"error | {epsilon:g}", found - population_value(law))
     return answers
 
 
@@ -142,12 +138,17 @@ def pnc_run(law: str, n: int, run: int) -> Answers:
     return _rejections("pnc", projected_test(first, second, Permutations(PERMUTATIONS, rng)).pvalue)
 
 
-def projection_noise(epsilon: float) -> float:
-    """Return the deviation of the noise on every projection of one column, as the procedure lays it out."""
+def noise_multiplier(epsilon: float) -> float:
+    """Return the deviation of a Gaussian mechanism of sensitivity 1 with (epsilon, DELTA)."""
     event = gaussian_guarantee(Budget.of(epsilon, DELTA)).events[0]
     assert isinstance(event, GaussianEvent)
+    return event.noise_multiplier
+
+
+def projection_noise(epsilon: float) -> float:
+    """Return the deviation of the noise on every projection of one column, as the procedure lays it out."""
     part = ProjectionRelease(RowProjections(np.ones((1, 1))), disjoint=False).parts(1)[0]
-    return part.sensitivity * event.noise_multiplier
+    return part.sensitivity * noise_multiplier(epsilon)
 
 
 def level_run(kind: str, n: int, method: str, run: int) -> Answers:
@@ -156,7 +157,7 @@ def level_run(kind: str, n: int, method: str, run: int) -> Answers:
     answers: dict[str, float] = {}
     for epsilon in LEVEL_EPSILONS[n]:
         pvalue = answer(x, y, bounds, run, epsilon, method).pvalue
-        answers |= {level_question(method, epsilon, level): pvalue <= level for level in LEVELS}
+        answers |= {question(method, epsilon, level): pvalue <= level for level in LEVELS}
     return answers
 
 
@@ -169,11 +170,6 @@ def cells() -> list[Cell]:
     part = functools.partial
     made = [
         Cell(f"estimate {law} n={n}", ESTIMATE_RUNS[law], part(estimate_run, law, n))
-        for n in UNITS
-        for law in ESTIMATED
-    ]
-    made += [
-        Cell(f"interval {law} n={n}", INTERVAL_RUNS, part(interval_run, law, n))
         for n in UNITS
         for law in ESTIMATED
     ]
@@ -199,5 +195,158 @@ def cells() -> list[Cell]:
     ]
 
 
+def _errors(counts: Counts, cell: str) -> tuple[float, float, float]:
+    """Return the mean error against what is kept, its standard error, and the errors' deviation."""
+    found = counts.spread(cell, "error")
+    assert found is not None
+    return found[0], found[1] / math.sqrt(counts.runs[cell]), found[1]
+
+
+def parts(counts: Counts) -> dict[str, str]:
+    """Write the tables of the page."""
+    estimated = [(law, n, f"estimate {law} n={n}") for law, n in product(ESTIMATED, (*UNITS, LARGEST))]
+    estimated = [one for one in estimated if counts.runs.get(one[2], 0) > 1]
+    scores = [mean / error for mean, error, _ in (_errors(counts, cell) for *_, cell in estimated)]
+    found = {
+        "runs": extent(counts.runs[cell] for _, n, cell in estimated if n != LARGEST),
+        "estimates": _estimates(counts, estimated),
+        "bias": (
+            f"The largest of {len(scores)} is {max(scores, key=abs, default=0):+.2f} standard errors; "
+            f"their squares add up to {sum(score**2 for score in scores):.1f}, where {len(scores)} is "
+            "expected of an unbiased estimate."
+        ),
+        "statement": level_statement(counts),
+        "levels": _levels(counts),
+        "powers": _powers(counts),
+    }
+    for law in VARIANCE_LAWS:
+        found[law] = _deviations(counts, law) + "\n" + _fits(counts, law, estimated)
+    return found
+
+
+def _estimates(counts: Counts, estimated: list[tuple[str, int, str]]) -> str:
+    rows: dict[str, dict[str, str]] = {}
+    for law, n, cell in estimated:
+        mean, error, deviation = _errors(counts, cell)
+        exact, kept = counts.rate(cell, "exact") or 0.0, counts.rate(cell, "kept") or 0.0
+        rows[f"{law}, n={n}"] = {
+            "runs": str(counts.runs[cell]),
+            "rows": f"{exact:.5f}",
+            "kept": f"{kept:.5f}",
+            "private, mean": f"{kept + mean:.5f}",
+            "mean − kept": f"{mean:.5f} ± {error:.5f}",
+            "in standard errors": f"{mean / error:+.2f}",
+            "one estimate's deviation": f"{deviation:.5f}",
+            "cut": f"{exact - kept:.5f}",
+        }
+    return table(rows, "law")
+
+
+def _deviation(counts: Counts, law: str, n: int, epsilon: float) -> tuple[float, float] | None:
+    """Return the estimates' standard deviation about their mean, and its own relative standard error."""
+    cell = f"variance {law} n={n}"
+    found = counts.spread(cell, f"error | {epsilon:g}")
+    if found is None or counts.runs[cell] < 4:
+        return None
+    return found[1], 1 / math.sqrt(2 * counts.runs[cell])
+
+
+def _deviations(counts: Counts, law: str) -> str:
+    def shown(n: int, epsilon: float) -> str:
+        found = _deviation(counts, law, n, epsilon)
+        return "" if found is None else f"{found[0]:.5f}"
+
+    rows = [(f"n={n}, {counts.runs.get(f'variance {law} n={n}', 0)} runs", n) for n in VARIANCE_UNITS]
+    return grid(law, rows, named("ε={:g}", EPSILONS), shown)
+
+
+Points = list[tuple[float, float, float]]
+"""x, a deviation there, and its relative standard error."""
+
+
+@dataclass(frozen=True)
+class Fit:
+    """A fitted exponent with its standard error, and chi-square of the fit with its degrees of freedom."""
+
+    exponent: float
+    error: float
+    chi_square: float
+    freedom: int
+
+    def __str__(self) -> str:
+        return f"{self.exponent:+.3f} ± {self.error:.3f} (χ² {self.chi_square:.1f} on {self.freedom})"
+
+
+def fit_exponent(points: Points) -> Fit | None:
+    """Fit deviation = c x^exponent to (x, deviation, relative error); None with fewer than three points."""
+    if len(points) < 3:
+        return None
+    x, y, error = (np.array(column) for column in zip(*points, strict=True))
+    design = np.stack([np.ones(len(x)), np.log(x)], axis=1) / error[:, None]
+    target = np.log(y) / error
+    solution, *_ = np.linalg.lstsq(design, target, rcond=None)
+    covariance = np.linalg.inv(design.T @ design)
+    chi_square, freedom = float(np.sum((target - design @ solution) ** 2)), len(x) - 2
+    widened = math.sqrt(covariance[1, 1] * max(1.0, chi_square / freedom))
+    return Fit(float(solution[1]), widened, chi_square, freedom)
+
+
+def _fits(counts: Counts, law: str, estimated: list[tuple[str, int, str]]) -> str:
+    def points(cells: Iterable[tuple[float, int, float]]) -> Points:
+        found = [(x, _deviation(counts, law, n, epsilon)) for x, n, epsilon in cells]
+        return [(x, *deviation) for x, deviation in found if deviation is not None]
+
+    in_n, in_mu = ("−.5", "−1") if law == "linear" else ("−1", "−2")
+    own: Points = [
+        (float(n), _errors(counts, cell)[2], 1 / math.sqrt(2 * counts.runs[cell]))
+        for kind, n, cell in estimated
+        if kind == law
+    ]
+    fits = [("n, at ε = 1, from the estimates above", in_n, own)]
+    for epsilon in (1.0, 4.0):
+        fits.append((f"n, at ε = {epsilon:g}", in_n, points((n, n, epsilon) for n in VARIANCE_UNITS)))
+    for n, (name, scale) in product(
+        (20_000, 200_000), (("μ", lambda e: 1 / noise_multiplier(e)), ("ε", float))
+    ):
+        fits.append((f"{name}, at n = {n}", in_mu, points((scale(e), n, e) for e in EPSILONS)))
+    rows = {
+        name: {"expected": expected, "fitted": str(fit)}
+        for name, expected, found in fits
+        if (fit := fit_exponent(found)) is not None
+    }
+    return table(rows, "exponent in")
+
+
+def _levels(counts: Counts) -> str:
+    cells = sorted(
+        (cell for cell in counts.runs if cell.startswith("level")),
+        key=lambda cell: (cell.split()[2] != "sketch", KINDS.index(cell.split()[1])),
+    )
+    rows = {}
+    for cell in cells:
+        _, kind, method, size = cell.split()
+        rows[f"{method}, {kind}, {size}"] = {"runs": str(counts.runs[cell])} | {
+            f"ε={epsilon:g}, level {level:g}": counts.shown(cell, question(method, epsilon, level))
+            for epsilon, level in product((1.0, 10.0), LEVELS)
+        }
+    return table(rows, "test, columns")
+
+
+def _powers(counts: Counts) -> str:
+    def shown(row: tuple[str, str], n: int) -> str:
+        law, method = row
+        cell = f"{'estimate' if method == 'sketch' else 'pnc'} {law} n={n}"
+        found = [counts.shown(cell, f"{method} rejects | {level:g}", ".2f") for level in LEVELS]
+        known = REFERENCE.get((method, law, n))
+        texts = [f"{found[0]} ({found[1]}), {counts.runs[cell]} runs"] if found[0] else []
+        return "; ".join(texts + ([] if known is None else [f"reference {known}"]))
+
+    rows = [
+        (f"{method}, {law} (dCov² {population_value(law):.4f})", (law, method))
+        for law, method in product(POWER_LAWS, ("sketch", "pnc"))
+    ]
+    return grid("method, law", rows, named("n={}", (*UNITS, LARGEST)), shown)
+
+
 if __name__ == "__main__":
-    main(__doc__, "distance-correlation", cells(), text)
+    main(__doc__, "distance-correlation", cells(), parts)

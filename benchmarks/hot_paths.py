@@ -4,41 +4,32 @@
 
 Times are processor time of one thread, the least of ``--repeats``, so that they hold on a machine that does
 something else too. A plain form computes the same numbers, as one would write it first in NumPy; it rounds
-where ours does. ``--only stages`` cuts the summary of a Parquet file into what it is made of: decoding,
-encoding, features, rounding and sums; ``--only sizes`` varies the slices that features are computed in.
+where ours does. ``--sizes`` varies the slices that features are computed in. Tables are printed.
 """
 
-import argparse
-import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from benchmarks.agent_summary import make_file
-from benchmarks.two_sample import study_of_columns
-from tacit_protocol.domain.columns import Domain, NumericColumn
-from tacit_protocol.domain.table import EncodedChunk, Table, encode, encode_numeric
+from benchmarks import problems
+from benchmarks.harness import options
+from benchmarks.problems import MemoryTable, locations_of, numeric_domain
+from tacit_protocol.domain.columns import NumericColumn
+from tacit_protocol.domain.table import EncodedChunk, Table, encode_numeric
 from tacit_protocol.features import moments as feature_sums
 from tacit_protocol.features.additive import AdditiveFeatures, AdditiveRelease, default_choice
 from tacit_protocol.features.brownian import BrownianFeatures, random_directions
 from tacit_protocol.features.kernels import ProductKernel, RandomFourier
-from tacit_protocol.features.mean_embedding import Locations, WhitenedMeanEmbedding
+from tacit_protocol.features.mean_embedding import WhitenedMeanEmbedding
 from tacit_protocol.features.moments import sum_features
 from tacit_protocol.features.sketches import add_signed
 from tacit_protocol.numerics.distance_covariance import distance_covariance_sqr
 from tacit_protocol.numerics.sincos import wave
 from tacit_protocol.privacy.exact_sums import ExactSum, unit_averages, whole_steps
-from tacit_protocol.procedures.kernel_two_sample import KernelTwoSample
-from tacit_services.agent.data.arrow_columns import numbers
-from tacit_services.agent.data.parquet_source import ParquetSource
 from tacit_services.agent.data.reader import CHUNK_BYTES
-from tacit_services.agent.data.source import Columns
-from tacit_services.agent.data.table import SourceTable
 from tacit_services.shared.arithmetic import prepare_to_compute
 
 ROWS = 2_000
@@ -63,41 +54,20 @@ class HotPath:
     plain: Timed
 
 
-@dataclass(frozen=True)
-class Held:
-    """Encoded rows in memory, as a table."""
-
-    domain: Domain
-    chunk: EncodedChunk
-
-    @property
-    def units(self) -> int:
-        """Number of units."""
-        return self.chunk.units
-
-    def chunks(self) -> Iterator[EncodedChunk]:
-        """Yield the rows."""
-        yield self.chunk
-
-
-def least_ns(
-    function: Timed, values: int, repeats: int, clock: Callable[[], float] = time.thread_time
-) -> float:
-    """Return the least time of a call, in nanoseconds a value; by default this thread's processor time."""
+def least_ns(function: Timed, values: int, repeats: int) -> float:
+    """Return the least processor time of a call, in nanoseconds a value."""
     function()
     found = []
     for _ in range(repeats):
-        started = clock()
+        started = time.thread_time()
         function()
-        found.append(clock() - started)
+        found.append(time.thread_time() - started)
     return min(found) / values * 1e9
 
 
 def chunk_of(values: Floats) -> EncodedChunk:
     """Return rows as a chunk, stored by column as encoded ones are."""
-    return EncodedChunk(
-        np.asfortranarray(values), np.zeros((len(values), 0), dtype=np.int32), None, len(values)
-    )
+    return problems.chunk_of(np.asfortranarray(values))
 
 
 def map_paths(rng: np.random.Generator) -> list[HotPath]:
@@ -107,7 +77,7 @@ def map_paths(rng: np.random.Generator) -> list[HotPath]:
     additive = AdditiveFeatures(COLUMNS, (), default_choice(COLUMNS, (), 0.3))
     turns = 2 * np.pi * np.array(additive.choice.cycles)
     kernel = ProductKernel("gaussian", 1.5)
-    locations = Locations(rng.random((40, COLUMNS)), np.zeros((40, 0), dtype=np.int32))
+    locations = locations_of(rng.random((40, COLUMNS)))
     embedding, t = WhitenedMeanEmbedding(kernel, locations), locations.numeric
     whitener = embedding(chunk_of(t)).T @ embedding(chunk_of(t))
     fourier = RandomFourier.draw(kernel, COLUMNS, (), 100, rng)
@@ -237,11 +207,11 @@ def show_kernels(repeats: int) -> None:
 def sums_of_tables(rng: np.random.Generator) -> dict[str, Callable[[], object]]:
     """Whole sums over a chunk of 50 000 rows, by features."""
     rows = CHUNK_BYTES // (8 * COLUMNS + 8)
-    domain = study_of_columns(COLUMNS, BOUNDS, {}, epsilon=1.0, run=0).domain
-    table: Table = Held(domain, chunk_of(rng.random((rows, COLUMNS))))
-    few: Table = Held(domain, chunk_of(rng.random((rows, 3))))
+    domain = numeric_domain(COLUMNS, BOUNDS)
+    table: Table = MemoryTable(domain, chunk_of(rng.random((rows, COLUMNS))))
+    few: Table = MemoryTable(domain, chunk_of(rng.random((rows, 3))))
     kernel = ProductKernel("gaussian", 1.5)
-    locations = Locations(rng.random((40, COLUMNS)), np.zeros((40, 0), dtype=np.int32))
+    locations = locations_of(rng.random((40, COLUMNS)))
     embedding = WhitenedMeanEmbedding(kernel, locations)
     fourier = RandomFourier.draw(kernel, COLUMNS, (), 100, rng)
     wide = AdditiveRelease(AdditiveFeatures(COLUMNS, (), default_choice(COLUMNS, (), 0.3)))
@@ -269,56 +239,11 @@ def show_sizes(repeats: int) -> None:
     feature_sums.SLICE_BYTES = kept
 
 
-def show_stages(rows: int, repeats: int) -> None:
-    """Print what the summary of a Parquet file is made of."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "rows.parquet"
-        make_file(path, rows, COLUMNS)
-        show_stages_of("default", {}, path, rows, repeats)
-        show_stages_of("mean embedding", {"features": "me", "n_features": 40}, path, rows, repeats)
-
-
-def show_stages_of(name: str, parameters: dict[str, Any], path: Path, rows: int, repeats: int) -> None:
-    """Print the stages of one study's summary, in nanoseconds of processor time a row."""
-    study = study_of_columns(COLUMNS, BOUNDS, parameters, epsilon=1.0, run=0)
-    columns = Columns(tuple(column.name for column in study.domain.numeric))
-    size = CHUNK_BYTES // (8 * COLUMNS + 8)
-    batch = next(ParquetSource(path).batches(columns, size))
-    raw = {column: numbers(column, batch.column(column)) for column in columns.names}
-    held = Held(study.domain, encode(study.domain, raw))
-
-    def decode() -> None:
-        for _ in ParquetSource(path).batches(columns, size):
-            pass
-
-    def summarise() -> None:
-        KernelTwoSample().summarise(study, SourceTable(ParquetSource(path), study.domain))
-
-    few = max(2, repeats // 5)
-    decoding = least_ns(decode, rows, few)
-    encoding = least_ns(lambda: encode(study.domain, raw), batch.num_rows, repeats)
-    summing = least_ns(lambda: KernelTwoSample().summarise(study, held), batch.num_rows, repeats)
-    whole = least_ns(summarise, rows, few, time.process_time)
-    print(
-        f"{name}: decoding {decoding:.0f}, encoding {encoding:.0f}, features and sums {summing:.0f}; "
-        f"summary of the file {whole:.0f} ns a row, of which the bare kernel is {summing / whole:.2f}"
-    )
-
-
 def main() -> None:
     """Measure, with the threads and the memory of an agent's process."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--only", choices=("kernels", "sizes", "stages"))
-    parser.add_argument("--repeats", type=int, default=20)
-    parser.add_argument("--rows", type=int, default=1_000_000, help="of the Parquet file")
-    arguments = parser.parse_args()
+    chosen = options(__doc__, repeats=20, sizes=False)
     prepare_to_compute()
-    if arguments.only in (None, "kernels"):
-        show_kernels(arguments.repeats)
-    if arguments.only in (None, "sizes"):
-        show_sizes(arguments.repeats)
-    if arguments.only in (None, "stages"):
-        show_stages(arguments.rows, arguments.repeats)
+    (show_sizes if chosen.sizes else show_kernels)(chosen.repeats)
 
 
 if __name__ == "__main__":

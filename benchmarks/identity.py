@@ -7,7 +7,6 @@ The size of a method is the smallest n of a grid with steps of 5 % at which both
 1000 simulated studies each. Counts and noise are simulated; statistics are the services' own functions.
 """
 
-import argparse
 import math
 import time
 import zlib
@@ -19,14 +18,19 @@ import numpy as np
 import numpy.typing as npt
 from threadpoolctl import threadpool_limits
 
-from benchmarks.identity_page import EXPERIMENTS, text
-from benchmarks.resumable import Counts
+from benchmarks.harness import Counts, grid, named, options, picture, write_page
 from tacit_protocol.numerics.noisy_tables import paninski
 from tacit_protocol.privacy.accounting import gaussian_mu
 from tacit_protocol.procedures.identity.privit import PrivitRefusedError, RepetitionRefusedError
 from tacit_protocol.procedures.identity.simulate import PlannedIdentity, first_guess
 
 Floats = npt.NDArray[np.float64]
+
+EXPERIMENTS = {
+    "uniform": "Uniform distribution",
+    "2-histogram": "2-histogram",
+    "guarantees": "zCDP against approximate and pure differential privacy",
+}
 
 ALPHA = EPSILON = 0.1
 ERROR = 1 / 3
@@ -219,30 +223,88 @@ def start_of(question: Question, sizes: dict[str, int]) -> int:
     return max(20, round(math.log(max(guess, 10.0)) / GRID))
 
 
+Curves = dict[str, dict[int, int]]
+
+
+def _curves(sizes: dict[str, int], experiment: str) -> Curves:
+    curves: Curves = {}
+    for name, size in sizes.items():
+        kind, label, cells = name.split(" | ")
+        if kind == experiment:
+            curves.setdefault(label, {})[int(cells)] = size
+    return curves
+
+
+def write(folder: Path, sizes: dict[str, int], runs: int) -> None:
+    """Write the page and its pictures into a folder; ``sizes`` by "experiment | method | cells"."""
+    parts = {"runs": str(runs), "statements": _statements(sizes)}
+    for experiment, title in EXPERIMENTS.items():
+        curves = _curves(sizes, experiment)
+        cells = sorted({k for curve in curves.values() for k in curve})
+        parts[experiment] = grid(
+            "k",
+            named("{:,}", cells),
+            list(curves.items()),
+            lambda k, curve: f"{curve[k]:,}" if k in curve else "",
+        )
+        if not curves:
+            continue
+        with picture(folder / f"identity-{experiment}.svg", figsize=(7.5, 4.5)) as (_, axes):
+            for marker, (label, curve) in zip("ovs^Dx*P", curves.items(), strict=False):
+                own = sorted(curve)
+                axes.loglog(own, [curve[k] for k in own], marker=marker, markersize=4, label=label)
+            axes.set(title=title, xlabel="cells k", ylabel="units n")
+            axes.grid(visible=True, which="major", alpha=0.3)
+            axes.legend(fontsize=8)
+    write_page("identity", parts, folder)
+
+
+def _statements(sizes: dict[str, int]) -> str:
+    """Say how the curves lie to each other, from the figures."""
+    lines = []
+    for experiment in ("uniform", "2-histogram"):
+        curves = _curves(sizes, experiment)
+        aware = "privit-laplace, tight, noise-aware weights"
+        tight = curves.get(aware, curves.get("privit-laplace, tight", {}))
+        peers = {
+            "its published form": "privit-laplace, filter (P3)",
+            "MCGOF as published": "mcgof, published weights",
+            "MCGOF with noise-aware weights": "mcgof, noise-aware weights",
+        }
+        for name, other in ((name, curves.get(label, {})) for name, label in peers.items()):
+            both = sorted(set(tight) & set(other))
+            if both:
+                ratios = [other[k] / tight[k] for k in both]
+                lines.append(
+                    f"- {experiment}: `privit-laplace` as it is by default needs {min(ratios):.1f} to "
+                    f"{max(ratios):.1f} times fewer units than {name}, k = {both[0]:,} to {both[-1]:,}.\n"
+                )
+        lines += [_slope(experiment, label, curve) for label, curve in curves.items() if len(curve) > 2]
+    return "".join(lines)
+
+
+def _slope(experiment: str, label: str, curve: dict[int, int]) -> str:
+    first, last = min(curve), max(curve)
+    slope = math.log(curve[last] / curve[first]) / math.log(last / first)
+    return f"- {experiment}: {label} grows like k^{slope:.2f} from k = {first:,} to {last:,}.\n"
+
+
 def main() -> None:
-    """Read the flags, find the sizes, and write the page after every point."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--runs", type=int, default=RUNS, help="simulated studies under either distribution")
-    parser.add_argument("--cells", default="", help="only points whose names hold this text")
-    parser.add_argument("--folder", type=Path, default=Path("docs/benchmarks"))
-    arguments = parser.parse_args()
-    arguments.folder.mkdir(parents=True, exist_ok=True)
-    counts = Counts(arguments.folder / "identity.jsonl")
+    """Read the options, find the sizes, and write the page after every point."""
+    chosen = options(__doc__, runs=RUNS, cells="")
+    chosen.folder.mkdir(parents=True, exist_ok=True)
+    counts = Counts(chosen.folder / "identity.jsonl")
     sizes: dict[str, int] = {}
     with threadpool_limits(limits=1, user_api="blas"):
-        for question in questions():
-            if arguments.cells not in question.name:
-                continue
+        for point in (point for point in questions() if chosen.cells in point.name):
             began = time.process_time()
-            step = question.search(counts, arguments.runs, start_of(question, sizes))
-            sizes[question.name] = question.size(step)
+            step = point.search(counts, chosen.runs, start_of(point, sizes))
+            sizes[point.name] = point.size(step)
             took = time.process_time() - began
-            print(f"{took:8.1f} s  {question.name}: {question.size(step)}", flush=True)
+            print(f"{took:8.1f} s  {point.name}: {point.size(step)}", flush=True)
             if took > NEW_S:
-                text(arguments.folder, sizes, arguments.runs)
-    text(arguments.folder, sizes, arguments.runs)
+                write(chosen.folder, sizes, chosen.runs)
+    write(chosen.folder, sizes, chosen.runs)
     counts.compact()
 
 

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from benchmarks.categorical_levels import law
-from benchmarks.resumable import Answers, Cell, Counts, level_statement, main, table
+from benchmarks.harness import NOT_RUN, Answers, Cell, Counts, grid, level_statement, main, question
 from tacit_protocol.numerics.noisy_tables import CellNoise
 from tacit_protocol.procedures.identity.privit import (
     ClippedIdentity,
@@ -151,11 +151,11 @@ def level_run(name: str, cells: int, shares: str, units: int, run: int) -> Answe
         }
         for level in LEVELS:
             for method, pvalue in pvalues.items():
-                answers[f"{method} | {epsilon:g} | {level:g}"] = pvalue <= level
+                answers[question(method, epsilon, level)] = pvalue <= level
             for method, decide in decisions.items():
                 answer = decide(level)
                 if answer is not None:
-                    answers[f"{method} | {epsilon:g} | {level:g}"] = answer
+                    answers[question(method, epsilon, level)] = answer
     return answers
 
 
@@ -168,50 +168,20 @@ def cells() -> list[Cell]:
     return found
 
 
-HEAD = """# Levels of the identity tests
-
-How often each method of [`identity`](../procedures/identity.md) rejects a distribution that is true. Made by
-
-    python -m benchmarks.identity_levels
-
-with LEVEL_RUNS runs a cell of the table and {replicates} replicates of each null distribution. Known
-distributions: uniform; Zipf (falling like i^-1.5); tenth (all probability in a tenth of the cells, or in two
-of four; the others are impossible). Expected counts go down to {smallest:.2g}: 20 units, 100 cells. Noise on
-counts: Laplace of scale 2/ε, or Gaussian of variance 2/ε² (ρ = ε²/2). `zcdp-gof, auto` is the χ²
-distribution where the procedure takes it, else a simulated one. Decisions (`repetition`; `privit` with
-distance 1) are left out where they are refused.
-
-Simulated nulls are exact by exchangeability, for any cells ([derivation](../mathematics/identity.md)); the
-bound of `privit` is proved, and above its rate. This table looks for mistakes in code, and measures χ². All
-methods and ε of one cell share their runs' counts, so that their rates stray together: chance makes clusters
-of tails below .01.
-
-"""
-
-
-def text(counts: Counts) -> str:
-    """Write the page."""
-    smallest = UNITS[0] * min(share for share in law("Zipf", CELLS[-1]) if share > 0)
-    head = HEAD.replace("{replicates}", str(REPLICATES)).replace("{smallest:.2g}", f"{smallest:.2g}")
-    parts = [head.replace("LEVEL_RUNS", counts.runs_of("level")), level_statement(counts)]
+def parts(counts: Counts) -> dict[str, str]:
+    """Write the tables: a row for each distribution and k, a column for each n and epsilon."""
+    rows = [(f"{shares} k={k}", (shares, k)) for k, shares in product(CELLS, LAWS)]
+    columns = [(f"n={n} ε={epsilon:g}", (n, epsilon)) for n, epsilon in product(UNITS, EPSILONS)]
+    tables = []
     for level, method in product(LEVELS, METHODS):
-        parts += [f"## {method}, level {level:g}\n\n", _rates(counts, method, level), "\n"]
-    return "".join(parts).rstrip() + "\n"
 
+        def shown(row: tuple[str, int], place: tuple[int, float], m: str = method, a: float = level) -> str:
+            return counts.shown(f"level {row[0]} k={row[1]} n={place[0]}", question(m, place[1], a))
 
-def _rates(counts: Counts, method: str, level: float) -> str:
-    """One row for each distribution and k; a column for each n and epsilon."""
-    rows: dict[str, dict[str, str]] = {}
-    for k, shares, n in product(CELLS, LAWS, UNITS):
-        for epsilon in EPSILONS:
-            rate = counts.rate(f"level {shares} k={k} n={n}", f"{method} | {epsilon:g} | {level:g}")
-            if rate is not None:
-                rows.setdefault(f"{shares} k={k}", {})[f"n={n} ε={epsilon:g}"] = f"{rate:.3f}"
-    columns = [f"n={n} ε={epsilon:g}" for n, epsilon in product(UNITS, EPSILONS)]
-    used = [column for column in columns if any(column in row for row in rows.values())]
-    ordered = {name: {column: row.get(column, "") for column in used} for name, row in rows.items()}
-    return table(ordered, "distribution") if rows else "Refused everywhere.\n"
+        tables.append(f"## {method}, level {level:g}\n\n{grid('distribution', rows, columns, shown)}\n")
+    refused = "".join(tables).replace(NOT_RUN, "Refused everywhere.")
+    return {"runs": counts.runs_of("level"), "statement": level_statement(counts), "tables": refused}
 
 
 if __name__ == "__main__":
-    main(__doc__, "identity-levels", cells(), text)
+    main(__doc__, "identity-levels", cells(), parts)

@@ -15,8 +15,8 @@ import zlib
 import numpy as np
 import numpy.typing as npt
 
-from benchmarks.resumable import Answers, Cell, Counts, level_statement, main, table
-from benchmarks.two_sample import SimulatedNoise
+from benchmarks.harness import Answers, Cell, Counts, grid, level_statement, main, named, question
+from benchmarks.problems import SimulatedNoise, no_codes
 from tacit_protocol.features.kernels import ProductKernel
 from tacit_protocol.features.unit_gram import UnitGram, UnitRows
 from tacit_protocol.privacy.guarantee import Budget
@@ -67,7 +67,7 @@ POWER_PLAN = tuple(
 def scaled(values: Floats) -> UnitRows:
     """Encode numeric columns, every row a unit."""
     unit = np.clip(values / (2 * HALF_RANGE) + 0.5, 0.0, 1.0)
-    return UnitRows(unit, np.zeros((len(unit), 0), dtype=np.int32), np.arange(len(unit) + 1))
+    return UnitRows(unit, no_codes(len(unit)), np.arange(len(unit) + 1))
 
 
 def independent(law: str, variables: int, n: int, rng: np.random.Generator) -> UnitRows:
@@ -119,11 +119,6 @@ def sensitivities(units: int, variables: int) -> tuple[float, float]:
     """Bound the observed and the permuted statistics' movements, as the procedure does."""
     error = 2 * evaluation_error(units, variables, KERNEL_ERROR)
     return observed_sensitivity(units, variables) + error, permuted_sensitivity(units, variables) + error
-
-
-def question(method: str, epsilon: float, level: float) -> str:
-    """Name what one run of one method answers."""
-    return f"{method} | {epsilon:g} | {level:g}"
 
 
 def level_run(law: str, variables: int, n: int, number: int) -> Answers:
@@ -210,65 +205,37 @@ def cells() -> list[Cell]:
     ]
 
 
-HEAD = f"""# Joint independence: level and power
-
-Rates of rejection of `joint_independence` and of its peers, δ = {DELTA:g}, n units. Made by
-
-    python -m benchmarks.joint_independence
-
-with LEVEL_RUNS runs a cell for levels ({LEVEL_PERMUTATIONS} permutations) and POWER_RUNS for powers
-({POWER_PERMUTATIONS} permutations), simulated noise, default bandwidth, bounds −4 and 4. All methods of a
-column see the same data.
-
-Laws: normal; heavy (Student's t with 2 degrees, clipped at ±4); categories (3 levels, .7, .2, .1); ties
-(Poisson counts up to 4). d independent columns each.
-
-Alternatives, three columns, standard normal each: *pairwise independent* (any two are independent, and the
-product of the three signs is positive in nine cases of ten); *chain* (each column has correlation .4 with
-the one before); *common cause* (all pairs have correlation .3).
-
-Peers: `{BONFERRONI}`, the d − 1 = 2 tests of column 2 against 1 and of column 3 against both, each with half
-of ε, of δ and of the level; `{BOOTSTRAP}`, resamples in the place of permutations, whose sensitivity does not
-fall with n (one unit may fill half of a resample; the least bound that could hold, .61 for three variables,
-is used); `{OPEN}`, the same permutation test without noise. The first two are baselines of this benchmark
-and no part of Tacit.
-
-"""
-
-
-def text(counts: Counts) -> str:
-    """Write the page."""
-    head = HEAD.replace("LEVEL_RUNS", counts.runs_of("level")).replace("POWER_RUNS", counts.runs_of("power"))
-    parts = [head, level_statement(counts)]
-    for level in LEVELS:
-        parts += [f"## Level {level:g}\n\n", _levels(counts, level), "\n"]
-    parts.append(f"## Power at level {POWER_LEVEL:g}\n\n")
-    for name in dict.fromkeys(name for name, _ in POWER_PLAN):
-        parts += [f"### {name[0].upper()}{name[1:]}\n\n", _powers(counts, name), "\n"]
-    return "".join(parts).rstrip() + "\n"
+def parts(counts: Counts) -> dict[str, str]:
+    """Write the tables of the page."""
+    levels = [f"## Level {level:g}\n\n{_levels(counts, level)}\n" for level in LEVELS]
+    problems = dict.fromkeys(name for name, _ in POWER_PLAN)
+    powers = [f"### {name[0].upper()}{name[1:]}\n\n{_powers(counts, name)}\n" for name in problems]
+    return {
+        "level runs": counts.runs_of("level"),
+        "power runs": counts.runs_of("power"),
+        "statement": level_statement(counts),
+        "levels": "".join(levels),
+        "powers": "".join(powers),
+    }
 
 
 def _levels(counts: Counts, level: float) -> str:
-    rows: dict[str, dict[str, str]] = {}
-    for law, d, n in LEVEL_PLAN:
-        rates = [counts.rate(f"level {law} d={d} n={n}", question(OURS, e, level)) for e in EPSILONS]
-        rows[f"{law}, d={d}, n={n}"] = {
-            f"ε={e:g}": "" if rate is None else f"{rate:.3f}" for e, rate in zip(EPSILONS, rates, strict=True)
-        }
-    return table(rows, "law")
+    rows = [(f"{law}, d={d}, n={n}", f"level {law} d={d} n={n}") for law, d, n in LEVEL_PLAN]
+    return grid(
+        "law", rows, named("ε={:g}", EPSILONS), lambda row, e: counts.shown(row, question(OURS, e, level))
+    )
 
 
 def _powers(counts: Counts, name: str) -> str:
-    rows: dict[str, dict[str, str]] = {}
-    for method in (OURS, BONFERRONI, BOOTSTRAP, OPEN):
-        row = rows.setdefault(method, {})
-        for epsilon in EPSILONS:
-            for _, n in (cell for cell in POWER_PLAN if cell[0] == name):
-                asked = question(method, math.inf if method == OPEN else epsilon, POWER_LEVEL)
-                rate = counts.rate(f"power {name} n={n}", asked)
-                row[f"ε={epsilon:g}, n={n}"] = "" if rate is None else f"{rate:.2f}"
-    return table(rows, "method")
+    sizes = [n for problem, n in POWER_PLAN if problem == name]
+
+    def shown(method: str, place: tuple[float, int]) -> str:
+        asked = question(method, math.inf if method == OPEN else place[0], POWER_LEVEL)
+        return counts.shown(f"power {name} n={place[1]}", asked, ".2f")
+
+    columns = [(f"ε={e:g}, n={n}", (e, n)) for e in EPSILONS for n in sizes]
+    return grid("method", named("{}", (OURS, BONFERRONI, BOOTSTRAP, OPEN)), columns, shown)
 
 
 if __name__ == "__main__":
-    main(__doc__, "joint-independence", cells(), text)
+    main(__doc__, "joint-independence", cells(), parts)

@@ -1,24 +1,24 @@
 """Speed of the permuted joint independence statistics, beside plain NumPy and hyppo, in one run.
 
-python -m benchmarks.joint_independence_speed [--write] [--large]
+    python -m benchmarks.joint_independence_speed --large
+    python -m benchmarks.joint_independence_speed --units 300 --folder /tmp/glance
 
 Times are of one process on the machine at hand; the ratios are what counts. Every peer is timed on a few
-replicates and scaled up, which is stated. hyppo is optional: where it is not installed, its rows say so.
-``--write`` writes docs/benchmarks/joint-independence-speed.md.
+replicates and scaled up, which is stated. hyppo is optional: where it is not installed, its cells are empty.
 """
 
-import argparse
 import importlib.util
 import os
 import resource
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
+from benchmarks.harness import options, table, write_page
+from benchmarks.problems import no_codes
 from tacit_protocol.features.kernels import ProductKernel
 from tacit_protocol.features.unit_gram import UnitGram, UnitRows
 from tacit_protocol.procedures.joint_independence.statistic import permuted_statistics
@@ -26,33 +26,11 @@ from tacit_protocol.workers import ThreadWorkers
 
 Floats = npt.NDArray[np.float64]
 
-PAGE = Path(__file__).parents[1] / "docs" / "benchmarks" / "joint-independence-speed.md"
-
 BANDWIDTH = 0.12
 PEER_REPLICATES = 15
 """Replicates that a peer is timed on; it takes the same for each."""
 
 HYPPO_REPLICATES = 20
-
-HEADER = """# Speed of the joint independence test
-
-    python -m benchmarks.joint_independence_speed --write --large
-
-Permuted statistics of n units, d variables (normal, standard deviation .15 of the range; bandwidth .12), B
-permutations, all in one run. *Plain NumPy* gathers every kernel matrix by `K[p][:, p]` and sums their
-product, for {peer} replicates, scaled up to B. *hyppo* is `hyppo.independence.Hsic().test` with a permutation
-test, one worker, for {hyppo} replicates, scaled up. Our times include kernels, factors and their check, and
-all B replicates.
-
-"""
-
-LOAD = """
-Load average at the end: {2:.0f} on {3} cores. Where it is above the number of cores, times are longer than
-the machine's own, and ratios, whose parts are timed minutes apart, uncertain by a factor of two or so.
-"""
-
-COLUMNS = ("kernel", "n", "d", "B", "1 worker, s", "2 workers, s", "plain, s", "hyppo, s", "plain / ours",
-           "hyppo / ours")  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -75,10 +53,10 @@ CASES = (
 LARGE = (Case("gaussian", 10_000, 2, 500, peers=False), Case("laplacian", 10_000, 2, 500, peers=False))
 
 
-def timed(action: Callable[[], object]) -> float:
+def timed(action: Callable[..., object], *arguments: object) -> float:
     """Seconds that an action takes."""
     started = time.perf_counter()
-    action()
+    action(*arguments)
     return time.perf_counter() - started
 
 
@@ -90,7 +68,7 @@ def data(case: Case) -> Floats:
 
 def grams_of(case: Case, values: Floats) -> list[UnitGram]:
     """Kernel matrices of the columns."""
-    rows = UnitRows(values, np.zeros((len(values), 0), np.int32), np.arange(len(values) + 1))
+    rows = UnitRows(values, no_codes(len(values)), np.arange(len(values) + 1))
     kernel = ProductKernel("laplacian" if case.shape == "laplacian" else "gaussian", BANDWIDTH)
     return [UnitGram(kernel, rows.columns([j], [])) for j in range(case.variables)]
 
@@ -121,7 +99,7 @@ def plain(matrices: Sequence[Floats], replicates: int) -> None:
 def plain_s(case: Case, values: Floats) -> float:
     """Seconds of plain NumPy for all replicates."""
     matrices = [gram.rows(0, gram.size).copy() for gram in grams_of(case, values)]
-    return timed(lambda: plain(matrices, PEER_REPLICATES)) * (case.permutations + 1) / PEER_REPLICATES
+    return timed(plain, matrices, PEER_REPLICATES) * (case.permutations + 1) / PEER_REPLICATES
 
 
 def hyppo_s(case: Case, values: Floats) -> float | None:
@@ -137,43 +115,36 @@ def hyppo_s(case: Case, values: Floats) -> float | None:
         hsic(**kernel).test(values[:, :1], values[:, 1:], reps=replicates, workers=1, auto=False)
 
     run(1)  # compiles
-    return timed(lambda: run(HYPPO_REPLICATES)) * (case.permutations + 1) / HYPPO_REPLICATES
+    return timed(run, HYPPO_REPLICATES) * (case.permutations + 1) / HYPPO_REPLICATES
 
 
-def row(case: Case) -> str:
-    """Time one case and write its line."""
+def row(case: Case) -> dict[str, str]:
+    """Time one case."""
     values = data(case)
-    one = timed(lambda: ours(case, values, 1))
-    two = timed(lambda: ours(case, values, 2))
-    naive = plain_s(case, values) if case.peers else None
+    one, two = (timed(ours, case, values, workers) for workers in (1, 2))
+    plain = plain_s(case, values) if case.peers else None
     hyppo = hyppo_s(case, values) if case.peers else None
-    fastest = min(one, two)
-    seconds = [f"{value:.1f}" if value is not None else "" for value in (one, two, naive, hyppo)]
-    ratios = [f"{value / fastest:.0f}" if value is not None else "" for value in (naive, hyppo)]
-    cells = [case.shape, f"{case.units}", f"{case.variables}", f"{case.permutations}", *seconds, *ratios]
-    return "| " + " | ".join(cells) + " |"
+    seconds = {"1 worker, s": one, "2 workers, s": two, "plain, s": plain, "hyppo, s": hyppo}
+    ratios = {"plain / ours": plain, "hyppo / ours": hyppo}
+    return {name: "" if value is None else f"{value:.1f}" for name, value in seconds.items()} | {
+        name: "" if value is None else f"{value / min(one, two):.0f}" for name, value in ratios.items()
+    }
 
 
 def main() -> None:
-    """Print the table, and write the page if asked to."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--write", action="store_true", help="write the page of the documentation")
-    parser.add_argument("--large", action="store_true", help="also 10 000 units")
-    chosen = parser.parse_args()
-    lines = ["| " + " | ".join(COLUMNS) + " |", "|" + "---|" * len(COLUMNS)]
-    for case in (*CASES, *(LARGE if chosen.large else ())):
-        lines.append(row(case))
-        print(lines[-1], flush=True)
+    """Time the cases, and write the page."""
+    chosen = options(__doc__, units=0, large=False)
+    cases = (*CASES, *(LARGE if chosen.large else ()))
+    rows: dict[str, dict[str, str]] = {}
+    for case in cases:
+        asked = replace(case, units=chosen.units or case.units)
+        name = f"{asked.shape} | {asked.units} | {asked.variables} | {asked.permutations}"
+        rows[name] = row(asked)
+        print(name, rows[name], flush=True)
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-    ending = f"\nPeak memory of the whole run: {memory:.1f} GB.\n" + LOAD.format(
-        *os.getloadavg(), os.cpu_count()
-    )
-    if importlib.util.find_spec("hyppo") is None:
-        ending += "hyppo was not installed in this run.\n"
-    print(ending)
-    if chosen.write:
-        head = HEADER.format(peer=PEER_REPLICATES, hyppo=HYPPO_REPLICATES)
-        PAGE.write_text(head + "\n".join(lines) + "\n" + ending)
+    parts = {"table": table(rows, "kernel | n | d | B"), "peak": f"{memory:.1f}"}
+    parts["load"] = f"{os.getloadavg()[2]:.0f} on {os.cpu_count()}"
+    write_page("joint-independence-speed", parts, chosen.folder)
 
 
 if __name__ == "__main__":

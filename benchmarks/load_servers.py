@@ -65,13 +65,8 @@ class Served:
     """A server process of its own, with what it has used so far."""
 
     def __init__(self, process: "subprocess.Popen[bytes]", port: int) -> None:
-        self._process, self.port = process, port
+        self.process, self.port, self.pid = process, port, process.pid
         self._measured = psutil.Process(process.pid)
-
-    @property
-    def pid(self) -> int:
-        """The process's number."""
-        return self._process.pid
 
     @property
     def cpu_s(self) -> float:
@@ -88,6 +83,15 @@ class Served:
     def threads(self) -> int:
         """Threads that there are now."""
         return int(self._measured.num_threads())
+
+
+def request_bytes(method: str, path: str, port: int, token: str, body: bytes = b"") -> bytes:
+    """Write one HTTP/1.1 request, whole."""
+    head = (
+        f"{method} {path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nAuthorization: Bearer {token}\r\n"
+        f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+    )
+    return head.encode() + body
 
 
 def free_port() -> int:

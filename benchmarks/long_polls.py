@@ -9,7 +9,6 @@ studies are cancelled again. Memory is the kernel's count of the whole process; 
 it held before the first agent came.
 """
 
-import argparse
 import json
 import os
 import subprocess
@@ -17,24 +16,22 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import httpx
 
-from benchmarks.load import fill, make_uploads
-from benchmarks.load_servers import Served, serving, write_tester
-from benchmarks.two_sample import study_of_columns
+from benchmarks.harness import options, table, write_page
+from benchmarks.load import Uploads, enrolled, make_uploads
+from benchmarks.load_servers import Served, serving
+from benchmarks.problems import study_of_columns
 from tacit_protocol.messages.encoding import encode
-from tacit_protocol.messages.study import OWNERS_MAX, CancellationMessage, Owner, Party
-from tacit_protocol.procedures.base import canonical
-from tacit_protocol.procedures.discovery import procedure_named
-from tacit_protocol.signing.envelope import CANCELLATION_TYPE, STUDY_TYPE, digest, seal
+from tacit_protocol.messages.study import OWNERS_MAX, CancellationMessage, Owner
+from tacit_protocol.signing.envelope import CANCELLATION_TYPE, seal
 from tacit_protocol.signing.keys import PrivateKey
 from tacit_protocol.signing.tokens import issue_token
-from tacit_services.shared.database import create_engine, upgrade
 
 WAIT_S = 60
 """How long each question waits: the most that a tester allows."""
@@ -120,31 +117,22 @@ class Agents:
 class Analyst:
     """Creates and cancels studies that name every agent."""
 
-    def __init__(self, url: str, tester: PrivateKey, key: PrivateKey) -> None:
-        self._url, self._tester, self._key = url, tester, key
+    def __init__(self, url: str, made: Uploads) -> None:
+        self._url, self._made, self._key = url, made, made.analyst
         self._http = httpx.Client(base_url=url, trust_env=False, timeout=120)
 
     def create(self, agents: list[PrivateKey], title: str) -> list[str]:
         """Create as few studies as name all of them; returns the digests."""
-        found, now = [], int(time.time())
+        found = []
         for first in range(0, len(agents), OWNERS_MAX):
             owners = tuple(
                 Owner(name=f"idle-{first + i:05d}", key=key.public_hex, data_set="rows")
                 for i, key in enumerate(agents[first : first + OWNERS_MAX])
             )
-            study = study_of_columns(2, (0.0, 1.0), {}, epsilon=1.0, run=first).model_copy(
-                update={
-                    "owners": owners,
-                    "tester": Party(name="tester", key=self._tester.public_hex),
-                    "analyst": Party(name="analyst", key=self._key.public_hex),
-                    "created_at": now,
-                    "deadline": now + 86_400,
-                    "title": f"{title}, {first}",
-                }
-            )
-            payload = encode(canonical(procedure_named(study.procedure), study))
-            self._put(f"/v1/studies/{digest(payload)}", seal(payload, STUDY_TYPE, self._key))
-            found.append(digest(payload))
+            plain = study_of_columns(2, (0.0, 1.0), {}, epsilon=1.0, run=first)
+            study, envelope = self._made.sealed(self._made.dated(plain, owners, f"{title}, {first}"))
+            self._put(f"/v1/studies/{study}", envelope)
+            found.append(study)
         return found
 
     def cancel(self, studies: list[str]) -> None:
@@ -174,17 +162,11 @@ class Analyst:
 def polled_tester(folder: Path, agents: int) -> Iterator[tuple[Served, Agents, Analyst, list[PrivateKey]]]:
     """Run a tester that allows so many agents, and the agents' process, not yet connected."""
     made = make_uploads(1)
-    database_url = f"sqlite:///{folder / 'polls.sqlite3'}"
-    engine = create_engine(database_url)
-    upgrade(engine, "tester")
-    keys = fill(engine, made, agents)
-    engine.dispose()
-    file, port = write_tester(folder, made.tester, database_url)
-    with file.open("a") as settings:
-        settings.write(f'connections_max = {agents + SPARE}\nlog_level = "ERROR"\n')
+    settings = f'connections_max = {agents + SPARE}\nlog_level = "ERROR"\n'
+    file, port, keys = enrolled(folder, f"sqlite:///{folder / 'polls.sqlite3'}", made, agents, settings)
     url = f"http://127.0.0.1:{port}"
     with serving(port, "tester", "--config", str(file)) as served:
-        clients, analyst = Agents(port, url, keys), Analyst(url, made.tester, made.analyst)
+        clients, analyst = Agents(port, url, keys), Analyst(url, made)
         try:
             yield served, clients, analyst, keys
         finally:
@@ -243,85 +225,56 @@ def refusals(port: int, keys: list[PrivateKey]) -> int:
 
     They ask as known callers do: others would give way to one another.
     """
-    limits = httpx.Limits(max_connections=None, max_keepalive_connections=None)
-    refused, clients = 0, []
-    try:
+    refused = 0
+    with ExitStack() as stack:
         for key in keys:
-            client = httpx.Client(base_url=f"http://127.0.0.1:{port}", trust_env=False, limits=limits)
-            clients.append(client)
+            client = httpx.Client(base_url=f"http://127.0.0.1:{port}", trust_env=False)
             token = issue_token(key, f"http://127.0.0.1:{port}", int(time.time()))
-            answer = client.get("/v1/parties", timeout=60, headers={"Authorization": f"Bearer {token}"})
+            headers = {"Authorization": f"Bearer {token}"}
+            answer = stack.enter_context(client).get("/v1/parties", timeout=60, headers=headers)
             refused += answer.status_code == 503 and int(answer.headers["Retry-After"]) > 0
-    finally:
-        for client in clients:
-            client.close()
     return refused
 
 
-def page(found: Measured, command: str, loads: tuple[float, float]) -> str:
-    """Return the page that is written; ``loads`` are the machine's load averages, before and after."""
-    agents, total_gib = found.agents, max(r.waiting_kib for r in found.rounds) / 2**20
-    met = "met" if found.kib_each <= KIB_EACH_MAX and total_gib <= GIB_MAX else "missed"
-    rows = "\n".join(
-        f"| {number} | {r.waiting} | {r.settled_s:.1f} | {r.cpu_ms_each:.2f} | {r.waiting_kib / 1024:.0f} "
-        f"| {(r.waiting_kib - found.empty_kib) / r.waiting:.1f} | {r.woken_s:.1f} | {r.woken_cpu_s:.1f} "
-        f"| {r.answered_kib / 1024:.0f} |"
+def parts(found: Measured) -> dict[str, str]:
+    """Write the figures of the page."""
+    total_gib = max(r.waiting_kib for r in found.rounds) / 2**20
+    rows = {
+        str(number): {
+            "waiting": str(r.waiting),
+            "after, s": f"{r.settled_s:.1f}",
+            "CPU ms each": f"{r.cpu_ms_each:.2f}",
+            "memory, MiB": f"{r.waiting_kib / 1024:.0f}",
+            "KiB each": f"{(r.waiting_kib - found.empty_kib) / r.waiting:.1f}",
+            "woken, s": f"{r.woken_s:.1f}",
+            "woken, CPU s": f"{r.woken_cpu_s:.1f}",
+            "after, MiB": f"{r.answered_kib / 1024:.0f}",
+        }
         for number, r in enumerate(found.rounds, 1)
-    )
-    return f"""# Long polls
-
-Written by `{command}` (`make bench` runs it), on {os.cpu_count()} processors whose
-load average was {loads[0]:.1f} before it began and {loads[1]:.1f} at the end: times are those of a machine
-that did other work as well; memory is not touched by that.
-
-{agents} agents wait at one tester process, each over its own connection from another process. It holds
-{found.empty_kib / 1024:.0f} MiB before they come. **A waiting agent takes {found.kib_each:.1f} KiB** of the
-tester's memory; all of them and the tester together {total_gib:.2f} GiB.
-The goal, at most {KIB_EACH_MAX:.0f} KiB each and {GIB_MAX:.0f} GiB in all, is {met}.
-TLS in the tester itself would add to every connection
-([how much](../security/attacks.md#denial-of-service)), and is not in these figures. The kernel's own
-buffers of a socket are not the process's memory and not counted.
-
-In each round all ask, and ask again after {WAIT_S} s as agents do; once {100 * WAITING_MIN:.0f} of 100
-wait at one moment, memory is read and divided among those; then studies are created that name all of
-them, a thousand agents each, and every agent is answered. "Woken" is from the first study's creation to
-the last agent's answer, the creation of {-(-agents // OWNERS_MAX)} studies included.
-
-| round | waiting | after, s | CPU ms each | memory, MiB | KiB each | woken, s | woken, CPU s | after, MiB |
-|---|---|---|---|---|---|---|---|---|
-{rows}
-
-The last round took {found.growth_kib_each:+.2f} KiB an agent more than the first.
-Each round's {-(-agents // OWNERS_MAX)} studies of a thousand owners stay in the tester's
-cache of parsed studies, 1.2 MiB each and 128 at most: that is most of it.
-
-The process had at most {found.threads} threads: waiting takes none, and no connection of the database
-either. While they wait, one query a second looks for news; where there is some, one task looks into 500
-inboxes a query, one query at a time. Agents that find nothing are not woken.
-
-Of {2 * SPARE} more connections of known callers, {found.refused} were answered 503 with `Retry-After`; the
-others were the first, for which there was still room.
-"""
+    }
+    return {
+        "processors": str(os.cpu_count()),
+        "agents": str(found.agents),
+        "empty MiB": f"{found.empty_kib / 1024:.0f}",
+        "KiB each": f"{found.kib_each:.1f}",
+        "GiB": f"{total_gib:.2f}",
+        "goal": "met" if found.kib_each <= KIB_EACH_MAX and total_gib <= GIB_MAX else "missed",
+        "rounds": table(rows, "round"),
+        "growth": f"{found.growth_kib_each:+.2f}",
+        "threads": str(found.threads),
+        "refused": str(found.refused),
+    }
 
 
 def main() -> None:
     """Measure, and write the page."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--agents", type=int, default=10_000)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--out", type=Path, default=Path("docs/benchmarks/long-polls.md"))
-    chosen = parser.parse_args()
-    options = [
-        f"--{name} {value}"
-        for name, value in vars(chosen).items()
-        if name != "out" and value != parser.get_default(name)
-    ]
-    before = os.getloadavg()[0]
+    chosen = options(__doc__, agents=10_000, rounds=3)
+    loads = {"load before": f"{os.getloadavg()[0]:.1f}"}
     with tempfile.TemporaryDirectory(prefix="tacit-polls-") as name:
         found = measure(Path(name), chosen.agents, chosen.rounds)
-    command = " ".join(["python -m benchmarks.long_polls", *options])
-    chosen.out.write_text(page(found, command, (before, os.getloadavg()[0])))
-    print(chosen.out.read_text())
+    loads["load after"] = f"{os.getloadavg()[0]:.1f}"
+    print(found)
+    write_page("long-polls", parts(found) | loads, chosen.folder)
 
 
 if __name__ == "__main__":

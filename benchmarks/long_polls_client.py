@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import TypedDict
 
-from benchmarks.load_client import request_bytes
+from benchmarks.load_servers import request_bytes
 from tacit_protocol.signing.keys import PrivateKey
 from tacit_protocol.signing.tokens import issue_token
 

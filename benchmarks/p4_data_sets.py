@@ -9,34 +9,21 @@ the procedure's parts, without its test, with simulated noise.
 
 import functools
 import math
+from pathlib import Path
 
 import numpy as np
 
 import tacit.local
-from benchmarks.p4_data import DATA_SETS, Exact, Halves, exact, read
-from benchmarks.p4_page import (
-    ATTRIBUTE,
-    CURATOR,
-    DELTA,
-    DISJOINT,
-    EPSILONS,
-    PNC,
-    SKETCH,
-    draw,
-    error_of,
-    text,
-)
-from benchmarks.resumable import Answers, Cell, main
-from benchmarks.two_sample import ArrayTable
+from benchmarks.distance_correlation import DELTA, noise_multiplier
+from benchmarks.harness import Answers, Cell, Counts, extent, main, picture, table
+from benchmarks.p4_data import DATA_SETS, Exact, Floats, Halves, exact, read
+from benchmarks.problems import MemoryTable, chunk_of
 from tacit.errors import StudyRefusedError
 from tacit.in_process.runner import local_study, seed_text
 from tacit_protocol.domain.columns import Domain, NumericColumn
-from tacit_protocol.domain.table import EncodedChunk
 from tacit_protocol.features.aligned_sums import ProjectionRelease, RowProjections, deal_out
 from tacit_protocol.features.brownian import random_directions
 from tacit_protocol.messages.study import Study
-from tacit_protocol.privacy.gaussian_mechanism import gaussian_guarantee
-from tacit_protocol.privacy.guarantee import Budget, GaussianEvent
 from tacit_protocol.privacy.noise import OpenDPNoise
 from tacit_protocol.procedures.curated_distance_correlation import CuratedDistanceCorrelation, DistanceSummary
 from tacit_protocol.procedures.distance_correlation.statistic import (
@@ -44,6 +31,16 @@ from tacit_protocol.procedures.distance_correlation.statistic import (
     RawCorrelation,
     raw_correlation,
 )
+
+EPSILONS = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
+SKETCH, PNC, DISJOINT, CURATOR = "sketch", "pnc", "pnc-disjoint", "curator"
+ATTRIBUTE = "P4 as published"
+NOTHING = "saying 0"
+METHODS = (SKETCH, PNC, DISJOINT, CURATOR, ATTRIBUTE)
+SHOWN = (0.1, 1.0, 10.0)
+"""Epsilons of the tables; pictures have all."""
+
+QUANTITIES = {"covariance": "squared distance covariance", "correlation": "distance correlation"}
 
 RUNS = 20
 DIRECTIONS = 8
@@ -97,13 +94,6 @@ def sketch_estimate(halves: Halves, epsilon: float, seed: int) -> tuple[float, f
     return found.distance_covariance_sqr, found.distance_correlation
 
 
-def noise_multiplier(epsilon: float, delta: float = DELTA) -> float:
-    """Return the deviation of a Gaussian mechanism of sensitivity 1."""
-    event = gaussian_guarantee(Budget.of(epsilon, delta)).events[0]
-    assert isinstance(event, GaussianEvent)
-    return event.noise_multiplier
-
-
 def curator_estimate(name: str, epsilon: float) -> tuple[float, float | None]:
     """Ask ``curated_distance_correlation``: exact roots once for each data set, fresh noise every time."""
     procedure, study = CuratedDistanceCorrelation(), curated_study(name, epsilon)
@@ -133,7 +123,7 @@ def curated_study(name: str, epsilon: float) -> Study:
 def exact_roots(name: str) -> DistanceSummary:
     """Return what the holder computes, the same at every epsilon."""
     halves, study = read(name), curated_study(name, 1.0)
-    table = ArrayTable(study.domain, np.hstack([halves.x, halves.y]))
+    table = MemoryTable(study.domain, chunk_of(np.hstack([halves.x, halves.y])))
     return CuratedDistanceCorrelation().summarise(study, table)
 
 
@@ -143,7 +133,7 @@ def projected_estimates(
     """Return P4's raw values: noise at both owners for a unit; and at one, for one attribute."""
     sides = [halves.x, halves.y]
     features = [RowProjections(random_directions(side.shape[1], DIRECTIONS, rng)) for side in sides]
-    projected = [map_(_chunk(side)) for map_, side in zip(features, sides, strict=True)]
+    projected = [map_(chunk_of(side)) for map_, side in zip(features, sides, strict=True)]
     multiplier, blocks = noise_multiplier(epsilon), deal_out(halves.units, DIRECTIONS, rng)
     repeated, dealt = [], []
     for map_, side, values in zip(features, sides, projected, strict=True):
@@ -164,13 +154,7 @@ def projected_estimates(
     }
 
 
-def _chunk(side: np.typing.NDArray[np.float64]) -> EncodedChunk:
-    return EncodedChunk(side, np.zeros((len(side), 0), dtype=np.int32), None, len(side))
-
-
-def _noisy(
-    values: np.typing.NDArray[np.float64], scale: float, columns: int, rng: np.random.Generator
-) -> NoisyProjections:
+def _noisy(values: Floats, scale: float, columns: int, rng: np.random.Generator) -> NoisyProjections:
     """Add noise and halve, as a reader of the release does: the ball then has diameter 1."""
     noisy = (values + scale * rng.standard_normal(values.shape)) / 2
     return NoisyProjections(noisy, scale / 2, columns)
@@ -191,5 +175,135 @@ def cells() -> list[Cell]:
     return made
 
 
+def error_of(method: str, epsilon: float, quantity: str) -> str:
+    """Name the error of one method at one epsilon."""
+    return f"{method} | {epsilon:g} | {quantity}"
+
+
+def _present(counts: Counts) -> list[str]:
+    return [name for name in DATA_SETS if counts.runs.get(name)]
+
+
+def parts(counts: Counts) -> dict[str, str]:
+    """Write the tables of the page."""
+    return {
+        "runs": extent(counts.runs.values()),
+        "exact values": _exact_table(counts),
+        "sets": str(len(_present(counts))),
+        "order": _order(counts),
+    } | {f"error of the {quantity}": _errors(counts, quantity) for quantity in QUANTITIES}
+
+
+def _exact_table(counts: Counts) -> str:
+    columns = (
+        ("rows", "units", ".0f"),
+        ("dCov²", "exact covariance", ".2e"),
+        ("dCor, unbiased", "exact correlation", ".3f"),
+        ("dCor, V-statistic", "biased correlation", ".3f"),
+    )
+    rows = {
+        name: {head: counts.shown(name, asked, form) for head, asked, form in columns}
+        for name in _present(counts)
+    }
+    return table(rows, "data set")
+
+
+def _order(counts: Counts) -> str:
+    rows: dict[str, dict[str, str]] = {method: {} for method in (*METHODS, NOTHING)}
+    for epsilon in EPSILONS:
+        places: dict[str, list[int]] = {method: [] for method in rows}
+        nearer = dict.fromkeys(rows, 0)
+        for name in _present(counts):
+            errors = {m: counts.rate(name, error_of(m, epsilon, "covariance")) for m in METHODS}
+            errors[NOTHING] = counts.rate(name, "exact covariance")
+            known = {method: error for method, error in errors.items() if error is not None}
+            for place, method in enumerate(sorted(known, key=known.__getitem__), start=1):
+                places[method].append(place)
+                nearer[method] += known[method] < known[NOTHING]
+        for method, own in places.items():
+            mean = f"{sum(own) / len(own):.1f}" if own else "–"
+            rows[method][f"ε={epsilon:g}"] = mean if method == NOTHING else f"{mean} ({nearer[method]})"
+    return table(rows, "method")
+
+
+def _errors(counts: Counts, quantity: str) -> str:
+    rows: dict[str, dict[str, str]] = {}
+    for name in _present(counts):
+        zero = counts.rate(name, f"exact {quantity}") or 0.0
+        for method in METHODS:
+            label = f"{method} (not protecting a person)" if method == ATTRIBUTE else method
+            row = rows.setdefault(f"{name}, {label}", {})
+            for epsilon in SHOWN:
+                row[f"ε={epsilon:g}"] = _shown(counts, name, error_of(method, epsilon, quantity))
+        rows[f"{name}, {NOTHING}"] = {f"ε={epsilon:g}": _figure(zero) for epsilon in SHOWN}
+    return table(rows, "data set, method")
+
+
+def _shown(counts: Counts, name: str, question: str) -> str:
+    error, answered = counts.rate(name, question), counts.answered.get((name, question), 0)
+    if error is None:
+        return "not stated"
+    part = answered / counts.runs[name]
+    return _figure(error) if part == 1 else f"{_figure(error)} ({part:.0%})"
+
+
+def _figure(value: float) -> str:
+    return f"{value:.3f}" if 0.01 <= value < 10 else f"{value:.1e}"
+
+
+STYLES = {
+    SKETCH: ("#1f77b4", "-", "o"),
+    PNC: ("#d62728", "-", "s"),
+    DISJOINT: ("#ff7f0e", "-", "^"),
+    CURATOR: ("#2ca02c", "-", "D"),
+    ATTRIBUTE: ("#7f7f7f", "--", "x"),
+}
+
+
+TOP = 100
+"""Pictures end at so many times the error of saying 0: above it nothing is of use."""
+
+
+def _points(counts: Counts, name: str, method: str, quantity: str) -> list[tuple[float, float]]:
+    """Return epsilons with errors, where half of the runs or more state a value."""
+    points = []
+    for epsilon in EPSILONS:
+        question = error_of(method, epsilon, quantity)
+        error, answered = counts.rate(name, question), counts.answered.get((name, question), 0)
+        if error is not None and 2 * answered >= counts.runs[name]:
+            points.append((epsilon, error))
+    return points
+
+
+def draw(counts: Counts, folder: Path) -> None:
+    """Draw the errors against epsilon, a panel for each data set."""
+    names = _present(counts)
+    for quantity, words in QUANTITIES.items():
+        path = folder / f"p4-{quantity}.svg"
+        with picture(path, 2, 4, font_size=8, figsize=(11, 5.8)) as (figure, panels):
+            for panel, name in zip(panels.flat, names, strict=False):
+                zero = counts.rate(name, f"exact {quantity}") or 0.0
+                shown = [zero]
+                for method in METHODS:
+                    points = _points(counts, name, method, quantity)
+                    shown += [error for _, error in points]
+                    colour, line, marker = STYLES[method]
+                    label = f"{method}: does not protect a person" if method == ATTRIBUTE else method
+                    xs, ys = [epsilon for epsilon, _ in points], [error for _, error in points]
+                    panel.plot(xs, ys, line, color=colour, marker=marker, ms=4, mfc="none", label=label)
+                panel.axhline(zero, color="black", lw=1.2, ls=":", label=NOTHING)
+                panel.set(xscale="log", yscale="log", title=f"{name}, {counts.rate(name, 'units'):.0f} rows")
+                panel.set_xticks(SHOWN, [f"{epsilon:g}" for epsilon in SHOWN])
+                panel.set_xlim(EPSILONS[0] / 1.3, EPSILONS[-1] * 1.3)
+                panel.set_ylim(min(shown) / 2, zero * TOP if max(shown) > zero * TOP else max(shown) * 2)
+            for panel in panels.flat[len(names) :]:
+                panel.set_visible(False)
+            for panel in panels[1]:
+                panel.set_xlabel("ε")
+            figure.supylabel(f"mean error of the {words}")
+            handles, labels = panels.flat[0].get_legend_handles_labels()
+            figure.legend(handles, labels, loc="outside lower center", ncols=6, frameon=False)
+
+
 if __name__ == "__main__":
-    main(__doc__, "p4-data-sets", cells(), text, draw)
+    main(__doc__, "p4-data-sets", cells(), parts, draw)

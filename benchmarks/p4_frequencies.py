@@ -9,15 +9,13 @@ buckets and on covariances with their noise. Nothing is private here.
 
 import functools
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
+from benchmarks.harness import options, table, write_page
 from benchmarks.p4_data import Floats, Halves, exact, read
-from benchmarks.resumable import table
-from tacit_protocol.domain.table import EncodedChunk
+from benchmarks.problems import chunk_of
 from tacit_protocol.features.brownian import BrownianFeatures, crowded_half_width, random_directions
 from tacit_protocol.features.moments import DIAGONAL
 from tacit_protocol.features.sketches import SKETCH, SketchRelease
@@ -26,7 +24,6 @@ from tacit_protocol.privacy.guarantee import Budget
 from tacit_protocol.procedures.distance_correlation.release import DistanceCorrelationParameters, Plan, aimed
 from tacit_protocol.procedures.distance_correlation.statistic import Permutations, Side, permutation_test
 
-PAGE = Path("docs/benchmarks/p4-frequencies.md")
 DELTA, LEVEL = 1e-5, 0.05
 ROWS, DRAWS, RUNS, PERMUTATIONS = 3000, 4, 60, 99
 """Rows of a law at most, draws of directions, runs of a power and permutations of each."""
@@ -48,40 +45,6 @@ REAL = ("parkinsons", "wine", "boston", "bike", "skillcraft", "naval", "music")
 DRAWN = (1, 2, 3, 5)
 NOISE = 0.5
 """Deviation of what is added to every drawn column."""
-
-HEAD = """# Frequencies for several columns
-
-Which frequencies `distance_correlation` keeps of each projection, where an owner has several columns. Made by
-
-    python -m benchmarks.p4_frequencies
-
-*Whole*: sines on the whole range; *crowded*: cosines on the interval about the middle where projections
-crowd ([derivation](../mathematics/distance-correlation.md)); the number is that of frequencies. *Drawn, p*:
-p uniform columns a side, the second side's the first's plus normal noise of deviation {noise}, clipped. Real
-data sets are cut in halves as [on their own page](p4-data-sets.md).
-
-"""
-
-KEPT = """## Part of the exact squared distance covariance that is kept
-
-Without privacy, {rows} rows at most: the mean over {draws} draws of directions, and in brackets the standard
-deviation between draws, which every number of frequencies has and more directions make smaller.
-
-"""
-
-ERROR = """## Relative root mean squared error
-
-Of the estimate of the squared distance covariance at n units, δ = {delta:g}: what is left out, the draw of
-directions, and the standard deviation by its law. Above 1, saying 0 is nearer.
-
-"""
-
-POWER = """## Power
-
-Of the permutation test at level {level:g}: {runs} runs each, of normal buckets, with a standard error of .06
-at most. One column a side has, in the procedure, sines on the whole range, four by default.
-
-"""
 
 
 @dataclass(frozen=True)
@@ -126,7 +89,7 @@ def moments(name: str, placement: str, count: int, draw: int) -> Moments:
         directions = np.ones((1, 1)) if columns == 1 else random_directions(columns, aimed(columns), rng)
         half_width = crowded_half_width(columns) if placement == "crowded" else None
         features = BrownianFeatures(directions, count, half_width=half_width)
-        found = features(EncodedChunk(side, np.zeros((len(side), 0), dtype=np.int32), None, len(side)))
+        found = features(chunk_of(side))
         sketches.append(SketchRelease(features))
         values.append(found - found.mean(axis=0))
     f, g = values
@@ -213,19 +176,15 @@ def _symmetric(size: int, scale: float, rng: np.random.Generator) -> Floats:
     return np.asarray(noise + noise.T + np.diag(rng.standard_normal(size) * scale))
 
 
-def _named(placement: str, count: int) -> str:
-    return f"{placement}, {count}"
-
-
-def text() -> str:
-    """Compute everything and write the page."""
+def parts() -> dict[str, str]:
+    """Compute everything and write the tables of the page."""
     names = [*REAL, *(f"drawn, {columns}" for columns in DRAWN)]
     kept: dict[str, dict[str, str]] = {}
     errors: dict[str, dict[str, str]] = {}
     powers: dict[str, dict[str, str]] = {}
     for name in names:
         for choice in CHOICES:
-            label = _named(*choice)
+            label = "{}, {}".format(*choice)
             draws = [moments(name, *choice, draw) for draw in range(DRAWS)]
             parts = np.array([found.kept for found in draws]) / exact_of(name)
             kept.setdefault(name, {})[label] = f"{parts.mean():.2f} ({parts.std(ddof=1):.2f})"
@@ -237,24 +196,12 @@ def text() -> str:
                 if name not in REAL and (units, epsilon) in POWER_SETTINGS:
                     powers.setdefault(row, {})[label] = f"{laws[0].power(RUNS):.2f}"
         print(name, flush=True)
-    return _page(kept, errors, powers)
-
-
-Rows = Mapping[str, Mapping[str, str]]
-
-
-def _page(kept: Rows, errors: Rows, powers: Rows) -> str:
-    parts = [
-        HEAD.format(noise=NOISE),
-        KEPT.format(rows=ROWS, draws=DRAWS),
-        table(kept, "law"),
-        "\n" + ERROR.format(delta=DELTA),
-        table(errors, "law, units, epsilon"),
-        "\n" + POWER.format(level=LEVEL, runs=RUNS),
-        table(powers, "law, units, epsilon"),
-    ]
-    return "".join(parts)
+    return {
+        "kept": table(kept, "law"),
+        "error": table(errors, "law, units, epsilon"),
+        "power": table(powers, "law, units, epsilon"),
+    }
 
 
 if __name__ == "__main__":
-    PAGE.write_text(text())
+    write_page("p4-frequencies", parts(), options(__doc__).folder)

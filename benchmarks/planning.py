@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import chdtrc
 
-from benchmarks.resumable import Answers, Cell, Counts, main, table
+from benchmarks.harness import Answers, Cell, Counts, extent, main, table, with_square
 from tacit.local import plan_error, plan_identity, plan_power, plan_smallest
 from tacit.planning.counts import plan_homogeneity, plan_independence
 from tacit.planning.questions import population_of
@@ -92,7 +92,7 @@ def study(name: str, run: int) -> Answers:
             if population_of(procedure).measure == "error"
             else plan_power(**chosen).power
         )
-        answers |= {side: value, f"{side} squared": value**2}
+        answers |= with_square(side, value)
     return answers
 
 
@@ -234,87 +234,51 @@ def _least_rows(counts: Counts) -> dict[str, dict[str, str]]:
     rows = {}
     for name in LEAST:
         claimed, true = counts.rate(name, "claimed"), counts.rate(name, "true")
-        if claimed is None or true is None:
-            continue
-        rest = {key: counts.rate(name, key) or 0.0 for key in ("kept", "below", "place", "seconds")}
-        rows[name] = {
-            "plans": str(counts.answered[name, "true"]),
-            "place, mean": f"{rest['place']:.4g}",
-            "claimed, mean": f"{claimed:.3f}",
-            "true, mean": f"{true:.3f}",
-            "claimed − true": f"{claimed - true:+.3f}",
-            f"true ≥ {ASKED - SHORT:g}": f"{rest['kept']:.0%}",
-            f"true < {ASKED:g}": f"{rest['below']:.0%}",
-            "processor seconds": f"{rest['seconds']:.2g}",
-        }
+        if claimed is not None and true is not None:
+            rows[name] = {
+                "plans": str(counts.answered[name, "true"]),
+                "place, mean": counts.shown(name, "place", ".4g"),
+                "claimed, mean": f"{claimed:.3f}",
+                "true, mean": f"{true:.3f}",
+                "claimed − true": f"{claimed - true:+.3f}",
+                f"true ≥ {ASKED - SHORT:g}": counts.shown(name, "kept", ".0%"),
+                f"true < {ASKED:g}": counts.shown(name, "below", ".0%"),
+                "processor seconds": counts.shown(name, "seconds", ".2g"),
+            }
     return rows
 
 
-def _mean(counts: Counts, cell: str, side: str) -> tuple[float, float] | None:
-    mean, square = counts.rate(cell, side), counts.rate(cell, f"{side} squared")
-    if mean is None or square is None:
-        return None
-    return mean, math.sqrt(max(0.0, square - mean**2) / counts.answered[cell, side])
-
-
-def _runs(counts: Counts) -> str:
-    ran = {counts.answered[name, "real"] for name in SETTINGS if counts.answered[name, "real"]}
-    return " to ".join(str(number) for number in sorted({min(ran), max(ran)})) if ran else "no"
-
-
-LEAST_TEXT = f"""
-## The fewest units, and the smallest budget
-
-Plans for a power of {ASKED:g} at level .05 that differ in their seeds, each with its default number of
-runs: what they claim of the place that they found, and the true power there, of {STUDIES} simulated studies
-with {NULLS} null distributions (each drawn, as studies do, from a noisy table), or one of {100 * DRAWS} draws
-where the null hypothesis has no unknown margins. Made by
-
-    python -m benchmarks.planning --cells plan_
-
-"""
-
-
-def text(counts: Counts) -> str:
-    """Write the page."""
+def parts(counts: Counts) -> dict[str, str]:
+    """Write the tables of the page."""
     rows, apart = {}, []
     for name, setting in SETTINGS.items():
-        planned, real = _mean(counts, name, "planned"), _mean(counts, name, "real")
+        planned, real = counts.spread(name, "planned"), counts.spread(name, "real")
         if planned is None or real is None:
             continue
-        error = math.hypot(planned[1], real[1])
-        if error:
+        errors = [found[1] / math.sqrt(counts.answered[name, "real"]) for found in (planned, real)]
+        if error := math.hypot(*errors):
             apart.append((planned[0] - real[0]) / error)
         form = ".4f" if population_of(name.partition(",")[0]).measure == "error" else ".3f"
         rows[name] = {
             "n": " and ".join(map(str, n)) if isinstance(n := setting["n"], list) else str(n),
             "ε": f"{setting.get('epsilon', 1.0):g}",
-            "planned": f"{planned[0]:{form}} ± {planned[1]:{form}}",
-            "real noise": f"{real[0]:{form}} ± {real[1]:{form}}",
+            "planned": f"{planned[0]:{form}} ± {errors[0]:{form}}",
+            "real noise": f"{real[0]:{form}} ± {errors[1]:{form}}",
             "difference, in standard errors": f"{apart[-1]:+.1f}" if error else "0",
         }
-    page = f"""# Plans against studies with the production's noise
-
-Power, or of `noisy_counts` and `embedding_release` the error, as `tacit plan` simulates it with NumPy's
-noise, and of as many studies on other samples with OpenDP's noise; {_runs(counts)} studies of either
-kind, ± a standard error. Level .05, δ = 1e-5 (0 with candidates). Effects, columns and parameters are in
-`benchmarks/planning.py`. Made by
-
-    python -m benchmarks.planning
-
-"""
-    page += table(rows, "study") if rows else "Not run yet.\n"
-    if apart:
-        squares = sum(one**2 for one in apart)
-        page += (
-            f"\nThe squared differences, in standard errors, add up to {squares:.1f} over {len(apart)} rows: "
-            "about as many as rows are expected where both kinds of study have the same power.\n"
-        )
-    found = _least_rows(counts)
-    if found:
-        page += LEAST_TEXT + table(found, "planner")
-    return page
+    squares = sum(one**2 for one in apart)
+    return {
+        "runs": extent(
+            counts.answered[name, "real"] for name in SETTINGS if (name, "real") in counts.answered
+        ),
+        "studies": table(rows, "study"),
+        "differences": (
+            f"The squared differences, in standard errors, add up to {squares:.1f} over {len(apart)} rows: "
+            "about as many as rows are expected where both kinds of study have the same power."
+        ),
+        "planners": table(_least_rows(counts), "planner"),
+    }
 
 
 if __name__ == "__main__":
-    main(__doc__, "planning", cells(), text)
+    main(__doc__, "planning", cells(), parts)

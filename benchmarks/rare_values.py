@@ -7,14 +7,13 @@ rare ones, all of length 1 and at right angles; counts are multinomial, noise is
 delta = 1e-5 unless said. Both variants test the same draws; the noise-aware form has a fiftieth of the runs.
 """
 
-import argparse
 from collections.abc import Callable
 from unittest.mock import patch
 
 import numpy as np
 import numpy.typing as npt
 
-from benchmarks.resumable import table
+from benchmarks.harness import options, table
 from tacit_protocol.privacy.accounting import gaussian_mu
 from tacit_protocol.procedures.kernel_two_sample.release import MEAN_SHARE
 from tacit_protocol.procedures.means import private_means
@@ -62,20 +61,15 @@ def draw(
     return means, pool_covariance(means, moments, moment_noise)
 
 
-def without_rare_units(means: PrivateMeans, *_: float) -> Floats:
-    """Return the guard of before: none."""
-    return np.zeros(means.owners)
+def mmd(means: PrivateMeans, covariance: PrivateCovariance) -> float:
+    """Return the MMD form's p-value."""
+    return private_means.mmd_test(means, covariance)[1]
 
 
 def mmd_before(means: PrivateMeans, covariance: PrivateCovariance) -> float:
     """Return the MMD form's p-value without the weight of rare units."""
-    with patch.object(private_means, "rare_guard", without_rare_units):
-        return private_means.mmd_test(means, covariance)[1]
-
-
-def mmd_after(means: PrivateMeans, covariance: PrivateCovariance) -> float:
-    """Return the MMD form's p-value."""
-    return private_means.mmd_test(means, covariance)[1]
+    with patch.object(private_means, "rare_guard", lambda means, *_: np.zeros(means.owners)):
+        return mmd(means, covariance)
 
 
 def noise_aware(trace_max: float) -> Test:
@@ -90,13 +84,11 @@ def noise_aware(trace_max: float) -> Test:
 
 def main() -> None:
     """Measure, and print a table."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--runs", type=int, default=10_000)
-    runs = parser.parse_args().runs
+    runs = options(__doc__, runs=10_000).runs
     rows: dict[str, dict[str, str]] = {}
     for dimension, rare, share, units, epsilon in WORLDS:
         shares = np.array([1 - rare * share, *[share] * rare])
-        forms: list[tuple[str, int, tuple[Test, Test]]] = [("MMD", runs, (mmd_before, mmd_after))]
+        forms: list[tuple[str, int, tuple[Test, Test]]] = [("MMD", runs, (mmd_before, mmd))]
         if dimension == 5:
             forms.append(("noise-aware", runs // 50, (noise_aware(0.0), noise_aware(1.0))))
         for name, count, tests in forms:

@@ -4,30 +4,31 @@
 
 The file has 20 columns of laboratory-like numbers (three decimals) in row groups of 2^20 rows; row groups
 repeat after the eighth, which changes no cost. Every measurement is a process of its own, which reports its
-peak memory. "Bare" is what the sums are made of and nothing more, written plainly in NumPy: the features of
-rows that lie in memory already scaled, in slices that fit the cache, their float sums and products, by as
-many threads. The agent reads the file, clips, scales, rounds to the grid and sums exactly. Measurements go to
-docs/benchmarks/scale.jsonl, the table to docs/benchmarks/scale.md.
+peak memory. "Bare" is what the sums are made of and nothing more, written plainly in NumPy. Measurements
+go to docs/benchmarks/scale.jsonl, the table to docs/benchmarks/scale.md.
 """
 
-import argparse
 import json
+import math
 import os
 import resource
 import subprocess
 import sys
 import time
+from argparse import Namespace
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from threadpoolctl import threadpool_limits
 
-from benchmarks.two_sample import study_of_columns
-from tacit_protocol.domain.table import EncodedChunk
+from benchmarks.harness import options, peak_mb, table, write_page
+from benchmarks.problems import chunk_of, study_of_columns
 from tacit_protocol.features.additive import AdditiveRelease
 from tacit_protocol.features.base import FloatMatrix
 from tacit_protocol.features.mean_embedding import WhitenedMeanEmbedding
@@ -41,7 +42,6 @@ from tacit_services.agent.data.table import SourceTable
 from tacit_services.shared.arithmetic import prepare_to_compute
 from tacit_services.shared.compute import ComputeSettings, make_workers
 
-PAGES = Path("docs/benchmarks")
 COLUMNS = 20
 BOUNDS = (-5.0, 5.0)
 GROUP_ROWS, BLOCKS = 2**20, 8
@@ -122,58 +122,38 @@ def bare(rows: int, which: str, threads: int, work: Kernel) -> dict[str, float]:
         return measured(run)
 
 
-def plain_kernel(which: str) -> Kernel:
-    """Return what is computed of a slice of rows, as NumPy says it plainly."""
+def kernel_of(which: str, *, own: bool) -> Kernel:
+    """Return what is computed of a slice of rows: plainly in NumPy, or by Tacit's own feature maps."""
     release = plan_of(study_for(which)).release
-    if isinstance(release, AdditiveRelease):
-        choice, pairs = release.features.choice, release.features.pairwise is not None
-
-        def additive(rows: FloatMatrix) -> list[FloatMatrix]:
-            found = [waves(rows, choice.cycles, choice.weights).sum(axis=0)]
-            if pairs:
-                parts = waves(rows, choice.pair_cycles, (1.0,) * len(choice.pair_cycles))
-                found += [parts.sum(axis=0), parts.T @ parts]
-            return found
-
-        return additive
     features = release.features
+    if isinstance(release, AdditiveRelease):
+        choice, pairs = features.choice, features.pairwise
+
+        def columns(rows: FloatMatrix) -> FloatMatrix:
+            return features.column_wise(chunk_of(rows)) if own else waves(rows, choice.cycles, choice.weights)
+
+        def of_pairs(rows: FloatMatrix) -> FloatMatrix:
+            if own:
+                return pairs.parts(chunk_of(rows))
+            return waves(rows, choice.pair_cycles, (1.0,) * len(choice.pair_cycles))
+
+        return lambda rows: [columns(rows).sum(axis=0), *(moments(of_pairs(rows)) if pairs else ())]
+    if own:
+        return lambda rows: moments(features(chunk_of(rows)))
     assert isinstance(features, WhitenedMeanEmbedding)
-    locations, whitener, bandwidth = (
-        features.locations.numeric,
-        features._whitener,
-        features._kernel.bandwidth,
-    )
+    locations, bandwidth = features.locations.numeric, features._kernel.bandwidth
     targets, squares = np.ascontiguousarray(locations.T), np.sum(locations**2, axis=1)
 
-    def moments(rows: FloatMatrix) -> list[FloatMatrix]:
+    def embedded(rows: FloatMatrix) -> FloatMatrix:
         distances = np.sum(rows * rows, axis=1)[:, None] + squares - 2 * (rows @ targets)
-        values = np.exp(distances / (-2 * bandwidth**2)) @ whitener
-        return [values.sum(axis=0), values.T @ values]
+        return np.asarray(np.exp(distances / (-2 * bandwidth**2)) @ features._whitener)
 
-    return moments
+    return lambda rows: moments(embedded(rows))
 
 
-def own_kernel(which: str) -> Kernel:
-    """Return the same by Tacit's own feature maps, added up in floating point."""
-    release = plan_of(study_for(which)).release
-    if isinstance(release, AdditiveRelease):
-        columns, pairs = release.features.column_wise, release.features.pairwise
-
-        def additive(rows: FloatMatrix) -> list[FloatMatrix]:
-            found = [columns(chunk_of(rows)).sum(axis=0)]
-            if pairs is not None:
-                parts = pairs.parts(chunk_of(rows))
-                found += [parts.sum(axis=0), parts.T @ parts]
-            return found
-
-        return additive
-    features = release.features
-
-    def moments(rows: FloatMatrix) -> list[FloatMatrix]:
-        values = features(chunk_of(rows))
-        return [values.sum(axis=0), values.T @ values]
-
-    return moments
+def moments(values: FloatMatrix) -> list[FloatMatrix]:
+    """Return the sums of features, and of their products, in floating point."""
+    return [values.sum(axis=0), values.T @ values]
 
 
 def slice_rows_of(which: str) -> int:
@@ -182,11 +162,6 @@ def slice_rows_of(which: str) -> int:
     features = release.features
     dimension = features.column_wise.dimension if isinstance(release, AdditiveRelease) else features.dimension
     return max(1, 2**22 // (8 * dimension))
-
-
-def chunk_of(rows: FloatMatrix) -> EncodedChunk:
-    """Return rows as a table yields them."""
-    return EncodedChunk(rows, np.zeros((len(rows), 0), dtype=np.int32), None, len(rows))
 
 
 def waves(rows: FloatMatrix, cycles: tuple[float, ...], weights: tuple[float, ...]) -> FloatMatrix:
@@ -205,12 +180,6 @@ def measured(run: Callable[[], None]) -> dict[str, float]:
     return {"seconds": seconds, "cpu_seconds": cpu, "peak_mb": peak_mb()}
 
 
-def peak_mb() -> float:
-    """Return this process's peak memory in megabytes; ``ru_maxrss`` would count its parent's."""
-    status = Path("/proc/self/status").read_text()
-    return int(next(line for line in status.splitlines() if line.startswith("VmHWM")).split()[1]) / 1024
-
-
 def on_cluster(path: Path, which: str, count: int) -> dict[str, float]:
     """Time the agent with so many Dask worker processes of one thread on this machine."""
     import dask  # noqa: PLC0415 (the extra may be absent)
@@ -226,64 +195,118 @@ def on_cluster(path: Path, which: str, count: int) -> dict[str, float]:
         return agent(path, which, workers)
 
 
-KERNELS = {"bare": plain_kernel, "maps": own_kernel}
+KERNELS = ("bare", "maps")
 KINDS = (*KERNELS, "threads", "dask")
+Row = dict[str, Any]
 
 
-def single(arguments: argparse.Namespace) -> dict[str, float]:
+def single(chosen: Namespace) -> dict[str, float]:
     """Measure one cell in this process."""
-    kind, which, threads = arguments.single, arguments.which[0], arguments.threads
+    kind, which, threads = chosen.single, chosen.which[0], chosen.threads
     prepare_to_compute()  # as every service does
     if kind in KERNELS:
-        return bare(arguments.rows[0], which, threads, KERNELS[kind](which))
-    path = arguments.folder / f"{arguments.rows[0]}.parquet"
-    if kind == "dask":
-        return on_cluster(path, which, threads)
-    return agent(path, which, ThreadWorkers(threads))
+        return bare(chosen.rows[0], which, threads, kernel_of(which, own=kind == "maps"))
+    path = chosen.files / f"{chosen.rows[0]}.parquet"
+    return on_cluster(path, which, threads) if kind == "dask" else agent(path, which, ThreadWorkers(threads))
 
 
-def in_process(kind: str, which: str, rows: int, threads: int, folder: Path) -> dict[str, float]:
+def in_process(kind: str, which: str, rows: int, threads: int, files: Path) -> dict[str, float]:
     """Measure one cell in a process of its own."""
     command = [sys.executable, "-m", "benchmarks.scale", "--single", kind, "--which", which]
-    command += ["--rows", str(rows), "--threads", str(threads), "--folder", str(folder)]
+    command += ["--rows", str(rows), "--threads", str(threads), "--files", str(files)]
     environment = os.environ | {"OPENBLAS_NUM_THREADS": "1"}
     output = subprocess.run(command, check=True, capture_output=True, text=True, env=environment).stdout
     result: dict[str, float] = json.loads(output.splitlines()[-1])
     return result
 
 
+def best(rows: list[Row], which: str, count: int, workers: int, kind: str) -> Row | None:
+    """Return the fastest of the repeats of a cell, with the largest peak; None where there are none."""
+    cell = (which, count, workers, kind)
+    found = [row for row in rows if (row["which"], row["rows"], row["workers"], row["kind"]) == cell]
+    fastest = min(found, key=lambda row: row["seconds"], default=None)
+    return fastest and fastest | {"peak_mb": max(row["peak_mb"] for row in found)}
+
+
+def _ratio(one: Row | None, other: Row | None) -> str:
+    return "" if one is None or other is None else f"{one['seconds'] / other['seconds']:.2f}"
+
+
+def parts(rows: list[Row]) -> dict[str, str]:
+    """Write the table: a line for every file, features and number of workers; and how costs grow."""
+    order = list(FEATURES)
+    cells = sorted({(order.index(row["which"]), row["rows"], row["workers"]) for row in rows})
+    lines: dict[str, dict[str, str]] = {}
+    for place, count, workers in cells:
+        found = {kind: best(rows, order[place], count, workers, kind) for kind in KINDS}
+        plain, maps, ours, dask = (found[kind] for kind in KINDS)
+        throughput = f"{_ratio(plain, ours)} ({_ratio(maps, ours)})" if plain and maps and ours else ""
+        seconds = {kind: "" if row is None else f"{row['seconds']:.2f}" for kind, row in found.items()}
+        lines[f"{order[place]} | {count:,} | {workers}"] = {
+            "bare, s": seconds["bare"],
+            "maps, s": seconds["maps"],
+            "agent, s": seconds["threads"],
+            "throughput": throughput,
+            "agent, CPU s": f"{ours['cpu_seconds']:.1f}" if ours else "",
+            "agent, peak MB": f"{ours['peak_mb']:.0f}" if ours else "",
+            "Dask, s": seconds["dask"],
+            "Dask / threads": _ratio(dask, ours),
+        }
+    grown: dict[str, dict[str, str]] = {}
+    for which in FEATURES:
+        for workers in THREADS:
+            sizes = sorted({row["rows"] for row in rows if row["kind"] == "threads"})
+            found_rows = [(size, best(rows, which, size, workers, "threads")) for size in sizes]
+            known = [(size, row) for size, row in found_rows if row is not None]
+            for (small, first), (large, second) in pairwise(known):
+                step = math.log(large / small)
+                grown[f"{which} | {workers} | {small:,} to {large:,}"] = {
+                    "exponent of time": f"{math.log(second['seconds'] / first['seconds']) / step:.2f}",
+                    "exponent of CPU": f"{math.log(second['cpu_seconds'] / first['cpu_seconds']) / step:.2f}",
+                    "memory ratio": f"{second['peak_mb'] / first['peak_mb']:.2f}",
+                }
+    return {
+        "table": table(lines, "features | rows | workers"),
+        "growth": table(grown, "features | workers | rows"),
+    }
+
+
 def main() -> None:
     """Measure every cell ``--repeats`` times, and write the page."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rows", type=int, nargs="+", default=[10**6, 10**7, 10**8])
-    parser.add_argument("--which", nargs="+", choices=FEATURES, default=list(FEATURES))
-    parser.add_argument("--repeats", type=int, default=1)
-    parser.add_argument("--folder", type=Path, default=Path("build/scale"), help="where the files are made")
-    parser.add_argument("--single", choices=KINDS, help="measure one cell; used internally")
-    parser.add_argument("--threads", type=int, default=2, help="used internally")
-    arguments = parser.parse_args()
-    if arguments.single:
-        print(json.dumps(single(arguments)))
+    chosen = options(
+        __doc__,
+        rows=(10**6, 10**7, 10**8),
+        which=tuple(FEATURES),
+        repeats=1,
+        files=Path("build/scale"),
+        single="",
+        threads=2,
+    )
+    if chosen.single:
+        print(json.dumps(single(chosen)))
         return
-    arguments.folder.mkdir(parents=True, exist_ok=True)
-    make_file(arguments.folder / "warm.parquet", WARM_ROWS)
-    rows_file = PAGES / "scale.jsonl"
-    for rows in arguments.rows:
-        make_file(arguments.folder / f"{rows}.parquet", rows)
-        size_gb = read_through(arguments.folder / f"{rows}.parquet") / 1e9
-        for which in arguments.which:
-            for _ in range(arguments.repeats):
-                for kind in KINDS if rows <= IN_MEMORY_ROWS_MAX else KINDS[len(KERNELS) :]:
-                    for threads in THREADS if rows <= IN_MEMORY_ROWS_MAX and kind != "dask" else THREADS[-1:]:
-                        found = in_process(kind, which, rows, threads, arguments.folder)
-                        row = {"rows": rows, "file_gb": size_gb, "which": which, "kind": kind}
-                        row |= {"workers": threads, **found}
-                        with rows_file.open("a") as file:
-                            file.write(json.dumps(row) + "\n")
-                        print(json.dumps(row), flush=True)
-    from benchmarks.scale_page import write_page  # noqa: PLC0415 (reads what was just written)
-
-    write_page(rows_file, PAGES / "scale.md")
+    chosen.files.mkdir(parents=True, exist_ok=True)
+    chosen.folder.mkdir(parents=True, exist_ok=True)
+    make_file(chosen.files / "warm.parquet", WARM_ROWS)
+    kept = chosen.folder / "scale.jsonl"
+    for rows in chosen.rows:
+        make_file(chosen.files / f"{rows}.parquet", rows)
+        size_gb = read_through(chosen.files / f"{rows}.parquet") / 1e9
+        in_memory = rows <= IN_MEMORY_ROWS_MAX
+        cells = [
+            (which, kind, threads)
+            for which in chosen.which
+            for _ in range(chosen.repeats)
+            for kind in (KINDS if in_memory else KINDS[len(KERNELS) :])
+            for threads in (THREADS if in_memory and kind != "dask" else THREADS[-1:])
+        ]
+        for which, kind, threads in cells:
+            row: Row = {"rows": rows, "file_gb": size_gb, "which": which, "kind": kind, "workers": threads}
+            row |= in_process(kind, which, rows, threads, chosen.files)
+            with kept.open("a") as file:
+                file.write(json.dumps(row) + "\n")
+            print(json.dumps(row), flush=True)
+    write_page("scale", parts([json.loads(line) for line in kept.read_text().splitlines()]), chosen.folder)
 
 
 if __name__ == "__main__":

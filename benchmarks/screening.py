@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 import tacit.local
-from benchmarks.resumable import Answers, Cell, Counts, main, table
+from benchmarks.harness import Answers, Cell, Counts, grid, main, named, with_square
 from tacit.results import ScreenedColumn
 from tacit_protocol.numerics.distance_covariance import distance_correlation_sqr, distance_covariance_sqr
 from tacit_protocol.procedures.screening.statistic import Control, false_discovery_values
@@ -73,13 +73,8 @@ def _answers(name: str, pvalues: Floats, dependent: int) -> Answers:
         found[f"{name} {control} linear"] = float(reject[:dependent:2].mean())
         if dependent > 1:
             found[f"{name} {control} quadratic"] = float(reject[1:dependent:2].mean())
-        found |= _number(f"{name} {control} false", reject[dependent:].sum() / max(1, reject.sum()))
+        found |= with_square(f"{name} {control} false", reject[dependent:].sum() / max(1, reject.sum()))
     return found
-
-
-def _number(question: str, value: float) -> dict[str, float]:
-    """Return a number and its square, whose means give its standard error."""
-    return {question: float(value), f"{question} squared": float(value) ** 2}
 
 
 def _covered(pairs: list[ScreenedColumn], dependent: int) -> Answers:
@@ -92,12 +87,12 @@ def _covered(pairs: list[ScreenedColumn], dependent: int) -> Answers:
     for kind, chosen in (("dependent", slice(dependent)), ("independent", slice(dependent, None))):
         own = list(zip(pairs[chosen], true[chosen], strict=True))
         inside = [pair.covariance_interval[0] <= t[0] <= pair.covariance_interval[1] for pair, t in own]
-        found |= _number(f"covariance {kind}", float(np.mean(inside)))
+        found |= with_square(f"covariance {kind}", float(np.mean(inside)))
         stated = [(pair.interval, t[1]) for pair, t in own if pair.interval is not None]
         found[f"stated {kind}"] = len(stated) / len(own)
         if stated:
             covers = [low <= value <= high for (low, high), value in stated]
-            found |= _number(f"correlation {kind}", float(np.mean(covers)))
+            found |= with_square(f"correlation {kind}", float(np.mean(covers)))
     return found
 
 
@@ -149,99 +144,53 @@ def cells() -> list[Cell]:
 
 
 def _rates(counts: Counts, method: str, control: str, what: str, units: int) -> str:
-    grid: dict[str, dict[str, str]] = {}
-    for p in COLUMNS:
-        for e in EPSILONS:
-            rate = counts.rate(f"{method} {_name(p, units, e)}", f"{method} {control} {what}")
-            if rate is not None:
-                grid.setdefault(f"{p} columns", {})[f"ε={e:g}"] = f"{rate:.2f}"
-    return table(grid, f"n = {units}") if grid else "Not run yet.\n"
+    return grid(
+        f"n = {units}",
+        named("{} columns", COLUMNS),
+        named("ε={:g}", EPSILONS),
+        lambda p, e: counts.shown(f"{method} {_name(p, units, e)}", f"{method} {control} {what}", ".2f"),
+    )
 
 
-def _mean(counts: Counts, columns: int, units: int, question: str) -> tuple[float, float] | None:
+def _mean(counts: Counts, row: tuple[int, int], asked: str) -> str:
     """Return a question's mean over every epsilon, and its standard error.
 
     Runs of one number have the same rows at every epsilon, so that errors are added as they stand.
     """
-    means, errors = [], []
-    for epsilon in EPSILONS:
-        cell = f"joint {_name(columns, units, epsilon)}"
-        mean, square = counts.rate(cell, question), counts.rate(cell, f"{question} squared")
-        if mean is None or square is None:
-            continue
-        means.append(mean)
-        errors.append(math.sqrt(max(0.0, square - mean**2) / counts.answered[cell, question]))
-    return (float(np.mean(means)), float(np.mean(errors))) if means else None
+    names = [f"joint {_name(row[1], row[0], epsilon)}" for epsilon in EPSILONS]
+    found = [(counts.spread(cell, asked), counts.answered.get((cell, asked), 0)) for cell in names]
+    known = [(spread[0], spread[1] / math.sqrt(runs)) for spread, runs in found if spread is not None]
+    return "{:.3f} ± {:.3f}".format(*np.mean(known, axis=0)) if known else ""
 
 
-def _promises(counts: Counts, questions: dict[str, str]) -> str:
-    grid: dict[str, dict[str, str]] = {}
+def parts(counts: Counts) -> dict[str, str]:
+    """Write the tables of the page."""
+    rows = [(f"n = {units}, {p} columns", (units, p)) for units in UNITS for p in COLUMNS]
+    false = [("Benjamini and Yekutieli", "joint by false"), ("Benjamini and Hochberg", "joint bh false")]
+    covered = [
+        ("covariance, dependent columns", "covariance dependent"),
+        ("independent", "covariance independent"),
+        ("correlation, dependent columns", "correlation dependent"),
+        ("independent ones", "correlation independent"),
+    ]
+    powers = []
     for units in UNITS:
-        for p in COLUMNS:
-            for title, question in questions.items():
-                found = _mean(counts, p, units, question)
-                if found is not None:
-                    row = grid.setdefault(f"n = {units}, {p} columns", {})
-                    row[title] = f"{found[0]:.3f} ± {found[1]:.3f}"
-    return table(grid, "") if grid else "Not run yet.\n"
-
-
-def text(counts: Counts) -> str:
-    """Write the page."""
-    page = f"""# Screening: power, false discoveries, intervals
-
-Part of the dependent columns that `screening` finds; false discovery rate {LEVEL}, δ = {DELTA:g}. A fifth of
-the columns depends on the outcome, by turns linearly (x = .8 y + .2 factor) and quadratically
-(x = .8 (2y − 1)² + .2 factor). All columns share the factor, and every column fills its bounds. Made by
-
-    python -m benchmarks.screening
-
-with {counts.runs_of("joint")} runs a cell ({counts.runs_of("split")} of splitting). Of five columns one
-depends, of 20 two of either kind, of 80 eight: with few runs the rates are coarse.
-
-## False discoveries
-
-Mean share of independent columns among those found, over all runs at ε = 1, 2, 4 and 8, ± a standard error
-that takes the four as one. Promised: at most {LEVEL} · 4/5 = {0.8 * LEVEL:g} by Benjamini and Yekutieli,
-whatever the dependence between columns; and by Benjamini and Hochberg where p-values depend on each other
-positively.
-
-"""
-    page += _promises(
-        counts, {"Benjamini and Yekutieli": "joint by false", "Benjamini and Hochberg": "joint bh false"}
-    )
-    page += f"""
-## What intervals cover
-
-Share of the {1 - LEVEL:.0%} intervals, each of one pair alone, that hold the value of the population, over
-all runs as above. A squared distance covariance's counts sampling, bucketing and noise, and not the
-frequencies left out, which the true value has. A correlation's, of those stated.
-
-"""
-    page += _promises(
-        counts,
-        {
-            "covariance, dependent columns": "covariance dependent",
-            "independent": "covariance independent",
-            "correlation, dependent columns": "correlation dependent",
-            "independent ones": "correlation independent",
-        },
-    )
-    for units in [n for n in UNITS if counts.runs_of(f"joint {_name(COLUMNS[0], n, EPSILONS[0])}") != "no"]:
-        page += f"\n## Power, n = {units}\n\nLinear dependence, Benjamini and Yekutieli (the default):\n\n"
-        page += _rates(counts, "joint", "by", "linear", units)
-        page += "\nThe same, Benjamini and Hochberg:\n\n" + _rates(counts, "joint", "bh", "linear", units)
-        page += "\nQuadratic dependence, Benjamini and Yekutieli:\n\n"
-        page += _rates(counts, "joint", "by", "quadratic", units)
-    page += """
-## Splitting the budget
-
-One study of `distance_correlation` for each column with its part of ε and δ, on the same rows: linear
-dependence, Benjamini and Yekutieli.
-
-"""
-    return page + _rates(counts, "split", "by", "linear", UNITS[0])
+        powers.append(f"## Power, n = {units}")
+        for words, control, kind in (
+            ("Linear dependence, Benjamini and Yekutieli (the default)", "by", "linear"),
+            ("The same, Benjamini and Hochberg", "bh", "linear"),
+            ("Quadratic dependence, Benjamini and Yekutieli", "by", "quadratic"),
+        ):
+            powers.append(f"{words}:\n\n{_rates(counts, 'joint', control, kind, units).rstrip()}")
+    return {
+        "runs": counts.runs_of("joint"),
+        "runs of splitting": counts.runs_of("split"),
+        "false discoveries": grid("", rows, false, lambda row, asked: _mean(counts, row, asked)),
+        "intervals": grid("", rows, covered, lambda row, asked: _mean(counts, row, asked)),
+        "powers": "\n\n".join(powers),
+        "splitting": _rates(counts, "split", "by", "linear", UNITS[0]),
+    }
 
 
 if __name__ == "__main__":
-    main(__doc__, "screening", cells(), text)
+    main(__doc__, "screening", cells(), parts)

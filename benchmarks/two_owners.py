@@ -10,11 +10,13 @@ when its release is signed and stored, by its own log; the tester's from the las
 the analyst holds the verdict. Processor time stands beside. Memory is the most that was ever resident.
 """
 
-import argparse
 import json
+import os
+import subprocess
+import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -27,43 +29,76 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from benchmarks.dependence import draw
-from benchmarks.resumable import table
-from benchmarks.two_owners_alignment import FIRST_ID, UNIT_COLUMN, Alignment, align, order_of
+from benchmarks.harness import options, peak_mb, table, write_page
 from tacit.setup.configuration import DataSetSetup, PolicySetup
 from tacit.setup.federation import LocalFederation, OwnerSetup
 from tacit.studies.draft import StudyDraft
 
-FOLDER = Path(__file__).resolve().parents[1] / "docs" / "benchmarks"
-PAGE, ALIGNED_PAGE = FOLDER / "two-owners.md", FOLDER / "two-owners-aligned.md"
 COLUMNS = {"north": "dose", "south": "response"}
 EPSILON, DELTA = 1.0, 1e-5
-AGENT_S_MAX, TESTER_S_MAX = 10.0, 5.0
-"""What the project asks for, of the sketch at a million rows."""
-
 VERDICT_TIMEOUT_S = 600.0
 
-PAGE_TEXT = """# Two owners and a tester, {rows} rows a side{kind}
+UNIT_COLUMN = "person"
+FIRST_ID = 870_000_000
+"""Ids have nine digits, as national numbers have."""
 
-    python -m benchmarks.two_owners --rows {rows} --repeats {repeats}{flag}
+COMMAND = (sys.executable, "-c", "from tacit.command import main; main()")
 
-One column each, linear dependence, Parquet files, ε = {epsilon:g} and δ = {delta:g} at each owner, the
-sketch at its defaults. Two agents, a tester and their SQLite files on one machine of {cores} cores, asked at
-once. An agent's seconds run from the study's intake to the signed release in its database, by its own log;
-the tester's from the last release's arrival to the verdict in the analyst's hands. Memory is the most that
-was ever resident, libraries included. Besides, the machine was {busy}.
 
-{table}
-{words}
-"""
+@dataclass(frozen=True)
+class Step:
+    """What one command took: seconds, processor seconds, and most memory in MB."""
 
-ALIGNMENT_TEXT = """
-## Alignment
+    name: str
+    wall_s: float
+    cpu_s: float
+    peak_mb: float
 
-Either owner's rows stand in an order of their own, with an id of nine digits in each. Before any study the
-owners run `tacit data align make` and `compare` once, one after the other. The agents' seconds above hold a
-reading of all ids for each study, by which the agent makes sure that they are still those of the digest.
 
-{steps}"""
+@dataclass(frozen=True)
+class Alignment:
+    """The digest that both owners found, and what every command took."""
+
+    digest: str
+    steps: tuple[Step, ...]
+
+
+def order_of(owner: int, rows: int) -> npt.NDArray[np.int64]:
+    """Return the order of an owner's rows, (rows,): another one at each owner."""
+    return np.random.default_rng([rows, owner]).permutation(rows)
+
+
+def align(federation: LocalFederation, folder: Path, data_set: str) -> Alignment:
+    """Draw a key, make both owners' files, and have each compare with the other's."""
+    key = folder / "shared.key"
+    _run("key", ["key", "--out", str(key)])
+    owners = [site.name for site in federation.agents]
+    made = {owner: folder / f"from-{owner}.json" for owner in owners}
+    steps, digests = [], set()
+    for step in ("make", "compare"):
+        for owner, other in (owners, owners[::-1]):
+            config = federation.folder / owner / "agent.toml"
+            of = ["--data-set", data_set, "--key", str(key), "--config", str(config), "--json"]
+            files = ["--out", str(made[owner])] if step == "make" else ["--with", str(made[other])]
+            taken, report = _run(f"{step}, {owner}", [step, *of, *files])
+            steps.append(taken)
+            digests.add(json.loads(report)["digest"])
+    if len(digests) != 1:
+        raise RuntimeError("the owners are not aligned")
+    return Alignment(digests.pop(), tuple(steps))
+
+
+def _run(name: str, command: Sequence[str]) -> tuple[Step, str]:
+    begun = time.monotonic()
+    process = subprocess.Popen([*COMMAND, "data", "align", *command], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    report = process.stdout.read()
+    # Counts what the command's own child used, which reads the data.
+    _, status, used = os.wait4(process.pid, 0)
+    if os.waitstatus_to_exitcode(status):
+        raise RuntimeError(f"tacit data align {name} failed")
+    wall_s = time.monotonic() - begun
+    return Step(name, wall_s, used.ru_utime + used.ru_stime, used.ru_maxrss / 1024), report
 
 
 @dataclass(frozen=True)
@@ -166,7 +201,7 @@ def _ask(federation: LocalFederation, asked: StudyDraft) -> Measured:
         agent_cpu_s={name: after[name] - before[name] for name in agents},
         tester_s=ended_at - max(puts),
         tester_cpu_s=after["tester"] - before["tester"],
-        peak_mb={name: _peak_mb(process) for name, process in processes.items()},
+        peak_mb={name: peak_mb(process.pid) for name, process in processes.items()},
         buckets=int(verdict.result.verdict["buckets"]),
         rejected=bool(verdict.result.reject),
     )
@@ -192,66 +227,43 @@ def _cpu_s(process: psutil.Process) -> float:
     return float(times.user + times.system)
 
 
-def _peak_mb(process: psutil.Process) -> float:
-    for line in Path(f"/proc/{process.pid}/status").read_text().splitlines():
-        if line.startswith("VmHWM:"):
-            return float(line.split()[1]) / 1024
-    raise RuntimeError("this system does not tell a process's peak memory")
-
-
-def page(runs: list[Measured], rows: int, load: float, alignment: Alignment | None) -> str:
-    """Write the page: the middle, best and worst of the runs, and what the alignment took."""
-    agents = list(COLUMNS)
-    measures: dict[str, list[float]] = {
-        f"agent {name}, s": [run.agent_s[name] for run in runs] for name in agents
-    }
-    measures |= {f"agent {name}, processor s": [run.agent_cpu_s[name] for run in runs] for name in agents}
+def parts(runs: list[Measured], load: float, alignment: Alignment | None) -> dict[str, str]:
+    """Write the page's figures: the middle, best and worst of the runs, and what the alignment took."""
+    measures: dict[str, list[float]] = {}
+    for name in COLUMNS:
+        measures[f"agent {name}, s"] = [run.agent_s[name] for run in runs]
+    for name in COLUMNS:
+        measures[f"agent {name}, processor s"] = [run.agent_cpu_s[name] for run in runs]
     measures["tester, s"] = [run.tester_s for run in runs]
     measures["tester, processor s"] = [run.tester_cpu_s for run in runs]
-    measures |= {f"{name}, peak MB": [run.peak_mb[name] for run in runs] for name in runs[0].peak_mb}
+    for name in runs[0].peak_mb:
+        measures[f"{name}, peak MB"] = [run.peak_mb[name] for run in runs]
+    heads = {"median": np.median, "least": min, "most": max}
     lines = {
-        name: {
-            "median": _figure(np.median(values)),
-            "least": _figure(min(values)),
-            "most": _figure(max(values)),
-        }
-        for name, values in measures.items()
+        name: {head: _figure(of(values)) for head, of in heads.items()} for name, values in measures.items()
     }
-    slowest = max(value for run in runs for value in run.agent_s.values())
-    tester = max(run.tester_s for run in runs)
-    studies = "1 study" if len(runs) == 1 else f"{len(runs)} studies"
-    busiest = max(value for run in runs for value in run.agent_cpu_s.values())
-    words = (
-        f"{studies}, {runs[0].buckets} buckets, {sum(run.rejected for run in runs)} rejected.\n"
-        f"Asked for: {AGENT_S_MAX:g} s a side at most (slowest here {slowest:.1f} s, of which a "
-        f"processor worked {busiest:.1f} s at most) and {TESTER_S_MAX:g} s at the tester (slowest here "
-        f"{tester:.1f} s)."
-    )
-    busy = "idle" if load < 0.5 else f"busy with other work (load {load:.1f} when it began)"
-    return PAGE_TEXT.format(
-        rows=rows,
-        kind="" if alignment is None else ", matched by ids",
-        flag="" if alignment is None else " --aligned",
-        repeats=len(runs),
-        epsilon=EPSILON,
-        delta=DELTA,
-        cores=psutil.cpu_count(),
-        busy=busy,
-        table=table(lines, "").rstrip(),
-        words=f"\n{words}",
-    ) + ("" if alignment is None else _steps(alignment))
-
-
-def _steps(alignment: Alignment) -> str:
-    rows = {
-        step.name: {
-            "s": _figure(step.wall_s),
-            "processor s": _figure(step.cpu_s),
-            "peak MB": _figure(step.peak_mb),
-        }
-        for step in alignment.steps
+    found = {
+        "cores": str(psutil.cpu_count()),
+        "load": f"{load:.1f}",
+        "table": table(lines, ""),
+        "studies": str(len(runs)),
+        "buckets": str(runs[0].buckets),
+        "rejected": str(sum(run.rejected for run in runs)),
+        "slowest agent": f"{max(value for run in runs for value in run.agent_s.values()):.1f}",
+        "busiest agent": f"{max(value for run in runs for value in run.agent_cpu_s.values()):.1f}",
+        "slowest tester": f"{max(run.tester_s for run in runs):.1f}",
     }
-    return ALIGNMENT_TEXT.format(steps=table(rows, ""))
+    if alignment is not None:
+        steps = {
+            step.name: {
+                "s": _figure(step.wall_s),
+                "processor s": _figure(step.cpu_s),
+                "peak MB": _figure(step.peak_mb),
+            }
+            for step in alignment.steps
+        }
+        found["alignment"] = table(steps, "")
+    return found
 
 
 def _figure(value: float) -> str:
@@ -260,19 +272,12 @@ def _figure(value: float) -> str:
 
 def main() -> None:
     """Measure, and write the page."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--rows", type=int, default=1_000_000)
-    parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--aligned", action="store_true", help="rows in two orders, matched by ids")
-    parser.add_argument("--out", type=Path, default=None)
-    arguments = parser.parse_args()
+    chosen = options(__doc__, rows=1_000_000, repeats=3, aligned=False)
     load = psutil.getloadavg()[0]
-    runs, alignment = measure(arguments.rows, arguments.repeats, arguments.aligned)
-    text = page(runs, arguments.rows, load, alignment)
-    print(text)
-    (arguments.out or (ALIGNED_PAGE if arguments.aligned else PAGE)).write_text(text)
+    runs, alignment = measure(chosen.rows, chosen.repeats, chosen.aligned)
+    found = {"rows": str(chosen.rows)} | parts(runs, load, alignment)
+    print(found["table"])
+    write_page("two-owners-aligned" if chosen.aligned else "two-owners", found, chosen.folder)
 
 
 if __name__ == "__main__":

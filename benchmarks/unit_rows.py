@@ -1,11 +1,10 @@
 """Tests of independence where units have 1 or 20 rows: averages of rows, and one row drawn a unit.
 
-    python -m benchmarks.unit_rows --runs 400 > docs/benchmarks/unit-rows.md
+    python -m benchmarks.unit_rows --runs 200
 
 Columns are independent of each other and of everything. Each run goes through ``tacit.local`` at level .05.
 """
 
-import argparse
 from collections.abc import Callable
 from typing import Any
 
@@ -13,20 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 import tacit.local
-from benchmarks.resumable import table
+from benchmarks.harness import grid, options, write_page
 
 Floats = npt.NDArray[np.float64]
-
-HEAD = """# Units of several rows: averages, and one row drawn
-
-How often tests of independence reject at level .05 where columns are independent of each other and of
-everything, and half the units have 20 rows each, the others one. By averages of rows, and by
-[one row drawn a unit](../data-sources.md#several-rows-of-one-unit). ε = 20, {runs} runs a cell: the standard
-error is {error:.3f} at .05. Made by
-
-    python -m benchmarks.unit_rows --runs {runs}
-
-"""
 
 
 def numbers(rng: np.random.Generator, rows: int) -> tuple[Floats, Floats]:
@@ -99,22 +87,22 @@ def rate(
         ids = np.repeat(np.arange(units), rng.choice([1, 20], units))
         x, y = columns(rng, len(ids))
         found += test(x, y, units=ids, unit_rows=rows, seed=run)
-    return found / runs
+    return found / max(1, runs)
 
 
 def main() -> None:
-    """Measure, and print the page."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--runs", type=int, default=400)
-    runs = parser.parse_args().runs
-    rows = {
-        name: {
-            label: f"{rate(cell, kind, runs):.3f}"
-            for label, kind in (("averages", "average"), ("one row", "one"))
-        }
-        for name, cell in CELLS.items()
-    }
-    print(HEAD.format(runs=runs, error=np.sqrt(0.05 * 0.95 / runs)) + table(rows, "test").rstrip())
+    """Measure, and write the page."""
+    chosen = options(__doc__, runs=200)
+    found = grid(
+        "test",
+        list(CELLS.items()),
+        [("averages", "average"), ("one row", "one")],
+        lambda cell, rows: f"{rate(cell, rows, chosen.runs):.3f}",
+    )
+    error = np.sqrt(0.05 * 0.95 / max(1, chosen.runs))
+    write_page(
+        "unit-rows", {"runs": str(chosen.runs), "error": f"{error:.3f}", "rates": found}, chosen.folder
+    )
 
 
 if __name__ == "__main__":

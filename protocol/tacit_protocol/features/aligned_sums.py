@@ -3,11 +3,10 @@
 A place depends on the unit's id alone, or on the order of the rows, and never on a value: replacing a unit's
 values leaves every place as it was.
 
-P4's release (PNC), made to protect a person: every unit's projections on public directions, with noise.
-
-P4 (Vepakomma, Pushpita, Raskar) calibrates K projections of all rows for a change of one attribute. Here a
-unit is replaced as a whole: rows z lie in the unit ball, so K projections of one move by |U (z - z')| <=
-2 |U|_op, and one projection by 2. ``disjoint`` deals the units out to the directions, one each.
+P4's release (PNC; Vepakomma, Pushpita, Raskar) is every unit's K projections on public directions, with noise
+that P4 calibrates for a change of one attribute. Here, to protect a person, a unit is replaced as a whole:
+rows z lie in the unit ball, so K projections of one move by |U (z - z')| <= 2 |U|_op, and one projection by
+2. ``disjoint`` deals the units out to the directions, one each.
 """
 
 import math

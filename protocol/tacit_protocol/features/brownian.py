@@ -11,11 +11,9 @@ than |x - x'|. Of several columns' projections, which crowd in the middle, cosin
 more.
 Derivations: docs/mathematics/distance-correlation.md.
 
-Brownian features of many columns, each by itself, side by side.
-
-Every column's block is that of :class:`BrownianFeatures` for one column, so that its squared distances are
-the column's own distances. A unit that is replaced may change in all its columns at once: the squared
-diameters of the blocks add up.
+Of many columns, each by itself and side by side, every column's block is that of :class:`BrownianFeatures`
+for one column, so that its squared distances are the column's own distances. A unit that is replaced may
+change in all its columns at once: the squared diameters of the blocks add up.
 """
 
 import math

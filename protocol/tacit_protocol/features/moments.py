@@ -1,9 +1,8 @@
-"""Exact sums of features over a table's privacy units: what an owner computes before any noise.
+"""A joint release of features' mean and second moment: the one primitive behind tests and databases.
 
-The one primitive behind tests and databases: a joint release of features' mean and second moment.
-
-An owner's exact sums become parts of one Gaussian release (mean; diagonal and off-diagonal of the second
-moment); a tester reads means and second moments back from the noisy vectors.
+What an owner computes before any noise are exact sums of features over a table's privacy units. These become
+parts of one Gaussian release (mean; diagonal and off-diagonal of the second moment); a tester reads means and
+second moments back from the noisy vectors.
 """
 
 from collections.abc import Iterator, Mapping

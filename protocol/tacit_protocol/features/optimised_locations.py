@@ -1,11 +1,15 @@
-"""Rows that anyone may see: a public sample, or the points of a database released earlier, with weights.
+"""Test locations and bandwidth, or frequencies, that a private test sees most with, found on public rows.
 
-How well features tell two public samples apart under a private test, with the gradient.
+Everything here is a function of rows that anyone may see: a public sample, or points of a database released
+earlier, with their weights. Never use rows of the test itself: P0 optimises on a fifth of the private rows,
+which then have no guarantee. L-BFGS-B with analytic gradients climbs from several seeded starts; rows are
+split, so that the start that wins, and the power stated for it, come from rows that no gradient has seen.
 
-Features are F = psi R (psi the private test's features; R R = G, the regularised Gram matrix of ME features,
-or the identity), with mean difference delta and V = Sigma_x / n_x + Sigma_y / n_y for the numbers of units
-that the test will have. The difference that the test sees is psi's plus noise of variance b on every
-coordinate. Two criteria, by the form of the test, with nu the variance that the form counts:
+What is climbed says how well features tell two public samples apart under a private test. Features are
+F = psi R (psi the private test's features; R R = G, the regularised Gram matrix of ME features, or the
+identity), with mean difference delta and V = Sigma_x / n_x + Sigma_y / n_y for the numbers of units that the
+test will have. The difference that the test sees is psi's plus noise of variance b on every coordinate. Two
+criteria, by the form of the test, with nu the variance that the form counts:
 
     noise-aware:  delta' (V + nu G)^-1 delta, the noncentrality of Hotelling's statistic; nu is b and the
                   bound that the form adds to the noisy covariance;
@@ -14,13 +18,6 @@ coordinate. Two criteria, by the form of the test, with nu the variance that the
 
 Jitkrittum, Szabo, Chwialkowski and Gretton (2016) maximise delta' (V + gamma I)^-1 delta, without noise
 (docs/mathematics/test-locations.md).
-
-Test locations and bandwidth, or frequencies, that a private test would see most with: by gradient ascent.
-
-Everything here is a function of public rows: a public sample, or points of a database released earlier, with
-their weights. Never use rows of the test itself: P0 optimises on a fifth of the private rows, which then have
-no guarantee. L-BFGS-B with analytic gradients climbs from several seeded starts; rows are split, so that the
-start that wins, and the power stated for it, come from rows that no gradient has seen.
 """
 
 import math

@@ -1,4 +1,4 @@
-"""The sketch of a distance covariance: signed sums of features over public buckets of aligned units.
+"""Sketches of distance covariances: signed sums of features over public buckets of aligned units.
 
 Every unit has a public bucket and a public sign, the same at both owners. Buckets hold equally many units and
 as many plus as minus signs, so that sums do not depend on the features' means: nothing has to be centred by
@@ -7,12 +7,10 @@ the features' diameter, whatever the number of buckets. A small share of the bud
 mean and second moment, from which the tester takes distance variances.
 Derivations: docs/mathematics/distance-correlation.md.
 
-One joint sketch of many columns: signed sums of every column's features over the same public buckets.
-
-It is the sketch of one column (:mod:`tacit_protocol.features.sketches`) with p blocks: a unit that is
-replaced may move all of them, each by its own diameter, so that the squared sensitivities add up. Of the
-second moments only every column's own block is released. Noise is independent between coordinates, so that
-the buckets of any two columns, of one owner or of two, are two sketches with independent noises.
+The joint sketch of p columns has p such blocks over the same buckets: a unit that is replaced may move all of
+them, each by its own diameter, so that the squared sensitivities add up. Of the second moments only every
+column's own block is released. Noise is independent between coordinates, so that the buckets of any two
+columns, of one owner or of two, are two sketches with independent noises.
 Derivations: docs/mathematics/screening.md.
 """
 

@@ -1,17 +1,13 @@
-"""Tail probabilities of sum_j w_j chi2(d_j) + N(0, sigma^2), by inversion along a contour through the saddle.
+"""Tail probabilities and quantiles of Q = sum_j w_j chi2(d_j) + N(0, sigma^2), all independent.
 
-With K(z) = -1/2 sum_j d_j log(1 - 2 w_j z) + sigma^2 z^2 / 2 and any c > 0 where K is finite,
+The null law of a quadratic form in normals: no Monte Carlo and no moment matching, but an inversion with a
+checked error. With K(z) = -1/2 sum_j d_j log(1 - 2 w_j z) + sigma^2 z^2 / 2 and any c > 0 where K is finite,
 
     P(Q > t) = 1/(2 pi i) integral exp(K(z) - z t) dz / z     over Re z = c, upward.
 
-The line is moved to the c where the integrand is least, and bent into a hyperbola, so that nothing cancels
-and the trapezoidal rule converges geometrically: the relative error is small however small the probability.
-Derivation and error bound: docs/mathematics/null-distributions.md.
-
-Tail probabilities and quantiles of weighted sums of chi-squares plus a normal.
-
-The null law of a quadratic form in normals: Q = sum_j w_j chi2(d_j) + N(0, sigma^2), all independent. No
-Monte Carlo and no moment matching: an inversion with a checked error (tilted_inversion.py).
+The line is moved to the c where the integrand is least, the saddle point, and bent into a hyperbola, so that
+nothing cancels and the trapezoidal rule converges geometrically: the relative error is small however small
+the probability. Derivation and error bound: docs/mathematics/null-distributions.md.
 """
 
 import math

@@ -1,30 +1,25 @@
-"""What mechanism events that were fixed in advance cost together, in whole micro-epsilons at a stated delta.
+"""What events of known mechanisms cost together, the exact privacy curves, and the shares of an account.
 
-The events of one study are such a list: its guarantee is checked with it, and reports state it. Events of
-studies that were chosen after earlier releases were seen are none, and no bound of this module holds for
-them: an account's cap is kept by shares (shares.py), never by this.
+Amounts are whole micro-epsilons at a stated delta; every rounding is toward more spent, and costs are rounded
+up, shares down. Proofs: docs/mathematics/privacy.md.
 
-Gaussian events compose exactly (mu squared adds up), and so do pure ones at delta = 0 (epsilon adds up).
-Anything else is charged the lesser of two upper bounds: those two sums, added; and the pessimistic privacy
-loss distribution of dp-accounting. Every rounding is toward more spent. docs/mathematics/privacy.md.
-
-From a budget to a noise level, and back, by the exact privacy curves. docs/mathematics/privacy.md.
+Events that were fixed in advance are those of one study: its guarantee is checked with them, and reports
+state it. Events of studies that were chosen after earlier releases were seen are none, and no bound on a list
+of events holds for them: an account's cap is kept by shares, never by composition.
 
 A mechanism is mu-Gaussian differentially private when telling two neighbours apart is no easier than telling
 N(0, 1) from N(mu, 1). Gaussian noise of standard deviation sigma on a query of L2 sensitivity Delta has
-mu = Delta / sigma, and mechanisms compose by adding mu squared.
+mu = Delta / sigma. Gaussian events compose exactly (mu squared adds up), and so do pure ones at delta = 0
+(epsilon adds up). Anything else is charged the lesser of two upper bounds: those two sums, added; and the
+pessimistic privacy loss distribution of dp-accounting.
 
-The shares of a privacy filter: what an account may spend on each kind of event, fixed in advance.
-
-Studies are chosen after earlier releases were seen. A cap that is to hold for every such choice cannot be
+Shares are those of a privacy filter. A cap that is to hold for every choice of later studies cannot be
 checked by composing the events as if they had been fixed beforehand: the analyst would stop, or turn to
-another kind of noise, where the privacy loss happens to be high. What holds (docs/mathematics/privacy.md,
-"The ledger is a filter"): with sums of pure epsilon, of mu squared of Gaussian events, and of delta of
-approximate ones that never pass shares fixed beforehand, everything released is (epsilon_p + epsilon_g,
-delta_g + delta_0) private, where epsilon_p is the pure share, mu-Gaussian privacy at the Gaussian share is
-(epsilon_g, delta_g), and delta_0 is the approximate share.
-
-Amounts are integers, and charges are sums: costs are rounded up, shares down.
+another kind of noise, where the privacy loss happens to be high. What holds ("The ledger is a filter"): with
+sums of pure epsilon, of mu squared of Gaussian events, and of delta of approximate ones that never pass
+shares fixed beforehand, everything released is (epsilon_p + epsilon_g, delta_g + delta_0) private, where
+epsilon_p is the pure share, mu-Gaussian privacy at the Gaussian share is (epsilon_g, delta_g), and delta_0 is
+the approximate share.
 """
 
 import math

@@ -7,11 +7,10 @@ the difference costs, ``discretisation_delta`` for Gaussian and ``laplace_excess
 derived in docs/mathematics/privacy.md; a procedure pays for it, and ``OpenDPNoise`` refuses grids on which
 none could.
 
-Private coins: one bit of a given probability, exactly, from the one noise source.
-
-Discrete Laplace noise is symmetric, so that the sign of a draw that is not zero is a fair coin. Fifty-three
-of them make a uniform number on the grid of 2**-53, and comparing it with a probability on that grid gives a
-coin of just that probability: no floating point enters after the probability is rounded to the grid.
+A private coin is one bit of a given probability, exactly: discrete Laplace noise is symmetric, so that the
+sign of a draw that is not zero is a fair coin. Fifty-three of them make a uniform number on the grid of
+2**-53, and comparing it with a probability on that grid gives a coin of just that probability: no floating
+point enters after the probability is rounded to the grid.
 """
 
 import math

@@ -9,7 +9,7 @@ L2, exactly (features/cell_counts.py), so no allowance for rounding is added to 
 - Gaussian noise of standard deviation sqrt 2/mu is mu-Gaussian differentially private, and rho-zCDP with rho
   = mu^2/2: a variance of 1/rho on each cell. For zCDP the discrete noise needs no allowance either
   (Canonne, Kamath and Steinke 2020, theorem 4); for the composition of Gaussian events it has the reserve of
-  gaussian_sums.py.
+  gaussian_mechanism.py.
 """
 
 import math
