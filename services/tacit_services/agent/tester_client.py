@@ -13,7 +13,7 @@ drips, or interim answers (1xx) without end, would hold an exchange for hours. E
 import ssl
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Annotated, Any, Self
@@ -301,7 +301,9 @@ class TesterClient:
 
     def sealed_release(self, digest: str, sender: str) -> bytes | None:
         """Return what another owner sealed to this one, unchecked, or None while it has not come."""
-        return self._there(f"/v1/studies/{digest}/sealed/{sender}")
+        with suppress(_PendingError):
+            return self._attempt("GET", f"/v1/studies/{digest}/sealed/{sender}", {}, None, self._timeout_s)
+        return None
 
     def put_decline(self, digest: str, party: str, envelope: bytes) -> None:
         """Upload a decline; returns once the tester holds exactly these bytes."""
@@ -309,13 +311,9 @@ class TesterClient:
 
     def verdict_envelope(self, digest: str) -> bytes | None:
         """Return a study's signed verdict, unchecked, or None while there is none."""
-        return self._there(f"/v1/studies/{digest}/verdict")
-
-    def _there(self, path: str) -> bytes | None:
-        try:
-            return self._attempt("GET", path, {}, None, self._timeout_s)
-        except _PendingError:
-            return None
+        with suppress(_PendingError):
+            return self._attempt("GET", f"/v1/studies/{digest}/verdict", {}, None, self._timeout_s)
+        return None
 
     def _send(
         self,
