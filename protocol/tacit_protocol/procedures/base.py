@@ -111,6 +111,9 @@ class Procedure(Protocol):
     Parameters: ClassVar[type[BaseModel]]
     Verdict: ClassVar[type[BaseVerdict]]
 
+    decides: ClassVar[bool] = False
+    """Whether some of its releases are or hold a private decision; no other procedure's may."""
+
     origin: str | None = None
     """The distribution and version that it came from, ``sign-test 1.0.2``, set where it is discovered; None
     of a built-in one, whose version is that of the software which verdicts name."""
@@ -425,6 +428,8 @@ def check_release(procedure: Procedure, study: Study, release: Release) -> None:
     _check_parts_played(study, release)
     if release.choice is not None and release.choice >= candidates_of(procedure, study):
         raise ReleaseError("the release chooses a candidate that the study does not have")
+    if release.decision is not None and not procedure.decides:
+        raise ReleaseError("the release holds a decision, and the study asks for none")
     procedure.check_release(study, release)
 
 

@@ -44,9 +44,6 @@ SKETCHED = {"distance_correlation", "screening"}
 HIDING = {"curated_two_sample", "joint_independence", "identity", "embedding_release"}
 """Procedures whose summaries hold more than is released, which must not get into a log."""
 
-SURPLUS = {"kernel_two_sample", *SKETCHED}
-"""Procedures that take a release with numbers and, besides, a decision that nobody reads."""
-
 
 @cache
 def played(form: str) -> tuple[Study, dict[str, Release]]:
@@ -129,8 +126,7 @@ def tampered(procedure: str, release: Release) -> Iterator[tuple[str, dict[str, 
         yield f"event {place}", {"guarantee": guarantee.model_copy(update={"events": events})}
     if len(guarantee.events) > 1 and len(set(guarantee.events)) > 1:
         yield "events swapped", {"guarantee": guarantee.model_copy(update={"events": guarantee.events[::-1]})}
-    if release.decision is not None or procedure not in SURPLUS:
-        yield "decision", {"decision": True if release.decision is None else None}
+    yield "decision", {"decision": True if release.decision is None else None}
     yield "choice", {"choice": 0 if release.choice is None else None}
     if release.choice is not None:
         yield "a choice beyond the candidates", {"choice": 10**6}

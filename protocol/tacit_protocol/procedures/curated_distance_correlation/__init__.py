@@ -174,6 +174,7 @@ class CuratedDistanceCorrelation(Procedure):
     name: ClassVar[str] = "curated_distance_correlation"
     title: ClassVar[str] = "How strongly do columns that are in one place depend on each other?"
     families: ClassVar[frozenset[Family]] = frozenset(("gaussian", "pure", "approximate"))
+    decides: ClassVar[bool] = True
     Parameters: ClassVar[type[BaseModel]] = CuratedDistanceCorrelationParameters
     Verdict: ClassVar[type[BaseVerdict]] = CuratedDistanceCorrelationResult
     released: ClassVar[str] = (

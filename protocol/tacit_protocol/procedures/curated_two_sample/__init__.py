@@ -136,6 +136,7 @@ class CuratedTwoSample(Procedure):
     name: ClassVar[str] = "curated_two_sample"
     title: ClassVar[str] = "Do two samples that a curator holds come from one population?"
     families: ClassVar[frozenset[Family]] = frozenset(("gaussian", "pure", "approximate"))
+    decides: ClassVar[bool] = True
     Parameters: ClassVar[type[BaseModel]] = CuratedTwoSampleParameters
     Verdict: ClassVar[type[BaseVerdict]] = CuratedTwoSampleResult
     released: ClassVar[str] = "what the two-sample statistic needs of the features of both samples"

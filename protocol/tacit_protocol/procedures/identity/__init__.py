@@ -121,6 +121,7 @@ class Identity(Procedure):
     name: ClassVar[str] = "identity"
     title: ClassVar[str] = "Do one owner's categories follow a known distribution?"
     families: ClassVar[frozenset[Family]] = frozenset(("gaussian", "pure"))
+    decides: ClassVar[bool] = True
     Parameters: ClassVar[type[BaseModel]] = IdentityParameters
     Verdict: ClassVar[type[BaseVerdict]] = IdentityResult
     released: ClassVar[str] = "the number of units in each public cell, or what one test makes of it"

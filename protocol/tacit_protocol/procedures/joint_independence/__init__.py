@@ -154,6 +154,7 @@ class JointIndependence(Procedure):
     name: ClassVar[str] = "joint_independence"
     title: ClassVar[str] = "Are these columns, or groups of columns, independent of each other?"
     families: ClassVar[frozenset[Family]] = frozenset(("pure", "approximate"))
+    decides: ClassVar[bool] = True
     Parameters: ClassVar[type[BaseModel]] = JointIndependenceParameters
     Verdict: ClassVar[type[BaseVerdict]] = JointIndependenceDecision
     released: ClassVar[str] = "the decision of a permutation test of the d-variable Hilbert-Schmidt criterion"
