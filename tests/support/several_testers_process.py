@@ -41,10 +41,11 @@ from tacit_protocol.signing.envelope import RELEASE_TYPE, seal
 from tacit_protocol.signing.tokens import issue_token
 from tacit_protocol.verification import VerificationError, verify_transcript
 from tacit_services.agent.tester_client import TesterClient, TesterUnavailableError
+from tacit_services.shared import failpoints
 from tacit_services.shared.database import create_engine, run_transaction, upgrade
 from tacit_services.shared.http_server import serve
 from tacit_services.shared.logging import configure_logging
-from tacit_services.tester import inboxes, jobs, steps
+from tacit_services.tester import inboxes, jobs
 from tacit_services.tester.app import create_tester, open_key
 from tacit_services.tester.settings import TesterSettings
 from tacit_services.tester.tables import JOBS, METADATA, RELEASES, STUDIES, VERDICTS
@@ -294,7 +295,7 @@ class Cluster:
             os._exit(code)
 
     def _become(self, role: str, name: str) -> None:
-        vars(steps)["failpoint"] = self._reached
+        vars(failpoints)["failpoint"] = self._reached
         vars(inboxes)["RECHECK_S"] = vars(jobs)["RECHECK_S"] = LOOK_S
         if role in TESTERS:
             if self.planted == DEAF:

@@ -118,7 +118,7 @@ WRONG: list[tuple[tuple[str, ...], str]] = [
     ((*IDENTITY, "--alpha", "nan"), "alpha must lie"),
     ((*CHOICE, "--candidate", DEEP), "write JSON"),
     ((*CHOICE, "--candidate", '{"nope": 1}'), "unknown parameter; known: bandwidth"),
-    (("plan", "power", "nope", "--n", "300"), "must be one of kernel_two_sample"),
+    (("plan", "power", "nope", "--n", "300"), "procedure must be one of curated_distance_correlation"),
     (("release", "show", "none.json"), "No such file"),
     (("release", "show", "loop"), "cannot read loop"),
     (("release", "show", "x" * 5000), "File name too long"),
