@@ -43,7 +43,7 @@ that; the average over a unit adds the rounding of one more vector.
 
 import itertools
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 
 import numpy as np
@@ -433,8 +433,8 @@ class AdditiveSums:
 
     units: int
     bits: int
-    columns: npt.NDArray[np.int64]
-    pairs: npt.NDArray[np.int64]
+    columns: npt.NDArray[np.int64] = field(repr=False)
+    pairs: npt.NDArray[np.int64] = field(repr=False)
 
 
 class AdditiveRelease:

@@ -11,7 +11,7 @@ rows z lie in the unit ball, so K projections of one move by |U (z - z')| <= 2 |
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Generic, Protocol, Self, TypeVar
 
 import numpy as np
@@ -173,7 +173,7 @@ class ProjectedUnits:
     """Integer projections of all units in the aligned order, in steps of 2**-20."""
 
     units: int
-    values: npt.NDArray[np.int64]
+    values: npt.NDArray[np.int64] = field(repr=False)
 
 
 class _PlacedRows:

@@ -10,7 +10,7 @@ allowance for rounding. docs/mathematics/categorical.md.
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Protocol, runtime_checkable
 
@@ -201,7 +201,7 @@ class CellCounts:
 
     units: int
     bits: int
-    steps: Integers
+    steps: Integers = field(repr=False)
 
     @property
     def counts(self) -> Floats:

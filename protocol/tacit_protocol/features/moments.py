@@ -6,7 +6,7 @@ second moments back from the noisy vectors.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -33,9 +33,9 @@ class FeatureSums:
 
     units: int
     bits: int
-    total: npt.NDArray[np.int64]
+    total: npt.NDArray[np.int64] = field(repr=False)
     sensitivity: float
-    second: npt.NDArray[np.int64] | None
+    second: npt.NDArray[np.int64] | None = field(repr=False)
     second_sensitivity: float
 
 

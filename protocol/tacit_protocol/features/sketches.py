@@ -16,7 +16,7 @@ Derivations: docs/mathematics/screening.md.
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -100,7 +100,7 @@ class SketchSums:
     """Integer sums: ``sketch`` (buckets * J,) in steps of 2**-bits, bucket by bucket; the units' moments."""
 
     design: BucketDesign
-    sketch: npt.NDArray[np.int64]
+    sketch: npt.NDArray[np.int64] = field(repr=False)
     moments: FeatureSums
 
     @property

@@ -15,7 +15,7 @@ Derivations: docs/mathematics/distance-correlation.md.
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import partial
 from typing import ClassVar
@@ -180,7 +180,7 @@ class OwnCovariance:
     """The receiver's exact covariance, and how far one of its units moves it. Never leaves the receiver."""
 
     units: int
-    value: Fraction
+    value: Fraction = field(repr=False)
     sensitivity: float
 
 
