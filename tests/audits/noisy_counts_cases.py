@@ -1,4 +1,4 @@
-"""The studies on noisy counts whose releases are audited: ``noisy_counts`` and the two tests on it.
+"""The studies on noisy counts whose releases are audited: ``noisy_counts`` and the tests on it.
 
 The replaced unit goes from one cell to another, the worst that it can do: 2 in L1, sqrt 2 in L2. Units of
 several rows spread over cells as well.
@@ -21,6 +21,7 @@ UNITS = 50
 
 ONE = CategoricalColumn(name="c", levels=("a",))
 TWO = CategoricalColumn(name="d", levels=("a", "b", "c"))
+TWO_OTHERS = CategoricalColumn(name="e", levels=("a", "b"))
 NUMBER = NumericColumn(name="x", lower=0.0, upper=1.0)
 CUT = {"cuts": {"x": [0.5]}}
 
@@ -91,4 +92,12 @@ HOMOGENEITY_CASES = {
 INDEPENDENCE_CASES = {
     "Gaussian, units of 3 rows": case(study("independence_table", (ONE, TWO), GAUSSIAN), rows=3),
     "Laplace, epsilon 2": case(study("independence_table", (ONE, TWO), {}, 2.0), black_box=True),
+}
+
+STRATIFIED_CASES = {
+    "Gaussian, with a stratum": case(study("stratified_table", (TWO, TWO_OTHERS, ONE), GAUSSIAN)),
+    "Laplace": case(study("stratified_table", (TWO, TWO_OTHERS), {}), rows=3),
+    "Laplace, folded": case(
+        study("stratified_table", (TWO, TWO_OTHERS), {"unlisted": "last"}, 2.0), black_box=True
+    ),
 }

@@ -174,6 +174,15 @@ CASES: dict[str, Case] = {
         columns=("age", "ward", "sex"),
         epsilon=8.0,
     ),
+    "stratified_table-laplace": Case(
+        "stratified_table", {"group": "sex", "outcome": "ward"} | REPLICATES, THREE, COUNTED, delta=0.0
+    ),
+    "stratified_table-gaussian-strata": Case(
+        "stratified_table",
+        {"noise": "gaussian", "cuts": {"age": [50.0]}, "group": "ward", "outcome": "sex"} | REPLICATES,
+        columns=("age", "ward", "sex"),
+        epsilon=8.0,
+    ),
     "identity-mcgof": Case("identity", EQUAL | REPLICATES, ONE, ("ward",), delta=0.0),
     "identity-mcgof-gaussian": Case("identity", EQUAL | {"noise": "gaussian"} | REPLICATES, ONE, ("ward",)),
     "identity-zcdp-gof": Case("identity", EQUAL | {"method": "zcdp-gof"}, ONE, ("ward",)),

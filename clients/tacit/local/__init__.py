@@ -6,7 +6,7 @@ real people need a federation.
 """
 
 from tacit.database.released import ReleasedDatabase
-from tacit.local.counts import homogeneity, independence_table, noisy_counts
+from tacit.local.counts import homogeneity, independence_table, noisy_counts, stratified_table
 from tacit.local.database import release_database
 from tacit.local.distance import distance_correlation
 from tacit.local.identity import identity
@@ -38,6 +38,7 @@ from tacit.results import (
     IndependenceTableResult,
     NoisyCountsResult,
     ScreeningResult,
+    StratifiedTableResult,
     TwoSampleResult,
 )
 
@@ -58,6 +59,7 @@ __all__ = [
     "SampleSizePlan",
     "ScreeningResult",
     "SmallestPlan",
+    "StratifiedTableResult",
     "TwoSampleResult",
     "compare_identity_methods",
     "distance_correlation",
@@ -78,4 +80,5 @@ __all__ = [
     "plan_smallest",
     "release_database",
     "screening",
+    "stratified_table",
 ]

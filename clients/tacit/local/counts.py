@@ -1,4 +1,4 @@
-"""Noisy counts in one process, and the tests on them: homogeneity of owners, independence of columns."""
+"""Noisy counts in one process, and the tests on them: homogeneity, independence, strata."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypeVar
@@ -10,7 +10,13 @@ from tacit.errors import InputError
 from tacit.in_process.runner import local_study, run, seed_text
 from tacit.in_process.samples import ArrayTable, CountedTable, Sample, domain_of, drawing, whole_counts
 from tacit.local.inputs import Missing, owner_names, read_variables, read_with_units
-from tacit.results import HomogeneityResult, IndependenceTableResult, NoisyCountsResult, Result
+from tacit.results import (
+    HomogeneityResult,
+    IndependenceTableResult,
+    NoisyCountsResult,
+    Result,
+    StratifiedTableResult,
+)
 from tacit_protocol.domain.columns import CategoricalColumn, Domain
 from tacit_protocol.domain.table import Table
 from tacit_protocol.messages.study import UnitRows
@@ -227,6 +233,84 @@ def independence_table(
         held,
         [OWNER],
         _parameters(noise, rho, cuts, unlisted, n_replicates),
+        epsilon=epsilon,
+        delta=delta,
+        alpha=alpha,
+        seed=seed,
+        progress=progress,
+    )
+
+
+def stratified_table(
+    *samples: Any,
+    epsilon: float,
+    delta: float = 0.0,
+    group: str | None = None,
+    outcome: str | None = None,
+    event: str | None = None,
+    noise: Noise = "laplace",
+    rho: float | None = None,
+    bounds: Any = None,
+    cuts: Cuts | None = None,
+    columns: Sequence[str] | None = None,
+    units: str | Sequence[npt.ArrayLike] | None = None,
+    alpha: float = 0.05,
+    n_replicates: int | None = None,
+    names: Sequence[str] | None = None,
+    seed: int | None = None,
+    progress: Progress | None = None,
+) -> StratifiedTableResult:
+    """Test privately whether groups differ in an outcome within every owner, and estimate by how much.
+
+    Every owner is a stratum, and so is each combination of the further columns in it: what differs between
+    owners neither makes a difference nor hides one. No curator is needed.
+
+    Args:
+        samples: one for each owner: a pandas, Polars or Arrow table, or an array (n, D); or, without
+            ``bounds``, the counts themselves: arrays (groups, outcomes) or (groups, outcomes, ...).
+        epsilon: budget that every owner spends, greater than 0.
+        delta: budget that every owner spends, in [0, 1); only Gaussian noise uses it.
+        group: name of the column of the groups; by default the first one.
+        outcome: name of the column that they may differ in; by default the first of the others.
+        event: the outcome's level whose risk is compared; by default the last one of two, each of more.
+        noise: "laplace" (pure epsilon) or "gaussian".
+        rho: variance 1/rho of Gaussian noise on each cell, rho-zCDP; by default the whole budget is used.
+        bounds: what is publicly known: each column's levels or (lower, upper) pair, by name. Never taken from
+            the data.
+        cuts: inner edges of each numeric column that stratifies, by name.
+        columns: which columns of a table to take; by default all. All but two stratify.
+        units: name of a column, or one array for each sample, that tells each row's privacy unit; a unit's
+            rows are averaged.
+        alpha: level of the test, in (0, 0.5); intervals have confidence 1 - alpha, each.
+        n_replicates: simulated null statistics, at least 999; chosen by default.
+        names: the owners' names.
+        seed: fixes the simulated null distribution. Never the noise: two calls differ.
+        progress: called with the part done, in [0, 1], and the step.
+
+    Returns:
+        A frozen result that unpacks into ``statistic, pvalue``, with ``odds_ratio`` and its ``interval``,
+        ``effects``, ``effects_by_owner`` and ``heterogeneity_pvalue``.
+
+    Raises:
+        InputError: the samples or the bounds cannot be used; the message says what to change.
+        StudyRefusedError: the procedure does not take these parameters.
+
+    Example:
+        >>> import tacit.local
+        >>> north, south = [[400, 100], [300, 200]], [[90, 10], [80, 20]]
+        >>> result = tacit.local.stratified_table(north, south, epsilon=4, seed=1)
+        >>> result.reject
+        True
+    """
+    unlisted: Unlisted = "cells" if bounds is not None else "last"
+    held = _counted(samples, units) if bounds is None else _read(samples, bounds, columns, units)
+    chosen = {"group": group, "outcome": outcome, "event": event}
+    return _play(
+        StratifiedTableResult,
+        "stratified_table",
+        held,
+        owner_names(names, len(samples)),
+        _parameters(noise, rho, cuts, unlisted, n_replicates) | chosen,
         epsilon=epsilon,
         delta=delta,
         alpha=alpha,

@@ -28,6 +28,7 @@ from tacit_protocol.procedures.kernel_two_sample import TwoSampleResult
 from tacit_protocol.procedures.kernel_two_sample.statistic import LocationComparison
 from tacit_protocol.procedures.means.max_form import Comparison
 from tacit_protocol.procedures.screening import ScreenedColumn
+from tacit_protocol.procedures.stratified_table import StratifiedTableResult
 from tacit_protocol.verdicts.base import DecisionResult, ProcedureResult, Source
 
 __all__ = [
@@ -49,6 +50,7 @@ __all__ = [
     "ScreenedColumn",
     "ScreeningResult",
     "Source",
+    "StratifiedTableResult",
     "StudyVerdict",
     "TwoSampleResult",
     "decides_only",

@@ -1,0 +1,129 @@
+"""Effects common to strata from noisy counts, by scores whose noises cancel on average.
+
+The counts x (k,) of a stratum have independent noises of variances v. With P and Q sums of products of
+*different* cells, and theta the same in all strata, U(theta) = sum w_s (P_s - theta Q_s) has mean 0 at the
+true theta however large the noise: the noises of different cells are independent. Mantel and Haenszel's
+estimators (1959) are of this kind, and so is that of a hazard ratio.
+
+Write P - theta Q = x'B x/2, B symmetric with zeros on its diagonal; the counts have the covariance
+M = diag(x) - x x'/n + diag(v), sampling and noise together. Then exactly, for normal x of mean m,
+
+    Var(x'B x/2) = (B m)'M (B m) + tr(B M B M)/2,
+
+and the interval {theta: U^2 <= z^2 Var U} (Fieller, 1954) has m estimated under theta, as score intervals do.
+It may be unbounded, or all there is: then the counts say nothing. docs/mathematics/stratified.md.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import ndtri
+
+Floats = npt.NDArray[np.float64]
+
+LEAST = 1.0
+"""Units that a stratum is taken to have at least: of fewer nothing is known."""
+
+STEPS = 241
+"""Values at which an interval's ends are looked for, before they are refined."""
+
+HALVINGS = 30
+
+RATIO_MAX = 1e4
+"""Ratios are looked for between it and its inverse."""
+
+
+@dataclass(frozen=True)
+class Estimated:
+    """An effect common to strata; a ratio's ``value``, or an end, is None where counts cannot tell it."""
+
+    value: float | None
+    lower: float | None
+    upper: float | None
+
+
+@dataclass(frozen=True)
+class Score:
+    """U = sum of w_s (P_s - theta Q_s): the matrices of P and Q, (k, k), and what cells are expected.
+
+    ``expected`` takes noisy counts (..., S, k) and theta (..., 1) to expected ones, none below 0; the
+    weights are 1/(n + the sum of the noise variances), so that strata of noise alone add nothing.
+    """
+
+    top: Floats
+    bottom: Floats
+    expected: Callable[[Floats, Floats], Floats]
+    ratio: bool
+
+    def at(self, counts: Floats, variances: Floats, theta: Floats) -> tuple[Floats, Floats]:
+        """Return U_s and Var U_s, (..., S) both, at effects theta (..., 1) of counts (..., S, k)."""
+        form = self.top - theta[..., None, None] * self.bottom
+        weights = 1 / (np.maximum(counts.sum(axis=-1), LEAST) + variances.sum(axis=-1))
+        found = ((counts[..., None, :] @ form)[..., 0, :] * counts).sum(axis=-1)
+        cells = self.expected(counts, theta)
+        spread = (cells + variances)[..., None] * np.eye(counts.shape[-1])
+        sizes = np.maximum(cells.sum(axis=-1), LEAST)[..., None, None]
+        spread = spread - cells[..., :, None] * cells[..., None, :] / sizes
+        moved = form @ spread
+        slope = (form @ cells[..., None])[..., 0]
+        variance = ((spread @ slope[..., None])[..., 0] * slope).sum(axis=-1)
+        variance = variance + (moved * np.swapaxes(moved, -1, -2)).sum(axis=(-1, -2)) / 2
+        return weights * found / 2, weights**2 * variance
+
+    def pooled(self, counts: Floats, variances: Floats) -> Floats:
+        """Return the effect at which all strata's U add up to 0, (...); NaN where there is none."""
+        weights = 1 / (np.maximum(counts.sum(axis=-1), LEAST) + variances.sum(axis=-1))
+        top, bottom = (
+            (weights * ((counts[..., None, :] @ form)[..., 0, :] * counts).sum(axis=-1)).sum(axis=-1)
+            for form in (self.top, self.bottom)
+        )
+        value = np.divide(top, bottom, out=np.full_like(top, np.nan), where=bottom > 0)
+        return np.asarray(np.maximum(value, 0.0) if self.ratio else np.clip(value, -1.0, 1.0))
+
+    def estimate(self, counts: Floats, variances: Floats, level: float) -> Estimated:
+        """Estimate what strata (S, k) have in common, with an interval of confidence 1 - level."""
+        z, pooled = float(-ndtri(level / 2)), float(self.pooled(counts, variances))
+        value = None if math.isnan(pooled) else pooled
+        edge = math.log(RATIO_MAX)
+        values = np.exp(np.linspace(-edge, edge, STEPS)) if self.ratio else np.linspace(-1.0, 1.0, STEPS)
+        if value is not None and 0 < abs(value) < RATIO_MAX:
+            values = np.sort(np.append(values, value))
+
+        def kept(theta: Floats) -> npt.NDArray[np.bool_]:
+            each = np.broadcast_to(counts, (len(theta), *counts.shape))
+            score, variance = self.at(each, variances, theta[:, None])
+            return np.asarray(score.sum(axis=-1) ** 2 <= z**2 * variance.sum(axis=-1))
+
+        inside = np.flatnonzero(kept(values))
+        if not len(inside):  # the best value lies beyond what is looked at
+            return Estimated(value, None, None) if self.ratio else Estimated(value, value, value)
+
+        def end(inner: int, outer: int) -> float | None:
+            if not 0 <= outer < len(values):
+                return None if self.ratio else float(values[inner])
+            within, without = float(values[inner]), float(values[outer])
+            for _ in range(HALVINGS):
+                middle = (within + without) / 2
+                within, without = (middle, without) if kept(np.array([middle]))[0] else (within, middle)
+            return within
+
+        first, last = int(inside[0]), int(inside[-1])
+        return Estimated(value, end(first, first - 1), end(last, last + 1))
+
+
+def products(cells: int, *pairs: tuple[int, int, float]) -> Floats:
+    """Return B of x'B x/2, a sum of products of different cells, each with its coefficient.
+
+    Raises:
+        ValueError: a cell is multiplied by itself: its noise would not cancel.
+    """
+    found = np.zeros((cells, cells))
+    for one, other, coefficient in pairs:
+        if one == other:
+            raise ValueError("products are of different cells")
+        found[one, other] += coefficient
+        found[other, one] += coefficient
+    return found

@@ -1,0 +1,408 @@
+"""Stratified tables: whether groups differ in an outcome *within* owners, and by how much.
+
+Every owner releases noisy counts of its group, outcome and any further columns, or an earlier release is
+read again, for nothing. Each owner, and each combination of the further columns in it, is a stratum of its
+own, so that what differs between hospitals, wards or years neither makes a difference nor hides one
+(Simpson, 1951). The test is a generalised Cochran-Mantel-Haenszel statistic whose null distribution counts
+sampling and noise; risk differences, risk ratios and odds ratios are Mantel and Haenszel's, with intervals
+that count both.
+Derivations: docs/mathematics/stratified.md.
+"""
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+from pydantic import BaseModel, Field
+
+from tacit_protocol.domain.columns import CategoricalColumn, ColumnName
+from tacit_protocol.messages.release import Release
+from tacit_protocol.messages.study import Study
+from tacit_protocol.numerics.noisy_tables import NoisyTable
+from tacit_protocol.privacy.accounting import Family
+from tacit_protocol.procedures.base import (
+    Fields,
+    Progress,
+    Question,
+    Releases,
+    StudyError,
+    parse_parameters,
+    reuse_warnings,
+)
+from tacit_protocol.procedures.counts.base import (
+    CountTest,
+    CountTestParameters,
+    TablesVerdict,
+    require_work,
+    shown_counts,
+    silent,
+    simulation_seed,
+    simulations,
+    tables_of,
+)
+from tacit_protocol.procedures.counts.populations import Cells, require_near
+from tacit_protocol.procedures.counts.release import CountPlan
+from tacit_protocol.procedures.populations import Floats, Population
+from tacit_protocol.procedures.stratified_table.statistic import (
+    SCORES,
+    Strata,
+    fourfold,
+    heterogeneity,
+    stratified_test,
+)
+from tacit_protocol.verdicts.base import BaseVerdict, Interval, PvalueVerdict, ShownTable
+from tacit_protocol.verdicts.effects import Effect, effects_frame, effects_of, effects_table, forest
+from tacit_protocol.verdicts.panels import Null, RowsPanel, affordable, from_draws
+from tacit_protocol.verdicts.words import CHI_SQUARED, Meaning, Work, either, joined
+
+TEST_STREAM, HETEROGENEITY_STREAM = 1, 2
+"""Spawn keys under the study's seed."""
+
+CONTRASTS_MAX = 100
+"""Most contrasts, (groups - 1)(levels - 1): a matrix of that size is inverted for every simulated table."""
+
+EFFECTS_MAX = 24
+"""Most comparisons of a group with the first one whose effects a verdict states; of each owner, half."""
+
+MANTEL = Work(
+    "mantel1959statistical",
+    "article",
+    ("Nathan Mantel", "William Haenszel"),
+    "Statistical Aspects of the Analysis of Data From Retrospective Studies of Disease",
+    "Journal of the National Cancer Institute 22(4)",
+    1959,
+)
+
+
+class StratifiedTableParameters(CountTestParameters):
+    """What is compared; every further column of the study stratifies within owners."""
+
+    group: ColumnName | None = Field(None, description="The column of the groups; by default the first one.")
+    outcome: ColumnName | None = Field(
+        None, description="The column that groups may differ in; by default the first of the others."
+    )
+    event: str | None = Field(
+        None,
+        description=(
+            "The outcome's level whose risk is compared; by default the last one of two, and each of more."
+        ),
+    )
+
+
+class StratifiedTableResult(PvalueVerdict, TablesVerdict):
+    """Whether groups differ in an outcome within owners, and by how much. Unpacks into ``statistic, pvalue``.
+
+    Groups are compared with the first one listed. Units whose group or outcome is not listed count in no
+    effect. Intervals are each of confidence 1 - alpha, and count sampling and noise.
+
+    Attributes:
+        effects: what all strata have in common: risk difference, risk ratio and odds ratio.
+        effects_by_owner: the risk differences and odds ratios of every owner's own strata.
+        heterogeneity_pvalue: of one odds ratio in all strata, of two groups and two outcomes; or None.
+        tables: every owner's noisy counts, or None where they are too large to be shown.
+    """
+
+    listed: ClassVar[tuple[str, ...]] = ("statistic", "pvalue", "heterogeneity_pvalue")
+
+    effects: tuple[Effect, ...]
+    effects_by_owner: tuple[Effect, ...]
+    heterogeneity_pvalue: float | None
+
+    @property
+    def odds_ratio(self) -> float | None:
+        """The common odds ratio of the first comparison; None where the counts cannot tell it."""
+        return self._odds.estimate
+
+    @property
+    def interval(self) -> Interval | None:
+        """Of the odds ratio; None where it has not two ends."""
+        return self._odds.interval
+
+    @property
+    def _odds(self) -> Effect:
+        return next(effect for effect in self.effects if effect.kind == "odds ratio")
+
+    def to_pandas(self) -> Any:
+        """Return the effects as a pandas frame: one row each, those of all owners first."""
+        return effects_frame((*self.effects, *self.effects_by_owner), self.source.drawn_by.frame)
+
+    def __str__(self) -> str:
+        decision = "the groups differ within owners" if self.reject else "no difference shown"
+        return self._told(f"{self._decided(decision)}; {self._odds.words}")
+
+    def fields(self) -> dict[str, Any]:
+        """Return what the command lists beside the common fields."""
+        return super().fields() | {
+            "effects": [effect.model_dump() for effect in self.effects],
+            "effects_by_owner": [effect.model_dump() for effect in self.effects_by_owner],
+            "tables": None if self.tables is None else self.tables.fields(),
+        }
+
+    def summary(self) -> Sequence[str | ShownTable]:
+        """Return what the command shows first."""
+        finding = "the groups DIFFER within owners" if self.reject else "no difference within owners shown"
+        common = self.heterogeneity_pvalue
+        return (
+            self._finding(finding),
+            f"  statistic {self.statistic:.5g}; {self.method}",
+            effects_table(self.effects),
+            *(() if common is None else (f"  one odds ratio everywhere: p = {common:.3g}",)),
+        )
+
+    def details(self) -> Sequence[str | ShownTable]:
+        """Return what the command shows after the cost."""
+        return (effects_table(self.effects_by_owner),) if len(self.units) > 1 else ()
+
+
+class RiskDifference(Cells):
+    """Counts of groups of which all but the first have the event more often, in every stratum."""
+
+    medium: ClassVar[float] = 0.1
+    taken: ClassVar[frozenset[str]] = frozenset({"size"})
+
+    @cached_property
+    def cells(self) -> tuple[Floats, Floats]:
+        """The cells' probabilities without the effect and with it, (k,) each."""
+        layout, null = Layout(self.study, self.grid.shape), self.null
+        split = null[layout.cells]
+        split = split.sum(axis=2, keepdims=True) * split.sum(axis=1, keepdims=True)
+        held = null[layout.cells].sum(axis=(1, 2), keepdims=True)
+        split = np.divide(split, held, out=np.zeros_like(split), where=held > 0)
+        without = null.copy()
+        without[layout.cells] = split
+        event = layout.events[0]
+        others = [place for place in range(split.shape[2]) if place != event]
+        rows = split.sum(axis=2)
+        room = split[:, :, others].sum(axis=2) if self.size >= 0 else split[:, :, event]
+        held_rows = rows[:, 1:] > 0
+        largest = float(np.min(room[:, 1:][held_rows] / rows[:, 1:][held_rows], initial=1.0))
+        require_near(abs(self.size), largest)
+        moved, amount = split.copy(), self.size * rows[:, 1:]
+        rest = np.maximum(split[:, 1:, others].sum(axis=2, keepdims=True), 1e-300)
+        moved[:, 1:, others] -= amount[..., None] * split[:, 1:, others] / rest
+        moved[:, 1:, event] += amount
+        with_effect = null.copy()
+        with_effect[layout.cells] = np.maximum(moved, 0.0)
+        return without, with_effect
+
+    def check(self) -> None:
+        """Raise EffectError where no risks differ by so much."""
+        Population.check(self)
+        self.cells  # noqa: B018 (raises where there are none)
+
+    def draw(self, sizes: Sequence[int], rng: np.random.Generator) -> Sequence[np.ndarray[Any, Any]]:
+        """Draw every owner's counts."""
+        shares = self.cells[1] / self.cells[1].sum()
+        return [rng.multinomial(size, shares).astype(np.int64) for size in sizes]
+
+    def words(self) -> str:
+        """Say by how much the risks differ."""
+        return f"a risk difference of {self.size:.3g}"
+
+
+class Layout:
+    """Where a study's groups, outcomes and strata are among the cells of an owner's table.
+
+    Attributes:
+        cells: (S, R, C) places in the table: strata, listed groups, listed outcomes.
+        events: the outcomes whose risk is compared, by place.
+    """
+
+    def __init__(self, study: Study, shape: tuple[int, ...]) -> None:
+        parameters = parse_parameters(StratifiedTableParameters, study)
+        columns = list(study.domain.columns)
+        names = [column.name for column in columns]
+        group = parameters.group or names[0]
+        outcome = parameters.outcome or next((name for name in names if name != group), group)
+        if group not in names or outcome not in names or group == outcome:
+            raise StudyError("parameters group and outcome must name two columns of the study")
+        pair = [columns[names.index(name)] for name in (group, outcome)]
+        if not all(isinstance(column, CategoricalColumn) and len(column.levels) > 1 for column in pair):
+            raise StudyError("group and outcome must be categorical columns with two levels or more")
+        self.group, self.outcome = (column for column in pair if isinstance(column, CategoricalColumn))
+        levels = self.outcome.levels
+        if parameters.event is not None and parameters.event not in levels:
+            raise StudyError("parameter event must be a level of the outcome")
+        named = levels[-1] if parameters.event is None and len(levels) == 2 else parameters.event
+        self.events = tuple(range(len(levels))) if named is None else (levels.index(named),)
+        axes = [names.index(group), names.index(outcome)]
+        places = np.moveaxis(np.arange(int(np.prod(shape))).reshape(shape), axes, [-2, -1])
+        listed = places[..., : len(self.group.levels), : len(levels)]
+        self.cells = listed.reshape(-1, *listed.shape[-2:])
+
+    def strata(self, table: NoisyTable) -> Strata:
+        """Return an owner's strata."""
+        return Strata(table, self.cells)
+
+    @property
+    def comparisons(self) -> list[tuple[int, int]]:
+        """Pairs of a group, compared with the first, and an outcome: EFFECTS_MAX at most."""
+        groups = range(1, len(self.group.levels))
+        return [(place, event) for place in groups for event in self.events][:EFFECTS_MAX]
+
+    def effects(
+        self, counts: Floats, variances: Floats, kinds: Sequence[str], level: float, owner: str | None = None
+    ) -> list[Effect]:
+        """Return the effects of noisy strata (S, R, C) with noise variances (S,)."""
+        found = []
+        comparisons = self.comparisons if owner is None else self.comparisons[: EFFECTS_MAX // 2]
+        for place, event in comparisons:
+            tables, noise = fourfold(counts, variances, (place, 0), event)
+            for kind in kinds:
+                estimated = SCORES[kind].estimate(tables, noise, level)
+                found.append(
+                    Effect(
+                        column=self.outcome.name,
+                        kind=kind,
+                        groups=(self.group.levels[place], self.group.levels[0]),
+                        estimate=estimated.value,
+                        lower=estimated.lower,
+                        upper=estimated.upper,
+                        unit="" if SCORES[kind].ratio else "share of units",
+                        level=self.outcome.levels[event],
+                        owner=owner,
+                    )
+                )
+        return found
+
+
+class StratifiedTable(CountTest):
+    """See the module. Registered as ``stratified_table``."""
+
+    name: ClassVar[str] = "stratified_table"
+    title: ClassVar[str] = "Do groups differ in an outcome, within every owner?"
+    families: ClassVar[frozenset[Family]] = frozenset(("gaussian", "pure"))
+    Parameters: ClassVar[type[BaseModel]] = StratifiedTableParameters
+    Verdict: ClassVar[type[BaseVerdict]] = StratifiedTableResult
+    question: ClassVar[Question | None] = Question(
+        "Do groups differ in an outcome within every owner (an odds ratio)?",
+        r"odds|risk|strat|mantel|within (every|each|the)|treated|exposed",
+        "one or more",
+        rank=5,
+        categories=True,
+        pure=True,
+    )
+    population: ClassVar[type[Population] | None] = RiskDifference
+
+    def parameters(self, study: Study) -> StratifiedTableParameters:
+        """Read the study's parameters. Raises StudyError where they are none of this procedure's."""
+        return parse_parameters(StratifiedTableParameters, study)
+
+    def check(self, study: Study) -> None:
+        """Raise StudyError where the study cannot be run as written."""
+        super().check(study)
+        plan = self.plan(study)
+        if len(plan.grid.axes) < 2:
+            raise StudyError("a stratified table has a group and an outcome: two columns or more")
+        layout = Layout(study, plan.grid.shape)
+        strata, groups, levels = layout.cells.shape
+        contrasts = (groups - 1) * (levels - 1)
+        if contrasts > CONTRASTS_MAX:
+            raise StudyError(f"at most {CONTRASTS_MAX} contrasts of groups and outcomes: use fewer levels")
+        cells = len(study.owners) * (plan.grid.size + strata * contrasts * contrasts)
+        require_work(3 * cells, self.parameters(study).replicates)
+
+    def asks(self, study: Study) -> tuple[str, ...]:
+        """Say who is compared in what, within which strata."""
+        layout = Layout(study, self.plan(study).grid.shape)
+        others = [c.name for c in study.domain.columns if c not in (layout.group, layout.outcome)]
+        within = f" and {joined(others, 4)}" if others else ""
+        return (f"compares {layout.outcome.name} between {layout.group.name}, within owners{within}",)
+
+    def meaning(self, study: Study, verdict: Fields) -> Meaning:
+        """Say what a verdict means, in sentences."""
+        layout = Layout(study, self.plan(study).grid.shape)
+        said = either(
+            study,
+            verdict,
+            f"{layout.outcome.name} depends on {layout.group.name} within owners",
+            f"No dependence of {layout.outcome.name} on {layout.group.name} within owners was shown",
+        )
+        shown = effects_of(verdict.get("effects", ()))[:3:2]
+        told = "; ".join(f"{effect.named}: {effect.words}" for effect in shown)
+        return Meaning(f"{said.sentence} {told}." if told else said.sentence, said.care)
+
+    def works(self, study: Study) -> tuple[Work, ...]:  # noqa: ARG002
+        """Return the works that the study's method comes from."""
+        return (MANTEL, CHI_SQUARED)
+
+    def null(self, study: Study, verdict: Fields, releases: Releases) -> Null | None:
+        """Work out the null distribution again; simulations are the first of the verdict's."""
+        plan = self.plan(study)
+        tables = tables_of(plan, study, verdict, releases)
+        if tables is None:
+            return None
+        replicates = affordable(self.parameters(study).replicates, sum(len(t.counts) for t in tables))
+        if replicates is None:
+            return None
+        layout = Layout(study, plan.grid.shape)
+        test = stratified_test(
+            [layout.strata(table) for table in tables], replicates, simulation_seed(study, TEST_STREAM)
+        )
+        words = simulations(replicates, "tables that are independent within strata")
+        return from_draws(words, test.simulated, study.level)
+
+    def panels(self, study: Study, verdict: Fields, releases: Releases) -> list[RowsPanel]:  # noqa: ARG002
+        """Return forest plots: the owners' effects, and those that they have in common."""
+        stated = [*verdict["effects_by_owner"], *verdict["effects"]]
+        kinds = ("risk difference", "odds ratio")
+        shown = [effect for effect in effects_of(stated) if effect.kind in kinds]
+        return forest(shown, study.level)
+
+    def assemble(
+        self, study: Study, releases: Mapping[str, Release], progress: Progress | None = None
+    ) -> StratifiedTableResult:
+        """Compute the verdict: post-processing alone, the same for everyone."""
+        plan, parameters = self.plan(study), self.parameters(study)
+        layout, report = Layout(study, plan.grid.shape), progress if progress is not None else silent
+        tables = {owner.name: plan.read_owner(owner, releases) for owner in study.owners}
+        owners = {name: layout.strata(table) for name, table in tables.items()}
+        test = stratified_test(
+            list(owners.values()),
+            parameters.replicates,
+            simulation_seed(study, TEST_STREAM),
+            lambda part: report(0.7 * part, "simulating the null"),
+        )
+        report(0.7, "estimating effects")
+        units = {name: table.units for name, table in tables.items()}
+        return StratifiedTableResult(
+            method=_method(plan, layout, len(owners), parameters.replicates),
+            statistic=test.statistic,
+            pvalue=test.pvalue,
+            reject=test.pvalue <= study.level,
+            level=study.level,
+            units=units,
+            epsilon=study.budget.epsilon,
+            delta=study.budget.delta,
+            columns=plan.grid.names,
+            shape=plan.grid.shape,
+            counts=shown_counts(tables),
+            effects=tuple(
+                layout.effects(
+                    np.concatenate([own.counts for own in owners.values()]),
+                    np.concatenate([own.variances for own in owners.values()]),
+                    tuple(SCORES),
+                    study.level,
+                )
+            ),
+            effects_by_owner=tuple(
+                effect
+                for name, own in owners.items()
+                for effect in layout.effects(
+                    own.counts, own.variances, ("risk difference", "odds ratio"), study.level, name
+                )
+            ),
+            heterogeneity_pvalue=heterogeneity(
+                list(owners.values()), parameters.replicates, simulation_seed(study, HETEROGENEITY_STREAM)
+            ),
+            warnings=self.warnings(study, units) + reuse_warnings(study),
+        )
+
+
+def _method(plan: CountPlan, layout: Layout, owners: int, replicates: int) -> str:
+    strata, groups, levels = layout.cells.shape
+    return (
+        f"generalised Cochran-Mantel-Haenszel test of {groups} x {levels} tables in {owners * strata} "
+        f"strata, with {plan.noise.kind} noise in its null, {replicates} replicates"
+    )

@@ -1,0 +1,220 @@
+"""Stratified tables: level, power, effects and their intervals, what is read again, and bad studies."""
+
+import numpy as np
+import pytest
+from made_studies import made_study
+
+import tacit.local
+from tacit.errors import InputError, StudyRefusedError
+from tacit_protocol.domain.columns import CategoricalColumn, Domain, NumericColumn
+from tacit_protocol.numerics.common_effects import Score, products
+from tacit_protocol.numerics.noisy_tables import CellNoise, NoisyTable
+from tacit_protocol.procedures.base import StudyError
+from tacit_protocol.procedures.discovery import procedure_named
+from tacit_protocol.procedures.stratified_table.statistic import (
+    SCORES,
+    Strata,
+    contrasts,
+    fourfold,
+    heterogeneity,
+    statistics,
+    stratified_test,
+)
+
+PROCEDURE = procedure_named("stratified_table")
+SEX = CategoricalColumn(name="sex", levels=("f", "m"))
+SICK = CategoricalColumn(name="sick", levels=("no", "yes"))
+AGE = NumericColumn(name="age", lower=0.0, upper=100.0)
+CELLS = np.arange(4).reshape(1, 2, 2)
+
+
+def owner(rng: np.random.Generator, units: int, share: float, risks: tuple[float, float], scale: float):
+    """Return a noisy table of two groups: ``share`` of the units are in the second."""
+    first, second = (1 - share, share)
+    cells = [first * (1 - risks[0]), first * risks[0], second * (1 - risks[1]), second * risks[1]]
+    noise = CellNoise("laplace", scale)
+    counts = rng.multinomial(units, cells) + noise.draw(rng, (4,))
+    return Strata(NoisyTable(counts, units, (noise,)), CELLS)
+
+
+def test_contrasts_are_orthonormal_and_see_no_constant() -> None:
+    for size in (2, 3, 7):
+        found = contrasts(size)
+        assert found @ found.T == pytest.approx(np.eye(size - 1))
+        assert found.sum(axis=1) == pytest.approx(np.zeros(size - 1))
+
+
+def test_without_noise_it_is_the_statistic_of_cochran_mantel_and_haenszel() -> None:
+    """With n in the place of n - 1 in each stratum's variance, as for a multinomial table."""
+    counts = np.array([[[400.0, 100.0], [300.0, 200.0]], [[90.0, 10.0], [75.0, 25.0]]])
+    above = total = 0.0
+    for table in counts:
+        size, rows, columns = table.sum(), table.sum(axis=1), table.sum(axis=0)
+        above += table[0, 0] - rows[0] * columns[0] / size
+        total += rows.prod() * columns.prod() / size**3
+    assert float(statistics(counts, np.zeros(2))) == pytest.approx(above**2 / total, rel=1e-6)
+
+
+def test_the_level_is_kept_where_an_unstratified_test_always_rejects() -> None:
+    """200 studies of two owners who differ in risks and groups, at level .05.
+
+    More than 22 rejections have probability below 1e-4 for a level of .05.
+    """
+    rng, rejected, unstratified = np.random.default_rng(1), 0, 0
+    for place in range(200):
+        owners = [owner(rng, 1000, 0.2, (0.2, 0.2), 2.0), owner(rng, 1000, 0.8, (0.7, 0.7), 2.0)]
+        rejected += stratified_test(owners, 199, np.random.SeedSequence(place)).pvalue <= 0.05
+        added = Strata(
+            NoisyTable(sum(own.table.counts for own in owners), 2000, (CellNoise("laplace", 2.0, 2),)), CELLS
+        )
+        if place < 10:
+            unstratified += stratified_test([added], 199, np.random.SeedSequence(place)).pvalue <= 0.05
+    assert rejected <= 22
+    assert unstratified == 10
+
+
+@pytest.mark.parametrize("kind", sorted(SCORES))
+@pytest.mark.parametrize(("risks", "scale"), [((0.3, 0.3), 2.0), ((0.1, 0.4), 2.0), ((0.05, 0.05), 0.5)])
+def test_intervals_cover(kind: str, risks: tuple[float, float], scale: float) -> None:
+    """400 studies of three owners: under 361 covered has probability below 1e-4 at 95 %."""
+    rng = np.random.default_rng(2)
+    first, second = risks
+    odds = (second / (1 - second)) / (first / (1 - first))
+    truth = {"odds ratio": odds, "risk ratio": second / first, "risk difference": second - first}[kind]
+    covered = 0
+    for _ in range(400):
+        owners = [
+            owner(rng, units, share, risks, scale) for units, share in ((300, 0.3), (900, 0.5), (600, 0.2))
+        ]
+        counts = np.concatenate([own.counts for own in owners])
+        tables, noise = fourfold(counts, np.concatenate([own.variances for own in owners]), (1, 0), 1)
+        found = SCORES[kind].estimate(tables, noise, 0.05)
+        low = -np.inf if found.lower is None else found.lower
+        high = np.inf if found.upper is None else found.upper
+        covered += low <= truth <= high
+    assert covered >= 361
+
+
+def test_an_interval_that_forgets_the_noise_does_not_cover() -> None:
+    """The same search catches a planted mistake: noise variances of 0 cover far less than 95 %."""
+    rng, covered = np.random.default_rng(3), 0
+    for _ in range(200):
+        own = owner(rng, 300, 0.5, (0.3, 0.3), 8.0)
+        tables, noise = fourfold(own.counts, np.zeros(1), (1, 0), 1)
+        found = SCORES["risk difference"].estimate(tables, noise, 0.05)
+        assert found.lower is not None
+        assert found.upper is not None
+        covered += found.lower <= 0 <= found.upper
+    assert covered < 180
+
+
+def test_scores_have_mean_zero_at_the_truth_however_large_the_noise() -> None:
+    """Noise far above the counts: the mean of 40 000 scores is within 4.5 of its standard errors."""
+    rng = np.random.default_rng(4)
+    cells = np.array([30.0, 70.0, 10.0, 90.0])
+    noisy = cells + rng.laplace(0, 50, (40_000, 1, 4))
+    for kind, truth in (("odds ratio", 30 * 90 / (70 * 10)), ("risk difference", 0.2), ("risk ratio", 3.0)):
+        score = SCORES[kind]
+        form = score.top - truth * score.bottom
+        values = np.einsum("nsi,ij,nsj->n", noisy, form, noisy) / 2
+        assert abs(values.mean()) < 4.5 * values.std() / 200
+
+
+def test_a_product_of_a_cell_with_itself_is_refused() -> None:
+    with pytest.raises(ValueError, match="different cells"):
+        products(4, (1, 1, 1.0))
+    assert isinstance(SCORES["odds ratio"], Score)
+
+
+def test_owners_who_differ_in_their_odds_ratios_are_told_from_those_who_do_not() -> None:
+    """100 studies: more than 14 rejections of one odds ratio have probability below 1e-3 at level .05."""
+    rng, same, different = np.random.default_rng(5), 0, 0
+    for place in range(100):
+        alike = [owner(rng, 800, 0.5, (0.3, 0.5), 2.0), owner(rng, 800, 0.4, (0.1, 0.206), 2.0)]
+        apart = [owner(rng, 800, 0.5, (0.3, 0.5), 2.0), owner(rng, 800, 0.4, (0.5, 0.3), 2.0)]
+        for owners, count in ((alike, "same"), (apart, "different")):
+            pvalue = heterogeneity(owners, 199, np.random.SeedSequence(place))
+            assert pvalue is not None
+            if count == "same":
+                same += pvalue <= 0.05
+            else:
+                different += pvalue <= 0.05
+    assert same <= 14
+    assert different >= 95
+
+
+def test_a_result_says_direction_size_and_owner() -> None:
+    north, south = [[400, 100], [300, 200]], [[90, 10], [80, 20]]
+    result = tacit.local.stratified_table(north, south, epsilon=20, seed=1, names=["north", "south"])
+    statistic, pvalue = result
+    assert result.reject
+    assert pvalue == result.pvalue <= 0.01
+    assert statistic > 0
+    difference, _, odds = result.effects
+    assert [effect.kind for effect in result.effects] == ["risk difference", "risk ratio", "odds ratio"]
+    assert (difference.column, difference.level, difference.groups) == ("x2", "1", ("1", "0"))
+    assert difference.estimate == pytest.approx(0.183, abs=0.02)
+    assert odds.estimate == pytest.approx(2.6, abs=0.3)
+    assert result.odds_ratio == odds.estimate
+    assert result.interval == odds.interval
+    assert {effect.owner for effect in result.effects_by_owner} == {"north", "south"}
+    assert list(result.to_pandas()["kind"][:3]) == [effect.kind for effect in result.effects]
+    assert "odds ratio" in str(result)
+    assert "risk difference" in result.report_html()
+    assert "logarithm of the odds ratio" in result.to_svg()
+
+
+def test_nothing_that_could_be_known_is_said_of_empty_groups() -> None:
+    """Nobody in one group, a constant outcome: no crash, an interval without ends or of all differences."""
+    for counts in ([[500, 500], [0, 0]], [[500, 0], [500, 0]], [[0, 0], [0, 1]]):
+        result = tacit.local.stratified_table(counts, epsilon=1, seed=1)
+        odds = result.effects[2]
+        assert not result.reject
+        assert odds.lower is None or odds.upper is None
+        low, high = result.effects[0].interval or (np.nan, np.nan)
+        assert -1 <= low <= high <= 1
+
+
+@pytest.mark.parametrize(
+    ("columns", "parameters", "words"),
+    [
+        ((SEX,), {}, "two columns or more"),
+        ((SEX, AGE), {"cuts": {"age": [50.0]}}, "categorical columns with two levels"),
+        ((SEX, SICK), {"group": "nobody"}, "must name two columns"),
+        ((SEX, SICK), {"group": "sex", "outcome": "sex"}, "must name two columns"),
+        ((SEX, SICK), {"event": "perhaps"}, "must be a level of the outcome"),
+    ],
+)
+def test_a_study_that_cannot_be_asked_says_what_to_change(columns, parameters, words: str) -> None:
+    study = made_study(
+        "stratified_table", Domain(columns=columns), owners=2, delta=0.0, parameters=parameters
+    )
+    with pytest.raises(StudyError, match=words):
+        PROCEDURE.check(study)
+
+
+def test_bad_samples_are_refused() -> None:
+    with pytest.raises(InputError):
+        tacit.local.stratified_table([[1, 2], [3, -4]], epsilon=1)
+    with pytest.raises(InputError):
+        tacit.local.stratified_table(epsilon=1)
+    with pytest.raises(StudyRefusedError):
+        tacit.local.stratified_table([[1, 2], [3, 4]], epsilon=1, event="yes")
+
+
+def test_further_columns_stratify_and_unlisted_units_count_in_no_effect() -> None:
+    rng = np.random.default_rng(6)
+    ward = rng.choice(["a", "b"], 4000)
+    sex = np.where(rng.random(4000) < np.where(ward == "a", 0.2, 0.8), "m", "f")
+    sick = np.where(rng.random(4000) < np.where(ward == "a", 0.2, 0.7), "yes", "no")
+    sick[:40] = "unheard of"
+    bounds = {"sex": ["f", "m"], "sick": ["no", "yes"], "ward": ["a", "b"]}
+    pd = pytest.importorskip("pandas")
+    table = pd.DataFrame({"sex": sex, "sick": sick, "ward": ward})
+    within = tacit.local.stratified_table(table, epsilon=4, bounds=bounds, seed=1)
+    bounds.pop("ward")
+    without = tacit.local.stratified_table(table, epsilon=4, bounds=bounds, seed=1, columns=["sex", "sick"])
+    assert not within.reject
+    assert without.reject
+    assert within.interval is not None
+    assert within.interval[0] < 1 < within.interval[1]
