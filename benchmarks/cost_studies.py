@@ -259,6 +259,12 @@ QUESTIONS: Mapping[str, Question] = {
             _cells,
         ),
         Question(
+            *("stratified_table", "categories", "each", "cells k"),
+            Point(100_000, 2, 16, 2),
+            {"rows": ROWS, "size": (16, 36, 100), "owners": OWNERS},
+            _cells,
+        ),
+        Question(
             *("identity", "categories", "one", "cells k"),
             Point(100_000, 1, 100, 1),
             {"rows": ROWS, "size": (10, 100, 1000), "epsilon": EPSILONS},

@@ -66,7 +66,7 @@ def read(value: Any, like: Any) -> Any:
 def public_names(value: Any) -> dict[str, None]:
     """Return the names of a value's fields and properties."""
     if not isinstance(value, BaseModel):
-        return dict.fromkeys(f.name for f in dataclasses.fields(value))
+        return dict.fromkeys(f.name for f in dataclasses.fields(value) if f.compare)
     found = {n for n in dir(type(value)) if isinstance(getattr(type(value), n), property)}
     own = {n for n in found | set(type(value).model_fields) if not n.startswith(("_", "model_"))}
     return dict.fromkeys(sorted(own - HIDDEN))

@@ -312,14 +312,14 @@ class StratifiedTable(CountTest):
 
     def meaning(self, study: Study, verdict: Fields) -> Meaning:
         """Say what a verdict means, in sentences."""
-        layout = Layout(study, self.plan(study).grid.shape)
+        shown = effects_of(verdict.get("effects", ()))[:3:2]
+        outcome = shown[0].column if shown else "the outcome"
         said = either(
             study,
             verdict,
-            f"{layout.outcome.name} depends on {layout.group.name} within owners",
-            f"No dependence of {layout.outcome.name} on {layout.group.name} within owners was shown",
+            f"The groups differ in {outcome}, within owners",
+            f"No difference between the groups in {outcome}, within owners, was shown: they may be alike",
         )
-        shown = effects_of(verdict.get("effects", ()))[:3:2]
         told = "; ".join(f"{effect.named}: {effect.words}" for effect in shown)
         return Meaning(f"{said.sentence} {told}." if told else said.sentence, said.care)
 
