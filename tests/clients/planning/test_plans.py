@@ -48,6 +48,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "identity": {"n": 600, "cells": 6},
     "homogeneity": {"n": 500, "cells": 6, "replicates": 999},
     "independence_table": {"n": 500, "cells": (2, 2), "replicates": 999},
+    "stratified_table": {"n": 500, "cells": (2, 2), "replicates": 999},
 }
 """A setting of every test in which it finds the effect often and not always, or nearly so."""
 

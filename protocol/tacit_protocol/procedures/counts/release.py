@@ -29,6 +29,9 @@ from tacit_protocol.privacy.noisy_counts import (
 from tacit_protocol.procedures.base import ReleaseError, StudyError, parse_parameters
 from tacit_protocol.strict import StrictModel
 
+COUNTING = ("noisy_counts", "homogeneity", "independence_table", "stratified_table", "identity")
+"""Procedures whose releases hold noisy counts in a vector of their own, and so can be read again."""
+
 SUMS = "sums_of_"
 """Name of a vector of sums of cells of a finer table, with how many cells each sum has: no owner sends it."""
 
@@ -134,11 +137,9 @@ class CountPlan:
 
         Cells of a finer table are added up; the vector's name then tells how many noises each sum has.
         """
-        if COUNTS not in release.vectors:
+        if source.procedure not in COUNTING or COUNTS not in release.vectors:
             raise StudyError("the earlier study did not release noisy counts")
         theirs = grid_of(source, counted_part(source))
-        if len(release.vectors[COUNTS].values) != theirs.size:
-            raise StudyError("the earlier study did not release counts of its own cells")
         index = self.grid.within(theirs)
         if index is None:
             raise StudyError(FINER)
