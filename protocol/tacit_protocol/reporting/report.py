@@ -1,58 +1,27 @@
 """A one-page report of a completed study: HTML that stands alone, without scripts, printable on A4.
 
-Titles and names are other people's: every word that is not this module's own is escaped.
+Titles and names are other people's: the template escapes every word that is put into it.
 """
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from itertools import accumulate
 from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined, Template
+from markupsafe import Markup
 
 from tacit_protocol.messages.release import Release
 from tacit_protocol.messages.study import Study
 from tacit_protocol.privacy.guarantee import ApproximateEvent, GaussianEvent, LaplaceEvent
 from tacit_protocol.procedures.base import Fields, Procedure, StudyError
 from tacit_protocol.procedures.discovery import PROCEDURES, procedure_named
-from tacit_protocol.reporting.panels import NullPanel, Panel, PvaluePanel, panels_of
+from tacit_protocol.reporting.panels import ESTIMATES, NullPanel, Panel, PvaluePanel, panels_of
 from tacit_protocol.reporting.svg import height_of, number, panel_svg, text
 from tacit_protocol.verdicts.panels import BarsPanel, Null
 from tacit_protocol.verdicts.words import Meaning, Work, joined, plain_meaning, pvalue_words, software_work
-
-STYLE = """
-:root { color-scheme: light dark; --ink: #1b1f24; --soft: #4d5761; --line: #c9d1d9; --accent: #0b57a4; }
-* { box-sizing: border-box; }
-body { margin: 0; font: 14px/1.4 system-ui, "DejaVu Sans", sans-serif; color: var(--ink); background: #fff; }
-main { max-width: 60rem; margin: 0 auto; padding: 1rem; overflow-wrap: anywhere; }
-h1 { font-size: 1.5em; line-height: 1.2; margin: 0 0 .2em; }
-h2 { font-size: 1em; margin: .8em 0 .2em; border-top: 1px solid var(--line); padding-top: .5em; }
-p { margin: .2em 0; }
-.soft { color: var(--soft); font-size: .9em; }
-.verdict { font-size: 1.15em; font-weight: 600; border-left: 4px solid var(--accent); padding: .2em .6em; }
-.warnings { margin: .3em 0; padding-left: 1.2em; font-size: .9em; }
-.columns { display: grid; gap: 0 1.5rem; grid-template-columns: repeat(auto-fit, minmax(17rem, 1fr)); }
-figure { margin: .4em 0; }
-figcaption { font-weight: 600; font-size: .9em; }
-figure svg { display: block; width: 100%; height: auto; background: #fff; }
-table { width: 100%; border-collapse: collapse; margin: .3em 0; font-size: .9em; }
-caption { text-align: left; font-weight: 600; }
-th, td { text-align: left; font-weight: normal; padding: .1em .4em .1em 0; }
-tr { border-bottom: 1px solid var(--line); }
-.cited { margin: .2em 0; padding-left: 1.2em; font-size: .9em; }
-pre.bibtex { columns: 2 16rem; font-size: .7em; line-height: 1.25; white-space: pre-wrap; margin: .3em 0; }
-code { font-size: .85em; }
-@media (prefers-color-scheme: dark) { @media screen {
-  :root { --ink: #e6edf3; --soft: #a8b3bd; --line: #3d444d; --accent: #6cb2ff; }
-  body { background: #14181d; }
-} }
-@page { size: A4; margin: 12mm; }
-@media print {
-  body { font-size: 9.5px; }
-  main { max-width: none; padding: 0; }
-  .columns { grid-template-columns: 1fr 1fr; }
-  figure, table, li { break-inside: avoid; }
-}
-"""
 
 NAMED_MAX = 6
 
@@ -161,9 +130,6 @@ BARS_HEIGHT_MAX = 640.0
 OWNERS_MAX, LINES_MAX, WARNINGS_MAX = 12, 8, 4
 """Rows of its tables, and warnings; what is left out is counted."""
 
-POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
-"""What the page may load and run: nothing."""
-
 
 @dataclass(frozen=True)
 class Reported:
@@ -198,21 +164,66 @@ def report_html(
     """
     study, verdict = reported.study, reported.verdict
     panels = panels_of(study, verdict, reported.releases) if panels is None else panels
-    title, meaning = text(question or study.title), meaning_of(study, verdict)
-    drawn = [picture] if picture is not None else [_figure(panel) for panel in _chosen(panels)]
+    figures = [_figure(panel) for panel in _chosen(panels)]
+    if picture is not None:
+        figures = [_Figure(Markup(picture))]  # noqa: S704
+    warnings = [str(warning) for warning in verdict.get("warnings") or ()]
     null = next((panel.null for panel in panels if isinstance(panel, NullPanel)), None)
-    pictures = "".join(f"<figure>{each}</figure>" for each in drawn)
-    methods = text(methods_text(study, verdict, software, null))
-    return (
-        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{title} · Tacit report</title>\n<style>{STYLE}</style>\n</head>\n<body>\n<main>\n"
-        f"<h1><bdi>{title}</bdi></h1>\n{_subtitle(study)}\n{_verdict(meaning, verdict)}\n"
-        f'<div class="columns">\n<div>{pictures}</div>\n<div>{_figures(study, verdict)}{_spent(reported)}'
-        f"</div>\n</div>\n<h2>Methods</h2>\n<p>{methods}</p>\n"
-        f"{_citations(study, software)}\n{_verify(reported)}\n</main>\n</body>\n</html>\n"
+    return _template().render(
+        title=question or study.title,
+        study=study,
+        digest=reported.digest,
+        meaning=meaning_of(study, verdict),
+        warnings=warnings[:WARNINGS_MAX],
+        warnings_left=max(0, len(warnings) - WARNINGS_MAX),
+        figures=figures,
+        tables=[_figures(study, verdict), *_compared(verdict), _spent(reported)],
+        methods=methods_text(study, verdict, software, null),
+        works=works_of(study, software),
     )
+
+
+@cache
+def _template() -> Template:
+    environment = Environment(
+        loader=PackageLoader("tacit_protocol.reporting"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=_escaped,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    return environment.get_template("report.html")
+
+
+def _escaped(value: Any) -> Markup:
+    """Escape as charts do, which replace what would turn a text round; the page's own markup stays."""
+    return value if isinstance(value, Markup) else Markup(text(str(value)))  # noqa: S704
+
+
+@dataclass(frozen=True)
+class _Figure:
+    """A picture, made with every word of others escaped; bars have a title and a note beside it."""
+
+    svg: Markup
+    title: str = ""
+    note: str = ""
+
+
+def _figure(panel: Panel) -> _Figure:
+    svg = Markup(panel_svg(panel))  # noqa: S704
+    return _Figure(svg, panel.title, panel.note) if isinstance(panel, BarsPanel) else _Figure(svg)
+
+
+@dataclass(frozen=True)
+class _Table:
+    """A table of the page: the first of each row's words is what the others are of."""
+
+    title: str
+    rows: Sequence[Sequence[str]]
+    headings: tuple[str, ...] = ()
+    note: str = ""
 
 
 def _chosen(panels: Sequence[Panel]) -> list[Panel]:
@@ -226,33 +237,7 @@ def _chosen(panels: Sequence[Panel]) -> list[Panel]:
     return list(bars[: max(1, sum(height <= BARS_HEIGHT_MAX for height in reached))])
 
 
-def _figure(panel: Panel) -> str:
-    if not isinstance(panel, BarsPanel):
-        return panel_svg(panel)
-    note = f'<p class="soft">{text(panel.note)}</p>'
-    return f"<figcaption><bdi>{text(panel.title)}</bdi></figcaption>{panel_svg(panel)}{note}"
-
-
-def _subtitle(study: Study) -> str:
-    return (
-        f'<p class="soft">Procedure {text(study.procedure)} · asked by '
-        f"<bdi>{text(study.analyst.name)}</bdi> · tester <bdi>{text(study.tester.name)}</bdi></p>"
-    )
-
-
-def _verdict(meaning: Meaning, verdict: Mapping[str, Any]) -> str:
-    warnings = [str(warning) for warning in verdict.get("warnings") or ()]
-    shown = "".join(f"<li><bdi>{text(warning)}</bdi></li>" for warning in warnings[:WARNINGS_MAX])
-    if len(warnings) > WARNINGS_MAX:
-        shown += f"<li>and {len(warnings) - WARNINGS_MAX} more, in the transcript</li>"
-    listed = f'<ul class="warnings">{shown}</ul>' if shown else ""
-    return (
-        f'<p class="verdict"><bdi>{text(meaning.sentence)}</bdi></p>\n'
-        f'<p class="care"><bdi>{text(meaning.care)}</bdi></p>{listed}'
-    )
-
-
-def _figures(study: Study, verdict: Mapping[str, Any]) -> str:
+def _figures(study: Study, verdict: Mapping[str, Any]) -> _Table:
     rows = []
     if verdict.get("pvalue") is not None:
         rows.append(("statistic", number(float(verdict["statistic"]))))
@@ -261,15 +246,14 @@ def _figures(study: Study, verdict: Mapping[str, Any]) -> str:
     if (width := verdict.get("half_width")) is not None:
         rows.append(("noise of one count within", number(width)))
         rows.append(("noise of all counts within", number(verdict["half_width_all"])))
-    if (squared := verdict.get("squared_mmd")) is not None:
-        rows.append(("squared MMD", _with_interval(squared, verdict.get("lower"), verdict.get("upper"))))
-    if (correlation := verdict.get("distance_correlation")) is not None:
-        between = _with_interval(correlation, verdict.get("lower"), verdict.get("upper"))
-        rows.append(("distance correlation", between))
-    if (strength := verdict.get("cramers_v")) is not None:
-        rows.append(("Cramér's V", _with_interval(strength, verdict.get("lower"), verdict.get("upper"))))
-    table = _table("In numbers", (), rows)
-    return table + _compared(verdict)
+    for name, words in ESTIMATES_SHOWN.items():
+        if (value := verdict.get(name)) is not None:
+            rows.append((words, _with_interval(value, verdict.get("lower"), verdict.get("upper"))))
+    return _Table("In numbers", rows)
+
+
+ESTIMATES_SHOWN = {name: ESTIMATES[name][0] for name in ("squared_mmd", "distance_correlation", "cramers_v")}
+"""Estimates of a verdict's own, in words: those whose interval is from ``lower`` to ``upper``."""
 
 
 def _with_interval(value: float, lower: float | None, upper: float | None) -> str:
@@ -277,8 +261,8 @@ def _with_interval(value: float, lower: float | None, upper: float | None) -> st
     return found if lower is None or upper is None else f"{found} [{number(lower)}, {number(upper)}]"
 
 
-def _compared(verdict: Mapping[str, Any]) -> str:
-    """Show the surest comparisons of a verdict: pairs, columns or cells, with their adjusted p-values."""
+def _compared(verdict: Mapping[str, Any]) -> list[_Table]:
+    """Return the surest comparisons of a verdict: pairs, columns or cells, with their adjusted p-values."""
     found: list[tuple[float, str, str]] = []
     for name in ("pairs", "columns", "cells"):
         records = verdict.get(name)
@@ -289,12 +273,12 @@ def _compared(verdict: Mapping[str, Any]) -> str:
                 adjusted = float(record.get("qvalue", record["pvalue"]))
                 found.append((adjusted, _label(record), " *" if record["reject"] else ""))
     if not found:
-        return ""
+        return []
     found.sort(key=lambda each: each[0])
     lines = [(label, f"{adjusted:.3g}{mark}") for adjusted, label, mark in found]
     more = len(lines) - LINES_MAX
-    note = f'<p class="soft">and {more} more, in the transcript</p>' if more > 0 else ""
-    return _table("Compared (adjusted p; * at the level)", (), lines[:LINES_MAX]) + note
+    note = f"and {more} more, in the transcript" if more > 0 else ""
+    return [_Table("Compared (adjusted p; * at the level)", lines[:LINES_MAX], note=note)]
 
 
 def _single(verdict: Mapping[str, Any]) -> bool:
@@ -311,7 +295,7 @@ def _label(record: Mapping[str, Any]) -> str:
     return " and ".join(str(column) for column in record.get("columns", ()))
 
 
-def _spent(reported: Reported) -> str:
+def _spent(reported: Reported) -> _Table:
     study, units = reported.study, reported.verdict.get("units") or {}
     told = reported.verdict.get("spent") or {}
     rows = []
@@ -322,37 +306,5 @@ def _spent(reported: Reported) -> str:
             (owner.name, owner.data_set, f"{units.get(owner.name, '–')}", f"{epsilon:g}", f"{delta:g}")
         )
     more = len(study.owners) - OWNERS_MAX
-    note = f'<p class="soft">and {more} more owners, each the same</p>' if more > 0 else ""
-    return _table("What every owner spent", ("owner", "data set", "units", "ε", "δ"), rows) + note
-
-
-def _table(title: str, headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    head = "".join(f'<th scope="col">{text(heading)}</th>' for heading in headings)
-    body = "".join(
-        f'<tr><th scope="row"><bdi>{text(row[0])}</bdi></th>'
-        + "".join(f"<td><bdi>{text(cell)}</bdi></td>" for cell in row[1:])
-        + "</tr>"
-        for row in rows
-    )
-    top = f"<thead><tr>{head}</tr></thead>" if head else ""
-    return f"<table><caption>{text(title)}</caption>{top}<tbody>{body}</tbody></table>"
-
-
-def _citations(study: Study, software: str) -> str:
-    works = works_of(study, software)
-    plain = "".join(f"<li>{text(work.plain)}</li>" for work in works)
-    entries = text("\n".join(work.bibtex for work in works), lines=True)
-    return f'<h2>Cite</h2>\n<ul class="cited">{plain}</ul>\n<pre class="bibtex">{entries}</pre>'
-
-
-def _verify(reported: Reported) -> str:
-    if reported.digest is None:
-        return (
-            "<h2>Verify</h2>\n<p>This was computed in one process, without signatures: there is no "
-            "transcript that others could verify.</p>"
-        )
-    return (
-        f"<h2>Verify</h2>\n<p>Study <code>{text(reported.digest)}</code>. Its transcript holds the study, "
-        "every signed release and the verdict; anyone recomputes all of it, without a network, by "
-        f"<code>tacit verify transcript.json --tester-key {text(reported.study.tester.key)}</code></p>"
-    )
+    note = f"and {more} more owners, each the same" if more > 0 else ""
+    return _Table("What every owner spent", rows, ("owner", "data set", "units", "ε", "δ"), note)

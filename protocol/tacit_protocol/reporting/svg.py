@@ -156,14 +156,9 @@ def short(label: str) -> str:
     return label if len(label) <= LABEL_LENGTH_MAX else label[: LABEL_LENGTH_MAX - 1] + "…"
 
 
-def text(words: str, *, lines: bool = False) -> str:
-    """Escape words, whoever wrote them; what cannot be printed, or would turn the text round, is replaced.
-
-    ``lines`` keeps the ends of lines.
-    """
-    kept = "\n" if lines else ""
-    shown = (c if c.isprintable() or c in kept else "\N{REPLACEMENT CHARACTER}" for c in words)
-    return escape("".join(shown), quote=True)
+def text(words: str) -> str:
+    """Escape words, whoever wrote them; what cannot be printed, or would turn the text round, is replaced."""
+    return escape("".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in words), quote=True)
 
 
 THICKNESS = 11
