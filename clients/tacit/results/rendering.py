@@ -2,17 +2,18 @@
 
 from collections.abc import Mapping, Sequence
 from html import escape
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tacit.atomic_write import written_whole
 from tacit.errors import InputError, PlottingError
-from tacit_protocol.reporting.panels import NullPanel, Panel, PvaluePanel, panels_of
+from tacit_protocol.reporting.charts import Chart, chart_of, short
+from tacit_protocol.reporting.panels import Panel, panels_of
 from tacit_protocol.reporting.report import Reported, report_html
-from tacit_protocol.reporting.svg import short, stacked_svg
+from tacit_protocol.reporting.svg import stacked_svg
 from tacit_protocol.terminal import printable
 from tacit_protocol.verdicts.base import BaseVerdict
-from tacit_protocol.verdicts.panels import BarsPanel, RowsPanel
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -79,8 +80,10 @@ class Rendering:
         return pd.DataFrame(dict(columns), index=index)
 
 
-WIDTH, HEIGHTS = 7.0, {NullPanel: 3.2, PvaluePanel: 1.3}
-"""Inches."""
+WIDTH = 7.0
+HEIGHTS = {"null": 3.2, "histogram": 3.3}
+"""Inches; of other charts 1.3, and LINE_HEIGHT for each line."""
+LINE_HEIGHT = 0.25
 
 STANDS_OUT, USUAL = "tab:red", "tab:blue"
 
@@ -96,111 +99,66 @@ def figure_of(panels: Sequence[Panel]) -> "Figure":
         from matplotlib.figure import Figure  # noqa: PLC0415
     except ImportError as error:
         raise PlottingError("plot() needs matplotlib: pip install matplotlib; or use to_svg()") from error
-    heights = [HEIGHTS.get(type(panel), 1.3) + 0.25 * _lines(panel) for panel in panels]
+    charts = [chart_of(panel) for panel in panels]
+    heights = [HEIGHTS.get(chart.kind, 1.3 + LINE_HEIGHT * len(chart.items)) for chart in charts]
     with mpl.rc_context({"text.parse_math": False}):  # a name is no formula
-        return _figure(Figure(figsize=(WIDTH, sum(heights)), layout="constrained"), panels, heights)
-
-
-def _figure(figure: "Figure", panels: Sequence[Panel], heights: Sequence[float]) -> "Figure":
-    all_axes = figure.subplots(len(panels), squeeze=False, height_ratios=heights)
-    for panel, axes in zip(panels, all_axes[:, 0], strict=True):
-        _draw(panel, axes)
+        figure = Figure(figsize=(WIDTH, sum(heights)), layout="constrained")
+        all_axes = figure.subplots(len(charts), squeeze=False, height_ratios=heights)
+        for chart, axes in zip(charts, all_axes[:, 0], strict=True):
+            _draw(chart, axes)
     return figure
 
 
-def _lines(panel: Panel) -> int:
-    if isinstance(panel, BarsPanel):
-        return 8 if panel.edges else len(panel.bars)
-    return len(panel.rows) if isinstance(panel, RowsPanel) else 0
+def _draw(chart: Chart, axes: "Axes") -> None:
+    """Draw a chart's marks, whichever it has, on axes of its own."""
+    axes.set_title(printable(chart.title), fontsize="small")
+    axes.set_xlabel(chart.unit)
+    axes.set_xlim(chart.x)
+    axes.set_xticks([at for at, _ in chart.ticks], [words for _, words in chart.ticks])
+    if chart.curve:
+        axes.plot(*zip(*chart.curve, strict=True), color=USUAL)
+        axes.fill(*zip(*chart.tail, strict=True), color=USUAL, alpha=0.3)
+        axes.set_ylim(chart.y)
+    for rule in chart.rules:
+        line, colour = "--" if rule.dashed else "-", STANDS_OUT if rule.mark else "black"
+        axes.axvline(rule.at, color=colour, linestyle=line, linewidth=1.5 if rule.words else 0.8)
+        axes.lines[-1].set_label(rule.words or "_")
+    if any(rule.words for rule in chart.rules):
+        axes.legend(fontsize="small")
+    if chart.kind == "histogram":
+        _draw_histogram(chart, axes)
+        return
+    for place, item in enumerate(chart.items):
+        colour = STANDS_OUT if item.stands_out else USUAL
+        if item.look == "fill" or item.interval is None:
+            axes.barh(place, item.value, color=colour, height=0.6, alpha=0.5 if item.look == "fill" else 1)
+        if item.interval is not None:
+            whisker = ("black", 1) if item.look == "fill" else (colour, 3)
+            axes.plot(item.interval, [place, place], color=whisker[0], linewidth=whisker[1])
+        if item.look == "dot":
+            axes.plot([item.value], [place], "o", color=colour)
+    if chart.kind == "bars":
+        axes.axvline(0.0, color="black", linewidth=0.8)
+    axes.set_yticks(range(len(chart.items)), [printable(short(item.label)) for item in chart.items])
+    if chart.items:
+        axes.set_ylim(len(chart.items) - 0.5, -0.5)
 
 
-def _draw(panel: Panel, axes: "Axes") -> None:
-    match panel:
-        case NullPanel():
-            _draw_null(panel, axes)
-        case PvaluePanel():
-            _draw_pvalue(panel, axes)
-        case RowsPanel():
-            _draw_rows(panel, axes)
-        case BarsPanel():
-            (_draw_histogram if panel.edges else _draw_bars)(panel, axes)
-
-
-def _draw_null(panel: NullPanel, axes: "Axes") -> None:
-    null = panel.null
-    axes.plot(null.t, null.density, color=USUAL)
-    beyond = null.t >= panel.statistic
-    axes.fill_between(null.t, null.density, where=list(beyond), color=USUAL, alpha=0.3)
-    axes.axvline(panel.statistic, color=STANDS_OUT, label=f"statistic {panel.statistic:.4g}")
-    for critical in null.criticals:
-        of = f" of {critical.of}" if critical.of else ""
-        label = f"critical value{of} {critical.value:.4g}"
-        axes.axvline(critical.value, color="black", linestyle="--", label=label)
-    axes.set_title(f"Null distribution: {null.words}", fontsize="small")
-    axes.set_ylim(bottom=0)
-    axes.set_yticks([])
-    axes.legend(fontsize="small")
-
-
-def _draw_pvalue(panel: PvaluePanel, axes: "Axes") -> None:
-    axes.axvline(panel.pvalue, color=STANDS_OUT, label=f"p = {panel.pvalue:.3g}")
-    axes.axvline(panel.level, color="black", linestyle="--", label=f"level {panel.level:g}")
-    axes.set_xscale("log")
-    axes.set_xlim(min(panel.pvalue, panel.level) / 3, 1)
-    axes.set_yticks([])
-    axes.set_xlabel("p-value")
-    axes.legend(fontsize="small")
-
-
-def _draw_rows(panel: RowsPanel, axes: "Axes") -> None:
-    for place, row in enumerate(reversed(panel.rows)):
-        colour = STANDS_OUT if row.stands_out else USUAL
-        if row.lower is None or row.upper is None:
-            axes.barh([place], [row.value], color=colour, height=0.5)
-        else:
-            axes.plot([row.lower, row.upper], [place, place], color=colour, linewidth=3)
-            axes.plot([row.value], [place], "o", color=colour)
-    for value in (0.0, *panel.guides):
-        axes.axvline(value, color="black", linewidth=0.8, linestyle="--" if value else "-")
-    labels = [printable(short(row.label)) for row in reversed(panel.rows)]
-    axes.set_yticks(range(len(labels)), labels)
-    axes.set_title(printable(panel.title), fontsize="small")
-    axes.set_xlabel(panel.unit)
-
-
-def _draw_bars(panel: BarsPanel, axes: "Axes") -> None:
-    bars = panel.bars[::-1]
-    places = range(len(bars))
-    axes.barh(places, [bar.value for bar in bars], color=USUAL, alpha=0.5, height=0.6)
-    for place, bar in enumerate(bars):
-        if bar.lower is not None and bar.upper is not None:
-            axes.plot([bar.lower, bar.upper], [place, place], color="black", linewidth=1)
-    axes.axvline(0.0, color="black", linewidth=0.8)
-    axes.set_yticks(places, [printable(short(bar.label)) for bar in bars])
-    axes.set_title(printable(panel.title), fontsize="small")
-    axes.set_xlabel(panel.unit)
-
-
-def _draw_histogram(panel: BarsPanel, axes: "Axes") -> None:
+def _draw_histogram(chart: Chart, axes: "Axes") -> None:
     """Draw the bins over the column's values, and the bars of single values to the right of them."""
-    low, high = panel.edges[0], panel.edges[-1]
+    (low, high), bins = chart.x, len(chart.edges) - 1
     step = 0.08 * (high - low)
-    bins = len(panel.edges) - 1
-    middles = [(a + b) / 2 for a, b in zip(panel.edges[:-1], panel.edges[1:], strict=True)]
-    places = middles + [high + (1 + 2 * place) * step for place in range(len(panel.bars) - bins)]
-    widths = [b - a for a, b in zip(panel.edges[:-1], panel.edges[1:], strict=True)]
-    widths += [step] * (len(panel.bars) - bins)
-    axes.bar(places, [bar.value for bar in panel.bars], width=widths, color=USUAL, alpha=0.5)
-    for place, bar in zip(places, panel.bars, strict=True):
-        if bar.lower is not None and bar.upper is not None:
-            axes.plot([place, place], [bar.lower, bar.upper], color="black", linewidth=1)
+    beside = [high + (1 + 2 * place) * step for place in range(len(chart.items) - bins)]
+    places = [(a + b) / 2 for a, b in pairwise(chart.edges)] + beside
+    widths = [b - a for a, b in pairwise(chart.edges)] + [step] * len(beside)
+    axes.bar(places, [item.value for item in chart.items], width=widths, color=USUAL, alpha=0.5)
+    for place, item in zip(places, chart.items, strict=True):
+        if item.interval is not None:
+            axes.plot([place, place], item.interval, color="black", linewidth=1)
     axes.axhline(0.0, color="black", linewidth=0.8)
-    ticks = [(low, f"{low:g}"), ((low + high) / 2, f"{(low + high) / 2:g}")]
-    ticks += [
-        (place, printable(bar.label)) for place, bar in zip(places[bins:], panel.bars[bins:], strict=True)
-    ]
-    if len(panel.bars) == bins:
-        ticks.append((high, f"{high:g}"))
-    axes.set_xticks([place for place, _ in ticks], [words for _, words in ticks])
-    axes.set_title(printable(panel.title), fontsize="small")
-    axes.set_ylabel(panel.unit, fontsize="small")
+    ticks = [tick for tick in chart.ticks if not beside or tick[0] <= high - step]
+    ticks += [(at, printable(item.label)) for at, item in zip(beside, chart.items[bins:], strict=True)]
+    axes.set_xticks([at for at, _ in ticks], [words for _, words in ticks])
+    axes.set_xlim(low, (beside[-1] if beside else high) + step)
+    axes.set_xlabel("")
+    axes.set_ylabel(chart.unit, fontsize="small")

@@ -3,24 +3,19 @@
 Every number that is drawn can be read back from a ``data-`` attribute. All text is escaped, whoever wrote it.
 """
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
-import numpy as np
-
-from tacit_protocol.reporting.panels import NullPanel, Panel, PvaluePanel
-from tacit_protocol.verdicts.panels import LABELS_WIDTH, ROW_HEIGHT, Bar, BarsPanel, Row, RowsPanel
+from tacit_protocol.reporting.charts import Chart, Item, Rule, chart_of, short, ticks_of
+from tacit_protocol.reporting.panels import Panel
+from tacit_protocol.verdicts.panels import LABELS_WIDTH, ROW_HEIGHT, BarsPanel
 
 WIDTH, HEIGHT = 440, 220
 """Size of a drawing's coordinates; what shows it scales it."""
 
 LEFT, RIGHT, TOP, BOTTOM = 44, 428, 16, 180
 """Where the axes are."""
-
-TICKS = 4
-"""About how many ticks an axis has."""
 
 
 @dataclass(frozen=True)
@@ -48,10 +43,7 @@ class Axis:
 
     def ticks(self) -> list[Tick]:
         """Return round values along the axis."""
-        step = round_step((self.high - self.low) / TICKS)
-        first = math.ceil(self.low / step - 1e-9)
-        last = math.floor(self.high / step + 1e-9)
-        return [Tick(self.at(i * step), i * step, f"{i * step:.6g}") for i in range(first, last + 1)]
+        return [Tick(self.at(value), value, words) for value, words in ticks_of(self.low, self.high)]
 
 
 def horizontal(low: float, high: float, start: float = LEFT) -> Axis:
@@ -62,12 +54,6 @@ def horizontal(low: float, high: float, start: float = LEFT) -> Axis:
 def vertical(low: float, high: float) -> Axis:
     """Return an axis up the left side."""
     return Axis(low, high if high > low else low + 1.0, BOTTOM, TOP)
-
-
-def round_step(step: float) -> float:
-    """Return the next larger of 1, 2 or 5 times a power of ten."""
-    power = 10.0 ** math.floor(math.log10(step))
-    return next(factor * power for factor in (1.0, 2.0, 5.0, 10.0) if factor * power >= step * (1 - 1e-9))
 
 
 def path_of(points: Sequence[tuple[float, float]]) -> str:
@@ -89,8 +75,6 @@ class Drawing:
     top: int = TOP
     bottom: int = BOTTOM
 
-
-LABEL_LENGTH_MAX = 25
 
 INK, SOFT, ACCENT, BAD, WARN = "#1b1f24", "#57606a", "#0b57a4", "#b3261e", "#8a5a00"
 
@@ -146,16 +130,6 @@ def written(
     )
 
 
-def number(value: float) -> str:
-    """Write a number with four digits."""
-    return f"{value:.4g}"
-
-
-def short(label: str) -> str:
-    """Cut a label to what fits beside a row."""
-    return label if len(label) <= LABEL_LENGTH_MAX else label[: LABEL_LENGTH_MAX - 1] + "…"
-
-
 def text(words: str) -> str:
     """Escape words, whoever wrote them; what cannot be printed, or would turn the text round, is replaced."""
     return escape("".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in words), quote=True)
@@ -177,97 +151,163 @@ GAP = 10
 """Between a histogram and the bars of single values beside it."""
 
 
-def bars_svg(panel: BarsPanel) -> str:
-    """Draw bars with their intervals: a histogram where the panel has edges, and else lying bars."""
-    label = f"{panel.unit}: " + "; ".join(words_of(bar) for bar in panel.bars)
-    return _histogram(panel, label) if panel.edges else _lying(panel, label)
+HEADING = 20
+"""Room for a title above a panel."""
+
+
+def panel_svg(panel: Panel) -> str:
+    """Return one panel as an SVG element."""
+    chart = chart_of(panel)
+    match chart.kind:
+        case "null":
+            height, parts = float(HEIGHT), _null(chart)
+        case "pvalue":
+            height, parts = 84.0, _pvalue(chart)
+        case "histogram":
+            height, parts = float(HEIGHT), _histogram(chart)
+        case "rows" | "bars":
+            height, parts = _foot(chart.items) + BELOW, _lying(chart)
+    data = " ".join(f'data-{name}="{value!r}"' for name, value in chart.data.items())
+    title = chart.title if isinstance(panel, BarsPanel) else ""
+    return drawing(chart.kind, height, chart.words, parts, data, title=title)
 
 
 def height_of(panel: BarsPanel) -> float:
     """Return how high a panel is drawn, in a drawing's coordinates."""
-    return float(HEIGHT if panel.edges else _foot(panel) + BELOW)
+    return float(HEIGHT if panel.edges else _foot(panel.bars) + BELOW)
 
 
-def words_of(bar: Bar) -> str:
-    """Say a bar in words."""
-    if bar.lower is None or bar.upper is None:
-        return f"{bar.label} {number(bar.value)}"
-    return f"{bar.label} {number(bar.value)}, interval {number(bar.lower)} to {number(bar.upper)}"
+def _foot(rows: Sequence[object]) -> int:
+    return 16 + ROW_HEIGHT * len(rows)
 
 
-def _lying(panel: BarsPanel, label: str) -> str:
-    low, high = _ends(panel)
-    x = horizontal(low, high, LABELS_WIDTH)
-    foot, zero = _foot(panel), x.at(0.0)
+def _null(chart: Chart) -> list[str]:
+    """Draw the curve with the statistic marked, what lies beyond it, and the critical values."""
+    x, y = horizontal(*chart.x), vertical(*chart.y)
+    curve, tail = (path_of([(x.at(a), y.at(b)) for a, b in each]) for each in (chart.curve, chart.tail))
+    parts = [
+        f'<polygon class="tail" points="{tail}" fill="{ACCENT}" opacity="0.3"/>',
+        f'<polyline class="curve" points="{curve}" fill="none" stroke="{ACCENT}" stroke-width="2"/>',
+        *bottom_axis(x, BOTTOM),
+    ]
+    for place, rule in enumerate(chart.rules):
+        top = TOP if rule.mark else TOP + 24 + 14 * place
+        data = "" if rule.mark else f'data-critical="{rule.at!r}"'
+        parts.append(_rule(rule, x.at(rule.at), top, BOTTOM, data))
+        kind, colour, down = ("marked", BAD, TOP + 8) if rule.mark else ("limited", WARN, top + 4)
+        parts.append(beside(kind, x.at(rule.at), down, rule.words, colour, part=0.5 if rule.mark else 0.7))
+    return [*parts, middle(BOTTOM + 34, chart.unit)]
+
+
+def _rule(rule: Rule, at: float, top: float, bottom: float, data: str = "") -> str:
+    kind, style = ("mark", f'stroke="{BAD}" stroke-width="2"') if rule.mark else ("limit", f'stroke="{WARN}"')
+    dash = ' stroke-dasharray="4 3"' if rule.dashed else ""
+    return f'<line class="{kind}" {data} x1="{at}" x2="{at}" y1="{top}" y2="{bottom}" {style}{dash}/>'
+
+
+def _pvalue(chart: Chart) -> list[str]:
+    """Draw the p-value against the level, both on a logarithmic axis."""
+    x, (level, found) = horizontal(*chart.x), chart.rules
+    limit, mark = x.at(level.at), x.at(found.at)
+    parts = [
+        _line(f"M{LEFT},50H{RIGHT}"),
+        *(written("tick", x.at(value), 66, words) for value, words in chart.ticks),
+        _rule(level, limit, 24, 50),
+        written("limited", limit, 20, level.words, WARN),
+        _rule(found, mark, 38, 56),
+    ]
+    if abs(mark - limit) > 90:
+        anchor = "start" if mark < WIDTH / 4 else "end" if mark > 3 * WIDTH / 4 else "middle"
+        parts.append(written("marked", mark, 34, found.words, BAD, anchor=anchor))
+    return [*parts, middle(80, chart.unit)]
+
+
+def _lying(chart: Chart) -> list[str]:
+    """Draw one item a line, around 0."""
+    labelled = chart.kind == "bars" or len(chart.items) > 1
+    x = horizontal(*chart.x, LABELS_WIDTH if labelled else LEFT)
+    foot = _foot(chart.items)
     parts = bottom_axis(x, foot)
-    for place, bar in enumerate(panel.bars):
-        down, end = 16 + ROW_HEIGHT * place, x.at(bar.value)
-        drawn = (
-            f'<rect class="fill" x="{min(zero, end):g}" y="{down - THICKNESS / 2:g}" '
-            f'width="{abs(end - zero):g}" height="{THICKNESS}" fill="{ACCENT}" fill-opacity="0.5"/>'
-        )
-        if bar.lower is not None and bar.upper is not None:
-            start, stop = x.at(bar.lower), x.at(bar.upper)
-            drawn += _stroke(
-                f"M{start:g},{down}H{stop:g}M{start:g},{down - CAP}V{down + CAP}"
-                f"M{stop:g},{down - CAP}V{down + CAP}"
-            )
-        parts.append(_bar_row(bar, drawn))
-        parts.append(written("row-label", LABELS_WIDTH - 8, down + 4, short(bar.label), SOFT, anchor="end"))
-    parts.append(_line(f"M{zero:g},6V{foot}"))
-    parts.append(written("unit", (x.start + x.end) / 2, foot + 32, panel.unit, SOFT))
-    return drawing("bars", foot + BELOW, label, parts, title=panel.title)
+    parts += [_rule(rule, x.at(rule.at), 8, foot) for rule in chart.rules]
+    for place, item in enumerate(chart.items):
+        down = 16 + ROW_HEIGHT * place
+        parts.append(_group(item, (_filled if item.look == "fill" else _pointed)(item, x, down)))
+        if labelled:
+            label = short(item.label)
+            parts.append(written("row-label", LABELS_WIDTH - 8, down + 4, label, SOFT, anchor="end"))
+    if chart.kind == "bars":
+        parts.append(_line(f"M{x.at(0.0):g},6V{foot}"))
+    return [*parts, written("unit", (x.start + x.end) / 2, foot + 32, chart.unit, SOFT)]
 
 
-def _foot(panel: BarsPanel) -> int:
-    return 16 + ROW_HEIGHT * len(panel.bars)
+def _filled(item: Item, x: Axis, down: float) -> str:
+    zero, end = x.at(0.0), x.at(item.value)
+    drawn = _rectangle(min(zero, end), down - THICKNESS / 2, abs(end - zero), THICKNESS)
+    if item.interval is not None:
+        start, stop = (x.at(each) for each in item.interval)
+        caps = "".join(f"M{at:g},{down - CAP}V{down + CAP}" for at in (start, stop))
+        drawn += _stroke(f"M{start:g},{down}H{stop:g}{caps}")
+    return drawn
 
 
-def _histogram(panel: BarsPanel, label: str) -> str:
-    bins = len(panel.edges) - 1
-    single = panel.bars[bins:]
-    widths = [max(24.0, LETTER * len(bar.label)) for bar in single]
-    end = RIGHT - sum(widths) - GAP * len(widths)
-    low, high = _ends(panel)
-    x, y = Axis(panel.edges[0], panel.edges[-1], LEFT, round(end, 3)), vertical(low, high)
-    parts = [_bar_row(bar, _standing(bar, x.at(a), x.at(b), y)) for bar, a, b in _of_bins(panel)]
-    start = end
-    for bar, width in zip(single, widths, strict=True):
-        start += GAP
-        parts.append(_bar_row(bar, _standing(bar, start + width / 2 - 8, start + width / 2 + 8, y)))
-        parts.append(written("bar-label", start + width / 2, BOTTOM + 16, bar.label, SOFT))
-        start += width
+def _pointed(item: Item, x: Axis, down: float) -> str:
+    colour = BAD if item.stands_out else ACCENT
+    kind = "stands-out" if item.stands_out else "usual"
+    shape, ends, style = "bar", (0.0, item.value), 'stroke-width="9"'
+    if item.interval is not None:
+        shape, ends, style = "interval", item.interval, 'stroke-width="4" stroke-linecap="round"'
+    start, stop = (x.at(each) for each in ends)
+    drawn = (
+        f'<line class="{shape} {kind}" x1="{start}" x2="{stop}" y1="{down}" y2="{down}" '
+        f'stroke="{colour}" {style}/>'
+    )
+    if item.look == "dot":
+        drawn += f'<circle class="dot {kind}" cx="{x.at(item.value)}" cy="{down}" r="4" fill="{colour}"/>'
+    return drawn
+
+
+def _histogram(chart: Chart) -> list[str]:
+    """Draw the bins over the column's values, and the bars of single values to the right of them."""
+    single = chart.items[len(chart.edges) - 1 :]
+    widths = [max(24.0, LETTER * len(item.label)) for item in single]
+    start = RIGHT - sum(widths) - GAP * len(widths)
+    x, y = Axis(*chart.x, LEFT, round(start, 3)), vertical(*chart.y)
+    bins = zip(chart.items, chart.edges[:-1], chart.edges[1:], strict=False)
+    parts = [_group(item, _standing(item, x.at(a), x.at(b), y)) for item, a, b in bins]
+    for item, width in zip(single, widths, strict=True):
+        at = start + GAP + width / 2
+        parts.append(_group(item, _standing(item, at - 8, at + 8, y)))
+        parts.append(written("bar-label", at, BOTTOM + 16, item.label, SOFT))
+        start += GAP + width
     parts += bottom_axis(x, BOTTOM)
     for tick in y.ticks():
         parts.append(
             f'<text class="y-tick" data-value="{tick.value}" data-at="{tick.at}" x="{LEFT - 5}" '
             f'y="{tick.at + 4:g}" text-anchor="end">{tick.text}</text>'
         )
-    parts.append(_line(f"M{LEFT},{y.at(0.0):g}H{RIGHT}"))
-    parts.append(middle(BOTTOM + 34, panel.unit))
-    return drawing("histogram", HEIGHT, label, parts, title=panel.title)
+    return [*parts, _line(f"M{LEFT},{y.at(0.0):g}H{RIGHT}"), middle(BOTTOM + 34, chart.unit)]
 
 
-def _of_bins(panel: BarsPanel) -> list[tuple[Bar, float, float]]:
-    return list(zip(panel.bars, panel.edges[:-1], panel.edges[1:], strict=False))
-
-
-def _standing(bar: Bar, left: float, right: float, y: Axis) -> str:
-    zero, top, width = y.at(0.0), y.at(bar.value), max(right - left - 1, 0.5)
-    drawn = (
-        f'<rect class="fill" x="{left + 0.5:g}" y="{min(zero, top):g}" width="{width:g}" '
-        f'height="{abs(top - zero):g}" fill="{ACCENT}" fill-opacity="0.5"/>'
-    )
-    if bar.lower is not None and bar.upper is not None:
-        drawn += _stroke(f"M{(left + right) / 2:g},{y.at(bar.lower):g}V{y.at(bar.upper):g}")
+def _standing(item: Item, left: float, right: float, y: Axis) -> str:
+    zero, top = y.at(0.0), y.at(item.value)
+    drawn = _rectangle(left + 0.5, min(zero, top), max(right - left - 1, 0.5), abs(top - zero))
+    if item.interval is not None:
+        drawn += _stroke(f"M{(left + right) / 2:g},{y.at(item.interval[0]):g}V{y.at(item.interval[1]):g}")
     return drawn
 
 
-def _bar_row(bar: Bar, drawn: str) -> str:
-    data = f'data-value="{bar.value!r}"'
-    if bar.lower is not None and bar.upper is not None:
-        data += f' data-lower="{bar.lower!r}" data-upper="{bar.upper!r}"'
-    return f'<g class="row" {data}><title>{text(words_of(bar))}</title>{drawn}</g>'
+def _group(item: Item, drawn: str) -> str:
+    data = f'data-value="{item.value!r}"'
+    if item.interval is not None:
+        data += f' data-lower="{item.lower!r}" data-upper="{item.upper!r}"'
+    return f'<g class="row" {data}><title>{text(item.words)}</title>{drawn}</g>'
+
+
+def _rectangle(left: float, top: float, width: float, height: float) -> str:
+    return (
+        f'<rect class="fill" x="{left:g}" y="{top:g}" width="{width:g}" height="{height:g}" '
+        f'fill="{ACCENT}" fill-opacity="0.5"/>'
+    )
 
 
 def _stroke(path: str) -> str:
@@ -276,163 +316,6 @@ def _stroke(path: str) -> str:
 
 def _line(path: str) -> str:
     return f'<path class="axis" d="{path}" fill="none" stroke="{SOFT}"/>'
-
-
-def _ends(panel: BarsPanel) -> tuple[float, float]:
-    """Return what the axis of lengths spans: 0, every bar and every interval."""
-    ends = [0.0]
-    for bar in panel.bars:
-        ends += [end for end in (bar.value, bar.lower, bar.upper) if end is not None]
-    low, high = min(ends), max(ends)
-    margin = 0.04 * (high - low)
-    return low - margin if low < 0 else 0.0, high + margin
-
-
-HEADING = 20
-"""Room for a title above a panel."""
-
-PVALUE_DRAWN_MIN = 1e-30
-"""Smaller p-values are drawn at the axis' end."""
-
-
-def panel_svg(panel: Panel) -> str:
-    """Return one panel as an SVG element."""
-    match panel:
-        case NullPanel():
-            return null_svg(panel)
-        case PvaluePanel():
-            return pvalue_svg(panel)
-        case RowsPanel():
-            return rows_svg(panel)
-        case BarsPanel():
-            return bars_svg(panel)
-
-
-def null_svg(panel: NullPanel) -> str:
-    """Draw a null distribution with the statistic marked, what lies beyond it, and the critical values."""
-    null, statistic = panel.null, panel.statistic
-    marked = [statistic, *(critical.value for critical in null.criticals)]
-    low, high = min(0.0, float(null.t[0]), *marked), max(float(null.t[-1]), *marked)
-    margin = 0.02 * (high - low)
-    x = horizontal(low if low == 0 else low - margin, high + margin)
-    y = vertical(0, 1.08 * float(null.density.max()))
-    points = [(x.at(float(a)), y.at(float(b))) for a, b in zip(null.t, null.density, strict=True)]
-    mark = x.at(statistic)
-    height = float(np.interp(statistic, null.t, null.density, right=0.0))
-    tail = [(mark, BOTTOM), (mark, y.at(height)), *(point for point in points if point[0] > mark)]
-    tail.append((max(mark, points[-1][0]), BOTTOM))
-    label = f"Null distribution: {null.words}. The statistic is {number(statistic)}."
-    label += "".join(f" Critical value{_of(c.of)} {number(c.value)}." for c in null.criticals)
-    lines = []
-    for place, critical in enumerate(null.criticals):
-        at, down = x.at(critical.value), TOP + 24 + 14 * place
-        lines.append(
-            f'<line class="limit" data-critical="{critical.value!r}" x1="{at}" x2="{at}" y1="{down}" '
-            f'y2="{BOTTOM}" stroke="{WARN}" stroke-dasharray="4 3"/>'
-        )
-        lines.append(
-            beside(
-                "limited",
-                at,
-                down + 4,
-                f"critical{_of(critical.of)} {number(critical.value)}",
-                WARN,
-                part=0.7,
-            )
-        )
-    parts = [
-        f'<polygon class="tail" points="{path_of(tail)}" fill="{ACCENT}" opacity="0.3"/>',
-        f'<polyline class="curve" points="{path_of(points)}" fill="none" stroke="{ACCENT}" '
-        'stroke-width="2"/>',
-        *bottom_axis(x, BOTTOM),
-        *lines,
-        f'<line class="mark" x1="{mark}" x2="{mark}" y1="{TOP}" y2="{BOTTOM}" stroke="{BAD}" '
-        'stroke-width="2"/>',
-        beside("marked", mark, TOP + 8, f"statistic {number(statistic)}", BAD),
-        middle(BOTTOM + 34, "statistic, if the null hypothesis holds"),
-    ]
-    return drawing("null", HEIGHT, label, parts, f'data-statistic="{statistic!r}"')
-
-
-def pvalue_svg(panel: PvaluePanel) -> str:
-    """Draw the p-value against the level, both on a logarithmic axis."""
-    pvalue, level = panel.pvalue, panel.level
-    decades = math.ceil(-math.log10(max(min(pvalue, level), PVALUE_DRAWN_MIN))) + 1
-    axis = horizontal(-decades, 0)
-    mark, limit = axis.at(math.log10(max(pvalue, 10.0**-decades))), axis.at(math.log10(level))
-    ticks = [
-        written("tick", axis.at(-i), 66, f"1e-{i}" if i else "1")
-        for i in range(0, decades + 1, max(1, decades // 5))
-    ]
-    parts = [
-        f'<path class="axis" d="M{LEFT},50H{RIGHT}" fill="none" stroke="{SOFT}"/>',
-        *ticks,
-        f'<line class="limit" x1="{limit}" x2="{limit}" y1="24" y2="50" stroke="{WARN}" '
-        'stroke-dasharray="4 3"/>',
-        written("limited", limit, 20, f"level {number(level)}", WARN),
-        f'<line class="mark" x1="{mark}" x2="{mark}" y1="38" y2="56" stroke="{BAD}" stroke-width="2"/>',
-    ]
-    if abs(mark - limit) > 90:
-        anchor = "start" if mark < WIDTH / 4 else "end" if mark > 3 * WIDTH / 4 else "middle"
-        parts.append(written("marked", mark, 34, f"p = {number(pvalue)}", BAD, anchor=anchor))
-    parts.append(middle(80, "p-value, from 1 down; left of the level the null hypothesis is rejected"))
-    label = f"The p-value is {number(pvalue)}; the level is {number(level)}."
-    return drawing("pvalue", 84, label, parts, f'data-pvalue="{pvalue!r}" data-level="{level!r}"')
-
-
-def rows_svg(panel: RowsPanel) -> str:
-    """Draw values, with their intervals where they have them, one line each around 0."""
-    ends = [0.0, *panel.guides]
-    for row in panel.rows:
-        ends += [end for end in (row.value, row.lower, row.upper) if end is not None]
-    low, high = min(ends), max(ends)
-    margin = 0.05 * (high - low or 1.0)
-    single = len(panel.rows) == 1
-    x = horizontal(low - margin, high + margin, LEFT if single else LABELS_WIDTH)
-    foot = 16 + ROW_HEIGHT * len(panel.rows)
-    parts = bottom_axis(x, foot)
-    for value in (0.0, *panel.guides):
-        at, dash = x.at(value), ' stroke-dasharray="4 3"' if value else ""
-        parts.append(f'<line class="limit" x1="{at}" x2="{at}" y1="8" y2="{foot}" stroke="{WARN}"{dash}/>')
-    for place, row in enumerate(panel.rows):
-        parts += _row(row, x, 16 + ROW_HEIGHT * place, labelled=not single)
-    parts.append(written("unit", (x.start + x.end) / 2, foot + 32, panel.unit, SOFT))
-    label = f"{panel.title}: " + "; ".join(_words(row) for row in panel.rows)
-    return drawing("rows", foot + 40, label, parts)
-
-
-def _row(row: Row, x: Axis, down: float, *, labelled: bool) -> list[str]:
-    colour = BAD if row.stands_out else ACCENT
-    kind = "stands-out" if row.stands_out else "usual"
-    data = f'data-value="{row.value!r}"'
-    if row.lower is not None and row.upper is not None:
-        data += f' data-lower="{row.lower!r}" data-upper="{row.upper!r}"'
-        drawn = (
-            f'<line class="interval {kind}" x1="{x.at(row.lower)}" x2="{x.at(row.upper)}" y1="{down}" '
-            f'y2="{down}" stroke="{colour}" stroke-width="4" stroke-linecap="round"/>'
-        )
-    else:
-        drawn = (
-            f'<line class="bar {kind}" x1="{x.at(0.0)}" x2="{x.at(row.value)}" y1="{down}" y2="{down}" '
-            f'stroke="{colour}" stroke-width="9"/>'
-        )
-    if row.lower is not None:
-        drawn += f'<circle class="dot {kind}" cx="{x.at(row.value)}" cy="{down}" r="4" fill="{colour}"/>'
-    found = [f'<g class="row" {data}><title>{text(_words(row))}</title>{drawn}</g>']
-    if labelled:
-        found.append(written("row-label", LABELS_WIDTH - 8, down + 4, short(row.label), SOFT, anchor="end"))
-    return found
-
-
-def _words(row: Row) -> str:
-    interval = ""
-    if row.lower is not None and row.upper is not None:
-        interval = f", interval {number(row.lower)} to {number(row.upper)}"
-    return f"{row.label} {number(row.value)}{interval}"
-
-
-def _of(words: str) -> str:
-    return f" of {words}" if words else ""
 
 
 def stacked_svg(panels: Sequence[Panel]) -> str:

@@ -19,9 +19,10 @@ from tacit_protocol.messages.encoding import decode
 from tacit_protocol.messages.study import Study
 from tacit_protocol.messages.transcript import VerdictMessage
 from tacit_protocol.procedures.discovery import procedure_named
+from tacit_protocol.reporting.charts import number
 from tacit_protocol.reporting.panels import NullPanel, Panel, PvaluePanel, panels_of
 from tacit_protocol.reporting.report import Reported, meaning_of, report_html
-from tacit_protocol.reporting.svg import number, panel_svg
+from tacit_protocol.reporting.svg import panel_svg
 from tacit_protocol.signing.envelope import VERDICT_TYPE, open_envelope
 from tacit_protocol.verdicts.panels import Bar, BarsPanel, RowsPanel
 from tacit_protocol.verdicts.words import Meaning

@@ -1,0 +1,216 @@
+"""Charts of panels in data coordinates: worked out once, and drawn by any back end, as SVG or on axes."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+
+from tacit_protocol.reporting.panels import NullPanel, Panel, PvaluePanel
+from tacit_protocol.verdicts.panels import Bar, BarsPanel, Row, RowsPanel
+
+TICKS = 4
+"""About how many ticks an axis has."""
+
+LABEL_LENGTH_MAX = 25
+
+PVALUE_DRAWN_MIN = 1e-30
+"""Smaller p-values are drawn at the axis' end."""
+
+Point = tuple[float, float]
+Range = tuple[float, float]
+Kind = Literal["null", "pvalue", "rows", "bars", "histogram"]
+Look = Literal["bar", "dot", "fill"]
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A line across the chart at a value: what was found (``mark``), or what it is held against."""
+
+    at: float
+    words: str = ""
+    mark: bool = False
+    dashed: bool = False
+
+
+@dataclass(frozen=True)
+class Item:
+    """A value with its interval where it has one: a bar from 0, or a dot. ``words`` say it."""
+
+    label: str
+    value: float
+    lower: float | None
+    upper: float | None
+    look: Look
+    stands_out: bool = False
+
+    @property
+    def interval(self) -> Range | None:
+        """Both ends; None where one of them is missing."""
+        return None if self.lower is None or self.upper is None else (self.lower, self.upper)
+
+    @property
+    def words(self) -> str:
+        """Label, value and interval."""
+        found = f"{self.label} {number(self.value)}"
+        return (
+            found if self.interval is None else f"{found}, interval {' to '.join(map(number, self.interval))}"
+        )
+
+
+@dataclass(frozen=True)
+class Chart:
+    """One chart, in the units of what it shows.
+
+    Attributes:
+        kind: which chart; of bars and histograms nothing but the title says what they are of.
+        title: the line above it.
+        words: all of it in words, for whoever does not see it.
+        unit: what the values are counted in.
+        x: what the lower axis spans; powers of ten of a p-value.
+        y: what the upright axis spans, of null distributions and histograms.
+        rules: lines at values of the lower axis.
+        curve: points of a line, in order.
+        tail: corners of what is shaded.
+        items: one a line, or one a bin between ``edges``, and after those one beside the axis each.
+        edges: of a histogram's bins.
+        data: the numbers it is of, by name.
+    """
+
+    kind: Kind
+    title: str
+    words: str
+    unit: str
+    x: Range
+    y: Range = (0.0, 1.0)
+    rules: tuple[Rule, ...] = ()
+    curve: tuple[Point, ...] = ()
+    tail: tuple[Point, ...] = ()
+    items: tuple[Item, ...] = ()
+    edges: tuple[float, ...] = ()
+    data: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def ticks(self) -> list[tuple[float, str]]:
+        """Values along the lower axis, and how they are written."""
+        if self.kind != "pvalue":
+            return ticks_of(*self.x)
+        decades = round(-self.x[0])
+        return [(-i, f"1e-{i}" if i else "1") for i in range(0, decades + 1, max(1, decades // 5))]
+
+
+def chart_of(panel: Panel) -> Chart:
+    """Return a panel's chart."""
+    match panel:
+        case NullPanel():
+            return _null(panel)
+        case PvaluePanel():
+            return _pvalue(panel)
+        case RowsPanel():
+            return _rows(panel)
+        case BarsPanel():
+            return _bars(panel)
+
+
+def _null(panel: NullPanel) -> Chart:
+    null, statistic = panel.null, panel.statistic
+    marked = [statistic, *(critical.value for critical in null.criticals)]
+    low, high = min(0.0, float(null.t[0]), *marked), max(float(null.t[-1]), *marked)
+    margin = 0.02 * (high - low)
+    curve = tuple((float(t), float(density)) for t, density in zip(null.t, null.density, strict=True))
+    height = float(np.interp(statistic, null.t, null.density, right=0.0))
+    beyond = (point for point in curve if point[0] > statistic)
+    end = (max(statistic, curve[-1][0]), 0.0)
+    return Chart(
+        "null",
+        f"Null distribution: {null.words}",
+        f"Null distribution: {null.words}. The statistic is {number(statistic)}."
+        + "".join(f" Critical value{_of(c.of)} {number(c.value)}." for c in null.criticals),
+        "statistic, if the null hypothesis holds",
+        (low if low == 0 else low - margin, high + margin),
+        (0.0, 1.08 * float(null.density.max())),
+        rules=(
+            *(Rule(c.value, f"critical{_of(c.of)} {number(c.value)}", dashed=True) for c in null.criticals),
+            Rule(statistic, f"statistic {number(statistic)}", mark=True),
+        ),
+        curve=curve,
+        tail=((statistic, 0.0), (statistic, height), *beyond, end),
+        data={"statistic": statistic},
+    )
+
+
+def _pvalue(panel: PvaluePanel) -> Chart:
+    pvalue, level = panel.pvalue, panel.level
+    decades = math.ceil(-math.log10(max(min(pvalue, level), PVALUE_DRAWN_MIN))) + 1
+    return Chart(
+        "pvalue",
+        "",
+        f"The p-value is {number(pvalue)}; the level is {number(level)}.",
+        "p-value, from 1 down; left of the level the null hypothesis is rejected",
+        (-decades, 0.0),
+        rules=(
+            Rule(math.log10(level), f"level {number(level)}", dashed=True),
+            Rule(math.log10(max(pvalue, 10.0**-decades)), f"p = {number(pvalue)}", mark=True),
+        ),
+        data={"pvalue": pvalue, "level": level},
+    )
+
+
+def _rows(panel: RowsPanel) -> Chart:
+    items = tuple(_item(row, "bar" if row.lower is None else "dot", row.stands_out) for row in panel.rows)
+    low, high = _ends(items, *panel.guides)
+    margin = 0.05 * (high - low or 1.0)
+    rules = (Rule(0.0), *(Rule(guide, dashed=bool(guide)) for guide in panel.guides))
+    words = f"{panel.title}: " + "; ".join(item.words for item in items)
+    x = (low - margin, high + margin)
+    return Chart("rows", panel.title, words, panel.unit, x, rules=rules, items=items)
+
+
+def _bars(panel: BarsPanel) -> Chart:
+    items = tuple(_item(bar, "fill") for bar in panel.bars)
+    low, high = _ends(items)
+    margin = 0.04 * (high - low)
+    ends = (low - margin if low < 0 else 0.0, high + margin)
+    words = f"{panel.unit}: " + "; ".join(item.words for item in items)
+    if not panel.edges:
+        return Chart("bars", panel.title, words, panel.unit, ends, items=items)
+    x = (panel.edges[0], panel.edges[-1])
+    return Chart("histogram", panel.title, words, panel.unit, x, ends, items=items, edges=panel.edges)
+
+
+def _item(of: Row | Bar, look: Look, stands_out: bool = False) -> Item:
+    return Item(of.label, of.value, of.lower, of.upper, look, stands_out)
+
+
+def _ends(items: tuple[Item, ...], *others: float) -> Range:
+    """Return what holds 0, every value and every interval."""
+    ends = [end for item in items for end in (item.value, item.lower, item.upper) if end is not None]
+    return min(0.0, *others, *ends), max(0.0, *others, *ends)
+
+
+def _of(words: str) -> str:
+    return f" of {words}" if words else ""
+
+
+def ticks_of(low: float, high: float) -> list[tuple[float, str]]:
+    """Return round values from ``low`` to ``high``, and how they are written."""
+    step = round_step((high - low) / TICKS)
+    first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
+    return [(i * step, f"{i * step:.6g}") for i in range(first, last + 1)]
+
+
+def round_step(step: float) -> float:
+    """Return the next larger of 1, 2 or 5 times a power of ten."""
+    power = 10.0 ** math.floor(math.log10(step))
+    return next(factor * power for factor in (1.0, 2.0, 5.0, 10.0) if factor * power >= step * (1 - 1e-9))
+
+
+def number(value: float) -> str:
+    """Write a number with four digits."""
+    return f"{value:.4g}"
+
+
+def short(label: str) -> str:
+    """Cut a label to what fits beside a row."""
+    return label if len(label) <= LABEL_LENGTH_MAX else label[: LABEL_LENGTH_MAX - 1] + "…"
