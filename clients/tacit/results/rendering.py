@@ -9,10 +9,10 @@ from tacit.atomic_write import written_whole
 from tacit.errors import InputError, PlottingError
 from tacit_protocol.reporting.panels import NullPanel, Panel, PvaluePanel, panels_of
 from tacit_protocol.reporting.report import Reported, report_html
-from tacit_protocol.reporting.svg import short, stacked_svg
+from tacit_protocol.reporting.svg import COLOURS, short, stacked_svg
 from tacit_protocol.terminal import printable
 from tacit_protocol.verdicts.base import BaseVerdict
-from tacit_protocol.verdicts.panels import BarsPanel, RowsPanel
+from tacit_protocol.verdicts.panels import BarsPanel, CurvesPanel, RowsPanel
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -79,7 +79,7 @@ class Rendering:
         return pd.DataFrame(dict(columns), index=index)
 
 
-WIDTH, HEIGHTS = 7.0, {NullPanel: 3.2, PvaluePanel: 1.3}
+WIDTH, HEIGHTS = 7.0, {NullPanel: 3.2, PvaluePanel: 1.3, CurvesPanel: 3.2}
 """Inches."""
 
 STANDS_OUT, USUAL = "tab:red", "tab:blue"
@@ -124,6 +124,8 @@ def _draw(panel: Panel, axes: "Axes") -> None:
             _draw_rows(panel, axes)
         case BarsPanel():
             (_draw_histogram if panel.edges else _draw_bars)(panel, axes)
+        case CurvesPanel():
+            _draw_curves(panel, axes)
 
 
 def _draw_null(panel: NullPanel, axes: "Axes") -> None:
@@ -166,6 +168,16 @@ def _draw_rows(panel: RowsPanel, axes: "Axes") -> None:
     axes.set_yticks(range(len(labels)), labels)
     axes.set_title(printable(panel.title), fontsize="small")
     axes.set_xlabel(panel.unit)
+
+
+def _draw_curves(panel: CurvesPanel, axes: "Axes") -> None:
+    for place, curve in enumerate(panel.curves):
+        axes.plot(curve.x, curve.y, color=COLOURS[place % len(COLOURS)], label=printable(curve.label))
+        axes.fill_between(curve.x, curve.lower, curve.upper, color=COLOURS[place % len(COLOURS)], alpha=0.15)
+    axes.set_ylim(0, 1)
+    axes.set_title(printable(panel.title), fontsize="small")
+    axes.set_xlabel(printable(panel.unit))
+    axes.legend(fontsize="small")
 
 
 def _draw_bars(panel: BarsPanel, axes: "Axes") -> None:

@@ -11,7 +11,16 @@ from html import escape
 import numpy as np
 
 from tacit_protocol.reporting.panels import NullPanel, Panel, PvaluePanel
-from tacit_protocol.verdicts.panels import LABELS_WIDTH, ROW_HEIGHT, Bar, BarsPanel, Row, RowsPanel
+from tacit_protocol.verdicts.panels import (
+    LABELS_WIDTH,
+    ROW_HEIGHT,
+    Bar,
+    BarsPanel,
+    CurvesPanel,
+    DrawnCurve,
+    Row,
+    RowsPanel,
+)
 
 WIDTH, HEIGHT = 440, 220
 """Size of a drawing's coordinates; what shows it scales it."""
@@ -311,6 +320,47 @@ def panel_svg(panel: Panel) -> str:
             return rows_svg(panel)
         case BarsPanel():
             return bars_svg(panel)
+        case CurvesPanel():
+            return curves_svg(panel)
+
+
+COLOURS = (ACCENT, BAD, WARN, "#1a7f37", "#8250df", "#bf3989", INK, SOFT)
+"""Of curves beside each other."""
+
+
+def curves_svg(panel: CurvesPanel) -> str:
+    """Draw curves of shares with their intervals, each named where it ends."""
+    x, y = horizontal(panel.curves[0].x[0], panel.curves[0].x[-1]), vertical(0.0, 1.0)
+    parts = bottom_axis(x, BOTTOM)
+    for tick in y.ticks():
+        parts.append(written("y-tick", LEFT - 5, tick.at + 4, tick.text, anchor="end"))
+    for place, curve in enumerate(panel.curves):
+        colour = COLOURS[place % len(COLOURS)]
+        at = [x.at(value) for value in curve.x]
+        line, low, high = (
+            [(a, y.at(v)) for a, v in zip(at, values, strict=True)]
+            for values in (curve.y, curve.lower, curve.upper)
+        )
+        ends = " ".join(f"{value:g}" for value in curve.y)
+        parts.append(
+            f'<g class="row" data-values="{ends}"><title>{text(_curve_words(curve))}</title>'
+            f'<polygon class="interval" points="{path_of([*high, *low[::-1]])}" fill="{colour}" '
+            f'opacity="0.15"/><polyline class="curve" points="{path_of(line)}" fill="none" '
+            f'stroke="{colour}" stroke-width="2"/></g>'
+        )
+        parts.append(written("named", LEFT + 8, BOTTOM - 8 - 14 * place, curve.label, colour, anchor="start"))
+    parts.append(middle(BOTTOM + 34, panel.unit))
+    label = f"{panel.title}. " + " ".join(_curve_words(curve) for curve in panel.curves)
+    return drawing("curves", HEIGHT, label, parts, title=panel.title)
+
+
+def _curve_words(curve: DrawnCurve) -> str:
+    """Say where a curve is in the middle and at its end."""
+    said = []
+    for place in sorted({len(curve.x) // 2, len(curve.x) - 1}):
+        interval = f"{number(curve.lower[place])} to {number(curve.upper[place])}"
+        said.append(f"{number(curve.y[place])} at {number(curve.x[place])}, interval {interval}")
+    return f"{curve.label}: {'; '.join(said)}."
 
 
 def null_svg(panel: NullPanel) -> str:
@@ -447,9 +497,10 @@ def stacked_svg(panels: Sequence[Panel]) -> str:
 
 def _headed(panel: Panel) -> str:
     """Return a panel under its title, where nothing in it says what it is of."""
-    if not isinstance(panel, BarsPanel):
+    if not isinstance(panel, BarsPanel | CurvesPanel):
         return panel_svg(panel)
-    height, drawn = height_of(panel) + HEADING, panel_svg(panel)
+    own = height_of(panel) if isinstance(panel, BarsPanel) else HEIGHT
+    height, drawn = own + HEADING, panel_svg(panel)
     size = f'width="{WIDTH}" height="{height:g}" viewBox="0 0 {WIDTH} {height:g}"'
     title = (
         f'<text x="8" y="14" font-family="system-ui, sans-serif" font-size="12">{text(panel.title)}</text>'

@@ -23,7 +23,7 @@ from tacit_protocol.reporting.panels import NullPanel, Panel, PvaluePanel, panel
 from tacit_protocol.reporting.report import Reported, meaning_of, report_html
 from tacit_protocol.reporting.svg import number, panel_svg
 from tacit_protocol.signing.envelope import VERDICT_TYPE, open_envelope
-from tacit_protocol.verdicts.panels import Bar, BarsPanel, RowsPanel
+from tacit_protocol.verdicts.panels import Bar, BarsPanel, CurvesPanel, RowsPanel
 from tacit_protocol.verdicts.words import Meaning
 from tacit_services.shared.database import DatabaseError, run_transaction
 from tacit_services.shared.http_app import json_response
@@ -175,6 +175,8 @@ def _chart(panel: Panel) -> Chart:
         case PvaluePanel():
             return Chart("The p-value and the level", svg)
         case RowsPanel():
+            return Chart(panel.title, svg)
+        case CurvesPanel():
             return Chart(panel.title, svg)
         case BarsPanel():
             bounded = any(bar.lower is not None for bar in panel.bars)
