@@ -285,16 +285,16 @@ class Layout:
 
 
 class HazardRatio(Cells):
-    """Counts of groups of which all but the first have the event earlier."""
+    """Counts of groups of which all but the first have a larger hazard, by so much of the first one's."""
 
-    medium: ClassVar[float] = 1.5
+    medium: ClassVar[float] = 0.5
     taken: ClassVar[frozenset[str]] = frozenset({"size"})
 
     def check(self) -> None:
         """Raise EffectError where there is no such hazard ratio."""
         Population.check(self)
-        if not 0.01 <= self.size <= 100:
-            raise EffectError("a hazard ratio lies between 0.01 and 100")
+        if not -0.99 <= self.size <= 99:
+            raise EffectError("an effect is the hazard ratio less 1: between -0.99 and 99")
         self.cells  # noqa: B018 (raises where there are none)
 
     @cached_property
@@ -309,7 +309,7 @@ class HazardRatio(Cells):
             own = null[cells]
             if own.sum() > 0:
                 hazard = hazards(own.sum(axis=0))
-                other = 1 - (1 - hazard) ** self.size
+                other = 1 - (1 - hazard) ** (1 + self.size)
                 without[cells] = [with_hazard(group, hazard) for group in own]
                 changed[cells] = [
                     with_hazard(group, other if place else hazard) for place, group in enumerate(own)
@@ -323,7 +323,7 @@ class HazardRatio(Cells):
 
     def words(self) -> str:
         """Say how much earlier the event is."""
-        return f"a hazard ratio of {self.size:.3g}"
+        return f"a hazard ratio of {1 + self.size:.3g}"
 
 
 class Survival(CountTest):
