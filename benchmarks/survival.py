@@ -83,8 +83,7 @@ def checked(name: str, owners: int, design: str, ratio: float, run: int) -> Answ
     if shift and owners > 1:
         return answers
     one, truth = curves(held, np.arange(m + 1.0), LEVEL, seed)[0], np.exp(-base * np.arange(1, m + 1))
-    corners = np.append(1.0, truth)
-    mean, half = float((corners[1:] + corners[:-1]).sum() / 2), np.log(2) / base
+    mean, half = (1 - truth[-1]) / base, np.log(2) / base
     return answers | {
         "curve": float(np.mean((one.lower <= truth) & (truth <= one.upper))),
         "band": bool(np.all((one.band_lower <= truth) & (truth <= one.band_upper))),

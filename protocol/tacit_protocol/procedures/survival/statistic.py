@@ -43,6 +43,9 @@ from tacit_protocol.numerics.noisy_tables import NoisyTable, NuisanceNull, in_bl
 Floats = npt.NDArray[np.float64]
 Report = Callable[[float], None]
 
+VANISHED = 1e-3
+"""A share that is taken for nobody left, where a logarithm is."""
+
 DRAWS = 999
 """Simulated curves behind intervals and bands."""
 
@@ -283,18 +286,24 @@ def curves(
 
 
 def median(survival: Floats, edges: Floats) -> float | None:
-    """Return when a curve (m,) falls to one half, between intervals' ends (m + 1,) on a straight line."""
+    """Return when a curve (m,) falls to one half, at a constant hazard between the edges (m + 1,)."""
     values = np.append(1.0, survival)
     below = np.flatnonzero(values <= 0.5)
     if not len(below):
         return None
     place = int(below[0])
-    fall = values[place - 1] - values[place]
-    part = (values[place - 1] - 0.5) / fall
+    high, low = values[place - 1], max(float(values[place]), VANISHED)
+    part = math.log(high / 0.5) / math.log(high / low)
     return float(edges[place - 1] + part * (edges[place] - edges[place - 1]))
 
 
 def restricted_mean(survival: Floats, edges: Floats) -> Floats:
-    """Return the mean time without the event up to the last edge, (...), of curves (..., m)."""
+    """Return the mean time without the event up to the last edge, (...), of curves (..., m).
+
+    The hazard is constant between edges: the area is (S_0 - S_1)/log(S_0/S_1) times the width.
+    """
     values = np.concatenate([np.ones((*survival.shape[:-1], 1)), survival], axis=-1)
-    return np.asarray(((values[..., 1:] + values[..., :-1]) / 2 * np.diff(edges)).sum(axis=-1))
+    high, low = np.maximum(values[..., :-1], VANISHED), np.maximum(values[..., 1:], VANISHED)
+    fall = np.log(high / low)
+    area = np.where(fall > 1e-6, (high - low) / np.maximum(fall, 1e-6), (high + low) / 2)
+    return np.asarray((area * np.diff(edges)).sum(axis=-1))
