@@ -16,6 +16,7 @@ from tacit_protocol.procedures.base import Fields, Procedure, StudyError
 from tacit_protocol.procedures.discovery import PROCEDURES, procedure_named
 from tacit_protocol.reporting.panels import NullPanel, Panel, PvaluePanel, panels_of
 from tacit_protocol.reporting.svg import height_of, number, panel_svg, text
+from tacit_protocol.verdicts.effects import effects_of
 from tacit_protocol.verdicts.panels import BarsPanel, Null
 from tacit_protocol.verdicts.words import Meaning, Work, joined, plain_meaning, pvalue_words, software_work
 
@@ -269,6 +270,10 @@ def _figures(study: Study, verdict: Mapping[str, Any]) -> str:
     if (strength := verdict.get("cramers_v")) is not None:
         rows.append(("Cramér's V", _with_interval(strength, verdict.get("lower"), verdict.get("upper"))))
     table = _table("In numbers", (), rows)
+    effects = effects_of([*verdict.get("effects", ()), *verdict.get("effects_by_owner", ())])[:LINES_MAX]
+    if effects:
+        lines = [(f"{effect.owner or 'all'}: {effect.named}", effect.words) for effect in effects]
+        table += _table("Effects, each with its interval", (), lines)
     return table + _compared(verdict)
 
 
