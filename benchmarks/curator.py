@@ -134,7 +134,8 @@ class Method:
         """P0's statistic (TCS) with its own bound, which is false: no guarantee, synthetic data alone.
 
         s = n w'(Sigma + gamma I)^-1 w of paired differences of raw features, plus Gaussian noise calibrated
-        to 4 kappa^2 J sqrt J / (n gamma) (1 + kappa^2 J / (n - 1)), kappa = 1 as in its code, against chi-squared (J) plus that noise.
+        to 4 kappa^2 J sqrt J / (n gamma) (1 + kappa^2 J / (n - 1)), kappa = 1 as in its code, against
+        chi-squared (J) plus that noise.
         """
         choices = {name: value for name, value in parameters.items() if name != "features"}
         chosen = FeatureParameters.model_validate_json(json.dumps(choices))
