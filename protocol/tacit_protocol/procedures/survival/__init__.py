@@ -40,11 +40,12 @@ from tacit_protocol.procedures.counts.base import (
 )
 from tacit_protocol.procedures.counts.populations import Cells
 from tacit_protocol.procedures.counts.release import grid_of
-from tacit_protocol.procedures.populations import EffectError, Floats, Population
+from tacit_protocol.procedures.populations import EffectError, Floats, Held, Measure, Population
 from tacit_protocol.procedures.survival.statistic import (
     DRAWS,
     CurveEstimate,
     Times,
+    curve,
     curves,
     hazard_ratio,
     hazards,
@@ -289,6 +290,27 @@ class HazardRatio(Cells):
 
     medium: ClassVar[float] = 0.5
     taken: ClassVar[frozenset[str]] = frozenset({"size"})
+    off: ClassVar[str] = "the curve is off by {} where it is furthest off"
+
+    @property
+    def measures(self) -> Measure:
+        """The error of a single curve, the power where groups are compared."""
+        return "error" if self.layout.group is None else "power"
+
+    @cached_property
+    def layout(self) -> "Layout":
+        """Where the study's groups, intervals and events are."""
+        try:
+            return Layout(self.study)
+        except StudyError as error:
+            raise EffectError(str(error)) from None
+
+    def answer(self, result: Any, held: Sequence[Held]) -> float:
+        """Return whether the groups were found to differ; of one curve, how far it is off at most."""
+        if self.layout.group is not None:
+            return float(result.reject)
+        counts = np.sum([np.asarray(own)[self.layout.cells].sum(axis=(0, 1)) for own in held], axis=0)
+        return float(np.abs(np.array(result.curves[0].survival) - curve(counts.astype(np.float64))).max())
 
     def check(self) -> None:
         """Raise EffectError where there is no such hazard ratio."""
@@ -300,10 +322,7 @@ class HazardRatio(Cells):
     @cached_property
     def cells(self) -> tuple[Floats, Floats]:
         """The cells' probabilities with one hazard for all groups, and with the ratio, (k,) each."""
-        try:
-            layout = Layout(self.study)
-        except StudyError as error:
-            raise EffectError(str(error)) from None
+        layout = self.layout
         null, without, changed = self.null, self.null.copy(), self.null.copy()
         for cells in layout.cells:
             own = null[cells]
@@ -323,6 +342,8 @@ class HazardRatio(Cells):
 
     def words(self) -> str:
         """Say how much earlier the event is."""
+        if self.layout.group is None:
+            return "nothing: a curve is released"
         return f"a hazard ratio of {1 + self.size:.3g}"
 
 

@@ -224,3 +224,14 @@ def test_bad_arguments_are_refused() -> None:
         tacit.local.survival(table, intervals=[0, 5, 10], **asked | {"time": "nothing"})
     with pytest.raises(StudyRefusedError):
         tacit.local.survival(table, intervals=[0, 5, 10], event_level="maybe", **asked)
+
+
+def test_one_curve_is_planned_by_its_error() -> None:
+    bounds = {"t": (0, 10), "died": ["no", "yes"]}
+    errors = [
+        tacit.local.plan_error(
+            n, procedure="survival", bounds=bounds, cuts={"t": [2.0, 5.0]}, epsilon=1, runs=20, seed=1
+        ).error
+        for n in (100, 2000)
+    ]
+    assert 0 < errors[1] < errors[0] < 0.5
