@@ -366,23 +366,24 @@ def simulations(count: int, of: str) -> str:
 
 
 def residual_panel(
-    title: str, labels: Sequence[str], values: Floats, striking: Sequence[bool]
+    title: str, grid: CellGrid, values: Mapping[str, Floats], verdict: Fields
 ) -> list[RowsPanel]:
-    """Return the cells with the largest residuals, (k,); those that are ``striking`` stand out."""
-    order = np.argsort(-np.abs(values), kind="stable")[:CELLS_MAX]
-    rows = tuple(Row(labels[i], float(values[i]), None, None, striking[i]) for i in order)
-    some = "" if len(values) <= CELLS_MAX else f", the {CELLS_MAX} largest of {len(values)}"
-    return [RowsPanel(title + some, RESIDUAL, rows, (-UNUSUAL, UNUSUAL))]
+    """Return the cells with the largest residuals, (cells,) by owner; those that are rejected stand out.
 
-
-def striking(verdict: Fields) -> list[str]:
-    """Return the cells that the verdict rejects, adjusted for all cells."""
-    return [", ".join(cell["labels"].values()) for cell in verdict.get("cells") or () if cell["reject"]]
-
-
-def cell_text(grid: CellGrid, cell: int) -> str:
-    """Return a cell's levels, in the order of the columns."""
-    return ", ".join(grid.label(cell))
+    ``verdict`` names the cells that it rejects, adjusted for all, by column in any order: signed texts sort
+    columns by name. An owner named "" is all of them.
+    """
+    rejected = [cell["labels"] for cell in verdict.get("cells") or () if cell["reject"]]
+    rows = []
+    for owner, residuals in values.items():
+        for cell, residual in enumerate(residuals.tolist()):
+            labels = grid.label(cell)
+            stands_out = dict(zip(grid.names, labels, strict=True)) in rejected
+            label = ", ".join(labels) + (f": {owner}" if owner else "")
+            rows.append(Row(label, residual, None, None, stands_out))
+    shown = sorted(rows, key=lambda row: -abs(row.value))[:CELLS_MAX]
+    some = "" if len(rows) <= CELLS_MAX else f", the {CELLS_MAX} largest of {len(rows)}"
+    return [RowsPanel(title + some, RESIDUAL, tuple(shown), (-UNUSUAL, UNUSUAL))]
 
 
 @dataclass(frozen=True)

@@ -20,14 +20,12 @@ from tacit_protocol.procedures.counts.base import (
     ComparedPair,
     CountsTestResult,
     CountTest,
-    cell_text,
     require_work,
     residual_panel,
     shown_counts,
     silent,
     simulation_seed,
     simulations,
-    striking,
     striking_cells,
     tables_of,
 )
@@ -142,13 +140,10 @@ class Homogeneity(CountTest):
         names = [owner.name for owner in study.owners]
         if len(names) == 2:
             found, names = found[:1], names[:1]  # the other owner's are the same with the other sign
-        grid = self.plan(study).grid
-        labels = [f"{cell_text(grid, cell)}: {name}" for name in names for cell in range(grid.size)]
-        rejected = striking(verdict)
-        stands_out = [cell_text(grid, cell) in rejected for cell in range(grid.size)] * len(names)
         one = f"Cells of {names[0]} against both owners"
         title = one if len(names) == 1 else "Owners' cells against all"
-        return residual_panel(title, labels, found.ravel(), stands_out)
+        residuals = dict(zip(names, found, strict=True))
+        return residual_panel(title, self.plan(study).grid, residuals, verdict)
 
     def assemble(
         self, study: Study, releases: Mapping[str, Release], progress: Progress | None = None

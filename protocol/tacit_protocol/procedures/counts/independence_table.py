@@ -22,14 +22,12 @@ from tacit_protocol.procedures.counts.base import (
     ComparedPair,
     CountsTestResult,
     CountTest,
-    cell_text,
     require_work,
     residual_panel,
     shown_counts,
     silent,
     simulation_seed,
     simulations,
-    striking,
     striking_cells,
     tables_of,
 )
@@ -211,9 +209,7 @@ class IndependenceTable(CountTest):
         if tables is None:
             return []
         found = from_independence(add_tables(tables), grid.shape)
-        labels, rejected = [cell_text(grid, cell) for cell in range(grid.size)], striking(verdict)
-        stands_out = [label in rejected for label in labels]
-        return residual_panel("Cells against independence", labels, found, stands_out)
+        return residual_panel("Cells against independence", grid, {"": found}, verdict)
 
     def assemble(
         self, study: Study, releases: Mapping[str, Release], progress: Progress | None = None

@@ -41,7 +41,7 @@ from tacit_protocol.procedures.base import (
     require_shared_columns,
     reuse_warnings,
 )
-from tacit_protocol.procedures.counts.base import HOPELESS, cell_text, residual_panel, simulations
+from tacit_protocol.procedures.counts.base import HOPELESS, residual_panel, simulations
 from tacit_protocol.procedures.counts.populations import Cells
 from tacit_protocol.procedures.identity.release import (
     COUNTED,
@@ -316,9 +316,8 @@ class Identity(Procedure):
         table = plan.counted.read(release)
         expected = table.units * plan.probabilities
         spread = np.sqrt(np.maximum(expected * (1 - plan.probabilities) + table.noise_variance, 1.0))
-        labels = [cell_text(plan.grid, cell) for cell in range(plan.grid.size)]
-        residuals = (table.counts - expected) / spread
-        return residual_panel("Cells against the distribution", labels, residuals, [False] * len(labels))
+        residuals = {"": (table.counts - expected) / spread}
+        return residual_panel("Cells against the distribution", plan.grid, residuals, {})
 
     def assemble(
         self, study: Study, releases: Mapping[str, Release], progress: Progress | None = None

@@ -1,5 +1,6 @@
 """Noisy counts and the two tests on them: studies, releases, reading again, verdicts."""
 
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
@@ -145,6 +146,22 @@ def test_independence_table_finds_dependence_and_measures_it() -> None:
     exact = _exact_v(rows(asked, 5000, 1, dependent=0.5))
     # Coverage .95; noise of this seed's data moves V by .02 at most but for probability 1e-9.
     assert abs(verdict.cramers_v - exact) < 0.1
+
+
+@pytest.mark.parametrize("name", ["homogeneity", "independence_table"])
+def test_rejected_cells_stand_out_though_signed_texts_sort_the_columns(name: str) -> None:
+    asked = study(name, owners=2 if name == "homogeneity" else 1, parameters={"replicates": 999})
+    tables = [rows(asked, 5000, 1, dependent=0.8), rows(asked, 5000, 2)][: len(asked.owners)]
+    verdict, releases = play(asked, tables)
+    signed = verdict.model_dump(mode="json")
+    assert list(signed["cells"][0]["labels"]) == ["sex", "race"]
+    read = json.loads(json.dumps(signed, sort_keys=True))
+    for found in (signed, read):
+        (panel,) = procedure_named(name).panels(asked, found, releases)
+        marked = {row.label.split(":")[0] for row in panel.rows if row.stands_out}
+        rejected = {f"{c.labels['sex']}, {c.labels['race']}" for c in verdict.cells if c.reject}
+        assert marked
+        assert marked <= rejected
 
 
 def _exact_v(table: Rows) -> float:
