@@ -4,12 +4,11 @@ A verdict's fields are what the tester signs. Where it is read for somebody it i
 study and what is at hand of its transcript; its properties and methods say the same things in the terms of
 the SDK, in the manner of scipy.stats.
 
-Estimates as results state them: within the range of what is estimated, and within their own intervals.
-
-An unbiased estimate of a square is negative about half of the time where nothing is to be seen, while its
-interval, which counts what the square can be, begins at 0. So results state the estimate cut to the range,
-which is never further from the truth, and the unbiased one, whose averages over studies mean something, under
-its own name. An interval that would leave the cut estimate out, as where variances that grow with the truth
+Estimates are stated within the range of what is estimated, and within their own intervals: an unbiased
+estimate of a square is negative about half of the time where nothing is to be seen, while its interval, which
+counts what the square can be, begins at 0. So results state the estimate cut to the range, which is never
+further from the truth, and the unbiased one, whose averages over studies mean something, under its own name.
+An interval that would leave the cut estimate out, as where variances that grow with the truth
 make 0 less plausible than a little more, reaches to it: a longer interval covers no less.
 """
 

@@ -1,4 +1,4 @@
-"""Rows of a panel: effects with intervals, or residuals of cells."""
+"""What procedures draw of their verdicts, as numbers: rows with intervals, bars, and null distributions."""
 
 import math
 from collections.abc import Callable
