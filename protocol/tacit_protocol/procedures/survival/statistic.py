@@ -38,7 +38,7 @@ from scipy.optimize import isotonic_regression
 from scipy.special import ndtri
 
 from tacit_protocol.numerics.common_effects import LEAST, Estimated, Score
-from tacit_protocol.numerics.noisy_tables import NoisyTable, NuisanceNull, in_blocks, onto_simplex, plausible
+from tacit_protocol.numerics.noisy_tables import NuisanceNull, PlacedCells, in_blocks, onto_simplex, plausible
 
 Floats = npt.NDArray[np.float64]
 Report = Callable[[float], None]
@@ -50,30 +50,8 @@ DRAWS = 999
 """Simulated curves behind intervals and bands."""
 
 
-@dataclass(frozen=True)
-class Times:
-    """An owner's noisy table, and where in it strata, groups, intervals and events are.
-
-    ``cells`` (S, G, m, 2) are places in ``table.counts``; those left out count in nothing.
-    """
-
-    table: NoisyTable
-    cells: npt.NDArray[np.int64]
-
-    @property
-    def counts(self) -> Floats:
-        """The noisy counts, (S, G, m, 2)."""
-        return np.asarray(self.table.counts[self.cells])
-
-    @property
-    def variances(self) -> Floats:
-        """The variance of the noise on a cell, for each stratum, (S,)."""
-        return np.full(len(self.cells), self.table.noise_variance)
-
-    def draw(self, probabilities: Floats, rng: np.random.Generator, count: int) -> Floats:
-        """Draw noisy counts, (count, S, G, m, 2), of as many units with those probabilities (k,)."""
-        drawn = rng.multinomial(self.table.units, probabilities, size=count)
-        return np.asarray((drawn + self.table.draw_noise(rng, count))[:, self.cells])
+class Times(PlacedCells):
+    """An owner's noisy table, and where in it strata, groups, intervals and events are, (S, G, m, 2)."""
 
     @cached_property
     def projected(self) -> Floats:
