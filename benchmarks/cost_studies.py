@@ -27,7 +27,7 @@ GROUP_ROWS = 65_536
 """Rows of a row group of the generated files."""
 
 Holders = Literal["each", "one", "split", "curator"]
-Kind = Literal["numbers", "categories"]
+Kind = Literal["numbers", "categories", "times"]
 
 
 @dataclass(frozen=True)
@@ -77,6 +77,10 @@ class Question:
         """Return the study's columns; of categories, as many levels as make ``size`` cells of them."""
         if self.kind == "numbers":
             return numeric_domain(point.columns, (-5.0, 5.0))
+        if self.kind == "times":
+            time = numeric_domain(1, (-5.0, 5.0)).columns
+            ended = CategoricalColumn(name="c1", levels=("level-0000", "level-0001"))
+            return Domain(columns=(*time, ended))
         levels = tuple(f"level-{i:04d}" for i in range(levels_of(point)))
         return Domain(
             columns=tuple(CategoricalColumn(name=f"c{i}", levels=levels) for i in range(point.columns))
@@ -137,22 +141,22 @@ def levels_of(point: Point) -> int:
 
 
 def write_rows(path: Path, kind: Kind, point: Point) -> None:
-    """Write the rows as Parquet: independent normal numbers, or independent uniform categories."""
+    """Write the rows as Parquet: normal numbers, uniform categories; of times one of each, independent."""
     rng = np.random.default_rng(0)
     names = [f"c{i}" for i in range(point.columns)]
-    text = np.array([f"level-{i:04d}" for i in range(levels_of(point))])
-    stored = pa.float64() if kind == "numbers" else pa.string()
-    schema = pa.schema([(name, stored) for name in names])
+    text = np.array([f"level-{i:04d}" for i in range(2 if kind == "times" else levels_of(point))])
+    numbers = {"numbers": names, "times": names[:1]}.get(kind, [])
+    schema = pa.schema([(name, pa.float64() if name in numbers else pa.string()) for name in names])
 
-    def column(rows: int) -> npt.NDArray[Any]:
-        if kind == "numbers":
+    def column(name: str, rows: int) -> npt.NDArray[Any]:
+        if name in numbers:
             return rng.standard_normal(rows)
         return text[rng.integers(len(text), size=rows)]
 
     with pq.ParquetWriter(path, schema) as writer:
         for start in range(0, point.rows, GROUP_ROWS):
             rows = min(GROUP_ROWS, point.rows - start)
-            writer.write_table(pa.table([pa.array(column(rows)) for _ in names], schema=schema))
+            writer.write_table(pa.table([pa.array(column(name, rows)) for name in names], schema=schema))
 
 
 ROWS = (10_000, 100_000, 1_000_000)
@@ -187,6 +191,10 @@ def _permutations(point: Point) -> dict[str, Any]:
 
 def _cells(_: Point) -> dict[str, Any]:
     return {"unlisted": "last"}
+
+
+def _survival(point: Point) -> dict[str, Any]:
+    return {"cuts": {"c0": np.linspace(-5, 5, point.size // 2 + 1)[1:-1].tolist()}, "unlisted": "last"}
 
 
 FEWER, REPLICATES = {"rows": (1000, 10_000, 100_000)}, (99, 199, 999)
@@ -263,6 +271,12 @@ QUESTIONS: Mapping[str, Question] = {
             Point(100_000, 2, 16, 2),
             {"rows": ROWS, "size": (16, 36, 100), "owners": OWNERS},
             _cells,
+        ),
+        Question(
+            *("survival", "times", "each", "cells k"),
+            Point(100_000, 2, 16, 2),
+            {"rows": ROWS, "size": (16, 64, 200), "owners": OWNERS},
+            _survival,
         ),
         Question(
             *("identity", "categories", "one", "cells k"),

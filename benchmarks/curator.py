@@ -134,7 +134,8 @@ class Method:
         """P0's statistic (TCS) with its own bound, which is false: no guarantee, synthetic data alone.
 
         s = n w'(Sigma + gamma I)^-1 w of paired differences of raw features, plus Gaussian noise calibrated
-        to 4 kappa^2 sqrt J / (n gamma) (1 + kappa^2 J / (n - 1)), against chi-squared (J) plus that noise.
+        to 4 kappa^2 J sqrt J / (n gamma) (1 + kappa^2 J / (n - 1)), kappa = 1 as in its code, against
+        chi-squared (J) plus that noise.
         """
         choices = {name: value for name, value in parameters.items() if name != "features"}
         chosen = FeatureParameters.model_validate_json(json.dumps(choices))
@@ -147,7 +148,7 @@ class Method:
         gamma, mean = 1e-3, z.mean(axis=0)
         covariance = np.cov(z.T, bias=True).reshape(dimension, dimension) + gamma * np.eye(dimension)
         statistic = float(n * mean @ np.linalg.solve(covariance, mean))
-        bound = 4 * math.sqrt(dimension) / (n * gamma) * (1 + dimension / (n - 1))
+        bound = 4 * dimension**1.5 / (n * gamma) * (1 + dimension / (n - 1))
         found: dict[str, bool] = {}
         for epsilon in epsilons:
             sigma = bound / gaussian_mu(epsilon, DELTA)

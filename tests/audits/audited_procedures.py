@@ -23,6 +23,7 @@ AUDITED: dict[str, dict[str, ReleaseCase]] = {
     "homogeneity": noisy_counts_cases.HOMOGENEITY_CASES,
     "independence_table": noisy_counts_cases.INDEPENDENCE_CASES,
     "stratified_table": noisy_counts_cases.STRATIFIED_CASES,
+    "survival": noisy_counts_cases.SURVIVAL_CASES,
     "embedding_release": embedding_release_cases.CASES,
 }
 """Cases of each procedure, by its name in the registry: at least one for every way its release is made, and

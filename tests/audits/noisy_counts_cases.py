@@ -94,6 +94,12 @@ INDEPENDENCE_CASES = {
     "Laplace, epsilon 2": case(study("independence_table", (ONE, TWO), {}, 2.0), black_box=True),
 }
 
+SURVIVAL_CASES = {
+    "Laplace, groups": case(study("survival", (NUMBER, TWO_OTHERS, TWO), CUT | {"group": "d"})),
+    "Gaussian, units of 3 rows": case(study("survival", (NUMBER, TWO_OTHERS), CUT | GAUSSIAN), rows=3),
+    "Laplace, one curve": case(study("survival", (NUMBER, TWO_OTHERS), CUT, 2.0), black_box=True),
+}
+
 STRATIFIED_CASES = {
     "Gaussian, with a stratum": case(study("stratified_table", (TWO, TWO_OTHERS, ONE), GAUSSIAN)),
     "Laplace": case(study("stratified_table", (TWO, TWO_OTHERS), {}), rows=3),

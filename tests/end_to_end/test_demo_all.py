@@ -32,6 +32,7 @@ SYSTEMS = {
     "independence": "joint_independence",
     "digits": "identity",
     "women": "homogeneity",
+    "sex": "stratified_table",
     "income": "distance_correlation",
     "database": "embedding_release",
 }
@@ -160,9 +161,9 @@ def signed_in(link: str) -> Iterator[httpx.Client]:
 def require_paid(folder: Path, verdicts: dict[str, StudyVerdict]) -> None:
     """Every account paid for its own studies, and for no other."""
     paid = {
-        "cleveland": {"hospitals", "independence", "digits", "women"},
-        "budapest": {"hospitals", "women"},
-        "long-beach": {"hospitals"},
+        "cleveland": {"hospitals", "independence", "digits", "women", "sex"},
+        "budapest": {"hospitals", "women", "sex"},
+        "long-beach": {"hospitals", "sex"},
         "school-register": {"income", "database"},
         "tax-office": {"income"},
     }

@@ -183,6 +183,16 @@ CASES: dict[str, Case] = {
         columns=("age", "ward", "sex"),
         epsilon=8.0,
     ),
+    "survival-groups": Case(
+        "survival",
+        {"cuts": {"age": [30.0, 50.0, 70.0]}, "event": "sex", "group": "ward"} | REPLICATES,
+        columns=("age", "ward", "sex"),
+        delta=0.0,
+        epsilon=8.0,
+    ),
+    "survival-one-curve": Case(
+        "survival", {"noise": "gaussian", "cuts": {"age": [40.0, 60.0]}} | REPLICATES, ONE, ("age", "sex")
+    ),
     "identity-mcgof": Case("identity", EQUAL | REPLICATES, ONE, ("ward",), delta=0.0),
     "identity-mcgof-gaussian": Case("identity", EQUAL | {"noise": "gaussian"} | REPLICATES, ONE, ("ward",)),
     "identity-zcdp-gof": Case("identity", EQUAL | {"method": "zcdp-gof"}, ONE, ("ward",)),

@@ -21,7 +21,13 @@ from tacit.client.data_set import DataSetDescription
 from tacit.client.tester import Client
 from tacit.demo.hospitals import ATTRIBUTION_FILE, COLUMNS, DATA_SET, HOSPITALS, Narrator, copy_demo_file
 from tacit.errors import ServiceError, VerdictTimeoutError
-from tacit.results import DatabaseResult, DistanceCorrelationResult, Result, StudyVerdict
+from tacit.results import (
+    DatabaseResult,
+    DistanceCorrelationResult,
+    Result,
+    StratifiedTableResult,
+    StudyVerdict,
+)
 from tacit.setup.configuration import DataSetSetup, PolicySetup
 from tacit.setup.federation import CURATOR, CuratedOwnerSetup, LocalCurator, LocalFederation, OwnerSetup
 from tacit.setup.keys import create_unit_key
@@ -29,7 +35,7 @@ from tacit.setup.processes import run_align
 from tacit.studies.draft import PreparedStudy, StudyDraft
 
 DELTA = 1e-5
-HOSPITAL_EPSILON = 4.0
+HOSPITAL_EPSILON = 6.0
 """What each hospital lets be spent on its patients at its own agent, in all."""
 
 CURATED_EPSILON = 1.0
@@ -124,7 +130,13 @@ def _hospital(name: str, place: Path) -> OwnerSetup:
         epsilon_per_study_max=1.0,
         delta_per_study_max=DELTA,
         units_min=100,
-        procedures=("kernel_two_sample", "joint_independence", "identity", "homogeneity"),
+        procedures=(
+            "kernel_two_sample",
+            "joint_independence",
+            "identity",
+            "homogeneity",
+            "stratified_table",
+        ),
         columns=columns,
     )
     return OwnerSetup(name, DataSetSetup(DATA_SET, f"{DATA_SET}.csv", HOSPITAL_EPSILON, DELTA), policy)
@@ -217,6 +229,7 @@ def all_questions(curator: LocalCurator, alignment: str) -> tuple[Question, ...]
         _independent_columns(),
         _even_digits(),
         _share_of_women(),
+        _men_and_women_within_hospitals(),
         _income_and_education(alignment),
         _working_hours(),
     )
@@ -278,6 +291,26 @@ def _share_of_women() -> Question:
         _draft("homogeneity", columns, _hospitals("cleveland", "budapest"), 0.5, 0.0),
         _decided("no: the shares differ", "no difference shown"),
     )
+
+
+def _men_and_women_within_hospitals() -> Question:
+    # Degrees of the disease beyond 1 count with it: Budapest records no degree.
+    disease = {"kind": "categorical", "name": "num", "levels": ["0", "1"]}
+    columns = [*_columns(COLUMNS, ("sex",)), disease]
+    return Question(
+        "sex",
+        "stratified table, nobody trusted",
+        "Within the hospitals, are men more often ill than women?",
+        _draft("stratified_table", columns, _hospitals(*HOSPITALS), 1.0, 0.0)
+        | {"parameters": {"group": "sex", "outcome": "num", "unlisted": "last"}},
+        _odds,
+    )
+
+
+def _odds(result: Result) -> str:
+    if not isinstance(result, StratifiedTableResult) or not result.reject or result.interval is None:
+        return "no difference shown"
+    return f"yes: odds ratio {result.odds_ratio:.2g} ({result.interval[0]:.2g} to {result.interval[1]:.2g})"
 
 
 def _income_and_education(alignment: str) -> Question:

@@ -6,7 +6,7 @@ real people need a federation.
 """
 
 from tacit.database.released import ReleasedDatabase
-from tacit.local.counts import homogeneity, independence_table, noisy_counts, stratified_table
+from tacit.local.counts import homogeneity, independence_table, noisy_counts, stratified_table, survival
 from tacit.local.database import release_database
 from tacit.local.distance import distance_correlation
 from tacit.local.identity import identity
@@ -39,6 +39,7 @@ from tacit.results import (
     NoisyCountsResult,
     ScreeningResult,
     StratifiedTableResult,
+    SurvivalResult,
     TwoSampleResult,
 )
 
@@ -60,6 +61,7 @@ __all__ = [
     "ScreeningResult",
     "SmallestPlan",
     "StratifiedTableResult",
+    "SurvivalResult",
     "TwoSampleResult",
     "compare_identity_methods",
     "distance_correlation",
@@ -81,4 +83,5 @@ __all__ = [
     "release_database",
     "screening",
     "stratified_table",
+    "survival",
 ]

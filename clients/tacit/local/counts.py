@@ -1,6 +1,7 @@
-"""Noisy counts in one process, and the tests on them: homogeneity, independence, strata."""
+"""Noisy counts in one process, and the tests on them: homogeneity, independence, strata, survival."""
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any, Literal, TypeVar
 
 import numpy as np
@@ -16,6 +17,7 @@ from tacit.results import (
     NoisyCountsResult,
     Result,
     StratifiedTableResult,
+    SurvivalResult,
 )
 from tacit_protocol.domain.columns import CategoricalColumn, Domain
 from tacit_protocol.domain.table import Table
@@ -311,6 +313,97 @@ def stratified_table(
         held,
         owner_names(names, len(samples)),
         _parameters(noise, rho, cuts, unlisted, n_replicates) | chosen,
+        epsilon=epsilon,
+        delta=delta,
+        alpha=alpha,
+        seed=seed,
+        progress=progress,
+    )
+
+
+def survival(
+    *samples: Any,
+    time: str,
+    event: str,
+    intervals: Sequence[float],
+    bounds: Mapping[str, Sequence[str]],
+    epsilon: float,
+    delta: float = 0.0,
+    group: str | None = None,
+    event_level: str | None = None,
+    strata: Sequence[str] = (),
+    noise: Noise = "laplace",
+    rho: float | None = None,
+    units: str | Sequence[npt.ArrayLike] | None = None,
+    alpha: float = 0.05,
+    n_replicates: int | None = None,
+    names: Sequence[str] | None = None,
+    seed: int | None = None,
+    progress: Progress | None = None,
+) -> SurvivalResult:
+    """Estimate survival curves privately and, with groups, test whether their times to the event differ.
+
+    The test and the hazard ratios are within owners; the curves are of all owners' units together. No curator
+    is needed.
+
+    Args:
+        samples: one for each owner: a pandas, Polars or Arrow table.
+        time: name of the column of times, until the event or until a unit was last seen.
+        event: name of the column that says which of the two; it has two levels.
+        intervals: ends of the public intervals of time, increasing: the first is the beginning, the last the
+            end of follow-up. Times beyond them count in the first or the last interval.
+        bounds: the levels of the categorical columns, by name. Never taken from the data.
+        epsilon: budget that every owner spends, greater than 0.
+        delta: budget that every owner spends, in [0, 1); only Gaussian noise uses it.
+        group: name of the column of the groups, which are compared with the first one listed; None for one
+            curve.
+        event_level: the level that means the event; by default the last one listed.
+        strata: further columns that stratify within owners.
+        noise: "laplace" (pure epsilon) or "gaussian".
+        rho: variance 1/rho of Gaussian noise on each cell, rho-zCDP; by default the whole budget is used.
+        units: name of a column, or one array for each sample, that tells each row's privacy unit; a unit's
+            rows are averaged.
+        alpha: level of the test, in (0, 0.5); intervals have confidence 1 - alpha, each.
+        n_replicates: simulated null statistics, at least 999; chosen by default.
+        names: the owners' names.
+        seed: fixes the simulations. Never the noise: two calls differ.
+        progress: called with the part done, in [0, 1], and the step.
+
+    Returns:
+        A frozen result with ``curves``, and with groups ``effects`` (hazard ratios, differences of restricted
+        means) and ``hazard_ratio``; it then unpacks into ``statistic, pvalue``.
+
+    Raises:
+        InputError: the samples, the intervals or the bounds cannot be used; the message says what to change.
+        StudyRefusedError: the procedure does not take these parameters.
+
+    Example:
+        >>> import tacit.local
+        >>> people = {"months": [2.0, 5.0, 9.0] * 200, "died": ["yes", "no", "yes"] * 200}
+        >>> import pandas
+        >>> result = tacit.local.survival(
+        ...     pandas.DataFrame(people), time="months", event="died", intervals=[0, 4, 8, 12],
+        ...     bounds={"died": ["no", "yes"]}, epsilon=2, seed=1,
+        ... )
+        >>> result.curves[0].median is not None
+        True
+    """
+    edges = [float(edge) for edge in intervals]
+    if len(edges) < 3 or not all(low < high for low, high in pairwise(edges)):
+        raise InputError("intervals are three ends or more, increasing: a beginning, cuts, an end")
+    if time in bounds:
+        raise InputError(
+            f"the bounds of {time!r} are the first and the last of intervals: leave it out of bounds"
+        )
+    columns = [time, event, *([] if group is None else [group]), *strata]
+    known = {time: (edges[0], edges[-1])} | {name: list(levels) for name, levels in bounds.items()}
+    chosen = {"time": time, "event": event, "group": group, "event_level": event_level}
+    return _play(
+        SurvivalResult,
+        "survival",
+        _read(samples, known, columns, units),
+        owner_names(names, len(samples)),
+        _parameters(noise, rho, {time: edges[1:-1]}, "cells", n_replicates) | chosen,
         epsilon=epsilon,
         delta=delta,
         alpha=alpha,

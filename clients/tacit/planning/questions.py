@@ -72,7 +72,7 @@ class Question:
     @property
     def measure(self) -> Measure:
         """What a simulated study answers: whether it found the effect, or its error."""
-        return self.population.measure
+        return self.population.measures
 
     @property
     def measures_error(self) -> bool:

@@ -29,6 +29,7 @@ from tacit_protocol.procedures.kernel_two_sample.statistic import LocationCompar
 from tacit_protocol.procedures.means.max_form import Comparison
 from tacit_protocol.procedures.screening import ScreenedColumn
 from tacit_protocol.procedures.stratified_table import StratifiedTableResult
+from tacit_protocol.procedures.survival import SurvivalCurve, SurvivalResult
 from tacit_protocol.verdicts.base import DecisionResult, ProcedureResult, Source
 
 __all__ = [
@@ -52,6 +53,8 @@ __all__ = [
     "Source",
     "StratifiedTableResult",
     "StudyVerdict",
+    "SurvivalCurve",
+    "SurvivalResult",
     "TwoSampleResult",
     "decides_only",
     "result_from",

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from html import escape
-from itertools import pairwise
+from itertools import cycle, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +11,7 @@ from tacit.errors import InputError, PlottingError
 from tacit_protocol.reporting.charts import Chart, chart_of, short
 from tacit_protocol.reporting.panels import Panel, panels_of
 from tacit_protocol.reporting.report import Reported, report_html
-from tacit_protocol.reporting.svg import stacked_svg
+from tacit_protocol.reporting.svg import COLOURS, stacked_svg
 from tacit_protocol.terminal import printable
 from tacit_protocol.verdicts.base import BaseVerdict
 
@@ -81,7 +81,7 @@ class Rendering:
 
 
 WIDTH = 7.0
-HEIGHTS = {"null": 3.2, "histogram": 3.3}
+HEIGHTS = {"null": 3.2, "histogram": 3.3, "curves": 3.2}
 """Inches; of other charts 1.3, and LINE_HEIGHT for each line."""
 LINE_HEIGHT = 0.25
 
@@ -119,11 +119,15 @@ def _draw(chart: Chart, axes: "Axes") -> None:
         axes.plot(*zip(*chart.curve, strict=True), color=USUAL)
         axes.fill(*zip(*chart.tail, strict=True), color=USUAL, alpha=0.3)
         axes.set_ylim(chart.y)
+    for curve, colour in zip(chart.curves, cycle(COLOURS), strict=False):
+        axes.plot(curve.x, curve.y, color=colour, label=printable(curve.label))
+        axes.fill_between(curve.x, curve.lower, curve.upper, color=colour, alpha=0.15)
+        axes.set_ylim(chart.y)
     for rule in chart.rules:
         line, colour = "--" if rule.dashed else "-", STANDS_OUT if rule.mark else "black"
         axes.axvline(rule.at, color=colour, linestyle=line, linewidth=1.5 if rule.words else 0.8)
         axes.lines[-1].set_label(rule.words or "_")
-    if any(rule.words for rule in chart.rules):
+    if chart.curves or any(rule.words for rule in chart.rules):
         axes.legend(fontsize="small")
     if chart.kind == "histogram":
         _draw_histogram(chart, axes)
@@ -139,7 +143,8 @@ def _draw(chart: Chart, axes: "Axes") -> None:
             axes.plot([item.value], [place], "o", color=colour)
     if chart.kind == "bars":
         axes.axvline(0.0, color="black", linewidth=0.8)
-    axes.set_yticks(range(len(chart.items)), [printable(short(item.label)) for item in chart.items])
+    if not chart.curves:
+        axes.set_yticks(range(len(chart.items)), [printable(short(item.label)) for item in chart.items])
     if chart.items:
         axes.set_ylim(len(chart.items) - 0.5, -0.5)
 

@@ -86,10 +86,11 @@ class Score:
     def estimate(self, counts: Floats, variances: Floats, level: float) -> Estimated:
         """Estimate what strata (S, k) have in common, with an interval of confidence 1 - level."""
         z, pooled = float(-ndtri(level / 2)), float(self.pooled(counts, variances))
-        value = None if math.isnan(pooled) else pooled
-        edge = math.log(RATIO_MAX)
+        if math.isnan(pooled):  # noise alone is to be seen of one group, or of the event
+            return Estimated(None, None, None) if self.ratio else Estimated(None, -1.0, 1.0)
+        value, edge = pooled, math.log(RATIO_MAX)
         values = np.exp(np.linspace(-edge, edge, STEPS)) if self.ratio else np.linspace(-1.0, 1.0, STEPS)
-        if value is not None and 0 < abs(value) < RATIO_MAX:
+        if 0 < abs(value) < RATIO_MAX:
             values = np.sort(np.append(values, value))
 
         def kept(theta: Floats) -> npt.NDArray[np.bool_]:

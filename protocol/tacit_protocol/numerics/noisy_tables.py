@@ -101,6 +101,33 @@ class NoisyTable:
         return drawn
 
 
+@dataclass(frozen=True)
+class PlacedCells:
+    """An owner's noisy table, and where in it the cells are that a procedure looks at.
+
+    ``cells`` (S, ...), by stratum, are places in ``table.counts``; those left out are of unlisted and missing
+    values.
+    """
+
+    table: NoisyTable
+    cells: Integers
+
+    @property
+    def counts(self) -> Floats:
+        """The noisy counts, in the shape of ``cells``."""
+        return np.asarray(self.table.counts[self.cells])
+
+    @property
+    def variances(self) -> Floats:
+        """The variance of the noise on a cell, for each stratum, (S,)."""
+        return np.full(len(self.cells), self.table.noise_variance)
+
+    def draw(self, probabilities: Floats, rng: np.random.Generator, count: int) -> Floats:
+        """Draw noisy counts, (count, S, ...), of as many units with those probabilities (k,)."""
+        drawn = rng.multinomial(self.table.units, probabilities, size=count)
+        return np.asarray((drawn + self.table.draw_noise(rng, count))[:, self.cells])
+
+
 def add_tables(tables: Sequence[NoisyTable]) -> NoisyTable:
     """Return the table of all units together; noises of one law become one."""
     summed: dict[tuple[Literal["laplace", "gaussian"], float], int] = {}

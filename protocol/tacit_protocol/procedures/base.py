@@ -20,7 +20,7 @@ from tacit_protocol.privacy.noise import NoiseSource
 from tacit_protocol.procedures.populations import Population
 from tacit_protocol.signing.envelope import digest
 from tacit_protocol.verdicts.base import BaseVerdict
-from tacit_protocol.verdicts.panels import BarsPanel, Null, RowsPanel
+from tacit_protocol.verdicts.panels import BarsPanel, CurvesPanel, Null, RowsPanel
 from tacit_protocol.verdicts.words import Meaning, Work, plain_meaning
 
 NOT_CANONICAL = (
@@ -175,7 +175,7 @@ class Procedure(Protocol):
         study: Study,  # noqa: ARG002
         verdict: Fields,  # noqa: ARG002
         releases: Releases,  # noqa: ARG002
-    ) -> Sequence[RowsPanel | BarsPanel]:
+    ) -> Sequence[RowsPanel | BarsPanel | CurvesPanel]:
         """Return what is drawn besides the null distribution, the p-value and estimates with intervals."""
         return ()
 

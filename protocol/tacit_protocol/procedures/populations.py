@@ -107,6 +107,11 @@ class Population:
             raise EffectError("an effect must be a finite number")
 
     @property
+    def measures(self) -> Measure:
+        """What this study answers: of most procedures, what each of theirs does."""
+        return self.measure
+
+    @property
     def size(self) -> float:
         """The effect's size, the medium one by default."""
         return self.medium if self.effect.size is None else self.effect.size

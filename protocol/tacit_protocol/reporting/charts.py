@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 
 from tacit_protocol.reporting.panels import NullPanel, Panel, PvaluePanel
-from tacit_protocol.verdicts.panels import Bar, BarsPanel, Row, RowsPanel
+from tacit_protocol.verdicts.panels import Bar, BarsPanel, CurvesPanel, DrawnCurve, Row, RowsPanel
 
 TICKS = 4
 """About how many ticks an axis has."""
@@ -20,7 +20,7 @@ PVALUE_DRAWN_MIN = 1e-30
 
 Point = tuple[float, float]
 Range = tuple[float, float]
-Kind = Literal["null", "pvalue", "rows", "bars", "histogram"]
+Kind = Literal["null", "pvalue", "rows", "bars", "histogram", "curves"]
 Look = Literal["bar", "dot", "fill"]
 
 
@@ -69,12 +69,13 @@ class Chart:
         words: all of it in words, for whoever does not see it.
         unit: what the values are counted in.
         x: what the lower axis spans; powers of ten of a p-value.
-        y: what the upright axis spans, of null distributions and histograms.
+        y: what the upright axis spans, of null distributions, histograms and curves.
         rules: lines at values of the lower axis.
         curve: points of a line, in order.
         tail: corners of what is shaded.
         items: one a line, or one a bin between ``edges``, and after those one beside the axis each.
         edges: of a histogram's bins.
+        curves: with their intervals, each named.
         data: the numbers it is of, by name.
     """
 
@@ -89,6 +90,7 @@ class Chart:
     tail: tuple[Point, ...] = ()
     items: tuple[Item, ...] = ()
     edges: tuple[float, ...] = ()
+    curves: tuple[DrawnCurve, ...] = ()
     data: Mapping[str, float] = field(default_factory=dict)
 
     @property
@@ -111,6 +113,8 @@ def chart_of(panel: Panel) -> Chart:
             return _rows(panel)
         case BarsPanel():
             return _bars(panel)
+        case CurvesPanel():
+            return _curves(panel)
 
 
 def _null(panel: NullPanel) -> Chart:
@@ -177,6 +181,21 @@ def _bars(panel: BarsPanel) -> Chart:
         return Chart("bars", panel.title, words, panel.unit, ends, items=items)
     x = (panel.edges[0], panel.edges[-1])
     return Chart("histogram", panel.title, words, panel.unit, x, ends, items=items, edges=panel.edges)
+
+
+def _curves(panel: CurvesPanel) -> Chart:
+    words = f"{panel.title}. " + " ".join(curve_words(curve) for curve in panel.curves)
+    x = (panel.curves[0].x[0], panel.curves[0].x[-1])
+    return Chart("curves", panel.title, words, panel.unit, x, curves=panel.curves)
+
+
+def curve_words(curve: DrawnCurve) -> str:
+    """Say where a curve is in the middle and at its end."""
+    said = []
+    for place in sorted({len(curve.x) // 2, len(curve.x) - 1}):
+        interval = f"{number(curve.lower[place])} to {number(curve.upper[place])}"
+        said.append(f"{number(curve.y[place])} at {number(curve.x[place])}, interval {interval}")
+    return f"{curve.label}: {'; '.join(said)}."
 
 
 def _item(of: Row | Bar, look: Look, stands_out: bool = False) -> Item:

@@ -9,7 +9,7 @@ from tacit_protocol.messages.release import Release
 from tacit_protocol.messages.study import Study
 from tacit_protocol.procedures.base import ReleaseError, StudyError
 from tacit_protocol.procedures.discovery import PROCEDURES
-from tacit_protocol.verdicts.panels import BarsPanel, Null, Row, RowsPanel
+from tacit_protocol.verdicts.panels import BarsPanel, CurvesPanel, Null, Row, RowsPanel
 
 ROWS_MAX = 20
 """Most rows of one panel; its title says how many there are."""
@@ -42,7 +42,7 @@ class PvaluePanel:
     level: float
 
 
-Panel = NullPanel | PvaluePanel | RowsPanel | BarsPanel
+Panel = NullPanel | PvaluePanel | RowsPanel | BarsPanel | CurvesPanel
 
 
 def panels_of(study: Study, verdict: Mapping[str, Any], releases: Mapping[str, Release]) -> tuple[Panel, ...]:

@@ -21,6 +21,7 @@ from tacit_protocol.procedures.discovery import PROCEDURES, procedure_named
 from tacit_protocol.reporting.charts import number
 from tacit_protocol.reporting.panels import ESTIMATES, NullPanel, Panel, PvaluePanel, panels_of
 from tacit_protocol.reporting.svg import height_of, panel_svg, text
+from tacit_protocol.verdicts.effects import effects_of
 from tacit_protocol.verdicts.panels import BarsPanel, Null
 from tacit_protocol.verdicts.words import Meaning, Work, joined, plain_meaning, pvalue_words, software_work
 
@@ -178,7 +179,7 @@ def report_html(
         warnings=warnings[:WARNINGS_MAX],
         warnings_left=max(0, len(warnings) - WARNINGS_MAX),
         figures=figures,
-        tables=[_figures(study, verdict), *_compared(verdict), _spent(reported)],
+        tables=[_figures(study, verdict), *_effects(verdict), *_compared(verdict), _spent(reported)],
         methods=methods_text(study, verdict, software, null),
         works=works_of(study, software),
     )
@@ -255,6 +256,12 @@ def _figures(study: Study, verdict: Mapping[str, Any]) -> _Table:
 
 ESTIMATES_SHOWN = {name: ESTIMATES[name][0] for name in ("squared_mmd", "distance_correlation", "cramers_v")}
 """Estimates of a verdict's own, in words: those whose interval is from ``lower`` to ``upper``."""
+
+
+def _effects(verdict: Mapping[str, Any]) -> list[_Table]:
+    effects = effects_of([*verdict.get("effects", ()), *verdict.get("effects_by_owner", ())])[:LINES_MAX]
+    lines = [(f"{effect.owner or 'all'}: {effect.named}", effect.words) for effect in effects]
+    return [_Table("Effects, each with its interval", lines)] if lines else []
 
 
 def _with_interval(value: float, lower: float | None, upper: float | None) -> str:

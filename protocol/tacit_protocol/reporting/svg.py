@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
-from tacit_protocol.reporting.charts import Chart, Item, Rule, chart_of, short, ticks_of
+from tacit_protocol.reporting.charts import Chart, Item, Rule, chart_of, curve_words, short, ticks_of
 from tacit_protocol.reporting.panels import Panel
-from tacit_protocol.verdicts.panels import LABELS_WIDTH, ROW_HEIGHT, BarsPanel
+from tacit_protocol.verdicts.panels import LABELS_WIDTH, ROW_HEIGHT, BarsPanel, CurvesPanel
 
 WIDTH, HEIGHT = 440, 220
 """Size of a drawing's coordinates; what shows it scales it."""
@@ -77,6 +77,9 @@ class Drawing:
 
 
 INK, SOFT, ACCENT, BAD, WARN = "#1b1f24", "#57606a", "#0b57a4", "#b3261e", "#8a5a00"
+
+COLOURS = (ACCENT, BAD, WARN, "#1a7f37", "#8250df", "#bf3989", INK, SOFT)
+"""Of curves beside each other."""
 
 
 def drawing(
@@ -165,16 +168,20 @@ def panel_svg(panel: Panel) -> str:
             height, parts = 84.0, _pvalue(chart)
         case "histogram":
             height, parts = float(HEIGHT), _histogram(chart)
+        case "curves":
+            height, parts = float(HEIGHT), _curves(chart)
         case "rows" | "bars":
             height, parts = _foot(chart.items) + BELOW, _lying(chart)
     data = " ".join(f'data-{name}="{value!r}"' for name, value in chart.data.items())
-    title = chart.title if isinstance(panel, BarsPanel) else ""
+    title = chart.title if isinstance(panel, BarsPanel | CurvesPanel) else ""
     return drawing(chart.kind, height, chart.words, parts, data, title=title)
 
 
-def height_of(panel: BarsPanel) -> float:
+def height_of(panel: BarsPanel | CurvesPanel) -> float:
     """Return how high a panel is drawn, in a drawing's coordinates."""
-    return float(HEIGHT if panel.edges else _foot(panel.bars) + BELOW)
+    if isinstance(panel, CurvesPanel) or panel.edges:
+        return float(HEIGHT)
+    return float(_foot(panel.bars) + BELOW)
 
 
 def _foot(rows: Sequence[object]) -> int:
@@ -288,6 +295,28 @@ def _histogram(chart: Chart) -> list[str]:
     return [*parts, _line(f"M{LEFT},{y.at(0.0):g}H{RIGHT}"), middle(BOTTOM + 34, chart.unit)]
 
 
+def _curves(chart: Chart) -> list[str]:
+    """Draw curves with their intervals, and their names below each other."""
+    x, y = horizontal(*chart.x), vertical(*chart.y)
+    parts = bottom_axis(x, BOTTOM)
+    parts += [written("y-tick", LEFT - 5, tick.at + 4, tick.text, anchor="end") for tick in y.ticks()]
+    for place, curve in enumerate(chart.curves):
+        colour = COLOURS[place % len(COLOURS)]
+        line, low, high = (
+            [(x.at(a), y.at(b)) for a, b in zip(curve.x, values, strict=True)]
+            for values in (curve.y, curve.lower, curve.upper)
+        )
+        values = " ".join(f"{value:g}" for value in curve.y)
+        parts.append(
+            f'<g class="row" data-values="{values}"><title>{text(curve_words(curve))}</title>'
+            f'<polygon class="interval" points="{path_of([*high, *low[::-1]])}" fill="{colour}" '
+            f'opacity="0.15"/><polyline class="curve" points="{path_of(line)}" fill="none" '
+            f'stroke="{colour}" stroke-width="2"/></g>'
+        )
+        parts.append(written("named", LEFT + 8, BOTTOM - 8 - 14 * place, curve.label, colour, anchor="start"))
+    return [*parts, middle(BOTTOM + 34, chart.unit)]
+
+
 def _standing(item: Item, left: float, right: float, y: Axis) -> str:
     zero, top = y.at(0.0), y.at(item.value)
     drawn = _rectangle(left + 0.5, min(zero, top), max(right - left - 1, 0.5), abs(top - zero))
@@ -325,7 +354,7 @@ def stacked_svg(panels: Sequence[Panel]) -> str:
 
 def _headed(panel: Panel) -> str:
     """Return a panel under its title, where nothing in it says what it is of."""
-    if not isinstance(panel, BarsPanel):
+    if not isinstance(panel, BarsPanel | CurvesPanel):
         return panel_svg(panel)
     height, drawn = height_of(panel) + HEADING, panel_svg(panel)
     size = f'width="{WIDTH}" height="{height:g}" viewBox="0 0 {WIDTH} {height:g}"'

@@ -72,6 +72,26 @@ class BarsPanel:
     edges: tuple[float, ...] = ()
 
 
+@dataclass(frozen=True)
+class DrawnCurve:
+    """A line with its intervals: (m,) places and values each."""
+
+    label: str
+    x: tuple[float, ...]
+    y: tuple[float, ...]
+    lower: tuple[float, ...]
+    upper: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class CurvesPanel:
+    """Curves of shares, between 0 and 1, over the same axis; ``unit`` says what that is."""
+
+    title: str
+    unit: str
+    curves: tuple[DrawnCurve, ...]
+
+
 def largest(values: Floats) -> list[int]:
     """Return which of (k,) values are drawn: all in their order, or the largest of too many, by size."""
     if len(values) <= BARS_MAX:

@@ -49,6 +49,13 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "homogeneity": {"n": 500, "cells": 6, "replicates": 999},
     "independence_table": {"n": 500, "cells": (2, 2), "replicates": 999},
     "stratified_table": {"n": 500, "cells": (2, 2), "replicates": 999},
+    "survival": {
+        "n": 600,
+        "bounds": {"t": (0, 10), "dead": ["no", "yes"], "arm": ["a", "b"]},
+        "cuts": {"t": [2.0, 4.0, 6.0, 8.0]},
+        "group": "arm",
+        "replicates": 999,
+    },
 }
 """A setting of every test in which it finds the effect often and not always, or nearly so."""
 

@@ -29,7 +29,14 @@ from tacit_protocol.privacy.noisy_counts import (
 from tacit_protocol.procedures.base import ReleaseError, StudyError, parse_parameters
 from tacit_protocol.strict import StrictModel
 
-COUNTING = ("noisy_counts", "homogeneity", "independence_table", "stratified_table", "identity")
+COUNTING = (
+    "noisy_counts",
+    "homogeneity",
+    "independence_table",
+    "stratified_table",
+    "survival",
+    "identity",
+)
 """Procedures whose releases hold noisy counts in a vector of their own, and so can be read again."""
 
 SUMS = "sums_of_"

@@ -127,8 +127,22 @@ class Plan:
                 f"{UNITS_MIN * blocks} in all: ask for fewer projections, or more units"
             )
         if self.projections[side].numbers(units) > COORDINATES_MAX:
-            raise StudyError(f"pnc sends every unit's projections, {COORDINATES_MAX} at most; use the sketch")
+            raise StudyError(self._too_many(side, units))
         return self.projections[side].parts(units)
+
+    def _too_many(self, side: int, units: int) -> str:
+        """Say how many projections so many units would leave room for: public numbers alone decide."""
+        release, fitting = self.projections[side], COORDINATES_MAX // units
+        instead = ["the sketch"] if self.parameters.mode == "tester" else []
+        if fitting:
+            instead = [f"n_projections = {fitting} or fewer", "pnc-disjoint", *instead]
+        advice = "there are too many units for peer mode"
+        if instead:
+            advice = f"ask for {', or '.join(instead)}"
+        return (
+            f"{self.parameters.method} sends {release.numbers(units)} numbers of {units} units, and a "
+            f"release holds {COORDINATES_MAX} at any epsilon: {advice}"
+        )
 
     @property
     def mu(self) -> float:

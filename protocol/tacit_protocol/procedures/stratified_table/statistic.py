@@ -32,36 +32,14 @@ import numpy as np
 import numpy.typing as npt
 
 from tacit_protocol.numerics.common_effects import LEAST, Score, products
-from tacit_protocol.numerics.noisy_tables import NoisyTable, NuisanceNull, in_blocks, onto_simplex, plausible
+from tacit_protocol.numerics.noisy_tables import NuisanceNull, PlacedCells, in_blocks, onto_simplex, plausible
 
 Floats = npt.NDArray[np.float64]
 Report = Callable[[float], None]
 
 
-@dataclass(frozen=True)
-class Strata:
-    """An owner's noisy table, and where in it the strata's listed cells are.
-
-    ``cells`` (S, R, C) are places in ``table.counts``; those left out are of unlisted and missing values.
-    """
-
-    table: NoisyTable
-    cells: npt.NDArray[np.int64]
-
-    @property
-    def counts(self) -> Floats:
-        """The noisy counts, (S, R, C)."""
-        return np.asarray(self.table.counts[self.cells])
-
-    @property
-    def variances(self) -> Floats:
-        """The variance of the noise on a cell, for each stratum, (S,)."""
-        return np.full(len(self.cells), self.table.noise_variance)
-
-    def draw(self, probabilities: Floats, rng: np.random.Generator, count: int) -> Floats:
-        """Draw noisy counts, (count, S, R, C), of as many units with those probabilities (k,)."""
-        drawn = rng.multinomial(self.table.units, probabilities, size=count)
-        return np.asarray((drawn + self.table.draw_noise(rng, count))[:, self.cells])
+class Strata(PlacedCells):
+    """An owner's noisy table, and where in it the strata's listed cells are, (S, R, C)."""
 
     @cached_property
     def null(self) -> tuple[Floats, Floats, Floats]:

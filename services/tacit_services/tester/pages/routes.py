@@ -24,7 +24,8 @@ from tacit_protocol.reporting.panels import NullPanel, Panel, PvaluePanel, panel
 from tacit_protocol.reporting.report import Reported, meaning_of, report_html
 from tacit_protocol.reporting.svg import panel_svg
 from tacit_protocol.signing.envelope import VERDICT_TYPE, open_envelope
-from tacit_protocol.verdicts.panels import Bar, BarsPanel, RowsPanel
+from tacit_protocol.verdicts.effects import effects_of, effects_table
+from tacit_protocol.verdicts.panels import Bar, BarsPanel, CurvesPanel, RowsPanel
 from tacit_protocol.verdicts.words import Meaning
 from tacit_services.shared.database import DatabaseError, run_transaction
 from tacit_services.shared.http_app import json_response
@@ -177,6 +178,8 @@ def _chart(panel: Panel) -> Chart:
             return Chart("The p-value and the level", svg)
         case RowsPanel():
             return Chart(panel.title, svg)
+        case CurvesPanel():
+            return Chart(panel.title, svg)
         case BarsPanel():
             bounded = any(bar.lower is not None for bar in panel.bars)
             headings = ("", panel.unit, "from", "to") if bounded else ("", panel.unit)
@@ -191,6 +194,9 @@ def _cells(bar: Bar) -> tuple[str, ...]:
 MENU = (Page("Studies", "/"), Page("Plan", "/plan"))
 
 RECORDS = {
+    "effects": "Effects, each with its interval",
+    "effects_by_owner": "Effects of each owner's own units",
+    "curves": "Curves in numbers",
     "pairs": "Pairs compared, p-values adjusted for all of them",
     "columns": "Columns compared, p-values adjusted for all of them",
     "locations": "Where the owners differ",
@@ -315,11 +321,32 @@ def _shown(result: dict[str, Any]) -> dict[str, Any]:
     return {
         "facts": {name: result[name] for name in FACTS if result.get(name) is not None},
         "records": [
-            {"title": RECORDS[name], "rows": found[:RECORDS_MAX], "more": max(0, len(found) - RECORDS_MAX)}
+            {
+                "title": RECORDS[name],
+                "rows": _rows(name, found[:RECORDS_MAX]),
+                "more": max(0, len(found) - RECORDS_MAX),
+            }
             for name, found in records.items()
         ],
         "rest": rest,
     }
+
+
+def _rows(name: str, records: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return records as lines of a table: effects in words, and of curves what is not drawn."""
+    if name.startswith("effects"):
+        shown = effects_table(effects_of(records))
+        return [dict(zip(shown.headings, row, strict=True)) for row in shown.rows]
+    if name == "curves":
+        kept = ("median", "restricted_mean")
+        return [{"group": r["group"]} | {n: _with_ends(r, n) for n in kept} for r in records]
+    return records
+
+
+def _with_ends(record: dict[str, Any], name: str) -> str:
+    ends = (record[name], record[f"{name}_lower"], record[f"{name}_upper"])
+    value, low, high = ("–" if end is None else number(end) for end in ends)
+    return f"{value} ({low} to {high})"
 
 
 def _is_records(found: Any) -> bool:

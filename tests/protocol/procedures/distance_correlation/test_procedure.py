@@ -239,10 +239,26 @@ def test_studies_of_another_kind_are_refused() -> None:
         PROCEDURE.check(study_of(units=(40, 50)))
     with pytest.raises(StudyError, match="at least 32"):
         PROCEDURE.check(study_of(units=(31, 31)))
-    with pytest.raises(StudyError, match="use the sketch"):
+    with pytest.raises(StudyError, match="ask for the sketch"):
         PROCEDURE.check(study_of(parameters={"method": "pnc"}, units=(40_000, 40_000)))
     with pytest.raises(StudyError, match="numeric columns alone"):
         PROCEDURE.check(study_of(1, 0, {"method": "pnc"}, groups=3))
+
+
+@pytest.mark.parametrize(("units", "fitting"), [(4898, 7), (5875, 6), (8760, 4), (11_934, 3)])
+def test_too_many_projections_are_refused_with_what_passes(units: int, fitting: int) -> None:
+    """Row counts of four of P4's data sets, with its eight projections; no epsilon changes what fits."""
+
+    def asked(epsilon: float = 1.0, **parameters: Any) -> Study:
+        return study_of(5, 6, {"method": "pnc"} | parameters, units=(units, units), epsilon=epsilon)
+
+    for epsilon in (0.1, 10.0):
+        with pytest.raises(StudyError, match=f"at any epsilon: ask for n_projections = {fitting} or fewer"):
+            PROCEDURE.check(asked(epsilon))
+        with pytest.raises(StudyError, match="n_projections"):
+            PROCEDURE.check(asked(epsilon, n_projections=fitting + 1))
+        PROCEDURE.check(asked(epsilon, n_projections=fitting))
+        PROCEDURE.check(asked(epsilon, method="pnc-disjoint"))
 
 
 def test_other_procedures_refuse_owners_with_columns_of_their_own() -> None:

@@ -1,0 +1,233 @@
+"""Survival from noisy counts: curves, log-rank tests, hazard ratios, and studies that cannot be asked."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from local_noise import seeded_noise
+from made_studies import made_study
+
+import tacit.local
+from tacit.errors import InputError, StudyRefusedError
+from tacit_protocol.domain.columns import CategoricalColumn, Column, Domain, NumericColumn
+from tacit_protocol.numerics.noisy_tables import CellNoise, NoisyTable
+from tacit_protocol.procedures.base import StudyError
+from tacit_protocol.procedures.discovery import procedure_named
+from tacit_protocol.procedures.survival.statistic import (
+    Times,
+    at_risk,
+    curve,
+    curves,
+    hazard_ratio,
+    log_rank,
+    log_rank_test,
+    median,
+    restricted_mean,
+)
+
+pd = pytest.importorskip("pandas")
+
+PROCEDURE = procedure_named("survival")
+TIME = NumericColumn(name="t", lower=0.0, upper=10.0)
+DIED = CategoricalColumn(name="died", levels=("no", "yes"))
+ARM = CategoricalColumn(name="arm", levels=("a", "b"))
+CUTS = {"cuts": {"t": [2.0, 5.0]}}
+M = 8
+
+
+def exact_counts(rng: np.random.Generator, units: int, hazards: tuple[float, float], share: float) -> Any:
+    """Return counts (2, M, 2) of exponential times, censored at rates that differ between the groups."""
+    group = (rng.random(units) < share).astype(int)
+    times = rng.exponential(1 / np.array(hazards)[group])
+    censored = np.minimum(rng.exponential(1 / np.array([0.05, 0.1])[group]), M - 1e-9)
+    counts = np.zeros((2, M, 2))
+    np.add.at(counts, (group, np.minimum(times, censored).astype(int), (times > censored).astype(int)), 1)
+    return counts
+
+
+def owner(rng: np.random.Generator, units: int, hazards: tuple[float, float], share: float) -> Times:
+    counts, noise = exact_counts(rng, units, hazards, share), CellNoise("laplace", 2.0)
+    noisy = counts.ravel() + noise.draw(rng, (counts.size,))
+    return Times(NoisyTable(noisy, units, (noise,)), np.arange(counts.size).reshape(1, *counts.shape))
+
+
+def test_without_noise_curves_are_kaplan_and_meiers_and_the_statistic_is_the_log_rank() -> None:
+    counts = np.array([[[3.0, 0.0], [2.0, 0.0], [1.0, 4.0]], [[1.0, 0.0], [2.0, 0.0], [3.0, 4.0]]])
+    assert curve(counts[0]) == pytest.approx([7 / 10, 5 / 10, 4 / 10])
+    risk, events = at_risk(counts), counts[..., 0]
+    away = variance = 0.0
+    for place in range(3):
+        both, total = events[:, place].sum(), risk[:, place].sum()
+        share = risk[1, place] / total
+        away += (events[1, place] - both * share) * total**2 / (total**2 + 1)
+        variance += both * share * (1 - share) * (total**2 / (total**2 + 1)) ** 2
+    assert float(log_rank(counts[None], np.zeros(1))) == pytest.approx(away**2 / variance, rel=1e-6)
+
+
+def test_a_median_lies_between_the_ends_of_an_interval_or_is_not_reached() -> None:
+    edges = np.array([0.0, 1.0, 3.0])
+    assert median(np.array([0.75, 0.25]), edges) == pytest.approx(1 + 2 * np.log(1.5) / np.log(3))
+    assert median(np.array([0.9, 0.6]), edges) is None
+    assert float(restricted_mean(np.array([1.0, 0.5]), edges)) == pytest.approx(1 + 1 / np.log(2))
+
+
+def test_the_level_is_kept_where_owners_and_censoring_differ() -> None:
+    """200 studies at level .05: more than 22 rejections have probability below 1e-4."""
+    rng, rejected = np.random.default_rng(1), 0
+    for place in range(200):
+        owners = [owner(rng, 500, (0.05, 0.05), 0.2), owner(rng, 500, (0.3, 0.3), 0.8)]
+        rejected += log_rank_test(owners, 199, np.random.SeedSequence(place)).pvalue <= 0.05
+    assert rejected <= 22
+
+
+def test_hazard_ratios_and_curves_are_covered() -> None:
+    """200 studies: fewer than 173 of intervals at 95 %, or of bands, have probability below 1e-4."""
+    rng, held, inside, points, found = np.random.default_rng(2), 0, 0, 0.0, 0
+    truth = np.exp(-0.15 * np.arange(1, M + 1))
+    for place in range(200):
+        owners = [owner(rng, 400, (0.15, 0.24), 0.5) for _ in range(2)]
+        counts = np.concatenate([own.counts for own in owners])
+        variances = np.concatenate([own.variances for own in owners])
+        ratio = hazard_ratio(counts, variances, (1, 0), 0.05)
+        held += (ratio.lower or 0) <= 1.6 <= (ratio.upper or np.inf)
+        found += log_rank_test(owners, 199, np.random.SeedSequence(place)).pvalue <= 0.05
+        one = curves(owners, np.arange(M + 1.0), 0.05, np.random.SeedSequence(place))[0]
+        points += float(np.mean((one.lower <= truth) & (truth <= one.upper)))
+        inside += bool(np.all((one.band_lower <= truth) & (truth <= one.band_upper)))
+        assert np.all(np.diff(one.survival) <= 0)
+    assert held >= 173
+    assert inside >= 173
+    assert points >= 173
+    assert found >= 150
+
+
+def test_intervals_that_forget_the_noise_do_not_cover() -> None:
+    """The planted mistake is caught: noise variances of 0."""
+    rng, held = np.random.default_rng(3), 0
+    for _ in range(200):
+        own = owner(rng, 150, (0.1, 0.1), 0.5)
+        ratio = hazard_ratio(own.counts, np.zeros(1), (1, 0), 0.05)
+        held += (ratio.lower or 0) <= 1 <= (ratio.upper or np.inf)
+    assert held < 173
+
+
+def people(rng: np.random.Generator, units: int) -> Any:
+    arm = rng.choice(["a", "b"], units)
+    times, censored = rng.exponential(np.where(arm == "b", 10, 4)), rng.uniform(0, 20, units)
+    died = np.where((times <= censored) & (times < 10), "yes", "no")
+    return pd.DataFrame({"t": np.minimum(np.minimum(times, censored), 10), "died": died, "arm": arm})
+
+
+def test_a_result_has_curves_effects_and_a_picture() -> None:
+    rng = np.random.default_rng(4)
+    result = tacit.local.survival(
+        people(rng, 1500),
+        people(rng, 1000),
+        time="t",
+        event="died",
+        group="arm",
+        intervals=range(11),
+        bounds={"died": ["no", "yes"], "arm": ["a", "b"]},
+        epsilon=4,
+        names=["north", "south"],
+        seed=1,
+    )
+    statistic, pvalue = result
+    assert result.reject
+    assert (statistic, pvalue) == (result.statistic, result.pvalue)
+    assert result.hazard_ratio == pytest.approx(0.4, abs=0.1)
+    assert [curve.group for curve in result.curves] == ["a", "b"]
+    assert result.curves[0].median == pytest.approx(4 * np.log(2), abs=0.6)
+    assert [effect.kind for effect in result.effects] == ["hazard ratio", "restricted mean difference"]
+    assert result.effects[1].unit == "units of t"
+    assert {effect.owner for effect in result.effects_by_owner} == {"north", "south"}
+    assert len(result.to_pandas()) == 20
+    assert next(iter(result.effects_to_pandas()["kind"])) == "hazard ratio"
+    assert 'class="chart curves"' in result.to_svg()
+    assert "hazard ratio" in result.report_html()
+    assert result.plot() is not None
+
+
+def test_one_curve_tests_nothing() -> None:
+    rng = np.random.default_rng(5)
+    result = tacit.local.survival(
+        people(rng, 800),
+        time="t",
+        event="died",
+        intervals=[0, 2, 4, 6, 8, 10],
+        bounds={"died": ["no", "yes"]},
+        epsilon=2,
+        seed=1,
+    )
+    assert not result.reject
+    assert result.pvalue is None
+    assert result.hypotheses() == {}
+    with pytest.raises(TypeError, match="tests nothing"):
+        iter(result).__next__()
+    assert "median" in str(result)
+
+
+@pytest.mark.parametrize("rows", ["nobody dies", "one group", "early times"])
+def test_what_cannot_be_known_is_said_and_nothing_breaks(rows: str) -> None:
+    table = people(np.random.default_rng(6), 300)
+    if rows == "nobody dies":
+        table["died"] = "no"
+    elif rows == "one group":
+        table["arm"] = "a"
+    else:
+        table["t"] = -5.0
+    asked: dict[str, Any] = {"time": "t", "event": "died", "group": "arm", "intervals": [0, 5, 10]}
+    with seeded_noise(1):
+        result = tacit.local.survival(
+            table, bounds={"died": ["no", "yes"], "arm": ["a", "b"]}, epsilon=1, seed=1, **asked
+        )
+    assert not result.reject
+    assert all(
+        0 <= low <= high <= 1 for c in result.curves for low, high in zip(c.lower, c.upper, strict=True)
+    )
+
+
+@pytest.mark.parametrize(
+    ("columns", "parameters", "words"),
+    [
+        ((DIED, ARM), {}, "parameter time must name"),
+        (
+            (TIME, NumericColumn(name="u", lower=0, upper=1)),
+            {"cuts": {"t": [2.0], "u": [0.5]}},
+            "event must name",
+        ),
+        ((TIME, DIED), CUTS | {"event_level": "perhaps"}, "must be a level"),
+        ((TIME, DIED, ARM), CUTS | {"group": "nobody"}, "parameter group must name"),
+        ((TIME, DIED), CUTS | {"group": "died"}, "event must name"),
+        ((TIME, DIED), CUTS | {"event": "t"}, "event must name"),
+    ],
+)
+def test_a_study_that_cannot_be_asked_says_what_to_change(
+    columns: tuple[Column, ...], parameters: dict[str, Any], words: str
+) -> None:
+    study = made_study("survival", Domain(columns=columns), owners=2, delta=0.0, parameters=parameters)
+    with pytest.raises(StudyError, match=words):
+        PROCEDURE.check(study)
+
+
+def test_bad_arguments_are_refused() -> None:
+    table = people(np.random.default_rng(7), 50)
+    asked: dict[str, Any] = {"time": "t", "event": "died", "epsilon": 1, "bounds": {"died": ["no", "yes"]}}
+    for intervals in ([0], [0, 10], [0, 5, 5, 10], [10, 5, 0], [0, float("nan"), 10]):
+        with pytest.raises(InputError, match="intervals"):
+            tacit.local.survival(table, intervals=intervals, **asked)
+    with pytest.raises(InputError):
+        tacit.local.survival(table, intervals=[0, 5, 10], **asked | {"time": "nothing"})
+    with pytest.raises(StudyRefusedError):
+        tacit.local.survival(table, intervals=[0, 5, 10], event_level="maybe", **asked)
+
+
+def test_one_curve_is_planned_by_its_error() -> None:
+    bounds = {"t": (0, 10), "died": ["no", "yes"]}
+    errors = [
+        tacit.local.plan_error(
+            n, procedure="survival", bounds=bounds, cuts={"t": [2.0, 5.0]}, epsilon=1, runs=20, seed=1
+        ).error
+        for n in (100, 2000)
+    ]
+    assert 0 < errors[1] < errors[0] < 0.5
