@@ -57,6 +57,8 @@ def read(value: Any, like: Any) -> Any:
     if isinstance(value, tuple):
         parts = like if isinstance(like, list) else [None] * len(value)
         return [read(item, part) for item, part in zip(value, parts, strict=True)]
+    if isinstance(value, Mapping) and isinstance(like, Mapping) and value.keys() == like.keys():
+        return {name: read(item, like[name]) for name, item in value.items()}
     if dataclasses.is_dataclass(value) or isinstance(value, BaseModel):
         names = like if isinstance(like, Mapping) else public_names(value)
         return {name: read(getattr(value, name), names[name]) for name in names}

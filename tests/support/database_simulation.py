@@ -10,7 +10,7 @@ from tacit.database.released import ReleasedDatabase
 from tacit.database.weights import columns_of
 from tacit_protocol.domain.columns import Domain, NumericColumn
 from tacit_protocol.features.kernels import ProductKernel
-from tacit_protocol.features.mean_embedding import Locations, WhitenedMeanEmbedding
+from tacit_protocol.features.mean_embedding import Locations, Ridge, WhitenedMeanEmbedding
 
 Floats = npt.NDArray[np.float64]
 
@@ -24,10 +24,10 @@ def simulated_rows(rng: np.random.Generator, units: int, shift: float = 0.0) -> 
 
 
 @cache
-def _features(points: int, seed: int) -> WhitenedMeanEmbedding:
+def _features(points: int, seed: int, ridge: Ridge) -> WhitenedMeanEmbedding:
     numeric = np.random.default_rng(seed).random((points, 2))
     kernel = ProductKernel("gaussian", 0.3)
-    return WhitenedMeanEmbedding(kernel, Locations(numeric, np.empty((points, 0), dtype=np.int32)))
+    return WhitenedMeanEmbedding(kernel, Locations(numeric, np.empty((points, 0), dtype=np.int32)), ridge)
 
 
 def simulated_database(
@@ -38,10 +38,11 @@ def simulated_database(
     seed: int = 1,
     points: int = POINTS,
     law: Literal["gaussian", "laplace"] = "gaussian",
+    ridge: Ridge = "coarse",
     **fields: Any,
 ) -> ReleasedDatabase:
     """Release rows (units, 2) with noise of standard deviation sqrt 2 / (units mu), drawn from ``rng``."""
-    features = _features(points, seed)
+    features = _features(points, seed, ridge)
     kernel = ProductKernel("gaussian", 0.3)
     codes = np.empty((len(rows), 0), dtype=np.int32)
     noise = float(np.sqrt(2)) / (len(rows) * mu)
@@ -59,5 +60,6 @@ def simulated_database(
         method="simulated",
         warnings=(),
         noise_law=law,
+        ridge=ridge,
         **fields,
     )

@@ -20,7 +20,8 @@ Source = Annotated[
 ]
 Owner = Annotated[str | None, typer.Option(help="Whose database, where the study has several.")]
 Weights = Annotated[
-    Literal["simplex", "regularised", "raw"], typer.Option(help="How points are weighted; see the guide.")
+    Literal["simplex", "regularised", "raw", "shrunk"],
+    typer.Option(help="How points are weighted; see the guide."),
 ]
 
 Move = Annotated[

@@ -23,7 +23,7 @@ from tacit.results import DatabaseResult, study_verdict
 from tacit_protocol.domain.columns import Domain, NumericColumn
 from tacit_protocol.features.base import FeatureMap
 from tacit_protocol.features.kernels import ProductKernel, RandomFourier
-from tacit_protocol.features.mean_embedding import UNLISTED, WhitenedMeanEmbedding, decode_locations
+from tacit_protocol.features.mean_embedding import UNLISTED, Ridge, WhitenedMeanEmbedding, decode_locations
 from tacit_protocol.messages.transcript import TRANSCRIPT_BYTES_MAX
 from tacit_protocol.procedures.base import Progress
 from tacit_protocol.terminal import printable
@@ -43,10 +43,17 @@ def features_fields(database: "ReleasedDatabase") -> dict[str, Any] | None:
         signs = [table.tolist() for table in features.signs]
         return {"frequencies": features.frequencies.tolist(), "signs": signs}
     if isinstance(features, WhitenedMeanEmbedding):
+        rows = decode_locations(database.domain, features.locations)
         return {
-            "locations": [list(row.values()) for row in decode_locations(database.domain, features.locations)]
+            "locations": [list(row.values()) for row in rows],
+            **_ridge_fields(features.ridge),
         }
     raise TypeError("a database has random features or those of points")
+
+
+def _ridge_fields(ridge: Ridge) -> dict[str, str]:
+    """Return a ridge as earlier versions read it: they know the coarse one alone, and no field of it."""
+    return {} if ridge == "coarse" else {"ridge": ridge}
 
 
 def read_features(domain: Domain, kernel: ProductKernel, fields: dict[str, Any] | None) -> FeatureMap | None:
@@ -61,7 +68,7 @@ def read_features(domain: Domain, kernel: ProductKernel, fields: dict[str, Any] 
             )
             for place, column in enumerate(domain.columns)
         }
-        return WhitenedMeanEmbedding(kernel, locations_of(domain, columns))
+        return WhitenedMeanEmbedding(kernel, locations_of(domain, columns), fields.get("ridge", "coarse"))
     frequencies = np.array(fields["frequencies"], dtype=np.float64).reshape(-1, len(domain.numeric))
     signs = tuple(np.array(table, dtype=np.float64) for table in fields["signs"])
     if len(signs) != len(domain.categorical) or not np.all(np.isfinite(frequencies)):
@@ -163,6 +170,7 @@ def metadata_of(database: "ReleasedDatabase") -> dict[str, Any]:
             "similarity": database.kernel.similarity,
         },
         "embedding": database.embedding.tolist(),
+        **_ridge_fields(database.ridge),
         "features": features_fields(database),
         "histograms": _histogram_fields(database),
         "chosen_weights": None if database.chosen_weights is None else database.chosen_weights.tolist(),
@@ -231,6 +239,7 @@ def read_parquet(path: Path) -> "ReleasedDatabase":
             chosen_weights=None if chosen is None else np.array(chosen, dtype=np.float64),
             embedding=embedding,
             warnings=tuple(fields["warnings"]),
+            ridge=fields.get("ridge", "coarse"),
             **{name: fields[name] for name in PLAIN_FIELDS},
         )
         _ = database.locations  # every category is one of the domain

@@ -16,7 +16,13 @@ from tacit.errors import InputError
 from tacit_protocol.domain.columns import Domain
 from tacit_protocol.features.base import FeatureMap
 from tacit_protocol.features.kernels import ProductKernel, RandomFourier
-from tacit_protocol.features.mean_embedding import Locations, WhitenedMeanEmbedding, draw_locations
+from tacit_protocol.features.mean_embedding import (
+    RIDGES,
+    Locations,
+    Ridge,
+    WhitenedMeanEmbedding,
+    draw_locations,
+)
 from tacit_protocol.messages.encoding import encode_json
 from tacit_protocol.messages.study import Study
 from tacit_protocol.numerics.simplex_weights import SimplexFit, fit_simplex
@@ -47,7 +53,7 @@ REACH = 0.25
 """Bandwidths within which fitted points may stand for records: the smoothest weights that match spread whole
 numbers out so far, however many units there are (docs/benchmarks/database-errors.md)."""
 
-WEIGHTINGS: tuple[Weighting, ...] = ("simplex", "regularised", "raw")
+WEIGHTINGS: tuple[Weighting, ...] = ("simplex", "regularised", "raw", "shrunk")
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,14 +66,15 @@ class ReleasedDatabase(WeightedDatabase):
 
     ``weighting`` says which weights the points have: ``simplex`` (probabilities, the smoothest that match
     within the noise), ``regularised`` (the best match whose L1 norm is at most ``l1_max``; of both signs)
-    or ``raw`` (linear in the release: least squares, with exact errors, and all the noise).
-    ``with_weights`` changes it.
+    ``raw`` (linear in the release: least squares, with exact errors, and all the noise) or ``shrunk`` (the
+    same, with the noisiest directions shrunk by Stein's unbiased estimate of the error: the nearest to the
+    records' embedding; their stated errors are those of raw weights). ``with_weights`` changes it.
 
     ``released_features`` is the map whose mean was released, where it is not the points' own: of random
     features, and where points were moved (:meth:`reduced`). ``chosen_weights`` are those of a database that
     the exponential mechanism drew; ``noise`` is then how much farther from the records than the nearest
     candidate it may be, and errors are bounds. ``histograms`` are those that the points were drawn from, of
-    the same release: weights match them too.
+    the same release: weights match them too. ``ridge`` names that of the points' own features.
     """
 
     domain: Domain
@@ -87,6 +94,7 @@ class ReleasedDatabase(WeightedDatabase):
     released_features: FeatureMap | None = None
     chosen_weights: Floats | None = None
     histograms: NoisyHistograms | None = None
+    ridge: Ridge = "coarse"
 
     def __post_init__(self) -> None:
         if self.weighting not in WEIGHTINGS:
@@ -107,7 +115,7 @@ class ReleasedDatabase(WeightedDatabase):
     @cached_property
     def features(self) -> FeatureMap:
         """The feature map whose mean was released."""
-        return self.released_features or WhitenedMeanEmbedding(self.kernel, self.locations)
+        return self.released_features or WhitenedMeanEmbedding(self.kernel, self.locations, self.ridge)
 
     @cached_property
     def problem(self) -> WeightProblem:
@@ -121,6 +129,7 @@ class ReleasedDatabase(WeightedDatabase):
             l1_max=self.l1_max,
             chosen=self.chosen_weights,
             histograms=self._histograms_at_points(),
+            ridge=RIDGES[self.ridge],
         )
 
     def moved(self, edges: Mapping[str, Sequence[float]] = {}) -> Iterator[Columns]:
@@ -406,6 +415,7 @@ def _database_of(study: Study, verdict: "EmbeddingReleaseVerdict", name: str) ->
         "delta": verdict.delta,
         "method": verdict.method,
         "warnings": verdict.warnings,
+        "ridge": study.parameters.get("ridge") or "coarse",
         "noise_law": verdict.noise_law or ("gaussian" if chosen is None else "bound"),
         "chosen_weights": None if chosen is None else np.array(chosen[name], dtype=np.float64),
     }

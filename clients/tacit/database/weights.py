@@ -7,6 +7,7 @@ from typing import Any, Literal, ParamSpec, TypeVar
 
 import numpy as np
 import numpy.typing as npt
+from scipy.optimize import isotonic_regression
 
 from tacit_protocol.domain.columns import Domain, NumericColumn
 from tacit_protocol.features.column_histograms import ColumnHistograms
@@ -94,7 +95,10 @@ class NoisyHistograms:
 Parameters = ParamSpec("Parameters")
 ResultT = TypeVar("ResultT")
 
-Weighting = Literal["simplex", "regularised", "raw"]
+Weighting = Literal["simplex", "regularised", "raw", "shrunk"]
+
+LINEAR: frozenset[Weighting] = frozenset({"raw", "shrunk"})
+"""Weights whose errors are stated as those of the linear ones; shrinking only lowers their sum."""
 
 NoiseLaw = Literal["gaussian", "laplace", "bound"]
 """Of the noise on a coordinate; ``bound`` where there is none, and what is stated bounds an error."""
@@ -166,6 +170,7 @@ class WeightProblem:
     weighting: Weighting
     l1_max: float
     simplex: SimplexFit
+    ridge: float = REGULARISATION_PER_LOCATION
 
     @classmethod
     @one_thread
@@ -180,6 +185,7 @@ class WeightProblem:
         l1_max: float,
         chosen: Floats | None = None,
         histograms: Histograms | None = None,
+        ridge: float = REGULARISATION_PER_LOCATION,
     ) -> "WeightProblem":
         """Pose the problem, and fit its probability weights, unless they were ``chosen``.
 
@@ -191,7 +197,7 @@ class WeightProblem:
         matched, noises = features, np.full(len(target), noise)
         if histograms is not None:
             parts = (features, target, noise, histograms)
-            importance = 1.0 if weighting == "raw" else _importance(*parts)
+            importance = 1.0 if weighting in LINEAR else _importance(*parts)
             matched, target, noises = _joined(*parts, importance)
             blocks = (*blocks, len(histograms.shares))
         if chosen is None:
@@ -199,7 +205,7 @@ class WeightProblem:
             simplex = fit_simplex(matched, target, reach * noise * float(np.sqrt(len(target))))
         else:
             simplex = SimplexFit(chosen, 0.0, 0.5**SMOOTHING_STEPS, 0.0)
-        return cls(matched, target, noises, blocks, law, weighting, l1_max, simplex)
+        return cls(matched, target, noises, blocks, law, weighting, l1_max, simplex, ridge)
 
     @property
     def features(self) -> Floats:
@@ -222,20 +228,36 @@ class WeightProblem:
             return self.simplex.weights
         if self.weighting == "regularised":
             return fit_regularised(self.matched, self.target, self.noise_error, self.l1_max).weights
-        return np.asarray(self.linear_map() @ self.target)
+        return self._shrunk() if self.weighting == "shrunk" else np.asarray(self.linear_map() @ self.target)
+
+    def _shrunk(self) -> Floats:
+        """Return raw weights with every direction of the points' features shrunk by what its noise allows.
+
+        With the features' singular directions ordered by how well the points tell them, the factors are those
+        among all that fall from 1 to 0 whose squared error is least by Stein's unbiased estimate: an isotonic
+        regression of 1 - noise^2 / z^2 with weights z^2, z the release in those directions. All of it is
+        post-processing (docs/mathematics/database-release.md).
+        """
+        # Histograms are scaled so that every coordinate has the first one's noise.
+        left, singular, right = np.linalg.svd(self.matched, full_matrices=False)
+        z = right @ self.target
+        squares = np.maximum(z**2, np.finfo(np.float64).tiny)
+        kept = isotonic_regression(1 - self.noise[0] ** 2 / squares, weights=squares, increasing=False).x
+        inverse = singular / (singular**2 + self.ridge * len(self.matched))
+        return np.asarray(left @ (inverse * np.clip(kept, 0.0, 1.0) * z))
 
     @one_thread
     def linear_map(self, rows: npt.NDArray[np.intp] | None = None) -> Floats:
         """Return the map of the mean to raw weights, (J, dimension): least squares, minimally ridged."""
         features = self.matched if rows is None else self.matched[rows]
         gram = features @ features.T
-        ridge = REGULARISATION_PER_LOCATION * len(gram)
+        ridge = self.ridge * len(gram)
         return np.asarray(np.linalg.solve(gram + ridge * np.eye(len(gram)), features))
 
     @one_thread
     def noise_map(self) -> Floats:
         """Return N, (J, parts): expectations of f move by |N'f| (root mean square) under fresh noise."""
-        if self.weighting == "raw" or self.law == "bound":
+        if self.weighting in LINEAR or self.law == "bound":
             # |f'u - f'v| <= |f| |distance|, with |f| the norm of the function that has f's values.
             return self.linear_map() * self.noise
         return self._refitted(self.noise, self.law)
@@ -302,12 +324,12 @@ class WeightProblem:
         beyond = None if self.law == "bound" else self._beyond()
         if beyond is None:
             return columns
-        if self.weighting == "raw":
+        if self.weighting in LINEAR:
             return np.hstack([columns, self.linear_map() * beyond])
         return np.hstack([columns, self._refitted(beyond, "gaussian")])
 
     def _represent(self, rows: npt.NDArray[np.intp], target: Floats) -> Floats:
-        if self.weighting == "raw":
+        if self.weighting in LINEAR:
             return np.asarray(self.linear_map(rows) @ target)
         start = np.full(len(rows), 1.0 / len(rows))
         return self._fit(self.matched[rows], target[:, None], start, self.noise_error)[:, 0]

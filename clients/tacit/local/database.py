@@ -66,7 +66,7 @@ def release_database(
         move_points: whether points are moved to match the release
             (:meth:`tacit.database.released.ReleasedDatabase.reduced`); by default where they were drawn over
             the domain and do not match it otherwise.
-        weights: "simplex", "regularised" (with ``l1_max``) or "raw"; see
+        weights: "simplex", "regularised" (with ``l1_max``), "raw" or "shrunk"; see
             :class:`tacit.database.released.ReleasedDatabase`, whose ``with_weights`` changes it later.
         l1_max: bound on the L1 norm of regularised weights.
         seed: fixes the points. Never the noise: two calls differ.
@@ -112,6 +112,7 @@ def release_database(
         seed=seed_text(seed),
     )
     try:
+        study = study.model_copy(update={"parameters": {**procedure.fresh(study), **study.parameters}})
         procedure.check(study)
         table = ArrayTable.of(sample, domain, unit)
         if table.units < 1:

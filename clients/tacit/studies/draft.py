@@ -259,7 +259,8 @@ def prepare(study: Study) -> PreparedStudy:
     declared = len(units) == len(study.owners)
     try:
         procedure = procedure_named(study.procedure)
-        study = study.model_copy(update={"procedure_origin": procedure.origin})
+        parameters = {**procedure.fresh(study), **study.parameters}
+        study = study.model_copy(update={"procedure_origin": procedure.origin, "parameters": parameters})
         check_study(procedure, study)
         study = canonical(procedure, study)
         payload = encode(study)

@@ -29,6 +29,15 @@ from tacit_protocol.numerics.sincos import wave
 REGULARISATION_PER_LOCATION = 1e-8
 """lambda / J: only for conditioning; it can only shrink the features, never stretch them."""
 
+Ridge = Literal["coarse", "fine"]
+
+RIDGES: dict[Ridge, float] = {"coarse": REGULARISATION_PER_LOCATION, "fine": 1e-12}
+"""lambda / J by name. What it loses are directions in which locations that lie close differ little."""
+
+FINE_SLACK = 1e-5
+"""Bound on what rounding adds to distances of features with the fine ridge, in parts of them: J^(3/2) 1e-10
+at most, J up to 1000 (docs/mathematics/features.md). The coarse ridge itself covers it."""
+
 
 @dataclass(frozen=True)
 class Locations:
@@ -44,18 +53,25 @@ class Locations:
 class WhitenedMeanEmbedding:
     """Orthonormal coordinates of k(x, .) projected on the span of the kernels at the locations."""
 
-    def __init__(self, kernel: ProductKernel, locations: Locations) -> None:
+    def __init__(self, kernel: ProductKernel, locations: Locations, ridge: Ridge = "coarse") -> None:
         self._kernel = kernel
         self._locations = locations
+        self._ridge: Ridge = ridge
         gram = kernel.gram(locations, locations)
         eigenvalues, vectors = np.linalg.eigh((gram + gram.T) / 2)
-        floor = REGULARISATION_PER_LOCATION * len(locations)
+        floor = RIDGES[ridge] * len(locations)
         roots = np.sqrt(np.maximum(eigenvalues, 0.0) + floor)
         self._whitener = (vectors / roots) @ vectors.T
         self._unwhitener: FloatMatrix = (vectors * roots) @ vectors.T
         columns = locations.numeric.shape[1], locations.categorical.shape[1]
-        self._diameter = kernel.distance_max(*columns)
-        self._second_moment_diameter = kernel.product_distance_max(*columns)
+        stretch = 1 + FINE_SLACK if ridge == "fine" else 1.0
+        self._diameter = stretch * kernel.distance_max(*columns)
+        self._second_moment_diameter = stretch**2 * kernel.product_distance_max(*columns)
+
+    @property
+    def ridge(self) -> Ridge:
+        """The name of lambda / J."""
+        return self._ridge
 
     @property
     def locations(self) -> Locations:

@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from functools import cache
 from itertools import islice
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
@@ -93,11 +93,16 @@ def encode(model: BaseModel) -> bytes:
         MessageError: a value cannot be written in JSON (NaN, infinity, an unpaired surrogate).
     """
     # Not mode="json", which writes NaN as null.
-    fields = model.model_dump(mode="python")
+    return encode_json(without_unused(model, mode="python"))
+
+
+def without_unused(model: BaseModel, mode: Literal["python", "json"]) -> dict[str, Any]:
+    """Return a model's fields as plain values, but for those added later that hold their default."""
+    fields = model.model_dump(mode=mode)
     for name in getattr(model, "added_fields", ()):
         if getattr(model, name) == type(model).model_fields[name].get_default(call_default_factory=True):
             del fields[name]
-    return encode_json(fields)
+    return fields
 
 
 def encode_json(value: Any) -> bytes:

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ValidationError
 
 from tacit_protocol.domain.columns import Column
 from tacit_protocol.domain.table import Table
-from tacit_protocol.messages.encoding import encode
+from tacit_protocol.messages.encoding import encode, without_unused
 from tacit_protocol.messages.release import Release
 from tacit_protocol.messages.study import Owner, Study
 from tacit_protocol.messages.transcript import numbers_max
@@ -193,6 +193,13 @@ class Procedure(Protocol):
     choices: ClassVar[tuple[Mapping[str, Any], ...]] = ({},)
     """Parameters that a plan compares where none are given; {} leaves all to the procedure."""
 
+    def fresh(self, study: Study) -> Mapping[str, Any]:  # noqa: ARG002
+        """Return parameters that clients state in a new study which says nothing of them.
+
+        A default may change so: studies from before, whose bytes lack the parameter, keep their meaning.
+        """
+        return {}
+
     pairwise: ClassVar[bool] = False
     """Whether its time grows with the square of the number of units."""
 
@@ -298,7 +305,7 @@ def canonical(procedure: Procedure, study: Study) -> Study:
     Raises:
         StudyError: a parameter is not one of the procedure's.
     """
-    parameters = parse_parameters(procedure.Parameters, study).model_dump(mode="json")
+    parameters = without_unused(parse_parameters(procedure.Parameters, study), mode="json")
     fields = study.model_dump(mode="python") | {
         "parameters": parameters,
         "title": unicodedata.normalize("NFC", study.title),

@@ -12,13 +12,16 @@ from mpmath import mpf
 from two_sample_cases import domain_of
 
 from tacit_protocol.domain.columns import CategoricalColumn, Domain, NumericColumn
-from tacit_protocol.features import kernels, mean_embedding
+from tacit_protocol.features import kernels
 from tacit_protocol.features.base import EVALUATION_ERROR
 from tacit_protocol.features.kernels import ProductKernel
 from tacit_protocol.features.mean_embedding import (
+    FINE_SLACK,
+    RIDGES,
     KernelChoice,
     Locations,
     RawMeanEmbedding,
+    Ridge,
     SmoothCharacteristic,
     WhitenedMeanEmbedding,
     draw_frequencies,
@@ -51,21 +54,21 @@ def near(locations: Rows, bandwidth: float) -> Rows:
     return Rows(numeric, np.zeros((len(numeric), 0), np.int32))
 
 
-def whitened(kernel: ProductKernel, locations: Rows) -> WhitenedMeanEmbedding:
-    return WhitenedMeanEmbedding(kernel, Locations(locations.numeric, locations.categorical))
+def whitened(kernel: ProductKernel, locations: Rows, ridge: Ridge = "coarse") -> WhitenedMeanEmbedding:
+    return WhitenedMeanEmbedding(kernel, Locations(locations.numeric, locations.categorical), ridge)
 
 
-def evaluation_error(kernel: ProductKernel, locations: Rows, rows: Rows) -> float:
+def evaluation_error(kernel: ProductKernel, locations: Rows, rows: Rows, ridge: Ridge = "coarse") -> float:
     """Largest distance of computed features from W k_x, W being the float64 whitener taken as exact."""
-    features = whitened(kernel, locations)
+    features = whitened(kernel, locations, ridge)
     exact = gram(kernel, rows, locations) * mpmath.matrix(features._whitener.tolist())
     computed = features(rows)
     return max(distance(computed[i], list(exact[i, :])) for i in range(len(rows)))
 
 
-def contraction(kernel: ProductKernel, locations: Rows) -> float:
+def contraction(kernel: ProductKernel, locations: Rows, ridge: Ridge = "coarse") -> float:
     """1 - the largest eigenvalue of W K W': W k_x has norm and distances below k(x, .)'s if it is >= 0."""
-    whitener = mpmath.matrix(whitened(kernel, locations)._whitener.tolist())
+    whitener = mpmath.matrix(whitened(kernel, locations, ridge)._whitener.tolist())
     product = whitener * gram(kernel, locations, locations) * whitener.T
     return float(1 - max(mpmath.eigsy((product + product.T) / 2, eigvals_only=True)))
 
@@ -105,8 +108,27 @@ def test_the_expanded_exponent_would_break_the_error_for_narrow_kernels(
 def test_too_little_regularisation_would_break_the_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
     kernel, locations = crowded("gaussian", 0.5, 3, 8, 1e-7)
     assert contraction(kernel, locations) > 0.9e-8
-    monkeypatch.setattr(mean_embedding, "REGULARISATION_PER_LOCATION", 1e-17)
+    monkeypatch.setitem(RIDGES, "coarse", 1e-17)
     assert contraction(kernel, locations) < -1e-4
+
+
+@pytest.mark.parametrize(("shape", "bandwidth", "columns", "count", "apart"), ILL_CONDITIONED)
+def test_the_fine_ridge_keeps_the_bounds_up_to_its_slack(
+    shape: Shape, bandwidth: float, columns: int, count: int, apart: float
+) -> None:
+    kernel, locations = crowded(shape, bandwidth, columns, count, apart)
+    rows = near(locations, bandwidth)
+    assert contraction(kernel, locations, "fine") > -FINE_SLACK / 100
+    assert evaluation_error(kernel, locations, rows, "fine") < FINE_SLACK / 100
+    coarse, fine = whitened(kernel, locations), whitened(kernel, locations, "fine")
+    assert fine.diameter == pytest.approx(coarse.diameter * (1 + FINE_SLACK), rel=1e-12)
+    assert fine.second_moment_diameter > coarse.second_moment_diameter
+
+
+def test_too_little_of_the_fine_ridge_would_pass_its_slack(monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel, locations = crowded("gaussian", 0.5, 3, 8, 1e-7)
+    monkeypatch.setitem(RIDGES, "fine", 1e-17)
+    assert contraction(kernel, locations, "fine") < -FINE_SLACK
 
 
 def test_features_are_those_of_the_definition() -> None:

@@ -419,7 +419,7 @@ def _guarantee(noise: Literal["gaussian", "laplace"], budget: Budget, share: flo
 @lru_cache(DRAWS_KEPT)
 def _drawn(how: HistogramsThenMean, values: tuple[int, ...], units: int, bits: int) -> EmbeddingPlan:
     points = how.histograms.draw(values, units << bits, how.count, points_rng(how.seed))
-    features = WhitenedMeanEmbedding(how.kernel, points)
+    features = WhitenedMeanEmbedding(how.kernel, points, how.parameters.ridge or "coarse")
     return EmbeddingPlan("subspace", how.noise, features, how.kernel, how.guarantee, points)
 
 
