@@ -20,7 +20,7 @@ from tacit_services.agent import views
 from tacit_services.agent.agent import Agent, decide, require_row
 from tacit_services.agent.data.reader import Computing
 from tacit_services.agent.intake import Procedures
-from tacit_services.agent.pages.routes import add_agent_pages
+from tacit_services.agent.pages import add_agent_pages
 from tacit_services.agent.participant import Loops
 from tacit_services.agent.policy import Policy
 from tacit_services.agent.releases import Dependencies
@@ -29,9 +29,8 @@ from tacit_services.agent.settings import AgentSettings, ParticipantSettings
 from tacit_services.agent.studies import StudyRow, count_by_state, finding_of, page_of_studies
 from tacit_services.agent.tester_client import TesterClient, TesterError
 from tacit_services.ledger.verification import export, inspect, verify
-from tacit_services.shared.arithmetic import prepare_to_compute
 from tacit_services.shared.clock import Clock, system_clock
-from tacit_services.shared.compute import make_workers
+from tacit_services.shared.compute import make_workers, prepare_to_compute
 from tacit_services.shared.database import check_database, create_engine, run_transaction, upgrade
 from tacit_services.shared.http_app import BearerToken, body_schema, create_app, json_body, json_response
 from tacit_services.shared.http_server import Stopping, recognise, serve

@@ -8,17 +8,19 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import anyio.to_thread
 import sqlalchemy as sa
 import structlog
 from fastapi import APIRouter, Depends, FastAPI, Path, Query
 from sqlalchemy.engine import Connection, Engine
+from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
-from tacit_protocol.messages.study import DataSetName, PartyName
+from tacit_protocol.messages.study import DataSetName, PartyName, PublicKeyHex
+from tacit_protocol.strict import StrictModel
 from tacit_services.agent import views as agent_views
 from tacit_services.agent.participant import AlreadyDecidedError
 from tacit_services.agent.schema import State
@@ -26,7 +28,6 @@ from tacit_services.agent.service import PAGE_SIZE, Decline, HashList
 from tacit_services.agent.studies import StudyRow, page_of_studies, study_row
 from tacit_services.curator.curator import Curator, Decision, OwnerDecision, asking, decisions_on
 from tacit_services.curator.data_sets import DataSets, Registration, view
-from tacit_services.curator.owners import Access, Caller, EnrolmentRequest, InvitationRequest
 from tacit_services.curator.tables import ROSTER, SIGN_IN
 from tacit_services.curator.uploads import MEDIA_TYPES, NextPiece, Uploads
 from tacit_services.ledger.accounts import standing_of
@@ -34,10 +35,84 @@ from tacit_services.ledger.entries import ACCOUNTS
 from tacit_services.ledger.verification import Inspection, export, inspect
 from tacit_services.shared.clock import Clock
 from tacit_services.shared.database import Result, run_transaction
-from tacit_services.shared.http_app import DRAINED_BYTES_MAX, body_schema, json_body, json_response
+from tacit_services.shared.http_app import (
+    DRAINED_BYTES_MAX,
+    BearerToken,
+    body_schema,
+    json_body,
+    json_response,
+)
+from tacit_services.shared.http_server import recognise
 from tacit_services.shared.pages.site import Empty
 from tacit_services.shared.problem_responses import ProblemError
 from tacit_services.shared.roster import Enrolment, Member
+
+
+class InvitationRequest(StrictModel):
+    """Whom the curator invites."""
+
+    role: ClassVar[str] = "owner"
+    name: PartyName
+
+
+class EnrolmentRequest(StrictModel):
+    """An invited owner's answer: the key it will be known by."""
+
+    role: ClassVar[str] = "owner"
+    invitation: str
+    name: PartyName
+    key: PublicKeyHex
+
+
+@dataclass(frozen=True)
+class Caller:
+    """Who asks: ``owner`` is an enrolled owner's name, or None where the operator asks."""
+
+    key: str
+    owner: str | None
+
+    def require_may_see(self, owner: str) -> None:
+        """Raise ``forbidden`` where an owner asks for another's, whether or not there is such a thing."""
+        if self.owner is not None and self.owner != owner:
+            raise ProblemError("forbidden")
+
+
+class Access:
+    """Makes the dependencies of the routes. The curator's own key is the operator's."""
+
+    def __init__(self, engine: Engine, operator_key: str, bearer: BearerToken) -> None:
+        self._engine = engine
+        self._operator_key = operator_key
+        self.signer = bearer
+        """A dependency: the key of anyone whose token holds, enrolled or not."""
+
+        async def caller(request: Request, key: Annotated[str, Depends(bearer)]) -> Caller:
+            found = await run_in_threadpool(self.caller_of, key)
+            recognise(request.scope, key)
+            return found
+
+        def owner(caller: Annotated[Caller, Depends(caller)]) -> str:
+            if caller.owner is None:
+                raise ProblemError("forbidden")
+            return caller.owner
+
+        def operator(caller: Annotated[Caller, Depends(caller)]) -> None:
+            if caller.owner is not None:
+                raise ProblemError("forbidden")
+
+        self.caller = caller
+        """A dependency: the :class:`Caller`, an enrolled owner or the operator."""
+        self.owner = owner
+        """A dependency: the name of the owner who calls; the operator is refused."""
+        self.operator = operator
+        """A dependency that lets the operator alone pass."""
+
+    def caller_of(self, key: str) -> Caller:
+        """Return whose key it is; raises ``unknown-party`` or ``key-revoked``. Blocking."""
+        if key == self._operator_key:
+            return Caller(key, None)
+        member = run_transaction(self._engine, lambda c: ROSTER.require_member(c, key), read_only=True)
+        return Caller(key, member.name)
 
 
 @dataclass(frozen=True)

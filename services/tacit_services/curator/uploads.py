@@ -28,9 +28,8 @@ from tacit_services.agent.data.csv_source import HEADER_BYTES_MAX, header_names,
 from tacit_services.agent.data.reader import DistinctHashes, UnitHashes
 from tacit_services.agent.data.source import DataError
 from tacit_services.curator.data_sets import DataSets, HeldDataSet, view
-from tacit_services.curator.encryption import Spool
 from tacit_services.curator.incoming import Encoded, RowShape, UploadRefusedError
-from tacit_services.curator.parquet_upload import decoded, require_modest
+from tacit_services.curator.parquet_upload import Spool, decoded, require_modest
 from tacit_services.curator.store import RowStore, RowWriter
 from tacit_services.shared.clock import Clock
 from tacit_services.shared.database import DatabaseUnavailableError, forget_deleted, run_transaction

@@ -21,7 +21,7 @@ from tacit_protocol.strict import StrictModel
 from tacit_services.shared.clock import Clock
 from tacit_services.shared.database import Result, run_transaction
 from tacit_services.shared.http_app import BearerToken, body_schema, json_body, json_response
-from tacit_services.shared.pages.tables import SignInTables
+from tacit_services.shared.pages.sessions import SignInTables
 from tacit_services.shared.problem_responses import ProblemError
 
 PAGE_SIZE = 100

@@ -5,8 +5,6 @@ from alembic import op
 
 revision = "a0002"
 down_revision = "a0001"
-branch_labels = None
-depends_on = None
 
 
 def upgrade() -> None:

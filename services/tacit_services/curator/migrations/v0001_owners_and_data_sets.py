@@ -5,8 +5,6 @@ from alembic import op
 
 revision = "c0001"
 down_revision = None
-branch_labels = None
-depends_on = None
 
 _ACCOUNT = sa.String(127)
 """``owner/data-set``: two names of at most 63 characters."""

@@ -5,8 +5,6 @@ from alembic import op
 
 revision = "c0002"
 down_revision = "c0001"
-branch_labels = None
-depends_on = None
 
 
 def upgrade() -> None:

@@ -75,7 +75,7 @@ def add_agent_pages(
             raise ProblemError("sign-in-needed")  # the agent has another key since
 
     name = agent.settings.name
-    service = Service("agent", name, "tacit_services.agent.pages", "tacit agent login", MENU)
+    service = Service("agent", name, "tacit_services.agent", "tacit agent login", MENU)
     site = Site(service, Sessions(agent.engine, SIGN_IN, agent.clock), identify)
     _add_reading(site, agent)
     _add_deciding(site, agent, ring)

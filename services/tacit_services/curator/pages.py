@@ -7,14 +7,13 @@ from fastapi import Depends, FastAPI, Path, Request
 from sqlalchemy.engine import Connection
 from starlette.responses import Response
 
-from tacit_services.agent.pages.routes import read_reason
+from tacit_services.agent.pages import read_reason
 from tacit_services.agent.schema import REASON_LENGTH
 from tacit_services.agent.studies import newest_studies
 from tacit_services.curator import routes
 from tacit_services.curator.curator import Curator, Decision, asking, decisions_on
 from tacit_services.curator.data_sets import view
-from tacit_services.curator.owners import Caller
-from tacit_services.curator.routes import CuratorContext, decide, require_study
+from tacit_services.curator.routes import Caller, CuratorContext, decide, require_study
 from tacit_services.curator.tables import SIGN_IN
 from tacit_services.ledger.accounts import account_of
 from tacit_services.shared.database import Result, run_transaction
@@ -40,7 +39,7 @@ def add_curator_pages(
 ) -> None:
     """Add the pages to the curator's app; ``ring`` wakes the loop that runs studies."""
     service = Service(
-        "curator", curator.name, "tacit_services.curator.pages", "tacit curator login", MENU, public_url
+        "curator", curator.name, "tacit_services.curator", "tacit curator login", MENU, public_url
     )
     sessions = Sessions(curator.engine, SIGN_IN, context.clock)
     site = Site(service, sessions, context.access.caller_of)

@@ -26,7 +26,7 @@ from tacit_services.shared.database import forget_deleted, run_transaction
 from tacit_services.shared.failpoints import ArchiveStep, reached
 from tacit_services.shared.problem_responses import ProblemError
 from tacit_services.shared.settings import SettingsError
-from tacit_services.tester.archive.files import (
+from tacit_services.tester.archive import (
     ArchiveError,
     ArchiveFolder,
     Entry,
