@@ -50,7 +50,7 @@ from tacit_services.agent.schema import ALIGNMENTS
 from tacit_services.agent.settings import AgentSettings, DataSetSettings
 from tacit_services.shared.clock import Clock, system_clock
 from tacit_services.shared.compute import make_workers
-from tacit_services.shared.database import create_engine, run_transaction, upgrade
+from tacit_services.shared.database import create_engine, read_from, run_transaction, upgrade
 from tacit_services.shared.settings import SettingsError, read_private_key, read_secret
 
 
@@ -193,7 +193,7 @@ def recorded(config: Path | None) -> dict[str, Any]:
         DatabaseError: the database cannot be read.
     """
     with _database(AgentSettings.load(config)) as engine:
-        found = run_transaction(engine, alignments, read_only=True)
+        found = read_from(engine, alignments)
     shown = [{name: value for name, value in asdict(item).items() if name != "unit_key"} for item in found]
     return {"ok": True, "alignments": shown}
 

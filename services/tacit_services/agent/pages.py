@@ -13,7 +13,7 @@ from tacit_services.agent.schema import REASON_LENGTH, SIGN_IN, STUDIES, State
 from tacit_services.agent.studies import StudyRow, finding_of, newest_studies, studies_in
 from tacit_services.ledger.accounts import account_of
 from tacit_services.ledger.verification import export
-from tacit_services.shared.database import run_transaction
+from tacit_services.shared.database import read_from
 from tacit_services.shared.pages.formatting import burn_down
 from tacit_services.shared.pages.sessions import Sessions
 from tacit_services.shared.pages.site import Page, Service, SignedIn, Site
@@ -25,16 +25,16 @@ OTHERS_MAX = 100
 
 def inbox(agent: Agent) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Return the studies that wait for a decision, oldest first, and the newest others."""
-    waiting = run_transaction(agent.engine, lambda c: studies_in(c, [State.WAITING]), read_only=True)
+    waiting = read_from(agent.engine, studies_in, [State.WAITING])
     rest = STUDIES.c.state != State.WAITING.value
-    others = run_transaction(agent.engine, lambda c: newest_studies(c, OTHERS_MAX, rest), read_only=True)
+    others = read_from(agent.engine, newest_studies, OTHERS_MAX, rest)
     shown = [{**views.summary(agent, row), "payment": payment(agent, row)} for row in waiting]
     return shown, [views.summary(agent, row) for row in others]
 
 
 def payment(agent: Agent, row: StudyRow) -> str | None:
     """Return in words which share of its account would pay for a study, or None where none would."""
-    return run_transaction(agent.engine, lambda c: views.payment(c, agent, row, row.data_set), read_only=True)
+    return read_from(agent.engine, views.payment, agent, row, row.data_set)
 
 
 def accounts(agent: Agent) -> list[dict[str, Any]]:
@@ -42,7 +42,7 @@ def accounts(agent: Agent) -> list[dict[str, Any]]:
     status = {data_set["name"]: data_set for data_set in views.status(agent)["data_sets"]}
     shown = []
     for data_set in agent.settings.data_sets:
-        account = run_transaction(agent.engine, lambda c, n=data_set.name: account_of(c, n), read_only=True)  # type: ignore[misc]
+        account = read_from(agent.engine, account_of, data_set.name)
         shown.append(
             {
                 **status[data_set.name],
@@ -94,7 +94,7 @@ def _add_reading(site: Site, agent: Agent) -> None:
     @site.router.get("/studies/{digest}")
     def show_study(request: Request, digest: Digest, steward: Steward) -> Response:
         row = require_row(agent, digest)
-        found = run_transaction(agent.engine, lambda c: finding_of(c, digest), read_only=True)
+        found = read_from(agent.engine, finding_of, digest)
         return site.page(
             request,
             "study.html",
@@ -107,7 +107,7 @@ def _add_reading(site: Site, agent: Agent) -> None:
 
     @site.router.get("/ledger")
     def show_ledger(request: Request, steward: Steward) -> Response:
-        entries = run_transaction(agent.engine, export, read_only=True)
+        entries = read_from(agent.engine, export)
         shown = []
         for account in accounts(agent):
             own = [entry for entry in entries if entry["data_set"] == account["name"]]

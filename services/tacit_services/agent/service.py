@@ -26,12 +26,12 @@ from tacit_services.agent.policy import Policy
 from tacit_services.agent.releases import Dependencies
 from tacit_services.agent.schema import REASON_LENGTH, State
 from tacit_services.agent.settings import AgentSettings, ParticipantSettings
-from tacit_services.agent.studies import StudyRow, count_by_state, finding_of, page_of_studies
+from tacit_services.agent.studies import count_by_state, finding_of, page_of_studies
 from tacit_services.agent.tester_client import TesterClient, TesterError
 from tacit_services.ledger.verification import export, inspect, verify
 from tacit_services.shared.clock import Clock, system_clock
 from tacit_services.shared.compute import make_workers, prepare_to_compute
-from tacit_services.shared.database import check_database, create_engine, run_transaction, upgrade
+from tacit_services.shared.database import check_database, create_engine, read_from, upgrade
 from tacit_services.shared.http_app import BearerToken, body_schema, create_app, json_body, json_response
 from tacit_services.shared.http_server import Stopping, recognise, serve
 from tacit_services.shared.logging import configure_logging
@@ -74,7 +74,7 @@ def create_agent_app(agent: Agent, runtime: Runtime) -> FastAPI:
             raise RuntimeError("a loop of the agent has stopped")
 
     def gauges() -> Mapping[str, Mapping[str, int]]:
-        return {"studies": run_transaction(agent.engine, count_by_state, read_only=True)}
+        return {"studies": read_from(agent.engine, count_by_state)}
 
     app = create_app(
         title="Tacit agent",
@@ -110,11 +110,7 @@ def _add_reading(app: FastAPI, agent: Agent, owner: list[Any]) -> None:
         state: State | None = None, cursor: Annotated[str | None, Query(pattern="^[0-9a-f]{64}$")] = None
     ) -> Response:
         """List what is asked of this owner."""
-
-        def read(connection: sa.Connection) -> list[StudyRow]:
-            return page_of_studies(connection, state, cursor, PAGE_SIZE)
-
-        rows = run_transaction(agent.engine, read, read_only=True)
+        rows = read_from(agent.engine, page_of_studies, state, cursor, PAGE_SIZE)
         following = rows[-1].digest if len(rows) == PAGE_SIZE else None
         return json_response({"items": [views.summary(agent, row) for row in rows], "next": following})
 
@@ -137,7 +133,7 @@ def _add_reading(app: FastAPI, agent: Agent, owner: list[Any]) -> None:
     def show_finding(digest: DigestPath) -> Response:
         """Show what was found with another owner's release: exact in this owner's data, it stays here."""
         row = require_row(agent, digest)
-        found = run_transaction(agent.engine, lambda c: finding_of(c, digest), read_only=True)
+        found = read_from(agent.engine, finding_of, digest)
         if found is None:
             raise ProblemError("not-found", detail="nothing was found by this agent in that study")
         return json_response(views.finding(agent, row, bytes(found.finding), int(found.found_at)))
@@ -145,18 +141,14 @@ def _add_reading(app: FastAPI, agent: Agent, owner: list[Any]) -> None:
     @app.get("/v1/ledger", dependencies=owner)
     def show_ledger(data_set: str | None = None) -> Response:
         """Show the ledger's entries, oldest first."""
-        entries = run_transaction(
-            agent.engine, lambda connection: export(connection, data_set), read_only=True
-        )
+        entries = read_from(agent.engine, export, data_set)
         return json_response({"entries": entries, "next": None})
 
     @app.get("/v1/ledger/verification", dependencies=owner)
     def verify_ledger(kept: HashList | None = None) -> Response:
         """Check the whole ledger, and that each of the kept hashes (comma between) is still an entry's."""
         hashes = kept.split(",") if kept else []
-        inspection = run_transaction(
-            agent.engine, lambda connection: inspect(connection, kept_hashes=hashes), read_only=True
-        )
+        inspection = read_from(agent.engine, inspect, kept_hashes=hashes)
         return json_response(views.ledger_verification(inspection))
 
 
@@ -223,7 +215,7 @@ def build(
     key, policy = read_private_key(settings.key_file), Policy.load(settings.policy_file)
     engine = create_engine(settings.database_url)
     upgrade(engine, "agent")
-    entries = run_transaction(engine, verify, read_only=True)
+    entries = read_from(engine, verify)
     log.info("ledger_verified", entries=entries)
     agent = Agent(
         settings,

@@ -26,7 +26,7 @@ from tacit_protocol.messages.study import RESPOND_AFTER_S, RespondAfter
 from tacit_protocol.privacy.noise import NoiseSource
 from tacit_protocol.procedures.discovery import PROCEDURES
 from tacit_protocol.signing.keys import PrivateKey
-from tacit_protocol.terminal import printable, printable_lines
+from tacit_protocol.terminal import printable
 from tacit_services.agent.check import show_report, text_of_verification, verify_ledger
 from tacit_services.agent.intake import Procedures
 from tacit_services.agent.participant import Identity, Loops
@@ -56,10 +56,10 @@ from tacit_services.shared.database import (
     add_copy_arguments,
     check_database,
     check_room,
-    copy_database,
     create_engine,
+    read_from,
     run_transaction,
-    text_of_copy,
+    show_copy,
     upgrade,
 )
 from tacit_services.shared.http_app import (
@@ -128,7 +128,7 @@ def open_storage(engine: Engine, store: RowStore, data_sets: DataSets) -> None:
     try:
         store.bind(run_transaction(engine, _storage_id))
         rewrapped = run_transaction(engine, partial(_rewrap, store=store, data_sets=data_sets))
-        files = [stored.file for stored in run_transaction(engine, data_sets.stored, read_only=True)]
+        files = [stored.file for stored in read_from(engine, data_sets.stored)]
         log.info("storage_opened", files=len(files), removed=store.sweep(files), rewrapped=rewrapped)
     except StorageKeyError as error:
         store.release()
@@ -196,7 +196,7 @@ def create_curator_app(
         def count(connection: Connection) -> int:
             return len(curator.data_sets.held_data_sets(connection))
 
-        held = run_transaction(curator.engine, count, read_only=True)
+        held = read_from(curator.engine, count)
         return {"data_sets": held, "uploads": curator.uploads.under_way, **gauges()}
 
     limit = BodyLimit(upload_bytes_max, IDLE_S, BYTES_PER_S_MIN, "upload-too-large")
@@ -244,7 +244,7 @@ def open_foundation(settings: CuratorSettings, clock: Clock = system_clock) -> F
         raise SettingsError(f"storage_keys_file: {error}") from None
     engine = create_engine(settings.database_url)
     upgrade(engine, "curator")
-    entries = run_transaction(engine, verify, read_only=True)
+    entries = read_from(engine, verify)
     log.info("ledger_verified", entries=entries)
     store = RowStore(settings.storage_folder, keys)
     data_sets = DataSets(store, settings.data_sets)
@@ -290,7 +290,7 @@ def make_app(base: Foundation, curator: Curator, loops: Loops, stopping: Stoppin
             raise RuntimeError("a loop of the curator has stopped")
 
     def gauges() -> Mapping[str, Mapping[str, int]]:
-        return {"studies": run_transaction(base.engine, count_by_state, read_only=True)}
+        return {"studies": read_from(base.engine, count_by_state)}
 
     app = create_curator_app(
         context,
@@ -376,8 +376,7 @@ def main(arguments: list[str] | None = None) -> int:
             report = verify_ledger(CuratorSettings.load(chosen.config).database_url, chosen.kept)
             return show_report(report, text_of_verification, chosen.json)
         if chosen.command == "copy":
-            counts = copy_database(CuratorSettings.load(chosen.config).database_url, chosen.to, "curator")
-            sys.stdout.write(printable_lines(text_of_copy(counts)))
+            show_copy(CuratorSettings.load(chosen.config).database_url, chosen.to, "curator")
             return 0
         run(chosen.config, PROCEDURES)
     except (SettingsError, LedgerError, DatabaseError, CopyError) as error:

@@ -16,7 +16,7 @@ from tacit_services.curator.data_sets import view
 from tacit_services.curator.routes import Caller, CuratorContext, decide, require_study
 from tacit_services.curator.tables import SIGN_IN
 from tacit_services.ledger.accounts import account_of
-from tacit_services.shared.database import Result, run_transaction
+from tacit_services.shared.database import read_from
 from tacit_services.shared.pages.formatting import burn_down
 from tacit_services.shared.pages.sessions import Sessions
 from tacit_services.shared.pages.site import Page, Service, SignedIn, Site
@@ -47,111 +47,103 @@ def add_curator_pages(
     def may_sign_in(caller: Annotated[Caller, Depends(context.access.caller)]) -> str:
         return caller.key
 
-    _Pages(site, curator, context).add(ring)
+    _add_studies(site, curator)
+    _add_holdings(site, curator, context)
+    _add_deciding(site, curator, ring)
     site.add_to(app, may_sign_in)
 
 
-class _Pages:
-    def __init__(self, site: Site, curator: Curator, context: CuratorContext) -> None:
-        self._site, self._curator, self._context = site, curator, context
+def _add_studies(site: Site, curator: Curator) -> None:
+    Someone = Annotated[SignedIn, Depends(site.signed_in)]
 
-    def add(self, ring: Callable[[], None]) -> None:
-        self._add_studies()
-        self._add_holdings()
-        self._add_deciding(ring)
+    @site.router.get("/")
+    def show_studies(request: Request, someone: Someone) -> Response:
+        owner = someone.who.owner
 
-    def _read(self, work: Callable[[Connection], Result]) -> Result:
-        return run_transaction(self._curator.engine, work, read_only=True)
+        def read(connection: Connection) -> list[dict[str, Any]]:
+            rows = newest_studies(connection, STUDIES_MAX, *asking(owner))
+            decisions = decisions_on(connection, [row.digest for row in rows])
+            return [routes.summary(curator, row, decisions[row.digest], owner) for row in rows]
 
-    def _add_studies(self) -> None:
-        site, curator = self._site, self._curator
-        Someone = Annotated[SignedIn, Depends(site.signed_in)]
+        return site.page(
+            request, "studies.html", someone, studies=read_from(curator.engine, read), owner=owner
+        )
 
-        @site.router.get("/")
-        def show_studies(request: Request, someone: Someone) -> Response:
-            owner = someone.who.owner
+    @site.router.get("/studies/{digest}")
+    def show_study(request: Request, digest: Digest, someone: Someone) -> Response:
+        owner = someone.who.owner
 
-            def read(connection: Connection) -> list[dict[str, Any]]:
-                rows = newest_studies(connection, STUDIES_MAX, *asking(owner))
-                decisions = decisions_on(connection, [row.digest for row in rows])
-                return [routes.summary(curator, row, decisions[row.digest], owner) for row in rows]
+        def read(connection: Connection) -> dict[str, Any]:
+            row, decisions = require_study(connection, digest, owner)
+            return routes.detail(connection, curator, row, decisions, owner)
 
-            return site.page(request, "studies.html", someone, studies=self._read(read), owner=owner)
+        study = read_from(curator.engine, read)
+        waits = study["state"] == "waiting-for-approval" and any(
+            part["owner"] == owner and part["decision"] == Decision.WAITING.value for part in study["owners"]
+        )
+        shown = {"study": study, "owner": owner, "waits": waits, "reason_length": REASON_LENGTH}
+        return site.page(request, "study.html", someone, **shown)
 
-        @site.router.get("/studies/{digest}")
-        def show_study(request: Request, digest: Digest, someone: Someone) -> Response:
-            owner = someone.who.owner
 
-            def read(connection: Connection) -> dict[str, Any]:
-                row, decisions = require_study(connection, digest, owner)
-                return routes.detail(connection, curator, row, decisions, owner)
+def _add_holdings(site: Site, curator: Curator, context: CuratorContext) -> None:
+    Someone = Annotated[SignedIn, Depends(site.signed_in)]
 
-            study = self._read(read)
-            waits = study["state"] == "waiting-for-approval" and any(
-                part["owner"] == owner and part["decision"] == Decision.WAITING.value
-                for part in study["owners"]
-            )
-            shown = {"study": study, "owner": owner, "waits": waits, "reason_length": REASON_LENGTH}
-            return site.page(request, "study.html", someone, **shown)
+    @site.router.get("/data-sets")
+    def show_data_sets(request: Request, someone: Someone) -> Response:
+        owner = someone.who.owner
 
-    def _add_holdings(self) -> None:
-        site, context = self._site, self._context
-        Someone = Annotated[SignedIn, Depends(site.signed_in)]
+        def read(connection: Connection) -> list[dict[str, Any]]:
+            held = context.data_sets.held_data_sets(connection, owner)
+            return [view(connection, item, to_owner=owner is not None) for item in held]
 
-        @site.router.get("/data-sets")
-        def show_data_sets(request: Request, someone: Someone) -> Response:
-            owner = someone.who.owner
+        owners = read_from(curator.engine, context.enrolment.page, None) if owner is None else None
+        return site.page(
+            request,
+            "data_sets.html",
+            someone,
+            data_sets=read_from(curator.engine, read),
+            owners=owners,
+            owner=owner,
+        )
 
-            def read(connection: Connection) -> list[dict[str, Any]]:
-                held = context.data_sets.held_data_sets(connection, owner)
-                return [view(connection, item, to_owner=owner is not None) for item in held]
+    @site.router.get("/ledger")
+    def show_ledger(request: Request, someone: Someone) -> Response:
+        now = context.now()
 
-            def read_owners(connection: Connection) -> dict[str, Any]:
-                return context.enrolment.page(connection, None)
+        def read(connection: Connection) -> list[dict[str, Any]]:
+            shown = []
+            for name in routes.accounts_of(connection, someone.who.owner):
+                entries = routes.ledger(connection, [name])
+                head_hash = account_of(connection, name).head_hash
+                chart = burn_down(entries, now)
+                shown.append({"name": name, "entries": entries, "head_hash": head_hash, "chart": chart})
+            return shown
 
-            owners = self._read(read_owners) if owner is None else None
-            return site.page(
-                request, "data_sets.html", someone, data_sets=self._read(read), owners=owners, owner=owner
-            )
+        return site.page(request, "ledger.html", someone, accounts=read_from(curator.engine, read))
 
-        @site.router.get("/ledger")
-        def show_ledger(request: Request, someone: Someone) -> Response:
-            now = context.now()
 
-            def read(connection: Connection) -> list[dict[str, Any]]:
-                shown = []
-                for name in routes.accounts_of(connection, someone.who.owner):
-                    entries = routes.ledger(connection, [name])
-                    head_hash = account_of(connection, name).head_hash
-                    chart = burn_down(entries, now)
-                    shown.append({"name": name, "entries": entries, "head_hash": head_hash, "chart": chart})
-                return shown
+def _add_deciding(site: Site, curator: Curator, ring: Callable[[], None]) -> None:
+    Someone = Annotated[SignedIn, Depends(site.signed_in)]
 
-            return site.page(request, "ledger.html", someone, accounts=self._read(read))
+    def owner_of(someone: SignedIn) -> str:
+        if someone.who.owner is None:
+            raise ProblemError("forbidden")
+        return str(someone.who.owner)
 
-    def _add_deciding(self, ring: Callable[[], None]) -> None:
-        site, curator = self._site, self._curator
-        Someone = Annotated[SignedIn, Depends(site.signed_in)]
+    @site.router.post("/studies/{digest}/approval")
+    def approve(
+        digest: Digest, someone: Someone, _: Annotated[Mapping[str, str], Depends(site.form())]
+    ) -> Response:
+        owner = owner_of(someone)
+        decide(curator, digest, owner, lambda: curator.approve(digest, owner))
+        ring()
+        return site.redirect(f"/studies/{digest}")
 
-        def owner_of(someone: SignedIn) -> str:
-            if someone.who.owner is None:
-                raise ProblemError("forbidden")
-            return str(someone.who.owner)
-
-        @site.router.post("/studies/{digest}/approval")
-        def approve(
-            digest: Digest, someone: Someone, _: Annotated[Mapping[str, str], Depends(site.form())]
-        ) -> Response:
-            owner = owner_of(someone)
-            decide(curator, digest, owner, lambda: curator.approve(digest, owner))
-            ring()
-            return site.redirect(f"/studies/{digest}")
-
-        @site.router.post("/studies/{digest}/decline")
-        def decline(
-            digest: Digest, someone: Someone, form: Annotated[Mapping[str, str], Depends(site.form("reason"))]
-        ) -> Response:
-            owner, reason = owner_of(someone), read_reason(form)
-            decide(curator, digest, owner, lambda: curator.decline(digest, owner, reason))
-            ring()
-            return site.redirect(f"/studies/{digest}")
+    @site.router.post("/studies/{digest}/decline")
+    def decline(
+        digest: Digest, someone: Someone, form: Annotated[Mapping[str, str], Depends(site.form("reason"))]
+    ) -> Response:
+        owner, reason = owner_of(someone), read_reason(form)
+        decide(curator, digest, owner, lambda: curator.decline(digest, owner, reason))
+        ring()
+        return site.redirect(f"/studies/{digest}")

@@ -96,11 +96,7 @@ class Spool(io.RawIOBase):
         return self._size_bytes
 
     def append(self, data: bytes) -> None:
-        """Write more bytes.
-
-        Raises:
-            OSError: there is no room.
-        """
+        """Write more bytes. Raises OSError: there is no room."""
         self._size_bytes += len(data)
         self._pending += data
         while len(self._pending) >= BLOCK_BYTES:

@@ -34,7 +34,7 @@ from tacit_services.ledger.accounts import standing_of
 from tacit_services.ledger.entries import ACCOUNTS
 from tacit_services.ledger.verification import Inspection, export, inspect
 from tacit_services.shared.clock import Clock
-from tacit_services.shared.database import Result, run_transaction
+from tacit_services.shared.database import read_from, run_transaction
 from tacit_services.shared.http_app import (
     DRAINED_BYTES_MAX,
     BearerToken,
@@ -111,7 +111,7 @@ class Access:
         """Return whose key it is; raises ``unknown-party`` or ``key-revoked``. Blocking."""
         if key == self._operator_key:
             return Caller(key, None)
-        member = run_transaction(self._engine, lambda c: ROSTER.require_member(c, key), read_only=True)
+        member = read_from(self._engine, ROSTER.require_member, key)
         return Caller(key, member.name)
 
 
@@ -190,9 +190,6 @@ class OwnerRoutes:
         self._add_writing(router)
         return router
 
-    def _read(self, work: Callable[[Connection], Result]) -> Result:
-        return run_transaction(self._curator.engine, work, read_only=True)
-
     def _add_enrolment(self, router: APIRouter) -> None:
         curator = self._curator
 
@@ -219,7 +216,7 @@ class OwnerRoutes:
                 held = curator.data_sets.held_data_sets(connection, owner or caller.owner)
                 return [view(connection, item, to_owner=caller.owner is not None) for item in held]
 
-            return json_response({"items": self._read(read), "next": None})
+            return json_response({"items": read_from(curator.engine, read), "next": None})
 
         @router.get("/data-sets/{owner}/{name}")
         def data_set(
@@ -227,7 +224,7 @@ class OwnerRoutes:
         ) -> Response:
             """Show one data set, to its owner or the operator."""
             caller.require_may_see(owner)
-            return json_response(self._read(partial(self._view, owner=owner, name=name, caller=caller)))
+            return json_response(read_from(curator.engine, self._view, owner=owner, name=name, caller=caller))
 
     def _view(self, connection: Connection, *, owner: str, name: str, caller: Caller) -> dict[str, Any]:
         held = self._curator.data_sets.held_data_set(connection, owner, name)
@@ -410,7 +407,7 @@ def _add_reading(app: FastAPI, curator: Curator, access: Access) -> None:
             items = [summary(curator, row, decisions[row.digest], caller.owner) for row in rows]
             return {"items": items, "next": rows[-1].digest if len(rows) == PAGE_SIZE else None}
 
-        return json_response(run_transaction(curator.engine, read, read_only=True))
+        return json_response(read_from(curator.engine, read))
 
     @app.get("/v1/studies/{digest}")
     def show_study(digest: DigestPath, caller: Annotated[Caller, Depends(access.caller)]) -> Response:
@@ -420,7 +417,7 @@ def _add_reading(app: FastAPI, curator: Curator, access: Access) -> None:
             row, decisions = require_study(connection, digest, caller.owner)
             return detail(connection, curator, row, decisions, caller.owner)
 
-        return json_response(run_transaction(curator.engine, read, read_only=True))
+        return json_response(read_from(curator.engine, read))
 
 
 def _add_deciding(app: FastAPI, curator: Curator, access: Access, ring: Callable[[], None]) -> None:
@@ -456,17 +453,13 @@ def decide(
     Raises:
         ProblemError: ``unknown-study``, ``study-expired`` or ``already-decided``.
     """
-
-    def read(connection: sa.Connection) -> tuple[StudyRow, list[OwnerDecision]]:
-        return require_study(connection, digest, owner)
-
-    run_transaction(curator.engine, read, read_only=True)
+    read_from(curator.engine, require_study, digest, owner)
     try:
         decision()
     except AlreadyDecidedError:
-        row, _ = run_transaction(curator.engine, read, read_only=True)
+        row, _ = read_from(curator.engine, require_study, digest, owner)
         raise ProblemError("study-expired" if row.state is State.EXPIRED else "already-decided") from None
-    return run_transaction(curator.engine, read, read_only=True)
+    return read_from(curator.engine, require_study, digest, owner)
 
 
 def _add_ledger(app: FastAPI, curator: Curator, access: Access) -> None:
@@ -485,7 +478,7 @@ def _add_ledger(app: FastAPI, curator: Curator, access: Access) -> None:
                 "next": None,
             }
 
-        return json_response(run_transaction(curator.engine, read, read_only=True))
+        return json_response(read_from(curator.engine, read))
 
     @app.get("/v1/ledger/verification")
     def verify_ledger(
@@ -498,7 +491,7 @@ def _add_ledger(app: FastAPI, curator: Curator, access: Access) -> None:
             inspection = inspect(connection, kept_hashes=hashes)
             return ledger_verification(inspection, accounts_of(connection, caller.owner))
 
-        return json_response(run_transaction(curator.engine, read, read_only=True))
+        return json_response(read_from(curator.engine, read))
 
 
 def _accounts(connection: sa.Connection, caller: Caller, data_set: str | None) -> list[str]:

@@ -185,11 +185,7 @@ class RowStore:
         return self._folder.glob(f"*{SUFFIX}")
 
     def writer(self, account: str, schema: pa.Schema) -> "RowWriter":
-        """Begin a new file for an account.
-
-        Raises:
-            OSError: it cannot be created.
-        """
+        """Begin a new file for an account. Raises OSError: it cannot be created."""
         file, data_key = secrets.token_hex(16), secrets.token_bytes(KEY_BYTES)
         context = _context(account, file)
         stored = StoredRows(account, file, self._keys.wrap(data_key, context))
@@ -199,19 +195,11 @@ class RowStore:
         return RowWriter(stored, self._path(file), schema, properties, self._sync_folder)
 
     def spool(self) -> Spool:
-        """Return a new spool on the folder's disk.
-
-        Raises:
-            OSError: it cannot be created.
-        """
+        """Return a new spool on the folder's disk. Raises OSError: it cannot be created."""
         return Spool(self._folder)
 
     def source(self, stored: StoredRows) -> "StoredRowsSource":
-        """Return the source that reads an account's rows.
-
-        Raises:
-            DataError: no storage key opens them.
-        """
+        """Return the source that reads an account's rows. Raises DataError: no storage key opens them."""
         context = _context(stored.account, stored.file)
         try:
             data_key = self._keys.unwrap(stored.wrapped_key, context)
@@ -283,11 +271,7 @@ class RowWriter:
             raise
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Add rows.
-
-        Raises:
-            OSError: they cannot be written, because the disk is full for one.
-        """
+        """Add rows. Raises OSError: they cannot be written, because the disk is full for one."""
         self._pending.append(batch)
         self._pending_rows += batch.num_rows
         self.rows += batch.num_rows

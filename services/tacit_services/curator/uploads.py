@@ -163,11 +163,7 @@ class UnitCounter(DistinctHashes):
         self._open.close()
 
     def add(self, hashes: UnitHashes) -> None:
-        """Take in one batch of hashes.
-
-        Raises:
-            OSError: there is no room for a bucket.
-        """
+        """Take in one batch of hashes. Raises OSError: there is no room for a bucket."""
         super().add(hashes)
         if len(self._merged) > HASHES_IN_MEMORY:
             self._deal()
@@ -279,11 +275,7 @@ class Uploads:
             self._under_way.discard(seen.account)
 
     def delete(self, owner: str, name: str) -> None:
-        """Delete a data set's rows and the key that opens them.
-
-        Raises:
-            ProblemError: ``unknown-data-set``.
-        """
+        """Delete a data set's rows and the key that opens them. Raises ProblemError: ``unknown-data-set``."""
         now = int(self._clock())
         file = run_transaction(self._engine, lambda c: self._data_sets.delete(c, owner, name, now))
         reached(StorageStep.KEY_DELETED)

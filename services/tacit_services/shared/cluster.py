@@ -15,7 +15,6 @@ import pickle
 import platform
 import secrets
 import threading
-import weakref
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Iterator
 from concurrent.futures import CancelledError
@@ -164,110 +163,18 @@ def returnable(error: BaseException) -> Exception:
     return TaskFailedError(f"{described['type']} at {'; '.join(described['frames'][-3:])}")
 
 
-LAST_S, STOP_S = 1.0, 2.0
-"""How long the last coroutine may take, and how long is waited for the end of the thread."""
+CLOSED = "the connection to the Dask cluster was closed"
+
+CLOSE_S = 1.0
+"""How long letting go of a connection is waited for."""
 
 
-AGAIN_S = 5.0
-"""When a coroutine that was cancelled, and has not ended, is cancelled again."""
-
-
-class LoopStoppedError(Exception):
-    """The loop was stopped before a coroutine had ended."""
-
-
-class LoopThread:
-    """An event loop in a daemon thread, which runs until it is stopped."""
-
-    def __init__(self, name: str) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._calls: set[asyncio.Task[Any]] = set()
-        self._asking = threading.Lock()
-        self._stopped = False
-        """Whether the loop takes nothing more; what it took before is ended."""
-        self._ending: list[asyncio.Task[None]] = []
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-        self._thread.start()
-
-    def _run(self) -> None:
-        asyncio.set_event_loop(self._loop)
-        self._loop.run_forever()
-        with self._asking:
-            self._stopped = True
-        self._loop.run_until_complete(_cancel_others())
-        self._loop.close()
-
-    def call(self, coroutine: Coroutine[Any, Any, ResultT]) -> ResultT:
-        """Run a coroutine in the loop and wait for it; only for other threads.
-
-        Raises:
-            LoopStoppedError: the loop was stopped.
-        """
-        with self._asking:
-            running = None
-            if not self._stopped:
-                running = asyncio.run_coroutine_threadsafe(self._tracked(coroutine), self._loop)
-        if running is None:
-            coroutine.close()
-            raise LoopStoppedError
-        try:
-            return running.result()
-        except CancelledError:
-            coroutine.close()  # it may not have begun
-            raise LoopStoppedError from None
-        except BaseException:
-            running.cancel()
-            raise
-
-    async def _tracked(self, coroutine: Coroutine[Any, Any, ResultT]) -> ResultT:
-        task = asyncio.current_task()
-        assert task is not None  # noqa: S101 (narrows the type)
-        self._calls.add(task)
-        try:
-            return await coroutine
-        finally:
-            self._calls.discard(task)
-
-    def soon(self, function: Callable[[], object]) -> None:
-        """Have a function called in the loop, unless that was stopped; nothing is waited for."""
-        with suppress(RuntimeError):  # it is closed
-            self._loop.call_soon_threadsafe(function)
-
-    def stop(self, last: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Cancel the callers' coroutines, run a last one, and end the thread."""
-        self.soon(lambda: self._begin_to_end(last))
-        if threading.current_thread() is not self._thread:
-            self._thread.join(timeout=STOP_S)
-
-    def _begin_to_end(self, last: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        if not self._ending:
-            self._ending.append(self._loop.create_task(self._end(last)))
-
-    async def _end(self, last: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        await _cancel(self._calls)
-        with suppress(Exception):
-            async with asyncio.timeout(LAST_S):
-                await last()
-        self._loop.stop()
-
-
-async def _cancel_others() -> None:
-    await asyncio.sleep(0)  # what was asked for last becomes tasks
-    await _cancel(asyncio.all_tasks() - {asyncio.current_task()})
-
-
-async def _cancel(tasks: set[Any]) -> None:
-    """Cancel tasks until they have ended.
-
-    Once may not do: ``asyncio.wait_for`` swallows a cancellation that comes together with its result
-    (Python 3.11), and Dask is full of it.
-    """
-    left = set(tasks)
-    while left:
-        for task in left:
-            task.cancel()
-        left = (await asyncio.wait(left, timeout=AGAIN_S))[1]
-    await asyncio.gather(*tasks, return_exceptions=True)
+@cache
+def _loop() -> asyncio.AbstractEventLoop:
+    """Return the loop of all connections, in a daemon thread for the process's life."""
+    loop = asyncio.new_event_loop()
+    threading.Thread(target=loop.run_forever, name="dask", daemon=True).start()
+    return loop
 
 
 UNLIMITED = 2**62
@@ -346,7 +253,7 @@ class ClusterClient:
         self._certificates = certificates
         self._client: Client | None = None
         self._connecting = asyncio.Lock()
-        self._before = False
+        self._before = self._closed = False
         dask.config.set(CONFIGURATION)
         take_over_logs()
 
@@ -354,12 +261,15 @@ class ClusterClient:
         """Return a client that is connected and whose workers have this service's versions.
 
         Raises:
-            WorkersUnavailableError: the scheduler cannot be reached, or a worker's versions differ.
+            WorkersUnavailableError: the scheduler cannot be reached, or a worker's versions differ; or it
+                was closed.
         """
         async with self._connecting:
+            if self._closed:
+                raise WorkersUnavailableError(CLOSED)
             if self._client is not None and self._client.status == "running":
                 return self._client
-            await self.close()
+            await self._let_go()
             client = await self._connect()
             try:
                 await self._require_versions(client)
@@ -425,7 +335,12 @@ class ClusterClient:
         return dict(found)
 
     async def close(self) -> None:
-        """Let go of the connection."""
+        """Let go of the connection, for good: what waits for it ends with WorkersUnavailableError."""
+        self._closed = True
+        async with self._connecting:
+            await self._let_go()
+
+    async def _let_go(self) -> None:
         client, self._client = self._client, None
         if client is not None:
             await _close(client)
@@ -628,8 +543,6 @@ def _no_worker(wait_s: float) -> str:
 
 AnswerT = TypeVar("AnswerT")
 
-CLOSED = "the connection to the Dask cluster was closed"
-
 
 class ClusterWorkers:
     """A Dask cluster as workers. Nothing is connected to before the first use.
@@ -646,9 +559,6 @@ class ClusterWorkers:
         if certificates is not None:
             certificates.require_usable()
         self._cluster = ClusterClient(address, certificates, patience or Patience())
-        self._starting = threading.Lock()
-        self._thread: LoopThread | None = None
-        self._closed = False
 
     @classmethod
     def of(cls, settings: ComputeSettings) -> Self:
@@ -659,25 +569,16 @@ class ClusterWorkers:
         certificates = Certificates(*present) if settings.dask_scheduler.startswith("tls://") else None
         return cls(settings.dask_scheduler, certificates)
 
-    def _running(self) -> LoopThread:
-        with self._starting:
-            if self._closed:
-                raise WorkersUnavailableError(CLOSED)
-            if self._thread is None:
-                self._thread = LoopThread("dask")
-                self._finalizer = weakref.finalize(self, self._thread.stop, self._cluster.close)
-            return self._thread
-
-    def _call(self, coroutine: Coroutine[Any, Any, AnswerT]) -> AnswerT:
+    @staticmethod
+    def _call(coroutine: Coroutine[Any, Any, AnswerT]) -> AnswerT:
+        running = asyncio.run_coroutine_threadsafe(coroutine, _loop())
         try:
-            thread = self._running()
-        except WorkersUnavailableError:
-            coroutine.close()
-            raise
-        try:
-            return thread.call(coroutine)
-        except LoopStoppedError:
+            return running.result()
+        except CancelledError:  # by Dask, as the connection went
             raise WorkersUnavailableError(CLOSED) from None
+        except BaseException:
+            running.cancel()
+            raise
 
     @property
     def count(self) -> int:
@@ -725,12 +626,9 @@ class ClusterWorkers:
                 yield outcome.value
         finally:
             # Not waited for: a generator may be collected in any thread, that of the loop included.
-            if self._thread is not None:
-                self._thread.soon(running.end)
+            _loop().call_soon_threadsafe(running.end)
 
     def close(self) -> None:
         """Let go of the connection, for good; maps that are under way end with WorkersUnavailableError."""
-        with self._starting:
-            self._closed = True
-        if self._thread is not None:
-            self._finalizer()
+        with suppress(TimeoutError):
+            asyncio.run_coroutine_threadsafe(self._cluster.close(), _loop()).result(CLOSE_S)

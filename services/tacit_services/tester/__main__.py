@@ -11,9 +11,8 @@ from tacit_services.shared.database import (
     CopyError,
     DatabaseError,
     add_copy_arguments,
-    copy_database,
     create_engine,
-    text_of_copy,
+    show_copy,
     upgrade,
 )
 from tacit_services.shared.http_server import serve, tls_context
@@ -53,8 +52,7 @@ def main(arguments: list[str] | None = None) -> int:
             return 0 if verify_archive(options, sys.stdout.write) else 1
         settings = TesterSettings.load(options.config)
         if options.command == "copy":
-            copied = copy_database(settings.database_url, options.to, "tester")
-            sys.stdout.write(printable_lines(text_of_copy(copied)))
+            show_copy(settings.database_url, options.to, "tester")
         elif options.command == "archive":
             return _archive(settings, options)
         elif options.command == "work":

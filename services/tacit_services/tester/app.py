@@ -26,11 +26,7 @@ from tacit_services.tester.study_completion import Signer
 
 
 def open_key(settings: TesterSettings) -> tuple[Identity, Signer]:
-    """Return who the tester is, and what signs for it.
-
-    Raises:
-        SettingsError: the key file cannot be read.
-    """
+    """Return who the tester is, and what signs for it. Raises SettingsError: the key file cannot be read."""
     key = read_private_key(settings.key_file)
     return Identity(settings.name, key.public_hex), Signer(key, f"tacit {version('tacit')}")
 

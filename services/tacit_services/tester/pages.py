@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Annotated, Any
 
-import sqlalchemy as sa
 from fastapi import Depends, FastAPI, Path, Query, Request
 from markupsafe import Markup
 from starlette.concurrency import run_in_threadpool
@@ -36,7 +35,7 @@ from tacit_protocol.signing.envelope import VERDICT_TYPE, open_envelope
 from tacit_protocol.verdicts.effects import effects_of, effects_table
 from tacit_protocol.verdicts.panels import Bar, BarsPanel, CurvesPanel, RowsPanel
 from tacit_protocol.verdicts.words import Meaning
-from tacit_services.shared.database import DatabaseError, run_transaction
+from tacit_services.shared.database import DatabaseError, read_from
 from tacit_services.shared.http_app import json_response
 from tacit_services.shared.http_server import Stopping
 from tacit_services.shared.pages.formatting import short
@@ -371,9 +370,7 @@ def _chart(panel: Panel) -> Chart:
             return Chart("The statistic and its null distribution", svg, note)
         case PvaluePanel():
             return Chart("The p-value and the level", svg)
-        case RowsPanel():
-            return Chart(panel.title, svg)
-        case CurvesPanel():
+        case RowsPanel() | CurvesPanel():
             return Chart(panel.title, svg)
         case BarsPanel():
             bounded = any(bar.lower is not None for bar in panel.bars)
@@ -470,7 +467,7 @@ def _add_studies(site: Site, tester: Tester) -> None:
 
     @site.router.get("/studies/{digest}/transcript")
     def download_transcript(digest: Digest, _: Reader) -> Response:
-        content = run_transaction(tester.engine, lambda c: transcript_of(c, digest), read_only=True)
+        content = read_from(tester.engine, transcript_of, digest)
         if content is None:
             raise ProblemError("verdict-pending", retry_after_s=VERDICT_RETRY_S)
         response = json_response(content)
@@ -497,10 +494,7 @@ def _file_name(digest: str, kind: str) -> str:
 
 
 def _verdict(tester: Tester, digest: str) -> VerdictMessage | None:
-    def read(connection: sa.Connection) -> bytes | None:
-        return verdict_of(connection, digest)
-
-    envelope = run_transaction(tester.engine, read, read_only=True)
+    envelope = read_from(tester.engine, verdict_of, digest)
     if envelope is None:
         return None
     return decode(VerdictMessage, open_envelope(envelope, VERDICT_TYPE, tester.identity.key))

@@ -21,7 +21,7 @@ from starlette.responses import Response
 
 from tacit_protocol.messages.study import Digest, PartyName
 from tacit_services.shared.clock import Clock
-from tacit_services.shared.database import run_transaction
+from tacit_services.shared.database import read_from
 from tacit_services.shared.failpoints import TesterStep, reached
 from tacit_services.shared.http_app import body_schema, json_bytes, json_response
 from tacit_services.shared.http_server import Stopping, when_gone
@@ -322,15 +322,13 @@ def _add_verdicts(router: APIRouter, tester: Tester) -> None:
         wait_s: Wait = 0,
     ) -> Response:
         def look() -> bytes | None:
-            return run_transaction(tester.engine, lambda c: verdict_of(c, digest), read_only=True)
+            return read_from(tester.engine, verdict_of, digest)
 
         return _verdict_response(await poll(look, wait_s, tester.bell, tester.stopping))
 
     @router.get("/studies/{digest}/transcript")
     def transcript(digest: StudyDigest, _: Annotated[str, Depends(reader)]) -> Response:
-        return _verdict_response(
-            run_transaction(tester.engine, lambda c: transcript_of(c, digest), read_only=True)
-        )
+        return _verdict_response(read_from(tester.engine, transcript_of, digest))
 
 
 def _verdict_response(content: bytes | None) -> Response:

@@ -217,7 +217,7 @@ def test_a_connection_that_dask_has_given_up_is_made_anew_in_mid_run(
     async def give_up() -> None:
         await client.close()
 
-    workers._running().call(give_up())
+    workers._call(give_up())
     assert found + list(results) == [item**2 for item in range(10)]
 
 

@@ -13,7 +13,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Engine
 
 from tacit_services.shared.clock import Clock
-from tacit_services.shared.database import run_transaction
+from tacit_services.shared.database import read_from, run_transaction
 from tacit_services.shared.problem_responses import ProblemError
 
 
@@ -126,9 +126,7 @@ class Sessions:
         query = sa.select(sessions.c.key).where(
             sessions.c.digest == _digest(cookie), sessions.c.expires_at > int(self._clock())
         )
-        key = run_transaction(
-            self._engine, lambda connection: connection.execute(query).scalar_one_or_none(), read_only=True
-        )
+        key = read_from(self._engine, lambda connection: connection.execute(query).scalar_one_or_none())
         return None if key is None else Session(key, _form_token(cookie))
 
     def end(self, cookie: str | None) -> None:
