@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any
 
-from fastapi import Depends, FastAPI, Path, Request
+from fastapi import Depends, FastAPI, Request
 from starlette.responses import Response
 
 from tacit_services.agent import views
@@ -14,6 +14,7 @@ from tacit_services.agent.studies import StudyRow, finding_of, newest_studies, s
 from tacit_services.ledger.accounts import account_of
 from tacit_services.ledger.verification import export
 from tacit_services.shared.database import read_from
+from tacit_services.shared.http_app import DigestPath
 from tacit_services.shared.pages.formatting import burn_down
 from tacit_services.shared.pages.sessions import Sessions
 from tacit_services.shared.pages.site import Page, Service, SignedIn, Site
@@ -62,8 +63,6 @@ MENU = (
     Page("Policy", "/policy"),
 )
 
-Digest = Annotated[str, Path(pattern="^[0-9a-f]{64}$")]
-
 
 def add_agent_pages(
     app: FastAPI, agent: Agent, ring: Callable[[], None], owner_key: Callable[..., Any]
@@ -92,7 +91,7 @@ def _add_reading(site: Site, agent: Agent) -> None:
         return site.page(request, "inbox.html", steward, waiting=waiting, others=others, status=status)
 
     @site.router.get("/studies/{digest}")
-    def show_study(request: Request, digest: Digest, steward: Steward) -> Response:
+    def show_study(request: Request, digest: DigestPath, steward: Steward) -> Response:
         row = require_row(agent, digest)
         found = read_from(agent.engine, finding_of, digest)
         return site.page(
@@ -126,13 +125,15 @@ def _add_reading(site: Site, agent: Agent) -> None:
 
 def _add_deciding(site: Site, agent: Agent, ring: Callable[[], None]) -> None:
     @site.router.post("/studies/{digest}/approval")
-    def approve(digest: Digest, _: Annotated[Mapping[str, str], Depends(site.form())]) -> Response:
+    def approve(digest: DigestPath, _: Annotated[Mapping[str, str], Depends(site.form())]) -> Response:
         decide(agent, digest, lambda: agent.approve(digest))
         ring()
         return site.redirect(f"/studies/{digest}")
 
     @site.router.post("/studies/{digest}/decline")
-    def decline(digest: Digest, form: Annotated[Mapping[str, str], Depends(site.form("reason"))]) -> Response:
+    def decline(
+        digest: DigestPath, form: Annotated[Mapping[str, str], Depends(site.form("reason"))]
+    ) -> Response:
         reason = read_reason(form)
         decide(agent, digest, lambda: agent.decline(digest, reason))
         ring()

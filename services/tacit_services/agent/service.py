@@ -9,10 +9,11 @@ from typing import Annotated, Any
 
 import sqlalchemy as sa
 import structlog
-from fastapi import Depends, FastAPI, Path, Query, Request
+from fastapi import Depends, FastAPI, Query, Request
 from fastapi.responses import Response
 from pydantic import Field
 
+from tacit_protocol.messages.study import Digest
 from tacit_protocol.privacy.noise import NoiseSource, OpenDPNoise
 from tacit_protocol.signing.keys import PrivateKey
 from tacit_protocol.strict import StrictModel
@@ -32,7 +33,14 @@ from tacit_services.ledger.verification import export, inspect, verify
 from tacit_services.shared.clock import Clock, system_clock
 from tacit_services.shared.compute import make_workers, prepare_to_compute
 from tacit_services.shared.database import check_database, create_engine, read_from, upgrade
-from tacit_services.shared.http_app import BearerToken, body_schema, create_app, json_body, json_response
+from tacit_services.shared.http_app import (
+    BearerToken,
+    DigestPath,
+    body_schema,
+    create_app,
+    json_body,
+    json_response,
+)
 from tacit_services.shared.http_server import Stopping, recognise, serve
 from tacit_services.shared.logging import configure_logging
 from tacit_services.shared.pages.site import Empty
@@ -46,8 +54,6 @@ HASHES_MAX = 100
 """Kept hashes in one question."""
 
 HashList = Annotated[str, Query(pattern=f"^[0-9a-f]{{64}}(,[0-9a-f]{{64}}){{0,{HASHES_MAX - 1}}}$")]
-
-DigestPath = Annotated[str, Path(pattern="^[0-9a-f]{64}$")]
 
 
 class Decline(StrictModel):
@@ -107,7 +113,7 @@ def _add_reading(app: FastAPI, agent: Agent, owner: list[Any]) -> None:
 
     @app.get("/v1/studies", dependencies=owner)
     def list_studies(
-        state: State | None = None, cursor: Annotated[str | None, Query(pattern="^[0-9a-f]{64}$")] = None
+        state: State | None = None, cursor: Annotated[Digest | None, Query()] = None
     ) -> Response:
         """List what is asked of this owner."""
         rows = read_from(agent.engine, page_of_studies, state, cursor, PAGE_SIZE)

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any
 
-from fastapi import Depends, FastAPI, Path, Request
+from fastapi import Depends, FastAPI, Request
 from sqlalchemy.engine import Connection
 from starlette.responses import Response
 
@@ -17,6 +17,7 @@ from tacit_services.curator.routes import Caller, CuratorContext, decide, requir
 from tacit_services.curator.tables import SIGN_IN
 from tacit_services.ledger.accounts import account_of
 from tacit_services.shared.database import read_from
+from tacit_services.shared.http_app import DigestPath
 from tacit_services.shared.pages.formatting import burn_down
 from tacit_services.shared.pages.sessions import Sessions
 from tacit_services.shared.pages.site import Page, Service, SignedIn, Site
@@ -26,8 +27,6 @@ MENU = (Page("Studies", "/"), Page("Data sets", "/data-sets"), Page("Ledger", "/
 
 STUDIES_MAX = 100
 """Studies listed, the newest; the command lists all."""
-
-Digest = Annotated[str, Path(pattern="^[0-9a-f]{64}$")]
 
 
 def add_curator_pages(
@@ -70,7 +69,7 @@ def _add_studies(site: Site, curator: Curator) -> None:
         )
 
     @site.router.get("/studies/{digest}")
-    def show_study(request: Request, digest: Digest, someone: Someone) -> Response:
+    def show_study(request: Request, digest: DigestPath, someone: Someone) -> Response:
         owner = someone.who.owner
 
         def read(connection: Connection) -> dict[str, Any]:
@@ -132,7 +131,7 @@ def _add_deciding(site: Site, curator: Curator, ring: Callable[[], None]) -> Non
 
     @site.router.post("/studies/{digest}/approval")
     def approve(
-        digest: Digest, someone: Someone, _: Annotated[Mapping[str, str], Depends(site.form())]
+        digest: DigestPath, someone: Someone, _: Annotated[Mapping[str, str], Depends(site.form())]
     ) -> Response:
         owner = owner_of(someone)
         decide(curator, digest, owner, lambda: curator.approve(digest, owner))
@@ -141,7 +140,7 @@ def _add_deciding(site: Site, curator: Curator, ring: Callable[[], None]) -> Non
 
     @site.router.post("/studies/{digest}/decline")
     def decline(
-        digest: Digest, someone: Someone, form: Annotated[Mapping[str, str], Depends(site.form("reason"))]
+        digest: DigestPath, someone: Someone, form: Annotated[Mapping[str, str], Depends(site.form("reason"))]
     ) -> Response:
         owner, reason = owner_of(someone), read_reason(form)
         decide(curator, digest, owner, lambda: curator.decline(digest, owner, reason))

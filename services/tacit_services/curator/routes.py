@@ -19,7 +19,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
-from tacit_protocol.messages.study import DataSetName, PartyName, PublicKeyHex
+from tacit_protocol.messages.study import DataSetName, Digest, PartyName, PublicKeyHex
 from tacit_protocol.strict import StrictModel
 from tacit_services.agent import views as agent_views
 from tacit_services.agent.participant import AlreadyDecidedError
@@ -38,6 +38,7 @@ from tacit_services.shared.database import read_from, run_transaction
 from tacit_services.shared.http_app import (
     DRAINED_BYTES_MAX,
     BearerToken,
+    DigestPath,
     body_schema,
     json_body,
     json_response,
@@ -379,7 +380,6 @@ def ledger_verification(inspection: Inspection, accounts: list[str]) -> dict[str
     return agent_views.ledger_verification(part)
 
 
-DigestPath = Annotated[str, Path(pattern="^[0-9a-f]{64}$")]
 DataSetQuery = Annotated[
     str | None, Query(pattern="^[a-z0-9][a-z0-9._-]{0,62}(/[a-z0-9][a-z0-9._-]{0,62})?$")
 ]
@@ -397,7 +397,7 @@ def _add_reading(app: FastAPI, curator: Curator, access: Access) -> None:
     def list_studies(
         caller: Annotated[Caller, Depends(access.caller)],
         state: State | None = None,
-        cursor: Annotated[str | None, Query(pattern="^[0-9a-f]{64}$")] = None,
+        cursor: Annotated[Digest | None, Query()] = None,
     ) -> Response:
         """List the studies that ask for an owner's data; the operator sees all."""
 

@@ -18,7 +18,7 @@ import hashlib
 import os
 import re
 import secrets
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Hashable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -33,6 +33,7 @@ from pyarrow.parquet import encryption
 from tacit_services.agent.data.parquet_source import ParquetSource
 from tacit_services.agent.data.source import DataError
 from tacit_services.curator.parquet_upload import KEY_BYTES, NONCE_BYTES, PREFIX, Spool
+from tacit_services.shared.database import sync_folder
 from tacit_services.shared.settings import SettingsError
 
 ID_BYTES = 8
@@ -170,7 +171,7 @@ class RowStore:
             raise SettingsError("storage_folder: this folder holds rows, but does not say of which database")
         with open(marker, "w", encoding="ascii", opener=_private) as file:
             file.write(storage_id + "\n")
-        self._sync_folder()
+        sync_folder(self._folder)
 
     def sweep(self, kept: Iterable[str]) -> int:
         """Remove every file of rows that is not named, and every spool; returns how many."""
@@ -192,7 +193,7 @@ class RowStore:
         properties = encryption.create_encryption_properties(
             data_key, aad_prefix=context, store_aad_prefix=False
         )
-        return RowWriter(stored, self._path(file), schema, properties, self._sync_folder)
+        return RowWriter(stored, self._path(file), schema, properties)
 
     def spool(self) -> Spool:
         """Return a new spool on the folder's disk. Raises OSError: it cannot be created."""
@@ -229,29 +230,14 @@ class RowStore:
     def _path(self, file: str) -> Path:
         return self._folder / f"{file}{SUFFIX}"
 
-    def _sync_folder(self) -> None:
-        descriptor = os.open(self._folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-
 
 class RowWriter:
     """A new file, written row group by row group; nothing refers to it until the database does."""
 
-    def __init__(
-        self,
-        stored: StoredRows,
-        path: Path,
-        schema: pa.Schema,
-        properties: Any,
-        sync_folder: Callable[[], None],
-    ) -> None:
+    def __init__(self, stored: StoredRows, path: Path, schema: pa.Schema, properties: Any) -> None:
         self.stored = stored
         self.rows = 0
         self._path = path
-        self._sync_folder = sync_folder
         self._pending: list[pa.RecordBatch] = []
         self._pending_rows = 0
         self._group_rows = max(GROUP_ROWS_MIN, GROUP_BYTES // (8 * len(schema)))
@@ -292,7 +278,7 @@ class RowWriter:
         os.fsync(self._file.fileno())
         size_bytes = self._file.tell()
         self._file.close()
-        self._sync_folder()
+        sync_folder(self._path.parent)
         return size_bytes
 
     def discard(self) -> None:

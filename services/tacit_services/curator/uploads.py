@@ -7,7 +7,6 @@ as they pass. Memory is constant, however many rows there are.
 """
 
 import asyncio
-import errno
 import io
 from collections.abc import Awaitable, Callable, Generator
 from concurrent.futures import CancelledError, Future
@@ -32,7 +31,7 @@ from tacit_services.curator.incoming import Encoded, RowShape, UploadRefusedErro
 from tacit_services.curator.parquet_upload import Spool, decoded, require_modest
 from tacit_services.curator.store import RowStore, RowWriter
 from tacit_services.shared.clock import Clock
-from tacit_services.shared.database import DatabaseUnavailableError, forget_deleted, run_transaction
+from tacit_services.shared.database import NO_ROOM, DatabaseUnavailableError, forget_deleted, run_transaction
 from tacit_services.shared.failpoints import StorageStep, reached
 from tacit_services.shared.http_server import Stopping
 from tacit_services.shared.problem_responses import STORAGE_RETRY_S, ProblemError
@@ -211,8 +210,6 @@ CUT_SHORT = "the connection ended before the rows did"
 
 Batches = Generator[Encoded, None, None]
 
-_NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
-
 log = structlog.get_logger()
 
 
@@ -385,7 +382,7 @@ def _as_problem(error: BaseException) -> BaseException:
             return ProblemError("upload-refused", detail=CUT_SHORT)
         case StoppedError():
             return ProblemError("not-ready", retry_after_s=RETRY_S)
-        case OSError() if error.errno in _NO_ROOM:
+        case OSError() if error.errno in NO_ROOM:
             return ProblemError("storage-full", retry_after_s=STORAGE_RETRY_S)
         case _:
             return error

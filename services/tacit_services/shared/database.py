@@ -60,7 +60,8 @@ _SQLITE_CORRUPT, _SQLITE_NOT_A_DATABASE = 11, 26
 _RETRIED_STATES = {"40001", "40P01", "23505"}
 """Serialization failure, deadlock, and the unique violation that PostgreSQL may report in their stead."""
 _FULL_STATE, _FORBIDDEN_STATE = "53100", "42501"
-_NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+"""What the system says where a disk is full."""
 _OTHERS = 0o077
 
 
@@ -223,9 +224,18 @@ def check_room(folder: Path) -> None:
         with tempfile.TemporaryFile(dir=folder, buffering=0) as file:
             os.posix_fallocate(file.fileno(), 0, ROOM_BYTES)
     except OSError as error:
-        if error.errno in _NO_ROOM:
+        if error.errno in NO_ROOM:
             raise StorageFullError("the disk has no room left") from error
         raise DatabaseUnavailableError("the folder cannot be written") from error
+
+
+def sync_folder(folder: Path) -> None:
+    """Force a folder's names to the disk: what was made or renamed in it outlives a power cut."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _take_room(connection: Connection) -> None:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Annotated, Any
 
-from fastapi import Depends, FastAPI, Path, Query, Request
+from fastapi import Depends, FastAPI, Query, Request
 from markupsafe import Markup
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import HTMLResponse, Response, StreamingResponse
@@ -36,7 +36,7 @@ from tacit_protocol.verdicts.effects import effects_of, effects_table
 from tacit_protocol.verdicts.panels import Bar, BarsPanel, CurvesPanel, RowsPanel
 from tacit_protocol.verdicts.words import Meaning
 from tacit_services.shared.database import DatabaseError, read_from
-from tacit_services.shared.http_app import json_response
+from tacit_services.shared.http_app import DigestPath, json_response
 from tacit_services.shared.http_server import Stopping
 from tacit_services.shared.pages.formatting import short
 from tacit_services.shared.pages.sessions import Sessions
@@ -402,8 +402,6 @@ RECORDS_MAX = 50
 FACTS = ("method", "statistic", "pvalue", "level", "epsilon", "delta")
 """What is said of every verdict that has it, in this order."""
 
-Digest = Annotated[str, Path(pattern="^[0-9a-f]{64}$")]
-
 
 def add_tester_pages(app: FastAPI, tester: Tester, public_url: str) -> None:
     """Add the pages to the tester's app."""
@@ -438,7 +436,7 @@ def _add_studies(site: Site, tester: Tester) -> None:
         )
 
     @site.router.get("/studies/{digest}")
-    def show_study(request: Request, digest: Digest, reader: Reader) -> Response:
+    def show_study(request: Request, digest: DigestPath, reader: Reader) -> Response:
         summary = tester.studies.summary(digest)
         study = tester.studies.parsed(digest)
         verdict = _verdict(tester, digest) if summary["state"] != "failed" else None
@@ -461,12 +459,12 @@ def _add_studies(site: Site, tester: Tester) -> None:
 
     @site.router.get("/studies/{digest}/events")
     async def follow_study(
-        digest: Digest, _: Reader, seen: Annotated[str, Query(pattern="^[0-9a-f]{16}$")]
+        digest: DigestPath, _: Reader, seen: Annotated[str, Query(pattern="^[0-9a-f]{16}$")]
     ) -> Response:
         return streams.response(digest, seen)
 
     @site.router.get("/studies/{digest}/transcript")
-    def download_transcript(digest: Digest, _: Reader) -> Response:
+    def download_transcript(digest: DigestPath, _: Reader) -> Response:
         content = read_from(tester.engine, transcript_of, digest)
         if content is None:
             raise ProblemError("verdict-pending", retry_after_s=VERDICT_RETRY_S)
@@ -474,7 +472,7 @@ def _add_studies(site: Site, tester: Tester) -> None:
         return _download(response, _file_name(digest, "json"))
 
     @site.router.get("/studies/{digest}/report")
-    def download_report(digest: Digest, _: Reader) -> Response:
+    def download_report(digest: DigestPath, _: Reader) -> Response:
         verdict = _verdict(tester, digest)
         if verdict is None:
             raise ProblemError("verdict-pending", retry_after_s=VERDICT_RETRY_S)
