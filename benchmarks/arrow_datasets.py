@@ -20,7 +20,7 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 from tacit_services.agent.data.csv_source import CsvSource
-from tacit_services.agent.data.parquet_folder import ParquetFolder
+from tacit_services.agent.data.parquet_source import ParquetFolder
 from tacit_services.agent.data.source import Columns, Source
 
 ROWS, CHUNK_ROWS = 20_000_000, 65_536

@@ -35,7 +35,7 @@ from tacit_protocol.signing.envelope import RELEASE_TYPE, STUDY_TYPE, digest, op
 from tacit_protocol.signing.keys import PrivateKey
 from tacit_services.agent.data.parquet_source import ParquetSource
 from tacit_services.agent.data.table import SourceTable
-from tacit_services.shared.arithmetic import prepare_to_compute
+from tacit_services.shared.compute import prepare_to_compute
 
 WARM_ROWS = 1000
 """Rows of the study that warms a process up."""

@@ -30,7 +30,7 @@ from tacit_protocol.signing.keys import PrivateKey
 from tacit_protocol.signing.tokens import issue_token
 from tacit_protocol.verification import verify_transcript
 from tacit_services.agent.tester_client import DeadlineTransport, TesterClient
-from tacit_services.shared.arithmetic import prepare_to_compute
+from tacit_services.shared.compute import prepare_to_compute
 
 PROCESSES, THREADS = 2, 8
 """Processes that play owners, and threads of each: sixteen requests are under way at once."""

@@ -42,7 +42,7 @@ from tacit_protocol.messages.transcript import TRANSCRIPT_BYTES_MAX, numbers_max
 from tacit_protocol.privacy.guarantee import COORDINATES_MAX, Budget
 from tacit_protocol.signing.envelope import STUDY_TYPE, seal
 from tacit_protocol.signing.keys import PrivateKey
-from tacit_services.shared.arithmetic import prepare_to_compute
+from tacit_services.shared.compute import prepare_to_compute
 
 QUESTION = QUESTIONS["kernel_two_sample"]
 

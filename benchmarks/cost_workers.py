@@ -30,7 +30,7 @@ from tacit_services.agent.data.parquet_source import ParquetSource
 from tacit_services.agent.data.reader import Reader, TableBounds, UnitHasher
 from tacit_services.agent.data.source import Columns
 from tacit_services.agent.data.table import SourcePart, SourceTable, reduce_rows
-from tacit_services.shared.arithmetic import prepare_to_compute
+from tacit_services.shared.compute import prepare_to_compute
 
 SharedT = TypeVar("SharedT")
 ItemT = TypeVar("ItemT")

@@ -30,7 +30,7 @@ from tacit_protocol.numerics.distance_covariance import distance_covariance_sqr
 from tacit_protocol.numerics.sincos import wave
 from tacit_protocol.privacy.exact_sums import ExactSum, unit_averages, whole_steps
 from tacit_services.agent.data.reader import CHUNK_BYTES
-from tacit_services.shared.arithmetic import prepare_to_compute
+from tacit_services.shared.compute import prepare_to_compute
 
 ROWS = 2_000
 """Rows of a slice: what features are computed of at once (SLICE_BYTES)."""

@@ -39,8 +39,7 @@ from tacit_protocol.workers import ThreadWorkers, Workers
 from tacit_services.agent.data.parquet_source import ParquetSource
 from tacit_services.agent.data.reader import Computing
 from tacit_services.agent.data.table import SourceTable
-from tacit_services.shared.arithmetic import prepare_to_compute
-from tacit_services.shared.compute import ComputeSettings, make_workers
+from tacit_services.shared.compute import ComputeSettings, make_workers, prepare_to_compute
 
 COLUMNS = 20
 BOUNDS = (-5.0, 5.0)

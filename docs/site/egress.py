@@ -7,6 +7,7 @@ claims, parameters, verdicts and log lines are read from the models, the route t
 # ruff: noqa: E501 (sentences of a page, written as they will stand there)
 
 import ast
+import sys
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
@@ -17,10 +18,13 @@ from tacit_protocol.procedures.relay import RelayedProcedure
 from tacit_protocol.signing.envelope import Envelope
 from tacit_protocol.signing.tokens import CLAIMS
 from tacit_protocol.strict import Egress, egress_of
-from tacit_services import egress
-from tacit_services.egress import Exchange
 
 ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tests" / "support"))
+
+import declared_egress as egress  # noqa: E402
+from declared_egress import Exchange  # noqa: E402
+
 PAGE = ROOT / "docs" / "security" / "egress.md"
 SOURCES = {"tacit_protocol": "protocol", "tacit_services": "services"}
 

@@ -21,8 +21,8 @@ from hypothesis import strategies as st
 from long_runs import choose
 
 from tacit_services.curator import parquet_upload, uploads
-from tacit_services.curator.encryption import Spool
 from tacit_services.curator.incoming import Encoded, RowShape
+from tacit_services.curator.parquet_upload import Spool
 from tacit_services.curator.uploads import CSV, PARQUET
 
 GROWTH_BYTES_MAX = 400 * 10**6

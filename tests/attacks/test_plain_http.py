@@ -34,7 +34,7 @@ from tacit.setup.doctor import examine
 from tacit_protocol.signing.keys import PrivateKey
 from tacit_services.agent.settings import AgentSettings
 from tacit_services.agent.tester_client import TesterClient, TesterError, require_private
-from tacit_services.curator.settings import CuratorSettings
+from tacit_services.curator.__main__ import CuratorSettings
 from tacit_services.shared.settings import SettingsError
 from tacit_services.tester.settings import TesterSettings
 

@@ -14,9 +14,11 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+import declared_egress as egress
 import jwt
 import numpy as np
 import pytest
+from declared_egress import ROUTES, Fields, Service, declared, paths_in
 from recording_proxy import Recorded, Recording, recording_proxy
 
 from tacit.client.agent import AgentClient
@@ -33,8 +35,6 @@ from tacit_protocol.procedures.relay import RelayedProcedure
 from tacit_protocol.signing.envelope import RELEASE_TYPE, STUDY_TYPE, VERDICT_TYPE
 from tacit_protocol.signing.sealing import certify
 from tacit_protocol.signing.tokens import CLAIMS
-from tacit_services import egress
-from tacit_services.egress import ROUTES, Fields, Service, declared, paths_in
 
 pytestmark = pytest.mark.long
 

@@ -11,7 +11,7 @@ from tester_federation import URL, Federation
 from window import Window
 
 from tacit_protocol.signing.tokens import issue_token
-from tacit_services.tester.pages import planner
+from tacit_services.tester import pages as planner
 
 pytestmark = pytest.mark.long
 

@@ -35,8 +35,7 @@ from tacit.setup.configuration import (
 from tacit.setup.doctor import examine
 from tacit_services.agent import participant
 from tacit_services.agent.tester_client import TesterUnavailableError
-from tacit_services.curator.encryption import StorageKeys
-from tacit_services.curator.store import RowStore
+from tacit_services.curator.store import RowStore, StorageKeys
 from tacit_services.shared import database
 from tacit_services.shared.database import (
     DatabaseUnavailableError,

@@ -20,8 +20,8 @@ from tacit_protocol.procedures.discovery import PROCEDURES
 from tacit_protocol.signing.tokens import issue_token
 from tacit_services.shared.http_server import Stopping
 from tacit_services.shared.problem_responses import ProblemError
-from tacit_services.tester.pages import planner
-from tacit_services.tester.pages.planner import COMMAND, FAILED, TOO_SLOW, Planner
+from tacit_services.tester import pages as planner
+from tacit_services.tester.pages import COMMAND, FAILED, TOO_SLOW, Planner
 
 LEVELS = ",".join(str(level) for level in range(30))
 

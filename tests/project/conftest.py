@@ -11,8 +11,8 @@ from tacit_protocol.procedures.discovery import PROCEDURES
 from tacit_services.agent import service as agent_service
 from tacit_services.agent.service import Runtime, create_agent_app
 from tacit_services.agent.settings import AgentSettings
-from tacit_services.curator import service as curator_service
-from tacit_services.curator.settings import CuratorSettings
+from tacit_services.curator import __main__ as curator_service
+from tacit_services.curator.__main__ import CuratorSettings
 from tacit_services.shared.database import create_engine, upgrade
 from tacit_services.shared.http_server import Stopping
 from tacit_services.tester.app import create_tester

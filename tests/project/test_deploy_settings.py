@@ -8,10 +8,10 @@ import pytest
 
 from tacit_services.agent.policy import Policy
 from tacit_services.agent.settings import AgentSettings
-from tacit_services.curator.settings import CuratorSettings
+from tacit_services.curator.__main__ import CuratorSettings
 from tacit_services.shared.http_server import KEEP_ALIVE_S
 from tacit_services.tester.inboxes import WAIT_S_MAX
-from tacit_services.tester.pages.routes import KEEP_ALIVE_LOOKS, LOOK_S
+from tacit_services.tester.pages import KEEP_ALIVE_LOOKS, LOOK_S
 from tacit_services.tester.settings import TesterSettings
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -15,8 +15,8 @@ from tacit.command.app import app
 from tacit_protocol.procedures.discovery import PROCEDURES
 from tacit_services.agent.policy import DataSetPolicy, Policy
 from tacit_services.agent.settings import AgentSettings, DataSetSettings
+from tacit_services.curator.__main__ import CuratorSettings
 from tacit_services.curator.data_sets import ConfiguredDataSet
-from tacit_services.curator.settings import CuratorSettings
 from tacit_services.tester.settings import TesterSettings
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -10,8 +10,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import Annotated, Any
 
+import declared_egress as egress
 import jwt
 import pytest
+from declared_egress import ROUTES, Service, declared, paths_in, steps_of
 from fastapi import FastAPI
 from pydantic import create_model
 
@@ -23,10 +25,8 @@ from tacit_protocol.procedures.discovery import PROCEDURES
 from tacit_protocol.signing.keys import PrivateKey
 from tacit_protocol.signing.tokens import CLAIMS, issue_token
 from tacit_protocol.strict import Egress, StrictModel, UnclassifiedFieldError, egress_of
-from tacit_services import egress
 from tacit_services.agent import service as agent_api
 from tacit_services.agent import tester_client
-from tacit_services.egress import ROUTES, Service, declared, paths_in, steps_of
 
 ROOT = Path(__file__).resolve().parents[2]
 

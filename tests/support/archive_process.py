@@ -7,8 +7,8 @@ from study_parties import MeanProcedure
 
 from tacit_protocol.procedures import discovery
 from tacit_services.shared.database import create_engine
-from tacit_services.tester.archive.archiving import ENDED, Archiver
-from tacit_services.tester.archive.files import open_folder
+from tacit_services.tester.archive import open_folder
+from tacit_services.tester.archiving import ENDED, Archiver
 
 
 def main(database_url: str, folder: Path, now: float) -> None:

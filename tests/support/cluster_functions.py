@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tacit_services.agent.data.source import DataError
-from tacit_services.shared.cluster_task import Outcome, Sealed, Work
+from tacit_services.shared.cluster import Outcome, Sealed, Work
 
 SECRET = "patient-4711-has-gout"  # noqa: S105 (what no log may hold)
 """A value in data, in arguments and in the texts of exceptions."""

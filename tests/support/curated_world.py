@@ -23,8 +23,7 @@ from tacit_services.agent.releases import Dependencies
 from tacit_services.agent.tester_client import TesterClient
 from tacit_services.curator.curator import Curator, CuratorIntake
 from tacit_services.curator.data_sets import ConfiguredDataSet, DataSets, HeldPolicy, Registration
-from tacit_services.curator.encryption import StorageKeys
-from tacit_services.curator.store import RowStore
+from tacit_services.curator.store import RowStore, StorageKeys
 from tacit_services.curator.tables import OWNERS
 from tacit_services.tester.tables import PARTIES
 

@@ -22,8 +22,7 @@ from tacit_protocol.procedures.base import Procedure
 from tacit_protocol.signing.tokens import issue_token
 from tacit_services.agent.participant import Loops
 from tacit_services.agent.tester_client import TesterClient
-from tacit_services.curator.service import make_app, make_curator, open_foundation
-from tacit_services.curator.settings import CuratorSettings
+from tacit_services.curator.__main__ import CuratorSettings, make_app, make_curator, open_foundation
 from tacit_services.shared.database import create_engine, run_transaction, upgrade
 from tacit_services.shared.http_server import Stopping
 from tacit_services.tester.studies import transcript_of

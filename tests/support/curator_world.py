@@ -11,12 +11,10 @@ from sqlalchemy.engine import Engine
 
 from tacit_protocol.signing.keys import PrivateKey
 from tacit_protocol.signing.tokens import issue_token
+from tacit_services.curator.__main__ import create_curator_app, open_storage
 from tacit_services.curator.data_sets import ConfiguredDataSet, DataSets, HeldDataSet
-from tacit_services.curator.encryption import StorageKeys
-from tacit_services.curator.owners import Access
-from tacit_services.curator.routes import CuratorContext, CuratorIdentity
-from tacit_services.curator.service import create_curator_app, open_storage
-from tacit_services.curator.store import RowStore
+from tacit_services.curator.routes import Access, CuratorContext, CuratorIdentity
+from tacit_services.curator.store import RowStore, StorageKeys
 from tacit_services.curator.uploads import CSV, UPLOAD_BYTES_MAX, UPLOADS_MAX, Uploads
 from tacit_services.shared.clock import Clock
 from tacit_services.shared.database import create_engine, run_transaction, upgrade

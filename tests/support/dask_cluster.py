@@ -50,8 +50,7 @@ def client_certificates(folder: Path) -> Certificates:
 def connections_closed_whole() -> Iterator[None]:
     """Let this process close its connections whole, however busy the machine is: else sockets may leak."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cluster, "LAST_S", STARTED_S)
-        patch.setattr(cluster, "STOP_S", STARTED_S)
+        patch.setattr(cluster, "CLOSE_S", STARTED_S)
         yield
 
 

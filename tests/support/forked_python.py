@@ -38,7 +38,7 @@ MODULES: dict[str, tuple[str, ...]] = {
         "distributed.cli.dask_scheduler",
         "distributed.cli.dask_worker",
         "tacit_services.agent.data.table",
-        "tacit_services.shared.cluster_task",
+        "tacit_services.shared.cluster",
     ),
     "tacit.command": ("tacit.command.app", "tacit.client.transcripts", "tacit.results", "tacit.client.agent"),
 }

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 from tacit_protocol.procedures.discovery import PROCEDURES
-from tacit_protocol.terminal import printable, printable_lines
+from tacit_protocol.terminal import printable
 from tacit_services.agent.alignment import add_arguments, align, text_of_alignment
 from tacit_services.agent.check import check, show_report, text_of_report, text_of_verification, verify_ledger
 from tacit_services.agent.service import run
@@ -15,8 +15,7 @@ from tacit_services.shared.database import (
     CopyError,
     DatabaseError,
     add_copy_arguments,
-    copy_database,
-    text_of_copy,
+    show_copy,
 )
 from tacit_services.shared.logging import configure_logging
 from tacit_services.shared.settings import SettingsError
@@ -55,8 +54,7 @@ def main(arguments: list[str] | None = None) -> int:
             report = verify_ledger(AgentSettings.load(chosen.config).database_url, chosen.kept)
             return show_report(report, text_of_verification, chosen.json)
         if chosen.command == "copy":
-            counts = copy_database(AgentSettings.load(chosen.config).database_url, chosen.to, "agent")
-            sys.stdout.write(printable_lines(text_of_copy(counts)))
+            show_copy(AgentSettings.load(chosen.config).database_url, chosen.to, "agent")
             return 0
         run(chosen.config, PROCEDURES)
     except (SettingsError, LedgerError, DatabaseError, CopyError) as error:

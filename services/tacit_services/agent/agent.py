@@ -19,7 +19,7 @@ from tacit_services.agent.schema import State
 from tacit_services.agent.settings import AgentSettings, DataSetSettings
 from tacit_services.agent.studies import StudyRow, expire, move, study_row
 from tacit_services.ledger.accounts import set_caps
-from tacit_services.shared.database import run_transaction
+from tacit_services.shared.database import read_from, run_transaction
 from tacit_services.shared.problem_responses import ProblemError
 
 log = structlog.get_logger()
@@ -43,7 +43,7 @@ class Agent(Participant):
         self.settings, self.policy, self._procedures = settings, policy, procedures
 
     def _unit_key(self, study: Study, owner: Owner) -> UnitKey | None:
-        return run_transaction(self.engine, lambda c: unit_key_of(c, study, owner), read_only=True)
+        return read_from(self.engine, unit_key_of, study, owner)
 
     def open_accounts(self) -> None:
         """Open an account for every data set, or change its caps and shares to what the configuration says.
@@ -88,7 +88,7 @@ class Agent(Participant):
 
 def require_row(agent: Agent, digest: str) -> StudyRow:
     """Return what is recorded of a study; raises the problem ``unknown-study``."""
-    row = run_transaction(agent.engine, lambda connection: study_row(connection, digest), read_only=True)
+    row = read_from(agent.engine, study_row, digest)
     if row is None:
         raise ProblemError("unknown-study")
     return row

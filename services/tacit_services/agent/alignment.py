@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 import sqlalchemy as sa
-from sqlalchemy.engine import Engine, make_url
+from sqlalchemy.engine import Engine
 
 from tacit_protocol.domain.columns import Domain
 from tacit_protocol.messages.alignment import (
@@ -50,7 +50,7 @@ from tacit_services.agent.schema import ALIGNMENTS
 from tacit_services.agent.settings import AgentSettings, DataSetSettings
 from tacit_services.shared.clock import Clock, system_clock
 from tacit_services.shared.compute import make_workers
-from tacit_services.shared.database import create_engine, run_transaction, upgrade
+from tacit_services.shared.database import create_engine, read_from, run_transaction, upgrade
 from tacit_services.shared.settings import SettingsError, read_private_key, read_secret
 
 
@@ -193,7 +193,7 @@ def recorded(config: Path | None) -> dict[str, Any]:
         DatabaseError: the database cannot be read.
     """
     with _database(AgentSettings.load(config)) as engine:
-        found = run_transaction(engine, alignments, read_only=True)
+        found = read_from(engine, alignments)
     shown = [{name: value for name, value in asdict(item).items() if name != "unit_key"} for item in found]
     return {"ok": True, "alignments": shown}
 
@@ -291,7 +291,6 @@ def _record(own: _Own, message: AlignmentMessage, now: int) -> None:
         now,
     )
     with _database(own.settings) as engine:
-        _keep_private(own.settings.database_url)
         run_transaction(engine, lambda connection: record_alignment(connection, alignment))
 
 
@@ -303,16 +302,6 @@ def _database(settings: AgentSettings) -> Iterator[Engine]:
         yield engine
     finally:
         engine.dispose()
-
-
-def _keep_private(database_url: str) -> None:
-    """Let nobody but its owner read a database file that is about to hold the shared key."""
-    url = make_url(database_url)
-    if url.get_backend_name() == "sqlite":
-        # The write-ahead log and its index hold the same rows for a while.
-        for path in (Path(f"{url.database}{suffix}") for suffix in ("", "-wal", "-shm")):
-            if path.exists():
-                path.chmod(path.stat().st_mode & ~(stat.S_IRWXG | stat.S_IRWXO))
 
 
 def _difference(own: _Own, message: AlignmentMessage, list_ids: bool) -> dict[str, Any]:

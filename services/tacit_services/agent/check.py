@@ -32,8 +32,7 @@ from tacit_services.ledger.accounts import (
     Account,
     DivisionRefusedError,
     Standing,
-    UnknownAccountError,
-    account_of,
+    all_accounts,
     changed_account,
     new_account,
     standing,
@@ -41,7 +40,7 @@ from tacit_services.ledger.accounts import (
 from tacit_services.ledger.entries import ENTRIES
 from tacit_services.ledger.verification import inspect
 from tacit_services.shared.compute import look_at_workers
-from tacit_services.shared.database import DatabaseError, create_engine, run_transaction
+from tacit_services.shared.database import DatabaseError, create_engine, read_from
 from tacit_services.shared.settings import SettingsError, read_private_key
 
 BATCH_ROWS = 65_536
@@ -114,27 +113,17 @@ def budget_report(settings: AgentSettings, families: frozenset[Family]) -> dict[
 
     ``families`` are the kinds of mechanism events that the policy's studies may cost.
     """
-    if not _is_there(settings.database_url):
-        return {item.name: _report_of(None, item, families) for item in settings.data_sets}
-    engine = create_engine(settings.database_url)
-    try:
-        accounts = run_transaction(
-            engine,
-            lambda connection: {item.name: _account(connection, item.name) for item in settings.data_sets},
-            read_only=True,
-        )
-    except (DatabaseError, sa.exc.SQLAlchemyError):
-        return {item.name: BudgetReport(None) for item in settings.data_sets}
-    finally:
-        engine.dispose()
-    return {item.name: _report_of(accounts[item.name], item, families) for item in settings.data_sets}
-
-
-def _account(connection: sa.Connection, name: str) -> Account | None:
-    try:
-        return account_of(connection, name)
-    except UnknownAccountError:
-        return None  # it is opened when the agent starts
+    accounts: dict[str, Account] = {}  # those that are missing are opened when the agent starts
+    url = make_url(settings.database_url)
+    if url.get_backend_name() != "sqlite" or (url.database and Path(url.database).exists()):
+        engine = create_engine(settings.database_url)
+        try:
+            accounts = read_from(engine, all_accounts)
+        except (DatabaseError, sa.exc.SQLAlchemyError):
+            return {item.name: BudgetReport(None) for item in settings.data_sets}
+        finally:
+            engine.dispose()
+    return {item.name: _report_of(accounts.get(item.name), item, families) for item in settings.data_sets}
 
 
 def _report_of(account: Account | None, item: DataSetSettings, families: frozenset[Family]) -> BudgetReport:
@@ -146,13 +135,6 @@ def _report_of(account: Account | None, item: DataSetSettings, families: frozens
     except DivisionRefusedError as error:
         return BudgetReport(standing(account), str(error))
     return BudgetReport(standing(after))
-
-
-def _is_there(url: str) -> bool:
-    parsed = make_url(url)
-    return parsed.get_backend_name() != "sqlite" or (
-        bool(parsed.database) and Path(str(parsed.database)).exists()
-    )
 
 
 UNREADABLE = (
@@ -275,11 +257,11 @@ def verify_ledger(database_url: str, kept_hashes: Iterable[str] = ()) -> dict[st
     engine = create_engine(database_url)
     kept = list(kept_hashes)
     try:
-        if not run_transaction(engine, _has_shares, read_only=True):
+        if not read_from(engine, _has_shares):
             raise SettingsError(
                 "the ledger is of an older release: start the service on it once, then verify"
             )
-        found = run_transaction(engine, lambda c: inspect(c, kept_hashes=kept), read_only=True)
+        found = read_from(engine, inspect, kept_hashes=kept)
     finally:
         engine.dispose()
     return ledger_verification(found)

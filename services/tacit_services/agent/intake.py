@@ -167,11 +167,7 @@ class StudyIntake(ABC):
 
     @abstractmethod
     def accept(self, study_digest: str, study: Study, now: int) -> Job:
-        """Return how the study is to be run here.
-
-        Raises:
-            StudyRefusedError: it may not be.
-        """
+        """Return how the study is to be run here. Raises StudyRefusedError: it may not be."""
 
     @property
     @abstractmethod

@@ -44,7 +44,7 @@ from tacit_services.agent.tester_client import (
     TesterRefusedError,
     TesterUnavailableError,
 )
-from tacit_services.shared.database import DatabaseError, run_transaction
+from tacit_services.shared.database import DatabaseError, read_from, run_transaction
 from tacit_services.shared.failpoints import AgentStep, reached
 from tacit_services.shared.logging import describe_exception
 
@@ -55,77 +55,6 @@ TOO_LATE = "study-expired"
 
 GRACE_S = 3600
 """How long after the deadline a release is still offered, in case the tester's clock is behind."""
-
-
-@dataclass
-class Outbox:
-    """Delivers a party's releases and declines."""
-
-    party: str
-    uses: Dependencies
-
-    def deliver(self) -> None:
-        """Offer everything that is open and due once.
-
-        Raises:
-            TesterUnavailableError: the tester could not be reached; what is left stays for the next time.
-        """
-        unavailable: TesterUnavailableError | None = None
-        now = int(self.uses.clock())
-        for row in run_transaction(self.uses.engine, lambda c: due_outbox(c, now), read_only=True):
-            try:
-                self._deliver_one(row)
-            except TesterUnavailableError as error:
-                unavailable = error  # one study that the tester cannot take must not hold up the others
-        if unavailable is not None:
-            raise unavailable
-
-    def _deliver_one(self, row: OutboxRow) -> None:
-        put = self.uses.client.put_decline if row.kind == "decline" else self.uses.client.put_release
-        reached(AgentStep.BEFORE_SEND)
-        try:
-            put(row.study, self.party, row.envelope)
-        except TesterRefusedError as error:
-            log.warning("not_taken", study=row.study, kind=row.kind, problem=error.slug)
-            self._close(row, error.slug)
-            return
-        except TesterUnavailableError:
-            if not self._is_past(row.study):
-                raise
-            self._close(row, TOO_LATE)
-            return
-        reached(AgentStep.AFTER_SEND)
-        self._close(row, DELIVERED)
-        reached(AgentStep.ACKNOWLEDGED)
-        log.info("delivered", study=row.study, kind=row.kind)
-
-    def _is_past(self, digest: str) -> bool:
-        study = run_transaction(
-            self.uses.engine, lambda connection: study_row(connection, digest), read_only=True
-        )
-        return study is None or self.uses.clock() > study.deadline + GRACE_S
-
-    def _close(self, row: OutboxRow, outcome: str) -> None:
-        def close(connection: sa.Connection) -> None:
-            now = int(self.uses.clock())
-            close_outbox(connection, row.study, now, outcome)
-            if row.kind == "decline":
-                return
-            spent = "the budget is spent" if row.kind == "release" else "nothing was spent"
-            after = State.SENT if outcome == DELIVERED else State.EXPIRED
-            problem = None if outcome == DELIVERED else outcome
-            reason = None if problem is None else f"the tester did not take the {row.kind}; {spent}"
-            move(
-                connection,
-                row.study,
-                before=[State.RELEASED, State.SENT],
-                after=after,
-                at=now,
-                problem=problem,
-                reason=reason,
-            )
-
-        run_transaction(self.uses.engine, close)
 
 
 VERDICT_AWAITED_S = 7 * 24 * 3600
@@ -155,11 +84,8 @@ class Participant:
 
     def __init__(self, identity: Identity, intake: StudyIntake, dependencies: Dependencies):
         self.name, self.key, self.tester_key = identity.name, identity.key, identity.tester_key
-        self.engine, self.clock, self._client = (
-            dependencies.engine,
-            dependencies.clock,
-            dependencies.client,
-        )
+        self.engine, self.clock = dependencies.engine, dependencies.clock
+        self._client = dependencies.client
         self.intake = intake
         self.last_poll_at: int | None = None
         self.units: dict[str, int] = {}
@@ -167,7 +93,6 @@ class Participant:
         self._confirmed: set[str] = set()
         """Studies of which the tester held no release of ours when it was asked in this process's life."""
         self._releaser = Releaser(identity.key, intake, dependencies)
-        self._outbox = Outbox(identity.name, dependencies)
         self._mailbox = Mailbox(identity.key, dependencies)
 
     def units_of(self, study: Study) -> dict[str, int]:
@@ -204,9 +129,7 @@ class Participant:
         return any(taken_in)
 
     def _take_in(self, item: InboxItem) -> bool:
-        known = run_transaction(
-            self.engine, lambda connection: study_row(connection, item.digest), read_only=True
-        )
+        known = read_from(self.engine, study_row, item.digest)
         if known is not None:
             # The tester asks again for what was answered: it gets the same bytes again.
             run_transaction(self.engine, lambda connection: reopen_outbox(connection, item.digest))
@@ -360,15 +283,59 @@ class Participant:
                 self._run(row)
 
     def deliver(self) -> None:
-        """Send whatever is due.
+        """Offer everything that is open and due once.
 
         Raises:
             TesterUnavailableError: the tester could not be reached; what is left stays for the next time.
         """
-        self._outbox.deliver()
+        unavailable: TesterUnavailableError | None = None
+        for row in read_from(self.engine, due_outbox, self._now()):
+            try:
+                self._deliver_one(row)
+            except TesterUnavailableError as error:
+                unavailable = error  # one study that the tester cannot take must not hold up the others
+        if unavailable is not None:
+            raise unavailable
+
+    def _deliver_one(self, row: OutboxRow) -> None:
+        put = self._client.put_decline if row.kind == "decline" else self._client.put_release
+        reached(AgentStep.BEFORE_SEND)
+        try:
+            put(row.study, self.name, row.envelope)
+        except TesterRefusedError as error:
+            log.warning("not_taken", study=row.study, kind=row.kind, problem=error.slug)
+            self._close(row, error.slug)
+            return
+        except TesterUnavailableError:
+            study = read_from(self.engine, study_row, row.study)
+            if study is not None and self.clock() <= study.deadline + GRACE_S:
+                raise
+            self._close(row, TOO_LATE)
+            return
+        reached(AgentStep.AFTER_SEND)
+        self._close(row, DELIVERED)
+        reached(AgentStep.ACKNOWLEDGED)
+        log.info("delivered", study=row.study, kind=row.kind)
+
+    def _close(self, row: OutboxRow, outcome: str) -> None:
+        def close(connection: sa.Connection) -> None:
+            now = self._now()
+            close_outbox(connection, row.study, now, outcome)
+            if row.kind == "decline":
+                return
+            before = [State.RELEASED, State.SENT]
+            if outcome == DELIVERED:
+                move(connection, row.study, before=before, after=State.SENT, at=now)
+                return
+            spent = "the budget is spent" if row.kind == "release" else "nothing was spent"
+            reason = f"the tester did not take the {row.kind}; {spent}"
+            expired = State.EXPIRED
+            move(connection, row.study, before=before, after=expired, at=now, problem=outcome, reason=reason)
+
+        run_transaction(self.engine, close)
 
     def _rows(self, *states: State) -> list[StudyRow]:
-        return run_transaction(self.engine, lambda connection: studies_in(connection, states), read_only=True)
+        return read_from(self.engine, studies_in, states)
 
     def _run(self, row: StudyRow) -> None:
         try:

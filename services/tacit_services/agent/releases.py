@@ -54,7 +54,7 @@ from tacit_services.agent.tester_client import TesterClient
 from tacit_services.ledger.accounts import BudgetExceededError, LedgerConflictError, debit
 from tacit_services.ledger.entries import Entry
 from tacit_services.shared.clock import Clock
-from tacit_services.shared.database import DatabaseError, run_transaction
+from tacit_services.shared.database import DatabaseError, read_from, run_transaction
 from tacit_services.shared.failpoints import AgentRelayStep, AgentStep, reached
 from tacit_services.shared.logging import describe_exception
 
@@ -232,9 +232,7 @@ class Mailbox:
 
     def _kept(self, digest: str) -> sa.Row[tuple[object, ...]] | None:
         query = RECEIVED.select().where(RECEIVED.c.study == digest)
-        return run_transaction(
-            self.uses.engine, lambda connection: connection.execute(query).one_or_none(), read_only=True
-        )
+        return read_from(self.uses.engine, lambda connection: connection.execute(query).one_or_none())
 
 
 class StoppingError(Exception):

@@ -23,7 +23,7 @@ from enum import StrEnum
 import sqlalchemy as sa
 
 from tacit_services.ledger.entries import DIGEST_LENGTH, METADATA, NAME_LENGTH
-from tacit_services.shared.pages.tables import SignInTables
+from tacit_services.shared.pages.sessions import SignInTables
 
 REASON_LENGTH = 500
 """Longest note on why a study ended; ours are shorter, a steward's is cut."""

@@ -9,10 +9,11 @@ from typing import Annotated, Any
 
 import sqlalchemy as sa
 import structlog
-from fastapi import Depends, FastAPI, Path, Query, Request
+from fastapi import Depends, FastAPI, Query, Request
 from fastapi.responses import Response
 from pydantic import Field
 
+from tacit_protocol.messages.study import Digest
 from tacit_protocol.privacy.noise import NoiseSource, OpenDPNoise
 from tacit_protocol.signing.keys import PrivateKey
 from tacit_protocol.strict import StrictModel
@@ -20,20 +21,26 @@ from tacit_services.agent import views
 from tacit_services.agent.agent import Agent, decide, require_row
 from tacit_services.agent.data.reader import Computing
 from tacit_services.agent.intake import Procedures
-from tacit_services.agent.pages.routes import add_agent_pages
+from tacit_services.agent.pages import add_agent_pages
 from tacit_services.agent.participant import Loops
 from tacit_services.agent.policy import Policy
 from tacit_services.agent.releases import Dependencies
 from tacit_services.agent.schema import REASON_LENGTH, State
 from tacit_services.agent.settings import AgentSettings, ParticipantSettings
-from tacit_services.agent.studies import StudyRow, count_by_state, finding_of, page_of_studies
+from tacit_services.agent.studies import count_by_state, finding_of, page_of_studies
 from tacit_services.agent.tester_client import TesterClient, TesterError
 from tacit_services.ledger.verification import export, inspect, verify
-from tacit_services.shared.arithmetic import prepare_to_compute
 from tacit_services.shared.clock import Clock, system_clock
-from tacit_services.shared.compute import make_workers
-from tacit_services.shared.database import check_database, create_engine, run_transaction, upgrade
-from tacit_services.shared.http_app import BearerToken, body_schema, create_app, json_body, json_response
+from tacit_services.shared.compute import make_workers, prepare_to_compute
+from tacit_services.shared.database import check_database, create_engine, read_from, upgrade
+from tacit_services.shared.http_app import (
+    BearerToken,
+    DigestPath,
+    body_schema,
+    create_app,
+    json_body,
+    json_response,
+)
 from tacit_services.shared.http_server import Stopping, recognise, serve
 from tacit_services.shared.logging import configure_logging
 from tacit_services.shared.pages.site import Empty
@@ -47,8 +54,6 @@ HASHES_MAX = 100
 """Kept hashes in one question."""
 
 HashList = Annotated[str, Query(pattern=f"^[0-9a-f]{{64}}(,[0-9a-f]{{64}}){{0,{HASHES_MAX - 1}}}$")]
-
-DigestPath = Annotated[str, Path(pattern="^[0-9a-f]{64}$")]
 
 
 class Decline(StrictModel):
@@ -75,7 +80,7 @@ def create_agent_app(agent: Agent, runtime: Runtime) -> FastAPI:
             raise RuntimeError("a loop of the agent has stopped")
 
     def gauges() -> Mapping[str, Mapping[str, int]]:
-        return {"studies": run_transaction(agent.engine, count_by_state, read_only=True)}
+        return {"studies": read_from(agent.engine, count_by_state)}
 
     app = create_app(
         title="Tacit agent",
@@ -108,14 +113,10 @@ def _add_reading(app: FastAPI, agent: Agent, owner: list[Any]) -> None:
 
     @app.get("/v1/studies", dependencies=owner)
     def list_studies(
-        state: State | None = None, cursor: Annotated[str | None, Query(pattern="^[0-9a-f]{64}$")] = None
+        state: State | None = None, cursor: Annotated[Digest | None, Query()] = None
     ) -> Response:
         """List what is asked of this owner."""
-
-        def read(connection: sa.Connection) -> list[StudyRow]:
-            return page_of_studies(connection, state, cursor, PAGE_SIZE)
-
-        rows = run_transaction(agent.engine, read, read_only=True)
+        rows = read_from(agent.engine, page_of_studies, state, cursor, PAGE_SIZE)
         following = rows[-1].digest if len(rows) == PAGE_SIZE else None
         return json_response({"items": [views.summary(agent, row) for row in rows], "next": following})
 
@@ -138,7 +139,7 @@ def _add_reading(app: FastAPI, agent: Agent, owner: list[Any]) -> None:
     def show_finding(digest: DigestPath) -> Response:
         """Show what was found with another owner's release: exact in this owner's data, it stays here."""
         row = require_row(agent, digest)
-        found = run_transaction(agent.engine, lambda c: finding_of(c, digest), read_only=True)
+        found = read_from(agent.engine, finding_of, digest)
         if found is None:
             raise ProblemError("not-found", detail="nothing was found by this agent in that study")
         return json_response(views.finding(agent, row, bytes(found.finding), int(found.found_at)))
@@ -146,18 +147,14 @@ def _add_reading(app: FastAPI, agent: Agent, owner: list[Any]) -> None:
     @app.get("/v1/ledger", dependencies=owner)
     def show_ledger(data_set: str | None = None) -> Response:
         """Show the ledger's entries, oldest first."""
-        entries = run_transaction(
-            agent.engine, lambda connection: export(connection, data_set), read_only=True
-        )
+        entries = read_from(agent.engine, export, data_set)
         return json_response({"entries": entries, "next": None})
 
     @app.get("/v1/ledger/verification", dependencies=owner)
     def verify_ledger(kept: HashList | None = None) -> Response:
         """Check the whole ledger, and that each of the kept hashes (comma between) is still an entry's."""
         hashes = kept.split(",") if kept else []
-        inspection = run_transaction(
-            agent.engine, lambda connection: inspect(connection, kept_hashes=hashes), read_only=True
-        )
+        inspection = read_from(agent.engine, inspect, kept_hashes=hashes)
         return json_response(views.ledger_verification(inspection))
 
 
@@ -224,7 +221,7 @@ def build(
     key, policy = read_private_key(settings.key_file), Policy.load(settings.policy_file)
     engine = create_engine(settings.database_url)
     upgrade(engine, "agent")
-    entries = run_transaction(engine, verify, read_only=True)
+    entries = read_from(engine, verify)
     log.info("ledger_verified", entries=entries)
     agent = Agent(
         settings,

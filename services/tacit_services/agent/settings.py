@@ -26,8 +26,7 @@ from tacit_protocol.messages.study import DataSetName, PartyName, PublicKeyHex
 from tacit_protocol.privacy.accounting import Division, Family
 from tacit_protocol.privacy.guarantee import EPSILON_MAX, Budget
 from tacit_services.agent.data.csv_source import CsvSource
-from tacit_services.agent.data.parquet_folder import ParquetFolder
-from tacit_services.agent.data.parquet_source import ParquetSource
+from tacit_services.agent.data.parquet_source import ParquetFolder, ParquetSource
 from tacit_services.agent.data.source import DataError, Source
 from tacit_services.agent.data.sql_source import Ranges, SqlSource
 from tacit_services.shared.compute import ComputeSettings

@@ -3,11 +3,7 @@
 The tester is not trusted: answers are read as a stream up to a cap, encoded bodies and redirects are
 refused, and nothing in them is logged. Nothing goes where others could read it on the way. Every exchange has
 a deadline however its bytes arrive: the library's timeouts are each for one read or write, and an answer that
-drips, or interim answers (1xx) without end, would hold an exchange for hours. Errors::
-
-    TesterError
-    ├── TesterUnavailableError    no answer, or one that says to try again
-    └── TesterRefusedError        a problem that trying again does not solve
+drips, or interim answers (1xx) without end, would hold an exchange for hours.
 """
 
 import ssl

@@ -19,7 +19,7 @@ from tacit_services.agent.participant import Participant
 from tacit_services.agent.studies import StudyRow, count_by_state
 from tacit_services.ledger.accounts import account_of, payment_words, standing_of
 from tacit_services.ledger.verification import Inspection
-from tacit_services.shared.database import run_transaction
+from tacit_services.shared.database import read_from
 
 
 def status(agent: Agent) -> dict[str, Any]:
@@ -34,7 +34,7 @@ def status(agent: Agent) -> dict[str, Any]:
         "sealing": certify(agent.key).model_dump(mode="json"),
         "tester": {"url": agent.settings.tester_url, "key": agent.settings.tester_key},
         "last_poll_at": agent.last_poll_at,
-        **run_transaction(agent.engine, read, read_only=True),
+        **read_from(agent.engine, read),
     }
 
 

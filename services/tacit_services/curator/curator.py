@@ -31,7 +31,7 @@ from tacit_services.agent.studies import StudyRow, expire, move, study_row
 from tacit_services.curator.data_sets import DataSets, HeldDataSet, account_name
 from tacit_services.curator.tables import METADATA, NAME_LENGTH
 from tacit_services.ledger.entries import DIGEST_LENGTH
-from tacit_services.shared.database import run_transaction
+from tacit_services.shared.database import read_from, run_transaction
 from tacit_services.shared.failpoints import CuratorStep, reached
 
 ACCOUNT_LENGTH = 2 * NAME_LENGTH + 1
@@ -154,7 +154,7 @@ class CuratorIntake(StudyIntake):
         self._require_roster(study)
         if now >= study.deadline:
             refuse("study-expired", "the study's deadline has passed")
-        held = run_transaction(self._engine, lambda connection: self._held(connection, study), read_only=True)
+        held = read_from(self._engine, self._held, study)
         parts = tuple(self._part(study, data_set) for data_set in held)
         procedure, cost = self.price(study)
         self.require_canonical(study_digest, study, procedure)
@@ -227,7 +227,7 @@ class Curator(Participant):
 
     def units_of(self, study: Study) -> dict[str, int]:
         """Return the number of units of each owner, as counted when its rows were uploaded."""
-        counted = run_transaction(self.engine, lambda c: self.intake.units_held(c, study), read_only=True)
+        counted = read_from(self.engine, self.intake.units_held, study)
         return super().units_of(study) | counted
 
     def _record_job(self, connection: sa.Connection, job: Job, now: int) -> None:
@@ -289,7 +289,7 @@ class Curator(Participant):
         """Decline the waiting studies of which an owner has deleted its data set."""
         for row in self._rows(State.WAITING):
             try:
-                run_transaction(self.engine, lambda c, row=row: self._require_held(c, row), read_only=True)  # type: ignore[misc]
+                read_from(self.engine, self._require_held, row)
             except StudyRefusedError as error:
                 self._refuse(row, error.problem, error.reason)
 

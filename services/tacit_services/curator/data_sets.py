@@ -10,7 +10,7 @@ everything that was spent, because the people may be the same.
 """
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Annotated, Any, Self
 
@@ -125,20 +125,13 @@ class HeldDataSet:
     rows: int | None
     units: int | None
     uploaded_at: int | None
-    open: Callable[[], Source] = field(repr=False, compare=False)
+    source: Callable[[], Source] = field(repr=False, compare=False)
+    """Returns the source of the rows, unread; raises DataError where there are none, or no key opens them."""
 
     @property
     def account(self) -> str:
         """The ledger's account."""
         return account_name(self.owner, self.name)
-
-    def source(self) -> Source:
-        """Return the source of the rows; nothing is read yet.
-
-        Raises:
-            DataError: there are no rows, or no storage key opens them.
-        """
-        return self.open()
 
 
 def account_name(owner: str, name: str) -> str:
@@ -162,9 +155,7 @@ class DataSets:
         procedures: Procedures = PROCEDURES,
     ) -> None:
         self._store, self._procedures = store, procedures
-        self._configured: Mapping[tuple[str, str], ConfiguredDataSet] = {
-            (item.owner, item.name): item for item in configured
-        }
+        self._configured = {(item.owner, item.name): item for item in configured}
 
     def held_data_set(self, connection: Connection, owner: str, name: str) -> HeldDataSet | None:
         """Return an owner's data set, or None where none is registered (or it was deleted)."""
@@ -190,7 +181,9 @@ class DataSets:
         """
         row = _row(connection, owner, name)
         if row is None:
-            _require_room(connection, owner)
+            owned = sa.select(sa.func.count()).select_from(DATA_SETS).where(DATA_SETS.c.owner == owner)
+            if connection.execute(owned).scalar_one() >= DATA_SETS_MAX:
+                raise ProblemError("data-set-fixed", detail=TOO_MANY)
         else:
             _require_changeable(connection, row, registration)
         account, caps = account_name(owner, name), registration.caps
@@ -221,14 +214,8 @@ class DataSets:
         for held in self.held_data_sets(connection):
             if account_of(connection, held.account).division == UNDIVIDED:
                 division, caps = Division.of(held.policy.families(self._procedures)), held.caps
-                set_caps(
-                    connection,
-                    held.account,
-                    caps.epsilon_micro,
-                    caps.delta_pico,
-                    at=now,
-                    division=division,
-                )
+                micro, pico = caps.epsilon_micro, caps.delta_pico
+                set_caps(connection, held.account, micro, pico, at=now, division=division)
 
     def require_takes_rows(self, connection: Connection, owner: str, name: str) -> HeldDataSet:
         """Return the data set if rows may be uploaded to it.
@@ -324,7 +311,7 @@ class DataSets:
             rows=None if configured else row.rows,
             units=None if configured else row.units,
             uploaded_at=None if configured else row.uploaded_at,
-            open=self._opener(row, configured),
+            source=self._opener(row, configured),
         )
 
     def _opener(self, row: Any, configured: ConfiguredDataSet | None) -> Callable[[], Source]:
@@ -382,12 +369,6 @@ def _update(owner: str, name: str, version: int, **values: Any) -> sa.Update:
 
 def _stored(row: Any) -> StoredRows:
     return StoredRows(account_name(row.owner, row.name), row.file, bytes(row.wrapped_key))
-
-
-def _require_room(connection: Connection, owner: str) -> None:
-    query = sa.select(sa.func.count()).select_from(DATA_SETS).where(DATA_SETS.c.owner == owner)
-    if connection.execute(query).scalar_one() >= DATA_SETS_MAX:
-        raise ProblemError("data-set-fixed", detail=TOO_MANY)
 
 
 def _require_changeable(connection: Connection, row: Any, registration: Registration) -> None:

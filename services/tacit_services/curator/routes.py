@@ -8,17 +8,19 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import anyio.to_thread
 import sqlalchemy as sa
 import structlog
 from fastapi import APIRouter, Depends, FastAPI, Path, Query
 from sqlalchemy.engine import Connection, Engine
+from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
-from tacit_protocol.messages.study import DataSetName, PartyName
+from tacit_protocol.messages.study import DataSetName, Digest, PartyName, PublicKeyHex
+from tacit_protocol.strict import StrictModel
 from tacit_services.agent import views as agent_views
 from tacit_services.agent.participant import AlreadyDecidedError
 from tacit_services.agent.schema import State
@@ -26,18 +28,92 @@ from tacit_services.agent.service import PAGE_SIZE, Decline, HashList
 from tacit_services.agent.studies import StudyRow, page_of_studies, study_row
 from tacit_services.curator.curator import Curator, Decision, OwnerDecision, asking, decisions_on
 from tacit_services.curator.data_sets import DataSets, Registration, view
-from tacit_services.curator.owners import Access, Caller, EnrolmentRequest, InvitationRequest
 from tacit_services.curator.tables import ROSTER, SIGN_IN
 from tacit_services.curator.uploads import MEDIA_TYPES, NextPiece, Uploads
 from tacit_services.ledger.accounts import standing_of
 from tacit_services.ledger.entries import ACCOUNTS
 from tacit_services.ledger.verification import Inspection, export, inspect
 from tacit_services.shared.clock import Clock
-from tacit_services.shared.database import Result, run_transaction
-from tacit_services.shared.http_app import DRAINED_BYTES_MAX, body_schema, json_body, json_response
+from tacit_services.shared.database import read_from, run_transaction
+from tacit_services.shared.http_app import (
+    DRAINED_BYTES_MAX,
+    BearerToken,
+    DigestPath,
+    body_schema,
+    json_body,
+    json_response,
+)
+from tacit_services.shared.http_server import recognise
 from tacit_services.shared.pages.site import Empty
 from tacit_services.shared.problem_responses import ProblemError
 from tacit_services.shared.roster import Enrolment, Member
+
+
+class InvitationRequest(StrictModel):
+    """Whom the curator invites."""
+
+    role: ClassVar[str] = "owner"
+    name: PartyName
+
+
+class EnrolmentRequest(StrictModel):
+    """An invited owner's answer: the key it will be known by."""
+
+    role: ClassVar[str] = "owner"
+    invitation: str
+    name: PartyName
+    key: PublicKeyHex
+
+
+@dataclass(frozen=True)
+class Caller:
+    """Who asks: ``owner`` is an enrolled owner's name, or None where the operator asks."""
+
+    key: str
+    owner: str | None
+
+    def require_may_see(self, owner: str) -> None:
+        """Raise ``forbidden`` where an owner asks for another's, whether or not there is such a thing."""
+        if self.owner is not None and self.owner != owner:
+            raise ProblemError("forbidden")
+
+
+class Access:
+    """Makes the dependencies of the routes. The curator's own key is the operator's."""
+
+    def __init__(self, engine: Engine, operator_key: str, bearer: BearerToken) -> None:
+        self._engine = engine
+        self._operator_key = operator_key
+        self.signer = bearer
+        """A dependency: the key of anyone whose token holds, enrolled or not."""
+
+        async def caller(request: Request, key: Annotated[str, Depends(bearer)]) -> Caller:
+            found = await run_in_threadpool(self.caller_of, key)
+            recognise(request.scope, key)
+            return found
+
+        def owner(caller: Annotated[Caller, Depends(caller)]) -> str:
+            if caller.owner is None:
+                raise ProblemError("forbidden")
+            return caller.owner
+
+        def operator(caller: Annotated[Caller, Depends(caller)]) -> None:
+            if caller.owner is not None:
+                raise ProblemError("forbidden")
+
+        self.caller = caller
+        """A dependency: the :class:`Caller`, an enrolled owner or the operator."""
+        self.owner = owner
+        """A dependency: the name of the owner who calls; the operator is refused."""
+        self.operator = operator
+        """A dependency that lets the operator alone pass."""
+
+    def caller_of(self, key: str) -> Caller:
+        """Return whose key it is; raises ``unknown-party`` or ``key-revoked``. Blocking."""
+        if key == self._operator_key:
+            return Caller(key, None)
+        member = read_from(self._engine, ROSTER.require_member, key)
+        return Caller(key, member.name)
 
 
 @dataclass(frozen=True)
@@ -115,9 +191,6 @@ class OwnerRoutes:
         self._add_writing(router)
         return router
 
-    def _read(self, work: Callable[[Connection], Result]) -> Result:
-        return run_transaction(self._curator.engine, work, read_only=True)
-
     def _add_enrolment(self, router: APIRouter) -> None:
         curator = self._curator
 
@@ -144,7 +217,7 @@ class OwnerRoutes:
                 held = curator.data_sets.held_data_sets(connection, owner or caller.owner)
                 return [view(connection, item, to_owner=caller.owner is not None) for item in held]
 
-            return json_response({"items": self._read(read), "next": None})
+            return json_response({"items": read_from(curator.engine, read), "next": None})
 
         @router.get("/data-sets/{owner}/{name}")
         def data_set(
@@ -152,7 +225,7 @@ class OwnerRoutes:
         ) -> Response:
             """Show one data set, to its owner or the operator."""
             caller.require_may_see(owner)
-            return json_response(self._read(partial(self._view, owner=owner, name=name, caller=caller)))
+            return json_response(read_from(curator.engine, self._view, owner=owner, name=name, caller=caller))
 
     def _view(self, connection: Connection, *, owner: str, name: str, caller: Caller) -> dict[str, Any]:
         held = self._curator.data_sets.held_data_set(connection, owner, name)
@@ -307,7 +380,6 @@ def ledger_verification(inspection: Inspection, accounts: list[str]) -> dict[str
     return agent_views.ledger_verification(part)
 
 
-DigestPath = Annotated[str, Path(pattern="^[0-9a-f]{64}$")]
 DataSetQuery = Annotated[
     str | None, Query(pattern="^[a-z0-9][a-z0-9._-]{0,62}(/[a-z0-9][a-z0-9._-]{0,62})?$")
 ]
@@ -325,7 +397,7 @@ def _add_reading(app: FastAPI, curator: Curator, access: Access) -> None:
     def list_studies(
         caller: Annotated[Caller, Depends(access.caller)],
         state: State | None = None,
-        cursor: Annotated[str | None, Query(pattern="^[0-9a-f]{64}$")] = None,
+        cursor: Annotated[Digest | None, Query()] = None,
     ) -> Response:
         """List the studies that ask for an owner's data; the operator sees all."""
 
@@ -335,7 +407,7 @@ def _add_reading(app: FastAPI, curator: Curator, access: Access) -> None:
             items = [summary(curator, row, decisions[row.digest], caller.owner) for row in rows]
             return {"items": items, "next": rows[-1].digest if len(rows) == PAGE_SIZE else None}
 
-        return json_response(run_transaction(curator.engine, read, read_only=True))
+        return json_response(read_from(curator.engine, read))
 
     @app.get("/v1/studies/{digest}")
     def show_study(digest: DigestPath, caller: Annotated[Caller, Depends(access.caller)]) -> Response:
@@ -345,7 +417,7 @@ def _add_reading(app: FastAPI, curator: Curator, access: Access) -> None:
             row, decisions = require_study(connection, digest, caller.owner)
             return detail(connection, curator, row, decisions, caller.owner)
 
-        return json_response(run_transaction(curator.engine, read, read_only=True))
+        return json_response(read_from(curator.engine, read))
 
 
 def _add_deciding(app: FastAPI, curator: Curator, access: Access, ring: Callable[[], None]) -> None:
@@ -381,17 +453,13 @@ def decide(
     Raises:
         ProblemError: ``unknown-study``, ``study-expired`` or ``already-decided``.
     """
-
-    def read(connection: sa.Connection) -> tuple[StudyRow, list[OwnerDecision]]:
-        return require_study(connection, digest, owner)
-
-    run_transaction(curator.engine, read, read_only=True)
+    read_from(curator.engine, require_study, digest, owner)
     try:
         decision()
     except AlreadyDecidedError:
-        row, _ = run_transaction(curator.engine, read, read_only=True)
+        row, _ = read_from(curator.engine, require_study, digest, owner)
         raise ProblemError("study-expired" if row.state is State.EXPIRED else "already-decided") from None
-    return run_transaction(curator.engine, read, read_only=True)
+    return read_from(curator.engine, require_study, digest, owner)
 
 
 def _add_ledger(app: FastAPI, curator: Curator, access: Access) -> None:
@@ -410,7 +478,7 @@ def _add_ledger(app: FastAPI, curator: Curator, access: Access) -> None:
                 "next": None,
             }
 
-        return json_response(run_transaction(curator.engine, read, read_only=True))
+        return json_response(read_from(curator.engine, read))
 
     @app.get("/v1/ledger/verification")
     def verify_ledger(
@@ -423,7 +491,7 @@ def _add_ledger(app: FastAPI, curator: Curator, access: Access) -> None:
             inspection = inspect(connection, kept_hashes=hashes)
             return ledger_verification(inspection, accounts_of(connection, caller.owner))
 
-        return json_response(run_transaction(curator.engine, read, read_only=True))
+        return json_response(read_from(curator.engine, read))
 
 
 def _accounts(connection: sa.Connection, caller: Caller, data_set: str | None) -> list[str]:

@@ -4,27 +4,95 @@ Parquet's own modular encryption (AES-256-GCM) seals every page, and the footer,
 What each module authenticates begins with the account and the file's random name, which are not stored in
 the file: a file put in another's place, or cut short, or changed anywhere, is refused when it is read.
 
+Every upload has a data key of its own, drawn at random. The database keeps it wrapped (AES-256-GCM, NIST SP
+800-38D) by the operator's storage key, and bound to the account and the file that it is for: a wrapped key
+moved to another row of the database does not open. Whoever deletes the wrapped key has made every copy of the
+file unreadable.
+
 The database decides which files there are. A file that no row of it names is debris of a stopped process,
 and removed when the curator starts.
 """
 
 import fcntl
+import hashlib
 import os
+import re
 import secrets
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Hashable, Iterable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Self
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from pyarrow.parquet import encryption
 
 from tacit_services.agent.data.parquet_source import ParquetSource
 from tacit_services.agent.data.source import DataError
-from tacit_services.curator.encryption import KEY_BYTES, PREFIX, Spool, StorageKeyError, StorageKeys
+from tacit_services.curator.parquet_upload import KEY_BYTES, NONCE_BYTES, PREFIX, Spool
+from tacit_services.shared.database import sync_folder
 from tacit_services.shared.settings import SettingsError
+
+ID_BYTES = 8
+
+_KEY = re.compile(r"[0-9a-f]{64}", re.IGNORECASE)
+
+
+class StorageKeyError(Exception):
+    """The storage keys are malformed, or none of them opens what is stored. The text says what to do."""
+
+
+@dataclass(frozen=True)
+class StorageKeys:
+    """The operator's storage keys: the first one wraps, all of them unwrap."""
+
+    keys: tuple[bytes, ...] = field(repr=False)
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read the keys: each 64 hexadecimal digits, apart by white space, the one to use first.
+
+        Raises:
+            StorageKeyError: there is none, or one is not of that form.
+        """
+        words = text.split()
+        if not words or not all(_KEY.fullmatch(word) for word in words):
+            raise StorageKeyError("storage keys are 64 hexadecimal digits each, one to a line, at least one")
+        return cls(tuple(bytes.fromhex(word) for word in words))
+
+    def wrap(self, data_key: bytes, context: bytes) -> bytes:
+        """Wrap a data key; ``context`` says what it is for, and must be the same when it is unwrapped."""
+        key, nonce = self.keys[0], secrets.token_bytes(NONCE_BYTES)
+        return _key_id(key) + nonce + AESGCM(key).encrypt(nonce, data_key, context)
+
+    def unwrap(self, wrapped: bytes, context: bytes) -> bytes:
+        """Return the data key.
+
+        Raises:
+            StorageKeyError: it was wrapped by another key or for another file, or it was changed.
+        """
+        known = [key for key in self.keys if _key_id(key) == wrapped[:ID_BYTES]]
+        if not known:
+            raise StorageKeyError(
+                "the rows were stored with another storage key: add that key to the storage keys"
+            )
+        nonce, sealed = wrapped[ID_BYTES : ID_BYTES + NONCE_BYTES], wrapped[ID_BYTES + NONCE_BYTES :]
+        try:
+            return AESGCM(known[0]).decrypt(nonce, sealed, context)
+        except (InvalidTag, ValueError):
+            raise StorageKeyError("a stored data key was changed; upload the rows again") from None
+
+    def is_current(self, wrapped: bytes) -> bool:
+        """Say whether the first key wrapped it."""
+        return wrapped[:ID_BYTES] == _key_id(self.keys[0])
+
+
+def _key_id(key: bytes) -> bytes:
+    return hashlib.sha256(b"tacit/curator/storage-key/1" + key).digest()[:ID_BYTES]
+
 
 GROUP_BYTES = 8 * 2**20
 """Size of a row group in memory: what is held while a file is written."""
@@ -103,7 +171,7 @@ class RowStore:
             raise SettingsError("storage_folder: this folder holds rows, but does not say of which database")
         with open(marker, "w", encoding="ascii", opener=_private) as file:
             file.write(storage_id + "\n")
-        self._sync_folder()
+        sync_folder(self._folder)
 
     def sweep(self, kept: Iterable[str]) -> int:
         """Remove every file of rows that is not named, and every spool; returns how many."""
@@ -118,33 +186,21 @@ class RowStore:
         return self._folder.glob(f"*{SUFFIX}")
 
     def writer(self, account: str, schema: pa.Schema) -> "RowWriter":
-        """Begin a new file for an account.
-
-        Raises:
-            OSError: it cannot be created.
-        """
+        """Begin a new file for an account. Raises OSError: it cannot be created."""
         file, data_key = secrets.token_hex(16), secrets.token_bytes(KEY_BYTES)
         context = _context(account, file)
         stored = StoredRows(account, file, self._keys.wrap(data_key, context))
         properties = encryption.create_encryption_properties(
             data_key, aad_prefix=context, store_aad_prefix=False
         )
-        return RowWriter(stored, self._path(file), schema, properties, self._sync_folder)
+        return RowWriter(stored, self._path(file), schema, properties)
 
     def spool(self) -> Spool:
-        """Return a new spool on the folder's disk.
-
-        Raises:
-            OSError: it cannot be created.
-        """
+        """Return a new spool on the folder's disk. Raises OSError: it cannot be created."""
         return Spool(self._folder)
 
     def source(self, stored: StoredRows) -> "StoredRowsSource":
-        """Return the source that reads an account's rows.
-
-        Raises:
-            DataError: no storage key opens them.
-        """
+        """Return the source that reads an account's rows. Raises DataError: no storage key opens them."""
         context = _context(stored.account, stored.file)
         try:
             data_key = self._keys.unwrap(stored.wrapped_key, context)
@@ -174,29 +230,14 @@ class RowStore:
     def _path(self, file: str) -> Path:
         return self._folder / f"{file}{SUFFIX}"
 
-    def _sync_folder(self) -> None:
-        descriptor = os.open(self._folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-
 
 class RowWriter:
     """A new file, written row group by row group; nothing refers to it until the database does."""
 
-    def __init__(
-        self,
-        stored: StoredRows,
-        path: Path,
-        schema: pa.Schema,
-        properties: Any,
-        sync_folder: Callable[[], None],
-    ) -> None:
+    def __init__(self, stored: StoredRows, path: Path, schema: pa.Schema, properties: Any) -> None:
         self.stored = stored
         self.rows = 0
         self._path = path
-        self._sync_folder = sync_folder
         self._pending: list[pa.RecordBatch] = []
         self._pending_rows = 0
         self._group_rows = max(GROUP_ROWS_MIN, GROUP_BYTES // (8 * len(schema)))
@@ -216,11 +257,7 @@ class RowWriter:
             raise
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Add rows.
-
-        Raises:
-            OSError: they cannot be written, because the disk is full for one.
-        """
+        """Add rows. Raises OSError: they cannot be written, because the disk is full for one."""
         self._pending.append(batch)
         self._pending_rows += batch.num_rows
         self.rows += batch.num_rows
@@ -241,7 +278,7 @@ class RowWriter:
         os.fsync(self._file.fileno())
         size_bytes = self._file.tell()
         self._file.close()
-        self._sync_folder()
+        sync_folder(self._path.parent)
         return size_bytes
 
     def discard(self) -> None:

@@ -5,7 +5,7 @@ Accounts of the ledger are named ``owner/data-set``: the migration gives them ro
 
 import sqlalchemy as sa
 
-from tacit_services.shared.pages.tables import SignInTables
+from tacit_services.shared.pages.sessions import SignInTables
 from tacit_services.shared.roster import Roster, invitations_table, parties_table
 
 METADATA = sa.MetaData()

@@ -7,7 +7,6 @@ as they pass. Memory is constant, however many rows there are.
 """
 
 import asyncio
-import errno
 import io
 from collections.abc import Awaitable, Callable, Generator
 from concurrent.futures import CancelledError, Future
@@ -28,12 +27,11 @@ from tacit_services.agent.data.csv_source import HEADER_BYTES_MAX, header_names,
 from tacit_services.agent.data.reader import DistinctHashes, UnitHashes
 from tacit_services.agent.data.source import DataError
 from tacit_services.curator.data_sets import DataSets, HeldDataSet, view
-from tacit_services.curator.encryption import Spool
 from tacit_services.curator.incoming import Encoded, RowShape, UploadRefusedError
-from tacit_services.curator.parquet_upload import decoded, require_modest
+from tacit_services.curator.parquet_upload import Spool, decoded, require_modest
 from tacit_services.curator.store import RowStore, RowWriter
 from tacit_services.shared.clock import Clock
-from tacit_services.shared.database import DatabaseUnavailableError, forget_deleted, run_transaction
+from tacit_services.shared.database import NO_ROOM, DatabaseUnavailableError, forget_deleted, run_transaction
 from tacit_services.shared.failpoints import StorageStep, reached
 from tacit_services.shared.http_server import Stopping
 from tacit_services.shared.problem_responses import STORAGE_RETRY_S, ProblemError
@@ -164,11 +162,7 @@ class UnitCounter(DistinctHashes):
         self._open.close()
 
     def add(self, hashes: UnitHashes) -> None:
-        """Take in one batch of hashes.
-
-        Raises:
-            OSError: there is no room for a bucket.
-        """
+        """Take in one batch of hashes. Raises OSError: there is no room for a bucket."""
         super().add(hashes)
         if len(self._merged) > HASHES_IN_MEMORY:
             self._deal()
@@ -215,8 +209,6 @@ MEDIA_TYPES = (CSV, PARQUET)
 CUT_SHORT = "the connection ended before the rows did"
 
 Batches = Generator[Encoded, None, None]
-
-_NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 log = structlog.get_logger()
 
@@ -280,11 +272,7 @@ class Uploads:
             self._under_way.discard(seen.account)
 
     def delete(self, owner: str, name: str) -> None:
-        """Delete a data set's rows and the key that opens them.
-
-        Raises:
-            ProblemError: ``unknown-data-set``.
-        """
+        """Delete a data set's rows and the key that opens them. Raises ProblemError: ``unknown-data-set``."""
         now = int(self._clock())
         file = run_transaction(self._engine, lambda c: self._data_sets.delete(c, owner, name, now))
         reached(StorageStep.KEY_DELETED)
@@ -394,7 +382,7 @@ def _as_problem(error: BaseException) -> BaseException:
             return ProblemError("upload-refused", detail=CUT_SHORT)
         case StoppedError():
             return ProblemError("not-ready", retry_after_s=RETRY_S)
-        case OSError() if error.errno in _NO_ROOM:
+        case OSError() if error.errno in NO_ROOM:
             return ProblemError("storage-full", retry_after_s=STORAGE_RETRY_S)
         case _:
             return error

@@ -8,15 +8,7 @@ inserting an entry would overspend on every engine below serializable isolation.
 The shares are fixed by the first debit. Until then any division may be set, and the first study itself, which
 was chosen before anything was released, may be given room beyond the division that stands. Afterwards shares
 may shrink; they grow only where the cap covers the high-water marks of all of them, which is what the account
-has promised. The theorem is in docs/mathematics/privacy.md. Errors::
-
-    LedgerError
-    ├── UnknownAccountError    no account of that data set: open it first
-    ├── BudgetExceededError    the debit would pass the account's shares: ask for less, or raise the cap
-    ├── DivisionRefusedError   shares promised before and new ones would pass the cap: write what it says
-    ├── AlreadyDebitedError    this study has been debited already: use the stored release
-    ├── LedgerConflictError    someone else wrote the account meanwhile: run the transaction again
-    └── LedgerDamagedError     the entries do not add up: stop, and restore or investigate
+has promised. The theorem is in docs/mathematics/privacy.md.
 """
 
 import math
@@ -44,27 +36,27 @@ class LedgerError(Exception):
 
 
 class UnknownAccountError(LedgerError):
-    """There is no account of that data set."""
+    """There is no account of that data set: open it first."""
 
 
 class BudgetExceededError(LedgerError):
-    """The debit would pass the shares of the account's cap."""
+    """The debit would pass the shares of the account's cap: ask for less, or raise the cap."""
 
 
 class DivisionRefusedError(LedgerError):
-    """Shares that were promised before and those asked for would together pass the account's cap."""
+    """Shares promised before and those asked for would pass the account's cap: write what the text says."""
 
 
 class AlreadyDebitedError(LedgerError):
-    """The study has been debited to this account before."""
+    """The study has been debited to this account before: use the stored release."""
 
 
 class LedgerConflictError(LedgerError):
-    """Another transaction wrote to the account since it was read."""
+    """Another transaction wrote to the account since it was read: run the transaction again."""
 
 
 class LedgerDamagedError(LedgerError):
-    """The stored entries contradict each other, or the account."""
+    """The stored entries contradict each other, or the account: stop, and restore or investigate."""
 
 
 MICRO = PURE_UNITS // EPSILON_UNITS
@@ -140,15 +132,6 @@ class Standing:
 
 Payer = Literal["pure", "gaussian", "both"]
 """The shares that pay for a study's epsilon."""
-
-
-@dataclass(frozen=True)
-class Quote:
-    """What a study would take of an account's shares, and whether it may."""
-
-    fits: bool
-    pays: Payer
-    charged: Amounts
 
 
 def set_caps(
@@ -304,13 +287,6 @@ def _moves_stated(account: Account, share: Amounts) -> bool:
     )
 
 
-def quote(account: Account, guarantee: Guarantee) -> Quote:
-    """Return what a study would take of the account, if it were debited now."""
-    placed = _place(account, guarantee)
-    charged = charge(guarantee.events) if placed is None else placed[1]
-    return Quote(placed is not None, payer(charged), charged)
-
-
 def payer(charged: Amounts) -> Payer:
     """Return which shares pay for what a study takes."""
     if not charged.pure_pico:
@@ -320,31 +296,32 @@ def payer(charged: Amounts) -> Payer:
 
 def payment_words(account: Account, guarantee: Guarantee) -> str:
     """Say what a study would take of which share, and what is left of it."""
-    quoted = quote(account, guarantee)
-    if not quoted.fits:
+    placed = _place(account, guarantee)
+    if placed is None:
         return "costs more than is left of the share that would pay for it, and would be refused"
-    takes = []
-    if quoted.charged.pure_pico:
-        epsilon = -(-quoted.charged.pure_pico // MICRO) / EPSILON_UNITS
+    charged, takes = placed[1], []
+    if charged.pure_pico:
+        epsilon = -(-charged.pure_pico // MICRO) / EPSILON_UNITS
         left = standing(account).pure_left_micro / EPSILON_UNITS
         takes.append(f"epsilon {epsilon:g} of the {left:g} left of the pure share")
-    if quoted.charged.gaussian_femto:
+    if charged.gaussian_femto:
         rest = account.share.gaussian_femto - account.spent.gaussian_femto
-        part = 100 * quoted.charged.gaussian_femto / rest if rest > 0 else math.inf
+        part = 100 * charged.gaussian_femto / rest if rest > 0 else math.inf
         takes.append(f"{part:.3g} % of what is left of the Gaussian share" if part < 100 else WHOLE_GAUSSIAN)
     return "takes " + (" and ".join(takes) or "delta alone")
 
 
 def account_of(connection: sa.Connection, data_set: str) -> Account:
-    """Return the account of a data set.
-
-    Raises:
-        UnknownAccountError: there is none.
-    """
+    """Return the account of a data set. Raises UnknownAccountError: there is none."""
     account = _account_row(connection, data_set)
     if account is None:
         raise UnknownAccountError("there is no account of that data set; add it to the configuration")
     return account
+
+
+def all_accounts(connection: sa.Connection) -> dict[str, Account]:
+    """Return every account, by its data set."""
+    return {row.data_set: account_in(row) for row in connection.execute(ACCOUNTS.select())}
 
 
 def standing_of(connection: sa.Connection, data_set: str) -> Standing:

@@ -15,8 +15,15 @@ from pydantic import ValidationError
 
 from tacit_protocol.messages.encoding import MessageError
 from tacit_protocol.privacy.accounting import Amounts, Cap, charge
-from tacit_services.ledger.accounts import Account, LedgerDamagedError, Standing, account_in, payer, standing
-from tacit_services.ledger.entries import ACCOUNTS, ENTRIES, FIRST_HASH, UNDIVIDED, Entry, entry_of
+from tacit_services.ledger.accounts import (
+    Account,
+    LedgerDamagedError,
+    Standing,
+    all_accounts,
+    payer,
+    standing,
+)
+from tacit_services.ledger.entries import ENTRIES, FIRST_HASH, UNDIVIDED, Entry, entry_of
 
 
 @dataclass(frozen=True)
@@ -56,10 +63,11 @@ def inspect(connection: sa.Connection, *, kept_hashes: Iterable[str] = ()) -> In
     anew. ``kept_hashes``, heads of any account that were kept in another place, show these: each must still
     be the hash of an entry.
     """
-    accounts = [account_in(row) for row in connection.execute(ACCOUNTS.select())]
-    inspected = tuple(_inspect_account(connection, account) for account in accounts)
+    accounts = all_accounts(connection)
+    inspected = tuple(_inspect_account(connection, account) for account in accounts.values())
     faults = []
-    if _count(connection, ENTRIES.c.data_set.not_in([account.data_set for account in accounts])):
+    stray = sa.select(ENTRIES.c.data_set).where(ENTRIES.c.data_set.not_in(list(accounts))).limit(1)
+    if connection.execute(stray).first() is not None:
         faults.append("there are entries of an account that does not exist")
     kept = set(kept_hashes)
     query = sa.select(ENTRIES.c.entry_hash).where(ENTRIES.c.entry_hash.in_(kept))
@@ -79,11 +87,6 @@ def verify(connection: sa.Connection) -> int:
     if inspection.faults:
         raise LedgerDamagedError(f"the ledger is damaged: {inspection.faults[0]}")
     return sum(account.entries for account in inspection.accounts)
-
-
-def _count(connection: sa.Connection, condition: sa.ColumnElement[bool]) -> int:
-    query = sa.select(sa.func.count()).select_from(ENTRIES).where(condition)
-    return int(connection.execute(query).scalar_one())
 
 
 def _inspect_account(connection: sa.Connection, account: Account) -> InspectedAccount:

@@ -2,21 +2,29 @@
 
 What is computed is pure, so an item whose worker died is sent again, and so is what all items share when the
 last copy of it is lost. Nothing is spent meanwhile: noise is drawn by the caller, after the last result.
+
+A worker writes a failing task's arguments and its exception's text into its log, and the scheduler keeps keys
+and types. So what travels is sealed (bytes whose ``repr`` is empty), keys are random, and no exception leaves
+:func:`run`: it returns as a value.
 """
 
 import asyncio
 import itertools
 import logging
+import pickle
+import platform
 import secrets
 import threading
-import weakref
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Iterator
 from concurrent.futures import CancelledError
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, Self, TypeAlias, TypeVar
+from threading import Lock
+from typing import Any, Generic, Self, TypeAlias, TypeVar
 
 import dask
 import structlog
@@ -24,114 +32,149 @@ from distributed import Client, Future, KilledWorker, Security
 from distributed.client import ClosedClientError, FutureCancelledError
 
 from tacit_protocol.workers import AHEAD, ItemT, ResultT, SharedT, WorkersUnavailableError
-from tacit_services.shared.cluster_task import Outcome, Sealed, Work, difference, run, versions
-from tacit_services.shared.compute import ComputeSettings
+from tacit_services.shared.compute import ComputeSettings, arithmetic, prepare_to_compute
+from tacit_services.shared.logging import describe_exception
 from tacit_services.shared.settings import SettingsError
 
-LAST_S, STOP_S = 1.0, 2.0
-"""How long the last coroutine may take, and how long is waited for the end of the thread."""
+ValueT = TypeVar("ValueT")
+
+OWN_PACKAGES = ("tacit_protocol", "tacit_services")
+"""Where exceptions are defined whose texts are known to quote no value; others come back by type alone."""
+
+COMPARED = ("tacit", "numpy", "scipy", "pyarrow", "distributed")
+"""Distributions that must be the same everywhere: other versions may round otherwise, or not understand."""
+
+TOLD_MAX = 100
+"""Longer than this, a difference is named and not told."""
 
 
-AGAIN_S = 5.0
-"""When a coroutine that was cancelled, and has not ended, is cancelled again."""
+class TaskFailedError(Exception):
+    """A function failed in a worker; the text has its exception's type and lines of code, and no message."""
 
 
-class LoopStoppedError(Exception):
-    """The loop was stopped before a coroutine had ended."""
+class Sealed(Generic[ValueT]):
+    """A pickled value whose ``repr`` says nothing. It is unpickled once, where it is opened.
 
-
-class LoopThread:
-    """An event loop in a daemon thread, which runs until it is stopped."""
-
-    def __init__(self, name: str) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._calls: set[asyncio.Task[Any]] = set()
-        self._asking = threading.Lock()
-        self._stopped = False
-        """Whether the loop takes nothing more; what it took before is ended."""
-        self._ending: list[asyncio.Task[None]] = []
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-        self._thread.start()
-
-    def _run(self) -> None:
-        asyncio.set_event_loop(self._loop)
-        self._loop.run_forever()
-        with self._asking:
-            self._stopped = True
-        self._loop.run_until_complete(_cancel_others())
-        self._loop.close()
-
-    def call(self, coroutine: Coroutine[Any, Any, ResultT]) -> ResultT:
-        """Run a coroutine in the loop and wait for it; only for other threads.
-
-        Raises:
-            LoopStoppedError: the loop was stopped.
-        """
-        with self._asking:
-            running = None
-            if not self._stopped:
-                running = asyncio.run_coroutine_threadsafe(self._tracked(coroutine), self._loop)
-        if running is None:
-            coroutine.close()
-            raise LoopStoppedError
-        try:
-            return running.result()
-        except CancelledError:
-            coroutine.close()  # it may not have begun
-            raise LoopStoppedError from None
-        except BaseException:
-            running.cancel()
-            raise
-
-    async def _tracked(self, coroutine: Coroutine[Any, Any, ResultT]) -> ResultT:
-        task = asyncio.current_task()
-        assert task is not None  # noqa: S101 (narrows the type)
-        self._calls.add(task)
-        try:
-            return await coroutine
-        finally:
-            self._calls.discard(task)
-
-    def soon(self, function: Callable[[], object]) -> None:
-        """Have a function called in the loop, unless that was stopped; nothing is waited for."""
-        with suppress(RuntimeError):  # it is closed
-            self._loop.call_soon_threadsafe(function)
-
-    def stop(self, last: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Cancel the callers' coroutines, run a last one, and end the thread."""
-        self.soon(lambda: self._begin_to_end(last))
-        if threading.current_thread() is not self._thread:
-            self._thread.join(timeout=STOP_S)
-
-    def _begin_to_end(self, last: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        if not self._ending:
-            self._ending.append(self._loop.create_task(self._end(last)))
-
-    async def _end(self, last: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        await _cancel(self._calls)
-        with suppress(Exception):
-            async with asyncio.timeout(LAST_S):
-                await last()
-        self._loop.stop()
-
-
-async def _cancel_others() -> None:
-    await asyncio.sleep(0)  # what was asked for last becomes tasks
-    await _cancel(asyncio.all_tasks() - {asyncio.current_task()})
-
-
-async def _cancel(tasks: set[Any]) -> None:
-    """Cancel tasks until they have ended.
-
-    Once may not do: ``asyncio.wait_for`` swallows a cancellation that comes together with its result
-    (Python 3.11), and Dask is full of it.
+    Pickled in one piece, arrays come back aligned, and writable if they were so.
     """
-    left = set(tasks)
-    while left:
-        for task in left:
-            task.cancel()
-        left = (await asyncio.wait(left, timeout=AGAIN_S))[1]
-    await asyncio.gather(*tasks, return_exceptions=True)
+
+    __slots__ = ("_lock", "_opened", "_payload")
+
+    def __init__(self, value: ValueT) -> None:
+        self._reset(pickle.dumps(value, protocol=pickle.HIGHEST_PROTOCOL))
+
+    def _reset(self, payload: bytes) -> None:
+        self._payload, self._lock = payload, Lock()
+        self._opened: list[ValueT] = []
+
+    def open(self) -> ValueT:
+        """Return the value: to every thread that asks the same one."""
+        with self._lock:
+            if not self._opened:
+                self._opened.append(pickle.loads(self._payload))  # noqa: S301 (the cluster's certificates)
+            return self._opened[0]
+
+    def __reduce__(self) -> tuple[Callable[[bytes], "Sealed[Any]"], tuple[bytes]]:
+        return _sealed, (self._payload,)
+
+    def __repr__(self) -> str:
+        return "Sealed"
+
+    def __sizeof__(self) -> int:
+        return len(self._payload)
+
+
+def _sealed(payload: bytes) -> Sealed[Any]:
+    made: Sealed[Any] = Sealed.__new__(Sealed)
+    made._reset(payload)
+    return made
+
+
+@dataclass(frozen=True)
+class Work:
+    """A function and its first argument."""
+
+    function: Callable[[Any, Any], Any]
+    shared: Any
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of an item: a value, or the exception to raise where it is waited for."""
+
+    value: Any = None
+    error: Exception | None = None
+
+
+@cache
+def versions() -> dict[str, str]:
+    """Return what must be the same everywhere: versions, Python's to two places, and the arithmetic.
+
+    Linear algebra uses one thread in this process from then on: its results may depend on their number.
+    """
+    prepare_to_compute()
+    python = ".".join(platform.python_version_tuple()[:2])
+    return {"python": python} | {name: _version(name) for name in COMPARED} | arithmetic()
+
+
+def _version(name: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return "absent"
+
+
+def difference(ours: dict[str, str], theirs: dict[str, str]) -> str | None:
+    """Say in what a worker is not as this service, both told where they are short; None where all agree."""
+    found = []
+    for name, have in ours.items():
+        other = theirs.get(name, "absent")
+        if other != have:
+            short = len(have) + len(other) <= TOLD_MAX
+            found.append(f"{name} {other} where this service has {have}" if short else f"other {name}")
+    return ", ".join(found) or None
+
+
+def run(ours: Sealed[dict[str, str]], work: Sealed[Work], item: Sealed[Any]) -> Sealed[Outcome] | str:
+    """Apply a function to one item; return its sealed outcome, or say how this worker differs.
+
+    Whatever is raised is returned, so that nothing of it reaches the worker's log.
+    """
+    differs = difference(ours.open(), versions())
+    if differs is not None:
+        return differs
+    try:
+        opened = work.open()
+        return Sealed(Outcome(opened.function(opened.shared, item.open())))
+    except BaseException as error:
+        return Sealed(Outcome(error=returnable(error)))
+
+
+def returnable(error: BaseException) -> Exception:
+    """Return an exception as it may travel: Tacit's own as it is, any other as its type and place alone."""
+    if isinstance(error, Exception) and type(error).__module__.partition(".")[0] in OWN_PACKAGES:
+        try:
+            copied = pickle.loads(pickle.dumps(error))  # noqa: S301 (made in the line itself)
+        except Exception:  # an exception that cannot travel is described
+            copied = None
+        if type(copied) is type(error):
+            return error
+    described = describe_exception(error)
+    return TaskFailedError(f"{described['type']} at {'; '.join(described['frames'][-3:])}")
+
+
+CLOSED = "the connection to the Dask cluster was closed"
+
+CLOSE_S = 1.0
+"""How long letting go of a connection is waited for."""
+
+
+@cache
+def _loop() -> asyncio.AbstractEventLoop:
+    """Return the loop of all connections, in a daemon thread for the process's life."""
+    loop = asyncio.new_event_loop()
+    threading.Thread(target=loop.run_forever, name="dask", daemon=True).start()
+    return loop
 
 
 UNLIMITED = 2**62
@@ -210,7 +253,7 @@ class ClusterClient:
         self._certificates = certificates
         self._client: Client | None = None
         self._connecting = asyncio.Lock()
-        self._before = False
+        self._before = self._closed = False
         dask.config.set(CONFIGURATION)
         take_over_logs()
 
@@ -218,12 +261,15 @@ class ClusterClient:
         """Return a client that is connected and whose workers have this service's versions.
 
         Raises:
-            WorkersUnavailableError: the scheduler cannot be reached, or a worker's versions differ.
+            WorkersUnavailableError: the scheduler cannot be reached, or a worker's versions differ; or it
+                was closed.
         """
         async with self._connecting:
+            if self._closed:
+                raise WorkersUnavailableError(CLOSED)
             if self._client is not None and self._client.status == "running":
                 return self._client
-            await self.close()
+            await self._let_go()
             client = await self._connect()
             try:
                 await self._require_versions(client)
@@ -289,7 +335,12 @@ class ClusterClient:
         return dict(found)
 
     async def close(self) -> None:
-        """Let go of the connection."""
+        """Let go of the connection, for good: what waits for it ends with WorkersUnavailableError."""
+        self._closed = True
+        async with self._connecting:
+            await self._let_go()
+
+    async def _let_go(self) -> None:
         client, self._client = self._client, None
         if client is not None:
             await _close(client)
@@ -492,8 +543,6 @@ def _no_worker(wait_s: float) -> str:
 
 AnswerT = TypeVar("AnswerT")
 
-CLOSED = "the connection to the Dask cluster was closed"
-
 
 class ClusterWorkers:
     """A Dask cluster as workers. Nothing is connected to before the first use.
@@ -510,9 +559,6 @@ class ClusterWorkers:
         if certificates is not None:
             certificates.require_usable()
         self._cluster = ClusterClient(address, certificates, patience or Patience())
-        self._starting = threading.Lock()
-        self._thread: LoopThread | None = None
-        self._closed = False
 
     @classmethod
     def of(cls, settings: ComputeSettings) -> Self:
@@ -523,25 +569,16 @@ class ClusterWorkers:
         certificates = Certificates(*present) if settings.dask_scheduler.startswith("tls://") else None
         return cls(settings.dask_scheduler, certificates)
 
-    def _running(self) -> LoopThread:
-        with self._starting:
-            if self._closed:
-                raise WorkersUnavailableError(CLOSED)
-            if self._thread is None:
-                self._thread = LoopThread("dask")
-                self._finalizer = weakref.finalize(self, self._thread.stop, self._cluster.close)
-            return self._thread
-
-    def _call(self, coroutine: Coroutine[Any, Any, AnswerT]) -> AnswerT:
+    @staticmethod
+    def _call(coroutine: Coroutine[Any, Any, AnswerT]) -> AnswerT:
+        running = asyncio.run_coroutine_threadsafe(coroutine, _loop())
         try:
-            thread = self._running()
-        except WorkersUnavailableError:
-            coroutine.close()
-            raise
-        try:
-            return thread.call(coroutine)
-        except LoopStoppedError:
+            return running.result()
+        except CancelledError:  # by Dask, as the connection went
             raise WorkersUnavailableError(CLOSED) from None
+        except BaseException:
+            running.cancel()
+            raise
 
     @property
     def count(self) -> int:
@@ -589,12 +626,9 @@ class ClusterWorkers:
                 yield outcome.value
         finally:
             # Not waited for: a generator may be collected in any thread, that of the loop included.
-            if self._thread is not None:
-                self._thread.soon(running.end)
+            _loop().call_soon_threadsafe(running.end)
 
     def close(self) -> None:
         """Let go of the connection, for good; maps that are under way end with WorkersUnavailableError."""
-        with self._starting:
-            self._closed = True
-        if self._thread is not None:
-            self._finalizer()
+        with suppress(TimeoutError):
+            asyncio.run_coroutine_threadsafe(self._cluster.close(), _loop()).result(CLOSE_S)

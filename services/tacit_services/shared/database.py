@@ -1,11 +1,5 @@
 """SQL the same way on SQLite and PostgreSQL: serializable transactions, retried whole; migrations; copies.
 
-Errors::
-
-    DatabaseError
-    ├── DatabaseUnavailableError    nothing can be read or written now; try again
-    └── StorageFullError            there is no room; the operator must act
-
 Group commit: what callers hand in while a commit waits for the disk is committed together by the next one,
 and nobody is answered before the commit that holds what it handed in (docs/decisions/0014-group-commit.md).
 """
@@ -14,14 +8,15 @@ import argparse
 import errno
 import os
 import sqlite3
+import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from importlib.resources import as_file, files
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
 import psycopg
 import sqlalchemy as sa
@@ -29,6 +24,8 @@ import tenacity
 from alembic import command
 from alembic.config import Config
 from sqlalchemy.engine import Connection, Engine, make_url
+
+from tacit_protocol.terminal import printable_lines
 
 BUSY_TIMEOUT_S = 10
 """How long a transaction waits for SQLite's one writer before it is refused."""
@@ -54,6 +51,7 @@ ROOM_ROWS = 4000
 MIGRATION_LOCK = 7_216_348_201
 """PostgreSQL advisory lock that lets one process migrate at a time; an arbitrary number."""
 
+P = ParamSpec("P")
 Result = TypeVar("Result")
 
 _READ_ONLY = "tacit_read_only"
@@ -62,7 +60,8 @@ _SQLITE_CORRUPT, _SQLITE_NOT_A_DATABASE = 11, 26
 _RETRIED_STATES = {"40001", "40P01", "23505"}
 """Serialization failure, deadlock, and the unique violation that PostgreSQL may report in their stead."""
 _FULL_STATE, _FORBIDDEN_STATE = "53100", "42501"
-_NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+"""What the system says where a disk is full."""
 _OTHERS = 0o077
 
 
@@ -192,6 +191,13 @@ def run_transaction(
         return result
 
 
+def read_from(
+    engine: Engine, work: Callable[Concatenate[Connection, P], Result], *arguments: P.args, **named: P.kwargs
+) -> Result:
+    """Return what ``work`` reads on a connection of one moment, given these arguments besides."""
+    return run_transaction(engine, lambda connection: work(connection, *arguments, **named), read_only=True)
+
+
 def check_database(engine: Engine) -> None:
     """Return if the database answers and has room to write.
 
@@ -202,9 +208,7 @@ def check_database(engine: Engine) -> None:
     if engine.dialect.name == "postgresql":
         run_transaction(engine, _take_room)
         return
-    run_transaction(
-        engine, lambda connection: connection.execute(sa.text("SELECT 1")).scalar(), read_only=True
-    )
+    read_from(engine, lambda connection: connection.execute(sa.text("SELECT 1")).scalar())
     if engine.url.database and engine.url.database != ":memory:":
         check_room(Path(engine.url.database).parent)
 
@@ -220,9 +224,18 @@ def check_room(folder: Path) -> None:
         with tempfile.TemporaryFile(dir=folder, buffering=0) as file:
             os.posix_fallocate(file.fileno(), 0, ROOM_BYTES)
     except OSError as error:
-        if error.errno in _NO_ROOM:
+        if error.errno in NO_ROOM:
             raise StorageFullError("the disk has no room left") from error
         raise DatabaseUnavailableError("the folder cannot be written") from error
+
+
+def sync_folder(folder: Path) -> None:
+    """Force a folder's names to the disk: what was made or renamed in it outlives a power cut."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _take_room(connection: Connection) -> None:
@@ -474,7 +487,7 @@ def copy_database(source_url: str, target_url: str, component: str) -> dict[str,
         upgrade(target, component)
         if version != _version(target, component):
             raise CopyError("the database is of an older release: start the service on it once, then copy")
-        return run_transaction(source, lambda reading: _copy(reading, target), read_only=True)
+        return read_from(source, _copy, target)
     finally:
         source.dispose()
         target.dispose()
@@ -497,7 +510,7 @@ def _version(engine: Engine, component: str) -> str | None:
             return None
         return connection.execute(sa.select(sa.column("version_num")).select_from(sa.table(table))).scalar()
 
-    return run_transaction(engine, read, read_only=True)
+    return read_from(engine, read)
 
 
 def _copy(reading: Connection, target: Engine) -> dict[str, int]:
@@ -525,18 +538,12 @@ def _copy(reading: Connection, target: Engine) -> dict[str, int]:
 
 
 def _copy_table(reading: Connection, writing: Connection, table: sa.Table, copy: sa.Table) -> int:
-    columns = [table.c[column.name] for column in copy.columns]
-    count = 0
-    for rows in _pieces(reading, sa.select(*columns)):
-        writing.execute(copy.insert(), rows)
+    query, count = sa.select(*(table.c[column.name] for column in copy.columns)), 0
+    result = reading.execution_options(yield_per=ROWS_AT_ONCE).execute(query)
+    for rows in result.mappings().partitions():
+        writing.execute(copy.insert(), [dict(row) for row in rows])
         count += len(rows)
     return count
-
-
-def _pieces(reading: Connection, query: sa.Select[Any]) -> Iterator[list[dict[str, Any]]]:
-    result = reading.execution_options(yield_per=ROWS_AT_ONCE).execute(query)
-    for piece in result.mappings().partitions():
-        yield [dict(row) for row in piece]
 
 
 def _continue_numbers(writing: Connection, copy: sa.Table) -> None:
@@ -556,6 +563,8 @@ def add_copy_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument("--to", required=True, help="an empty database: sqlite:///file or postgresql://...")
 
 
-def text_of_copy(counts: Mapping[str, int]) -> str:
-    """Return what was copied as lines for a terminal."""
-    return "\n".join([*(f"{name}: {rows} rows" for name, rows in counts.items()), "copied"]) + "\n"
+def show_copy(source_url: str, target_url: str, component: str) -> None:
+    """Copy as :func:`copy_database` does, and print what was copied."""
+    counts = copy_database(source_url, target_url, component)
+    lines = (*(f"{name}: {rows} rows" for name, rows in counts.items()), "copied")
+    sys.stdout.write(printable_lines("\n".join(lines) + "\n"))

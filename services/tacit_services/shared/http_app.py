@@ -8,10 +8,10 @@ from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from ipaddress import ip_address
-from typing import Any
+from typing import Annotated, Any
 
 import structlog
-from fastapi import FastAPI, Request
+from fastapi import FastAPI, Path, Request
 from fastapi.openapi.constants import REF_PREFIX
 from prometheus_client import CollectorRegistry, Counter, disable_created_metrics, generate_latest
 from prometheus_client.core import GaugeMetricFamily
@@ -23,6 +23,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tacit_protocol.messages.encoding import MESSAGE_BYTES_MAX, Model, decode, encode_json
 from tacit_protocol.messages.problems import MEDIA_TYPE
+from tacit_protocol.messages.study import Digest
 from tacit_protocol.signing.tokens import TokenError, verify_token
 from tacit_services.shared.clock import Clock
 from tacit_services.shared.problem_responses import (
@@ -251,6 +252,9 @@ class Observation:
         if route not in {"/healthz", "/readyz", "/metrics"}:
             log.info("request", method=method, route=route, status=status, duration_s=round(duration_s, 4))
 
+
+DigestPath = Annotated[Digest, Path()]
+"""A study's digest in an address."""
 
 READY_RETRY_S = 2
 

@@ -19,9 +19,9 @@ from starlette.responses import Response
 from tacit_protocol.messages.study import Digest, PartyName
 from tacit_protocol.strict import StrictModel
 from tacit_services.shared.clock import Clock
-from tacit_services.shared.database import Result, run_transaction
+from tacit_services.shared.database import Result, read_from, run_transaction
 from tacit_services.shared.http_app import BearerToken, body_schema, json_body, json_response
-from tacit_services.shared.pages.tables import SignInTables
+from tacit_services.shared.pages.sessions import SignInTables
 from tacit_services.shared.problem_responses import ProblemError
 
 PAGE_SIZE = 100
@@ -81,11 +81,7 @@ class Roster:
     invitations: sa.Table
 
     def invite(self, connection: Connection, name: str, role: str, now: int) -> dict[str, Any]:
-        """Make a one-time invitation for that name and role.
-
-        Raises:
-            ProblemError: ``party-exists``.
-        """
+        """Make a one-time invitation for that name and role. Raises ProblemError: ``party-exists``."""
         if self._is_named(connection, name):
             raise ProblemError("party-exists")
         invitation = secrets.token_urlsafe(32)
@@ -126,11 +122,7 @@ class Roster:
         return None if row is None else Member(*row)
 
     def require_member(self, connection: Connection, key: str) -> Member:
-        """Return the party whose key it is.
-
-        Raises:
-            ProblemError: ``unknown-party`` or ``key-revoked``.
-        """
+        """Return the party whose key it is. Raises ProblemError: ``unknown-party`` or ``key-revoked``."""
         member = self.member(connection, key)
         if member is None:
             raise ProblemError("unknown-party")
@@ -276,7 +268,7 @@ class Enrolment:
         def invitations(cursor: Annotated[Digest | None, Query()] = None) -> Response:
             """List all invitations ever made, and what became of each (the operator)."""
             now = int(self.clock())
-            return json_response(self._read(lambda c: self.roster.invited(c, cursor, PAGE_SIZE, now)))
+            return json_response(read_from(self.engine, self.roster.invited, cursor, PAGE_SIZE, now))
 
         @router.delete("/invitations/{name}", dependencies=operator)
         def revoke_invitation(name: Named) -> Response:
@@ -309,7 +301,7 @@ class Enrolment:
         @router.get(f"/{self.parties}", dependencies=[Depends(self.reader)])
         def parties(cursor: Annotated[PartyName | None, Query()] = None) -> Response:
             """List one page of the parties, by name."""
-            return json_response(self._read(lambda c: self.page(c, cursor)))
+            return json_response(read_from(self.engine, self.page, cursor))
 
     def page(self, connection: Connection, cursor: str | None) -> dict[str, Any]:
         """Return one page of the parties as the route answers it."""
@@ -328,9 +320,6 @@ class Enrolment:
             for table in (self.sign_in.links, self.sign_in.sessions):
                 connection.execute(table.delete().where(table.c.key == party.key))
         return party, is_new
-
-    def _read(self, work: Callable[[Connection], Result]) -> Result:
-        return run_transaction(self.engine, work, read_only=True)
 
     def _write(self, work: Callable[[Connection, int], Result]) -> Result:
         now = int(self.clock())

@@ -5,22 +5,22 @@ import sys
 from pathlib import Path
 
 from tacit_protocol.terminal import printable, printable_lines
-from tacit_services.shared.arithmetic import prepare_to_compute
 from tacit_services.shared.clock import system_clock
+from tacit_services.shared.compute import prepare_to_compute
 from tacit_services.shared.database import (
     CopyError,
     DatabaseError,
     add_copy_arguments,
-    copy_database,
     create_engine,
-    text_of_copy,
+    show_copy,
     upgrade,
 )
 from tacit_services.shared.http_server import serve, tls_context
 from tacit_services.shared.logging import configure_logging
 from tacit_services.shared.settings import SettingsError
 from tacit_services.tester.app import create_tester, open_key
-from tacit_services.tester.archive.archiving import (
+from tacit_services.tester.archive import ArchiveError
+from tacit_services.tester.archiving import (
     add_archive_arguments,
     add_verification_arguments,
     archive,
@@ -28,7 +28,6 @@ from tacit_services.tester.archive.archiving import (
     text_of_archive,
     verify_archive,
 )
-from tacit_services.tester.archive.files import ArchiveError
 from tacit_services.tester.jobs import work
 from tacit_services.tester.settings import TesterSettings
 
@@ -53,8 +52,7 @@ def main(arguments: list[str] | None = None) -> int:
             return 0 if verify_archive(options, sys.stdout.write) else 1
         settings = TesterSettings.load(options.config)
         if options.command == "copy":
-            copied = copy_database(settings.database_url, options.to, "tester")
-            sys.stdout.write(printable_lines(text_of_copy(copied)))
+            show_copy(settings.database_url, options.to, "tester")
         elif options.command == "archive":
             return _archive(settings, options)
         elif options.command == "work":

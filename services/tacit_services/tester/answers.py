@@ -28,7 +28,7 @@ from tacit_protocol.procedures.relay import (
 )
 from tacit_protocol.signing.envelope import CANCELLATION_TYPE, DECLINE_TYPE, open_envelope
 from tacit_services.shared.clock import Clock
-from tacit_services.shared.database import GroupCommit, run_transaction
+from tacit_services.shared.database import GroupCommit, read_from, run_transaction
 from tacit_services.shared.failpoints import TesterRelayStep, TesterStep, reached
 from tacit_services.shared.problem_responses import ProblemError
 from tacit_services.tester.studies import Studies
@@ -211,7 +211,7 @@ def sealed_package(engine: Engine, studies: Studies, study_digest: str, owner: s
             raise ProblemError("study-closed")
         raise ProblemError("release-pending", retry_after_s=RETRY_S)
 
-    package = run_transaction(engine, read, read_only=True)
+    package = read_from(engine, read)
     reached(TesterRelayStep.SEALED_SERVED)
     return package
 
@@ -273,7 +273,7 @@ class Answers:
                 require_received(relay, self._sent(study_digest, relay.sender.name), read)
         except ReleaseError as error:
             # What was taken before stays taken, and what is late is late, whatever the checks say today.
-            if run_transaction(self._engine, lambda c: was_taken(c, answer, self._now()), read_only=True):
+            if read_from(self._engine, was_taken, answer, self._now()):
                 return Taken.BEFORE
             raise ProblemError("release-refused", detail=str(error)) from None
         reached(TesterStep.RELEASE_CHECKED)
@@ -316,9 +316,7 @@ class Answers:
 
     def _sent(self, study_digest: str, sender: str) -> str | None:
         """Return the digest of what the sender of a relay sent, or None. Once there, it never changes."""
-        digests = run_transaction(
-            self._engine, lambda connection: release_digests(connection, study_digest), read_only=True
-        )
+        digests = read_from(self._engine, release_digests, study_digest)
         return digests.get(sender)
 
     def _roster_key(self, study_digest: str, owner: str, caller_key: str) -> str:

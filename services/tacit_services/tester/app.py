@@ -14,10 +14,10 @@ from tacit_services.shared.http_app import BearerToken, create_app
 from tacit_services.shared.http_server import Stopping
 from tacit_services.shared.settings import read_private_key
 from tacit_services.tester.answers import Answers
-from tacit_services.tester.archive.archiving import idle_of
+from tacit_services.tester.archiving import idle_of
 from tacit_services.tester.inboxes import Bell, Inboxes, InboxQuery, Watch
 from tacit_services.tester.jobs import Worker, Working, database_time, time_of
-from tacit_services.tester.pages.routes import add_tester_pages
+from tacit_services.tester.pages import add_tester_pages
 from tacit_services.tester.parties import Access
 from tacit_services.tester.routes import Checks, Tester, make_router
 from tacit_services.tester.settings import TesterSettings
@@ -26,11 +26,7 @@ from tacit_services.tester.study_completion import Signer
 
 
 def open_key(settings: TesterSettings) -> tuple[Identity, Signer]:
-    """Return who the tester is, and what signs for it.
-
-    Raises:
-        SettingsError: the key file cannot be read.
-    """
+    """Return who the tester is, and what signs for it. Raises SettingsError: the key file cannot be read."""
     key = read_private_key(settings.key_file)
     return Identity(settings.name, key.public_hex), Signer(key, f"tacit {version('tacit')}")
 

@@ -24,7 +24,7 @@ from sqlalchemy.engine import Engine
 from starlette.concurrency import run_in_threadpool
 
 from tacit_services.shared.clock import Clock
-from tacit_services.shared.database import DatabaseError, run_transaction
+from tacit_services.shared.database import DatabaseError, read_from
 from tacit_services.shared.http_server import Stopping
 from tacit_services.shared.logging import describe_exception
 from tacit_services.tester.tables import DECLINES, RELEASES, STUDIES, STUDY_OWNERS
@@ -186,7 +186,7 @@ class InboxQuery:
         A key that is missing in what is returned has not been looked at: ask again.
         """
         values = {"keys": list(keys), "now": int(self._clock()), "rows": self._rows_max}
-        rows = run_transaction(self._engine, lambda c: c.execute(_INBOXES, values).all(), read_only=True)
+        rows = read_from(self._engine, lambda c: c.execute(_INBOXES, values).all())
         found = {
             key: [{"digest": row.digest, "deadline": row.deadline} for row in group][:INBOX_ITEMS_MAX]
             for key, group in groupby(rows, key=lambda row: str(row.key))

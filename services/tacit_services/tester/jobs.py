@@ -25,7 +25,7 @@ from tacit_protocol.procedures.base import Progress
 from tacit_protocol.procedures.discovery import procedure_named
 from tacit_protocol.procedures.relay import conclude
 from tacit_services.shared.clock import Clock, system_clock
-from tacit_services.shared.database import DatabaseError, run_transaction
+from tacit_services.shared.database import DatabaseError, read_from, run_transaction
 from tacit_services.shared.failpoints import TesterStep, reached
 from tacit_services.shared.http_server import Stopping
 from tacit_services.shared.logging import describe_exception
@@ -225,7 +225,7 @@ class Worker:
         study = self._studies.parsed(study_digest)
         procedure = procedure_named(study.procedure)
         # The process may have stood still since it took the job: then nothing is computed in vain.
-        run_transaction(self._engine, lambda c: self.leases.require(c, study_digest), read_only=True)
+        read_from(self._engine, self.leases.require, study_digest)
         with self._renewing(study_digest):
             read = received(self._engine, study_digest, study, self._studies.parsed)
             verdict = conclude(procedure, study, read.releases, read.units, self._progress(study_digest))

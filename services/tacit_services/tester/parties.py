@@ -10,7 +10,7 @@ from sqlalchemy.engine import Connection, Engine
 
 from tacit_protocol.messages.study import PartyName, PublicKeyHex
 from tacit_protocol.strict import StrictModel
-from tacit_services.shared.database import run_transaction
+from tacit_services.shared.database import read_from
 from tacit_services.shared.http_app import BearerToken
 from tacit_services.shared.http_server import recognise
 from tacit_services.shared.problem_responses import ProblemError
@@ -93,7 +93,7 @@ class Access:
         """
         known, role = self._roles, self._roles.get(key)
         if role is None:
-            member = run_transaction(self._engine, lambda c: ROSTER.require_member(c, key), read_only=True)
+            member = read_from(self._engine, ROSTER.require_member, key)
             role = known[key] = member.role
         return role
 

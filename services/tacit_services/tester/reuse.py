@@ -18,7 +18,7 @@ from tacit_protocol.procedures.base import StudyError, reread
 from tacit_protocol.procedures.discovery import procedure_named
 from tacit_protocol.procedures.relay import OwnAnswer, read_answer, relay_of
 from tacit_protocol.signing.envelope import RELEASE_TYPE, EnvelopeError, open_envelope
-from tacit_services.shared.database import run_transaction
+from tacit_services.shared.database import read_from
 from tacit_services.shared.problem_responses import ProblemError
 from tacit_services.tester.tables import RELEASES, REUSES, STUDIES, is_archived
 
@@ -56,7 +56,7 @@ def require_reusable(engine: Engine, study: Study, parsed: Parsed) -> None:
     """
     if not study.reusing:
         return
-    run_transaction(engine, lambda connection: _require_made(connection, study), read_only=True)
+    read_from(engine, _require_made, study)
     reread_all(engine, study, parsed)
 
 
@@ -85,9 +85,7 @@ def _release(engine: Engine, owner: Owner, source: Study) -> Release:
     query = sa.select(RELEASES.c.envelope).where(
         RELEASES.c.study == owner.reuses, RELEASES.c.owner == owner.name
     )
-    envelope = run_transaction(
-        engine, lambda connection: connection.execute(query).scalar_one_or_none(), read_only=True
-    )
+    envelope = read_from(engine, lambda connection: connection.execute(query).scalar_one_or_none())
     if envelope is None:
         raise ProblemError("reuse-refused", detail=NOT_KEPT)
     # As stored: signed by whom the earlier study names; whether that is the same key, reread looks at.
@@ -207,7 +205,7 @@ def _answers(engine: Engine, study_digest: str, study: Study) -> dict[str, OwnAn
     relay = relay_of(procedure_named(study.procedure), study)
     keys = {sender.name: sender.key for sender in study.senders}
     query = sa.select(RELEASES.c.owner, RELEASES.c.envelope).where(RELEASES.c.study == study_digest)
-    rows = run_transaction(engine, lambda connection: connection.execute(query).all(), read_only=True)
+    rows = read_from(engine, lambda connection: connection.execute(query).all())
     envelopes = {row.owner: bytes(row.envelope) for row in rows}
     if not rows and keys:
         raise ProblemError(

@@ -19,11 +19,11 @@ from fastapi import APIRouter, Depends, Path, Query, Request
 from sqlalchemy.engine import Connection, Engine
 from starlette.responses import Response
 
-from tacit_protocol.messages.study import Digest, PartyName
+from tacit_protocol.messages.study import PartyName
 from tacit_services.shared.clock import Clock
-from tacit_services.shared.database import run_transaction
+from tacit_services.shared.database import read_from
 from tacit_services.shared.failpoints import TesterStep, reached
-from tacit_services.shared.http_app import body_schema, json_bytes, json_response
+from tacit_services.shared.http_app import DigestPath, body_schema, json_bytes, json_response
 from tacit_services.shared.http_server import Stopping, when_gone
 from tacit_services.shared.problem_responses import ProblemError
 from tacit_services.shared.roster import Enrolment, Member
@@ -150,7 +150,6 @@ VERDICT_RETRY_S = 2
 INBOX_WAIT_S = 20
 """How long an empty inbox waits unless told otherwise."""
 
-StudyDigest = Annotated[Digest, Path()]
 Owner = Annotated[PartyName, Path()]
 Wait = Annotated[float, Query(ge=0, le=WAIT_S_MAX, allow_inf_nan=False)]
 Body = Annotated[bytes, Depends(json_bytes)]
@@ -246,7 +245,7 @@ def _add_studies(router: APIRouter, tester: Tester) -> None:
     @router.put("/studies/{digest}", status_code=201, openapi_extra=body_schema())
     async def create_study(
         request: Request,
-        digest: StudyDigest,
+        digest: DigestPath,
         key: Annotated[str, Depends(tester.access.require("analyst"))],
         envelope: Body,
     ) -> Response:
@@ -265,11 +264,11 @@ def _add_studies(router: APIRouter, tester: Tester) -> None:
         return json_response(tester.studies.listing(cursor, state))
 
     @router.get("/studies/{digest}")
-    def study(digest: StudyDigest, _: Annotated[str, Depends(reader)]) -> Response:
+    def study(digest: DigestPath, _: Annotated[str, Depends(reader)]) -> Response:
         return json_response(tester.studies.summary(digest))
 
     @router.get("/studies/{digest}/envelope")
-    def study_envelope(digest: StudyDigest, _: Annotated[str, Depends(reader)]) -> Response:
+    def study_envelope(digest: DigestPath, _: Annotated[str, Depends(reader)]) -> Response:
         return json_response(tester.studies.envelope(digest))
 
 
@@ -289,25 +288,25 @@ def _add_answers(router: APIRouter, tester: Tester) -> None:
 
     @router.put("/studies/{digest}/releases/{owner}", status_code=201, openapi_extra=body_schema())
     def upload_release(
-        digest: StudyDigest, owner: Owner, key: Annotated[str, Depends(sender_key)], envelope: Body
+        digest: DigestPath, owner: Owner, key: Annotated[str, Depends(sender_key)], envelope: Body
     ) -> Response:
         return tester.taken(tester.answers.take_release(digest, owner, envelope, key), digest)
 
     @router.get("/studies/{digest}/sealed/{owner}")
     def sealed_release(
-        digest: StudyDigest, owner: Owner, key: Annotated[str, Depends(tester.access.require("owner"))]
+        digest: DigestPath, owner: Owner, key: Annotated[str, Depends(tester.access.require("owner"))]
     ) -> Response:
         return json_response(sealed_package(tester.engine, tester.studies, digest, owner, key))
 
     @router.put("/studies/{digest}/declines/{owner}", status_code=201, openapi_extra=body_schema())
     def decline(
-        digest: StudyDigest, owner: Owner, key: Annotated[str, Depends(sender_key)], envelope: Body
+        digest: DigestPath, owner: Owner, key: Annotated[str, Depends(sender_key)], envelope: Body
     ) -> Response:
         return tester.taken(tester.answers.take_decline(digest, owner, envelope, key), digest)
 
     @router.put("/studies/{digest}/cancellation", status_code=201, openapi_extra=body_schema())
     def cancel(
-        digest: StudyDigest, key: Annotated[str, Depends(tester.access.require("analyst"))], envelope: Body
+        digest: DigestPath, key: Annotated[str, Depends(tester.access.require("analyst"))], envelope: Body
     ) -> Response:
         return tester.taken(tester.answers.take_cancellation(digest, envelope, key), digest)
 
@@ -317,20 +316,18 @@ def _add_verdicts(router: APIRouter, tester: Tester) -> None:
 
     @router.get("/studies/{digest}/verdict")
     async def verdict(
-        digest: StudyDigest,
+        digest: DigestPath,
         _: Annotated[str, Depends(reader)],
         wait_s: Wait = 0,
     ) -> Response:
         def look() -> bytes | None:
-            return run_transaction(tester.engine, lambda c: verdict_of(c, digest), read_only=True)
+            return read_from(tester.engine, verdict_of, digest)
 
         return _verdict_response(await poll(look, wait_s, tester.bell, tester.stopping))
 
     @router.get("/studies/{digest}/transcript")
-    def transcript(digest: StudyDigest, _: Annotated[str, Depends(reader)]) -> Response:
-        return _verdict_response(
-            run_transaction(tester.engine, lambda c: transcript_of(c, digest), read_only=True)
-        )
+    def transcript(digest: DigestPath, _: Annotated[str, Depends(reader)]) -> Response:
+        return _verdict_response(read_from(tester.engine, transcript_of, digest))
 
 
 def _verdict_response(content: bytes | None) -> Response:

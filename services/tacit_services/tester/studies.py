@@ -15,7 +15,7 @@ from tacit_protocol.messages.transcript import Transcript, VerdictMessage
 from tacit_protocol.procedures.base import StudyError, check_study, require_canonical
 from tacit_protocol.procedures.discovery import procedure_named
 from tacit_protocol.signing.envelope import STUDY_TYPE, digest, open_envelope, payload_of
-from tacit_services.shared.database import run_transaction
+from tacit_services.shared.database import read_from, run_transaction
 from tacit_services.shared.failpoints import TesterStep, reached
 from tacit_services.shared.problem_responses import ProblemError
 from tacit_services.tester.parties import ROSTER, Role, require_party
@@ -86,9 +86,7 @@ class Studies:
         payload = open_envelope(envelope, STUDY_TYPE, analyst_key)
         if digest(payload) != study_digest:
             raise ProblemError("digest-mismatch")
-        if run_transaction(
-            self._engine, lambda connection: _is_stored(connection, study_digest, envelope), read_only=True
-        ):
+        if read_from(self._engine, _is_stored, study_digest, envelope):
             return False
         study = decode(Study, payload)
         self._check(study_digest, study, analyst_key, now)
@@ -122,7 +120,7 @@ class Studies:
             units |= {row.owner: row.units for row in sent}
             return _summaries(connection, rows)[0] | fields, units
 
-        found, units = run_transaction(self._engine, read, read_only=True)
+        found, units = read_from(self._engine, read)
         return found | {"warnings": list(self._warnings(study_digest, units))}
 
     def listing(self, cursor: int | None, state: State | None) -> dict[str, Any]:
@@ -142,26 +140,19 @@ class Studies:
                 "next": str(page[-1].sequence) if more else None,
             }
 
-        return run_transaction(self._engine, read, read_only=True)
+        return read_from(self._engine, read)
 
     def fingerprint(self) -> tuple[int, ...]:
         """Return numbers that differ from before whenever a study has come or has changed its state.
 
         The last is the number of revoked keys.
         """
-
-        def read(connection: Connection) -> tuple[int, ...]:
-            return tuple(connection.execute(_FINGERPRINT).one())
-
-        return run_transaction(self._engine, read, read_only=True)
+        return read_from(self._engine, lambda connection: tuple(connection.execute(_FINGERPRINT).one()))
 
     def counts(self) -> dict[str, int]:
         """Return the number of studies by state."""
         query = sa.select(STUDIES.c.state, sa.func.count()).group_by(STUDIES.c.state)
-
-        return run_transaction(
-            self._engine, lambda c: {state: int(count) for state, count in c.execute(query)}, read_only=True
-        )
+        return read_from(self._engine, lambda c: {state: int(count) for state, count in c.execute(query)})
 
     def _check(self, study_digest: str, study: Study, analyst_key: str, now: int) -> None:
         if study.analyst.key != analyst_key:
@@ -211,7 +202,7 @@ class Studies:
                 raise not_here(connection, study_digest)
             return bytes(row.envelope), row.analyst_key
 
-        return run_transaction(self._engine, read, read_only=True)
+        return read_from(self._engine, read)
 
 
 def _number(state: str) -> sa.ScalarSelect[int]:

@@ -11,7 +11,7 @@ from tacit_protocol.messages.encoding import encode
 from tacit_protocol.messages.transcript import VerdictMessage
 from tacit_protocol.signing.envelope import VERDICT_TYPE, digest, payload_of, seal
 from tacit_protocol.signing.keys import PrivateKey
-from tacit_services.shared.database import run_transaction
+from tacit_services.shared.database import read_from, run_transaction
 from tacit_services.tester.reuse import reused_digests
 from tacit_services.tester.tables import (
     DECLINES,
@@ -168,7 +168,7 @@ def end_overdue(engine: Engine, signer: Signer, now: int) -> int:
         if connection.execute(state).scalar_one() == "collecting":
             end(connection, study, "incomplete", signer, now)
 
-    studies = run_transaction(engine, overdue, read_only=True)
+    studies = read_from(engine, overdue)
     for study in studies:
         run_transaction(engine, lambda connection, study=study: end_one(connection, study))  # type: ignore[misc]
     return len(studies)

@@ -3,7 +3,7 @@
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from tacit_services.shared.pages.tables import SignInTables
+from tacit_services.shared.pages.sessions import SignInTables
 from tacit_services.shared.problem_responses import ProblemError
 from tacit_services.shared.roster import invitations_table, parties_table
 

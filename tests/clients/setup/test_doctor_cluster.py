@@ -15,15 +15,14 @@ from tacit.setup.configuration import DataSetSetup, PolicySetup, TesterAddress, 
 from tacit.setup.diagnostics import Diagnostic
 from tacit.setup.doctor import examine
 from tacit_protocol.workers import WorkersUnavailableError
-from tacit_services.shared.cluster import Certificates, ClusterWorkers, Patience
-from tacit_services.shared.cluster_task import versions
+from tacit_services.shared.cluster import Certificates, ClusterWorkers, Patience, versions
 
 pytestmark = pytest.mark.long
 
 TESTER = TesterAddress("https://tester.example", "ab" * 32)
 
 OTHER_NUMPY = """
-from tacit_services.shared import cluster_task
+from tacit_services.shared import cluster as cluster_task
 told = cluster_task.versions() | {"numpy": "1.0"}
 cluster_task.versions = lambda: told
 """

@@ -12,9 +12,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from tacit_protocol.domain.columns import CategoricalColumn, Domain, NumericColumn
-from tacit_services.agent.data import parquet_folder
+from tacit_services.agent.data import parquet_source as parquet_folder
 from tacit_services.agent.data.arrow_columns import numbers, text
-from tacit_services.agent.data.parquet_folder import ParquetFolder
+from tacit_services.agent.data.parquet_source import ParquetFolder
 from tacit_services.agent.data.source import Columns, DataError, Source, Splits
 from tacit_services.agent.data.table import SourceTable
 from tacit_services.agent.settings import open_source

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from tacit_services.agent.data import parquet_source
 from tacit_services.agent.data.parquet_source import ParquetSource, balanced_runs
 from tacit_services.agent.data.source import Columns, DataError, ReadsWithin, Splits
-from tacit_services.curator.encryption import StorageKeys
-from tacit_services.curator.store import RowStore
+from tacit_services.curator.store import RowStore, StorageKeys
 
 NUMBERS = Columns(numbers=("x",))
 

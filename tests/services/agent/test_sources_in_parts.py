@@ -17,7 +17,7 @@ from tacit_protocol.features.brownian import BrownianFeatures
 from tacit_protocol.features.moments import sum_features
 from tacit_protocol.features.sketches import BucketDesign, SketchRelease
 from tacit_protocol.workers import ONE_WORKER, ThreadWorkers, Workers
-from tacit_services.agent.data.parquet_folder import FolderPart
+from tacit_services.agent.data.parquet_source import FolderPart
 from tacit_services.agent.data.reader import TableBounds
 from tacit_services.agent.data.source import Source
 from tacit_services.agent.data.sql_source import Ranges, SqlSource

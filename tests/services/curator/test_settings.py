@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tacit_services.curator.settings import CuratorSettings
+from tacit_services.curator.__main__ import CuratorSettings
 from tacit_services.shared.settings import SettingsError
 
 WRITTEN = f"""

@@ -9,8 +9,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from tacit_services.agent.data.source import Columns, DataError
-from tacit_services.curator.encryption import BLOCK_BYTES, TAG_BYTES, Spool, StorageKeyError, StorageKeys
-from tacit_services.curator.store import RowStore, StoredRows
+from tacit_services.curator.parquet_upload import BLOCK_BYTES, TAG_BYTES, Spool
+from tacit_services.curator.store import RowStore, StorageKeyError, StorageKeys, StoredRows
 from tacit_services.shared.settings import SettingsError
 
 OLD, NEW = "0a" * 32, "0b" * 32

@@ -6,13 +6,13 @@ import sys
 import numpy as np
 import pytest
 
-from tacit_services.shared import arithmetic as module
-from tacit_services.shared.arithmetic import arithmetic, probe
-from tacit_services.shared.cluster_task import difference, versions
+from tacit_services.shared import compute as module
+from tacit_services.shared.cluster import difference, versions
+from tacit_services.shared.compute import arithmetic, probe
 
 
 def test_two_processes_of_one_machine_compute_alike() -> None:
-    command = "from tacit_services.shared.arithmetic import probe; print(probe())"
+    command = "from tacit_services.shared.compute import probe; print(probe())"
     done = subprocess.run([sys.executable, "-c", command], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == probe() == arithmetic()["rounding probe"]
 

@@ -22,8 +22,14 @@ from dask_cluster import DaskCluster, connections_closed_whole, write_certificat
 from tacit_protocol.workers import ThreadWorkers, WorkersUnavailableError
 from tacit_services.agent.data.source import DataError
 from tacit_services.shared import cluster as cluster_module
-from tacit_services.shared.cluster import Certificates, ClusterWorkers, Patience
-from tacit_services.shared.cluster_task import TaskFailedError, difference, versions
+from tacit_services.shared.cluster import (
+    Certificates,
+    ClusterWorkers,
+    Patience,
+    TaskFailedError,
+    difference,
+    versions,
+)
 from tacit_services.shared.compute import ComputeSettings, look_at_workers
 
 pytestmark = pytest.mark.long
@@ -211,7 +217,7 @@ def test_a_connection_that_dask_has_given_up_is_made_anew_in_mid_run(
     async def give_up() -> None:
         await client.close()
 
-    workers._running().call(give_up())
+    workers._call(give_up())
     assert found + list(results) == [item**2 for item in range(10)]
 
 

@@ -9,7 +9,7 @@ import pytest
 from cluster_functions import SECRET
 
 from tacit_services.agent.data.source import DataError
-from tacit_services.shared.cluster_task import (
+from tacit_services.shared.cluster import (
     Outcome,
     Sealed,
     TaskFailedError,

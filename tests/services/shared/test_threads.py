@@ -11,7 +11,7 @@ from threadpoolctl import threadpool_info
 CHILD = """
 import ctypes, resource, sys
 import numpy as np
-from tacit_services.shared.arithmetic import prepare_to_compute
+from tacit_services.shared.compute import prepare_to_compute
 ctypes.CDLL(None).prctl(41, 1, 0, 0, 0)  # no huge pages, each of which is one fault
 if sys.argv[1] == "prepared":
     prepare_to_compute()
@@ -42,7 +42,7 @@ def test_slices_are_made_again_from_memory_that_the_process_has() -> None:
 
 
 def test_linear_algebra_has_one_thread() -> None:
-    code = "from tacit_services.shared.arithmetic import prepare_to_compute; prepare_to_compute();"
+    code = "from tacit_services.shared.compute import prepare_to_compute; prepare_to_compute();"
     code += "from threadpoolctl import threadpool_info;"
     code += "print({i['num_threads'] for i in threadpool_info() if i['user_api'] == 'blas'})"
     assert any(pool["user_api"] == "blas" for pool in threadpool_info()), "there is something to limit"

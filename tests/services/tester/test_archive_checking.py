@@ -10,8 +10,7 @@ from tester_federation import Federation
 
 from tacit_protocol.messages.encoding import decode, encode, encode_json
 from tacit_services.tester import __main__ as tester_main
-from tacit_services.tester.archive.archiving import ENDED, Archiver
-from tacit_services.tester.archive.files import (
+from tacit_services.tester.archive import (
     INDEX,
     LEFT_OVER,
     UNFINISHED,
@@ -21,6 +20,7 @@ from tacit_services.tester.archive.files import (
     open_archive,
     open_folder,
 )
+from tacit_services.tester.archiving import ENDED, Archiver
 
 Faults = dict[str, str]
 

@@ -27,8 +27,8 @@ from tacit_protocol.signing.envelope import (
 from tacit_protocol.signing.keys import PrivateKey
 from tacit_protocol.verification import VerificationError, VerifiedTranscript, verify_transcript
 from tacit_services.shared.database import create_engine, run_transaction, upgrade
-from tacit_services.tester.archive.archiving import ENDED, Archiver
-from tacit_services.tester.archive.files import INDEX, Entry, open_archive, open_folder
+from tacit_services.tester.archive import INDEX, Entry, open_archive, open_folder
+from tacit_services.tester.archiving import ENDED, Archiver
 from tacit_services.tester.studies import transcript_of
 from tacit_services.tester.study_completion import Signer
 

@@ -1,18 +1,34 @@
 """Parquet files, streamed row group by row group with pyarrow; only the columns used are read."""
 
 import copy
+import hashlib
 import itertools
-from collections.abc import Hashable, Iterator, Sequence
+import os
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
+from urllib.parse import unquote_to_bytes
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from tacit_services.agent.data.arrow_columns import is_text
-from tacit_services.agent.data.source import READ_BYTES, REPLACED, Columns, DataError, Run, file_state
+from tacit_protocol.workers import in_order
+from tacit_services.agent.data.arrow_columns import UNDECODED, is_text
+from tacit_services.agent.data.source import (
+    MISSING_FILE,
+    READ_BYTES,
+    REPLACED,
+    Columns,
+    DataError,
+    FileState,
+    Run,
+    file_state,
+)
 
 DAMAGED = "the Parquet file cannot be read; it may be damaged"
 
@@ -209,3 +225,351 @@ def _require_small_values(metadata: pq.FileMetaData, groups: Sequence[int], colu
                 raise DataError(
                     "a column of the Parquet file holds values too large for numbers or categories"
                 )
+
+
+SUFFIX = ".parquet"
+
+SKIPPED = ("_", ".")
+"""Names that begin so are no data: ``_SUCCESS``, ``_metadata``, what other programs hide."""
+
+NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
+"""The folder name of rows whose value is missing."""
+
+FILES_MAX = 100_000
+"""More files than this take longer to open than to read, and their names too much memory."""
+
+KEYS_MAX = 32
+"""Most folders within one another: more are an accident."""
+
+FOLDER_MISSING = "the data set's folder is missing or may not be read"
+NO_FILES = "the data set's folder holds no .parquet file"
+TOO_MANY = f"the data set's folder holds more than {FILES_MAX} files: write fewer, larger ones"
+TOO_DEEP = f"the data set's folders lie more than {KEYS_MAX} deep"
+OTHER_FILE = (
+    "the data set's folder holds a file that is no .parquet file: remove it, or let its name begin with _"
+)
+OTHER_FOLDER = (
+    "the data set's folder holds a folder that is not named key=value, in UTF-8: remove it, or let its name "
+    "begin with _"
+)
+OTHER_KEYS = "the data set's files must all lie under folders of the same keys, in the same order"
+TWICE = "the data set's folder holds a file or a folder twice, by a link: its rows would count twice"
+
+
+@dataclass(frozen=True)
+class PartitionFile:
+    """A file and the values that its folders' names give, by key, None where a value is missing."""
+
+    path: Path
+    state: FileState
+    keys: tuple[str, ...]
+    values: tuple[str | None, ...]
+
+
+def partition_files(folder: Path) -> list[PartitionFile]:
+    """Return the folder's files in the order of their names' bytes, at least one.
+
+    Raises:
+        DataError: there is none, or the folder holds what cannot be told from data.
+    """
+    seen: set[tuple[int, int]] = set()
+    files: list[PartitionFile] = []
+    try:
+        for found in _walk(folder, (), (), seen):
+            files.append(found)
+            if len(files) > FILES_MAX:
+                raise DataError(TOO_MANY)
+            if found.keys != files[0].keys:
+                raise DataError(OTHER_KEYS)
+    except OSError:
+        raise DataError(FOLDER_MISSING) from None
+    if not files:
+        raise DataError(NO_FILES)
+    return files
+
+
+def fingerprint_of(folder: Path, files: Sequence[PartitionFile]) -> str:
+    """Return a digest of the files' names and states: other where one was added, removed or replaced."""
+    digest = hashlib.sha256()
+    for file in files:
+        state = file.state
+        name = os.fsencode(file.path.relative_to(folder))
+        digest.update(f"{len(name)} {state.size_bytes} {state.modified_ns} {state.inode} ".encode() + name)
+    return digest.hexdigest()
+
+
+def _walk(
+    folder: Path, keys: tuple[str, ...], values: tuple[str | None, ...], seen: set[tuple[int, int]]
+) -> Iterator[PartitionFile]:
+    if len(keys) > KEYS_MAX:
+        raise DataError(TOO_DEEP)
+    _require_new(folder.stat(), seen)
+    with os.scandir(folder) as found:
+        entries = sorted(found, key=lambda entry: os.fsencode(entry.name))
+    for entry in entries:
+        if entry.name.startswith(SKIPPED):
+            continue
+        path = folder / entry.name
+        if entry.is_dir():
+            key, value = _key_and_value(entry.name)
+            if key in keys:
+                raise DataError(OTHER_KEYS)
+            yield from _walk(path, (*keys, key), (*values, value), seen)
+        elif entry.name.endswith(SUFFIX):
+            yield PartitionFile(path, _state_of(entry, seen), keys, values)
+        else:
+            raise DataError(OTHER_FILE)
+
+
+def _state_of(entry: os.DirEntry[str], seen: set[tuple[int, int]]) -> FileState:
+    try:
+        status = entry.stat()
+    except OSError:
+        raise DataError(MISSING_FILE) from None
+    _require_new(status, seen)
+    return FileState.of(status)
+
+
+def _require_new(status: os.stat_result, seen: set[tuple[int, int]]) -> None:
+    """Raise DataError for what was seen before: a link to a folder around it would never end."""
+    if status.st_ino == 0:  # the file system numbers nothing
+        return
+    place = status.st_dev, status.st_ino
+    if place in seen:
+        raise DataError(TWICE)
+    seen.add(place)
+
+
+def _key_and_value(name: str) -> tuple[str, str | None]:
+    key, equals, value = name.partition("=")
+    if not key or not equals:
+        raise DataError(OTHER_FOLDER)
+    if value == NULL_PARTITION:
+        return _decoded(key), None
+    # A value is a row's, and may be anything; a key is the schema's.
+    return _decoded(key), unquote_to_bytes(os.fsencode(value)).decode("utf-8", errors=UNDECODED)
+
+
+def _decoded(text: str) -> str:
+    """Return text whose odd characters stand as %XX, which writers use for those a name cannot hold."""
+    try:
+        return unquote_to_bytes(os.fsencode(text)).decode("utf-8")
+    except UnicodeDecodeError:
+        raise DataError(OTHER_FOLDER) from None
+
+
+FOOTER_THREADS = 8
+"""Footers read at once: on a network's file system each waits for several answers."""
+
+NO_VALUES = str(pa.null())
+"""Kind of a column without any value, which agrees with every other."""
+
+Kinds = tuple[tuple[str, str], ...]
+"""A file's columns, each with the kind of its values."""
+
+
+@dataclass(frozen=True)
+class Footer:
+    """What is kept of a file's footer."""
+
+    group_rows: tuple[int, ...]
+    kinds: Kinds
+
+
+@dataclass(frozen=True)
+class FilePart:
+    """A run of a file's row groups, up to but without ``stop``."""
+
+    file: PartitionFile
+    first: int
+    stop: int
+    rows: int
+
+    def batches(self, columns: Columns, rows_max: int, read_bytes: int) -> Iterator[pa.RecordBatch]:
+        """Yield its rows with the named columns, those of the folders' names included.
+
+        Raises:
+            DataError: the file is not what it was, or cannot be read.
+        """
+        if not self.file.state.is_same_elsewhere(file_state(self.file.path)):
+            raise DataError(REPLACED)
+        given = dict(zip(self.file.keys, self.file.values, strict=True))
+        stored = Columns(
+            tuple(name for name in columns.numbers if name not in given),
+            tuple(name for name in columns.text if name not in given),
+        )
+        source = ParquetSource(self.file.path).reading_within(read_bytes)
+        for batch in source.row_groups(self.first, self.stop, self.rows).batches(stored, rows_max):
+            arrays = [
+                _repeated(given[name], batch.num_rows) if name in given else batch.column(name)
+                for name in columns.names
+            ]
+            yield pa.RecordBatch.from_arrays(arrays, list(columns.names)) if arrays else batch
+
+
+@dataclass(frozen=True)
+class FolderPart:
+    """Some of a folder's rows; a :class:`Source`, picklable, that depends on its own files alone."""
+
+    files: tuple[FilePart, ...]
+    names: tuple[str, ...]
+    faults: Mapping[str, str]
+    """Columns in which the folder's files differ, and how."""
+    whole: str
+    """The fingerprint of the folder."""
+    read_bytes: int
+
+    def column_names(self) -> tuple[str, ...]:
+        """Return the names of the folder's columns."""
+        return self.names
+
+    def fingerprint(self) -> Hashable:
+        """Return the folder's fingerprint as long as the part's own files are what they were."""
+        same = all(part.file.state.is_same_elsewhere(file_state(part.file.path)) for part in self.files)
+        return self.whole if same else None
+
+    def rows(self) -> int:
+        """Return the number of rows."""
+        return sum(part.rows for part in self.files)
+
+    def batches(self, columns: Columns, rows_max: int) -> Iterator[pa.RecordBatch]:
+        """Yield the rows with the named columns, at most ``rows_max`` at a time."""
+        _require_common(self.faults, columns)
+        for part in self.files:
+            yield from part.batches(columns, rows_max, self.read_bytes)
+
+    def reading_within(self, bytes_max: int) -> Self:
+        """Return the same part, read within this memory."""
+        return replace(self, read_bytes=bytes_max)
+
+
+class ParquetFolder:
+    """The Parquet files of a folder, and of its folders named ``key=value``, whose keys are columns of text.
+
+    Files follow one another in the order of their paths. All must have the columns that are used, each of one
+    kind; other columns may differ.
+    """
+
+    def __init__(self, folder: Path, read_bytes: int = READ_BYTES):
+        self._folder = folder.absolute()
+        self._read_bytes = read_bytes
+        self._footers: tuple[str, list[Footer]] | None = None
+
+    def reading_within(self, bytes_max: int) -> Self:
+        """Return the same folder, read within this memory."""
+        return type(self)(self._folder, bytes_max)
+
+    def column_names(self) -> tuple[str, ...]:
+        """Return the names in the first file's schema, and the keys of the folders' names."""
+        return _names(partition_files(self._folder)[0])
+
+    def fingerprint(self) -> Hashable:
+        """Return a digest of all files' names, sizes, modification times and inodes."""
+        return fingerprint_of(self._folder, partition_files(self._folder))
+
+    def rows(self) -> int:
+        """Return the number of rows, which the footers tell."""
+        return sum(sum(footer.group_rows) for footer in self._read_footers(partition_files(self._folder)))
+
+    def batches(self, columns: Columns, rows_max: int) -> Iterator[pa.RecordBatch]:
+        """Yield the rows with the named columns, at most ``rows_max`` at a time."""
+        files = partition_files(self._folder)
+        footers = self._read_footers(files)
+        _require_common(column_faults(footers, files[0].keys), columns)
+        for file, footer in zip(files, footers, strict=True):
+            sizes = footer.group_rows
+            part = FilePart(file, 0, len(sizes), sum(sizes))
+            yield from part.batches(columns, rows_max, self._read_bytes)
+
+    def split(self, parts: int) -> Sequence[FolderPart]:
+        """Return sources of contiguous row groups, of one file or several, about equal in rows."""
+        files = partition_files(self._folder)
+        footers = self._read_footers(files)
+        groups = [
+            FilePart(file, place, place + 1, rows)
+            for file, footer in zip(files, footers, strict=True)
+            for place, rows in enumerate(footer.group_rows)
+        ]
+        shared = _names(files[0]), column_faults(footers, files[0].keys), fingerprint_of(self._folder, files)
+        return [
+            FolderPart(tuple(_joined(groups[first:stop])), *shared, self._read_bytes)
+            for first, stop in balanced_runs([group.rows for group in groups], parts)
+        ]
+
+    def _read_footers(self, files: Sequence[PartitionFile]) -> list[Footer]:
+        whole = fingerprint_of(self._folder, files)
+        if self._footers is None or self._footers[0] != whole:
+            self._footers = whole, read_footers(files)
+        return self._footers[1]
+
+
+def read_footers(files: Sequence[PartitionFile]) -> list[Footer]:
+    """Return what is kept of the files' footers, several being read at once.
+
+    Raises:
+        DataError: a footer cannot be read.
+    """
+    kinds: dict[Kinds, Kinds] = {}
+    with ThreadPoolExecutor(FOOTER_THREADS, thread_name_prefix="footers") as pool:
+        found = in_order((pool.submit(_footer, file.path) for file in files), 2 * FOOTER_THREADS)
+        return [replace(footer, kinds=kinds.setdefault(footer.kinds, footer.kinds)) for footer in found]
+
+
+def column_faults(footers: Sequence[Footer], keys: Sequence[str]) -> dict[str, str]:
+    """Return what is wrong with columns that the files do not have in common, by column."""
+    schemas = {footer.kinds for footer in footers}
+    names = {name for kinds in schemas for name, _ in kinds}
+    faults = {}
+    for name in names:
+        found = [[kind for other, kind in kinds if other == name] for kinds in schemas]
+        if name in keys:
+            faults[name] = f"column {name!r} is in the data set's files and in their folders' names"
+        elif any(not kinds for kinds in found):
+            faults[name] = f"some of the data set's files have no column {name!r}"
+        elif any(len(kinds) > 1 for kinds in found):
+            faults[name] = f"some of the data set's files have more than one column {name!r}"
+        elif len({kind for kinds in found for kind in kinds} - {NO_VALUES}) > 1:
+            faults[name] = f"column {name!r} has different types in the data set's files: write it with one"
+    return faults
+
+
+def _require_common(faults: Mapping[str, str], columns: Columns) -> None:
+    """Raise DataError where the files differ in a column that is used."""
+    for name in columns.names:
+        if name in faults:
+            raise DataError(faults[name])
+
+
+def _footer(path: Path) -> Footer:
+    metadata, schema = ParquetSource(path).footer()
+    return Footer(tuple(group_rows(metadata)), tuple((field.name, _kind(field.type)) for field in schema))
+
+
+def _kind(type_: pa.DataType) -> str:
+    """Return which types read alike: numbers of any width, text however it is stored.
+
+    One missing value makes a column of integers floating in many a writer's hands: it must change nothing.
+    """
+    if pa.types.is_dictionary(type_) and is_text(type_.value_type):
+        return "text"
+    if is_text(type_):
+        return "text"
+    return "number" if pa.types.is_integer(type_) or pa.types.is_floating(type_) else str(type_)
+
+
+def _names(first: PartitionFile) -> tuple[str, ...]:
+    return (*ParquetSource(first.path).column_names(), *first.keys)
+
+
+def _joined(groups: Iterable[FilePart]) -> Iterator[FilePart]:
+    """Join the row groups of each file."""
+    for file, run in itertools.groupby(groups, key=lambda group: group.file):
+        held = list(run)
+        yield FilePart(file, held[0].first, held[-1].stop, sum(group.rows for group in held))
+
+
+def _repeated(value: str | None, rows: int) -> pa.DictionaryArray:
+    """Return a column of one value, held once."""
+    places = pa.array(np.zeros(rows, dtype=np.int32), mask=np.full(rows, value is None))
+    stored = pa.array([(value or "").encode(errors=UNDECODED)], pa.binary()).view(pa.string())
+    return pa.DictionaryArray.from_arrays(places, stored)

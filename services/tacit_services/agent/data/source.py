@@ -145,11 +145,7 @@ class FileState:
 
 
 def file_state(path: Path) -> FileState:
-    """Return the state of the file.
-
-    Raises:
-        DataError: there is no such file, or it may not be read.
-    """
+    """Return the state of the file. Raises DataError: there is no such file, or it may not be read."""
     try:
         return FileState.of(path.stat())
     except OSError:

@@ -1,15 +1,11 @@
 """When each answer is to be sent."""
 
-import sqlalchemy as sa
-from alembic import op
+from tacit_services.ledger.migration import add_send_times
 
 revision = "a0002"
 down_revision = "a0001"
-branch_labels = None
-depends_on = None
 
 
 def upgrade() -> None:
-    """Add the time; what was stored before is due at once."""
-    column = sa.Column("send_at", sa.BigInteger, nullable=False, server_default="0")
-    op.add_column("agent_outbox", column)
+    """Add the time."""
+    add_send_times()

@@ -5,8 +5,6 @@ from alembic import op
 
 revision = "a0004"
 down_revision = "a0003"
-branch_labels = None
-depends_on = None
 
 
 def _study() -> sa.Column[str]:

@@ -1,11 +1,9 @@
 """Links and sessions of the owner's pages."""
 
-from tacit_services.shared.pages.tables import create_tables
+from tacit_services.shared.pages.sessions import create_tables
 
 revision = "a0005"
 down_revision = "a0004"
-branch_labels = None
-depends_on = None
 
 
 def upgrade() -> None:

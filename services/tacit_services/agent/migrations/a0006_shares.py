@@ -4,8 +4,6 @@ from tacit_services.ledger.migration import divide_accounts
 
 revision = "a0006"
 down_revision = "a0005"
-branch_labels = None
-depends_on = None
 
 
 def upgrade() -> None:

@@ -3,20 +3,17 @@
 import sqlalchemy as sa
 from alembic import op
 
+from tacit_services.ledger.migration import create_ledger
+
 revision = "c0001"
 down_revision = None
-branch_labels = None
-depends_on = None
-
-_ACCOUNT = sa.String(127)
-"""``owner/data-set``: two names of at most 63 characters."""
 
 
 def upgrade() -> None:
     """Create the first tables."""
     _create_owners()
     _create_data_sets()
-    _create_ledger()
+    create_ledger(127)  # owner/data-set, two names of at most 63 characters
 
 
 def _create_owners() -> None:
@@ -55,31 +52,4 @@ def _create_data_sets() -> None:
         sa.Column("units", sa.BigInteger, nullable=True),
         sa.Column("size_bytes", sa.BigInteger, nullable=True),
         sa.Column("uploaded_at", sa.BigInteger, nullable=True),
-    )
-
-
-def _create_ledger() -> None:
-    op.create_table(
-        "ledger_accounts",
-        sa.Column("data_set", _ACCOUNT, primary_key=True),
-        sa.Column("epsilon_cap_micro", sa.BigInteger, nullable=False),
-        sa.Column("delta_cap_pico", sa.BigInteger, nullable=False),
-        sa.Column("version", sa.BigInteger, nullable=False),
-        sa.Column("head_hash", sa.String(64), nullable=False),
-    )
-    op.create_table(
-        "ledger_entries",
-        sa.Column("data_set", _ACCOUNT, primary_key=True),
-        sa.Column("sequence", sa.BigInteger, primary_key=True, autoincrement=False),
-        sa.Column("kind", sa.String(8), nullable=False),
-        sa.Column("study", sa.String(64), nullable=True),
-        sa.Column("events", sa.Text, nullable=False),
-        sa.Column("epsilon_micro", sa.BigInteger, nullable=False),
-        sa.Column("delta_pico", sa.BigInteger, nullable=False),
-        sa.Column("at", sa.BigInteger, nullable=False),
-        sa.Column("spent_after_micro", sa.BigInteger, nullable=False),
-        sa.Column("previous_hash", sa.String(64), nullable=False),
-        sa.Column("entry_hash", sa.String(64), nullable=False),
-        sa.ForeignKeyConstraint(["data_set"], ["ledger_accounts.data_set"], name="fk_ledger_entries_account"),
-        sa.UniqueConstraint("data_set", "study", name="uq_ledger_entries_study"),
     )

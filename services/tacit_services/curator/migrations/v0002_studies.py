@@ -3,39 +3,16 @@
 import sqlalchemy as sa
 from alembic import op
 
+from tacit_services.ledger.migration import add_send_times, create_studies
+
 revision = "c0002"
 down_revision = "c0001"
-branch_labels = None
-depends_on = None
 
 
 def upgrade() -> None:
     """Create the tables; those of studies and outbox are an agent's."""
-    op.create_table(
-        "agent_studies",
-        sa.Column("digest", sa.String(64), primary_key=True),
-        sa.Column("state", sa.String(24), nullable=False),
-        sa.Column("data_set", sa.String(63), nullable=True),
-        sa.Column("envelope", sa.LargeBinary, nullable=True),
-        sa.Column("deadline", sa.BigInteger, nullable=False),
-        sa.Column("received_at", sa.BigInteger, nullable=False),
-        sa.Column("changed_at", sa.BigInteger, nullable=False),
-        sa.Column("problem", sa.String(32), nullable=True),
-        sa.Column("reason", sa.String(500), nullable=True),
-        sa.Column("verdict", sa.LargeBinary, nullable=True),
-    )
-    op.create_index("ix_agent_studies_state", "agent_studies", ["state"])
-    op.create_table(
-        "agent_outbox",
-        sa.Column("study", sa.String(64), primary_key=True),
-        sa.Column("kind", sa.String(8), nullable=False),
-        sa.Column("envelope", sa.LargeBinary, nullable=False),
-        sa.Column("created_at", sa.BigInteger, nullable=False),
-        sa.Column("send_at", sa.BigInteger, nullable=False, server_default="0"),
-        sa.Column("closed_at", sa.BigInteger, nullable=True),
-        sa.Column("outcome", sa.String(32), nullable=True),
-        sa.ForeignKeyConstraint(["study"], ["agent_studies.digest"], name="fk_agent_outbox_study"),
-    )
+    create_studies()
+    add_send_times()
     op.create_table(
         "curator_decisions",
         sa.Column("study", sa.String(64), primary_key=True),

@@ -5,8 +5,6 @@ from alembic import op
 
 revision = "c0004"
 down_revision = "c0003"
-branch_labels = None
-depends_on = None
 
 
 def upgrade() -> None:

@@ -4,8 +4,6 @@ from tacit_services.ledger.migration import divide_accounts
 
 revision = "c0005"
 down_revision = "c0004"
-branch_labels = None
-depends_on = None
 
 
 def upgrade() -> None:

@@ -1,4 +1,8 @@
-"""Signing in without passwords: a one-time link, asked for with a party's key, becomes a browser's cookie."""
+"""Signing in without passwords: a one-time link, asked for with a party's key, becomes a browser's cookie.
+
+Each service has two tables of its own: links, deleted when they are used or too old, and browsers that are
+signed in, deleted at sign-out or when they are too old. Of links and cookies only digests are stored.
+"""
 
 import hashlib
 import hmac
@@ -9,9 +13,41 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Engine
 
 from tacit_services.shared.clock import Clock
-from tacit_services.shared.database import run_transaction
-from tacit_services.shared.pages.tables import SignInTables
+from tacit_services.shared.database import read_from, run_transaction
 from tacit_services.shared.problem_responses import ProblemError
+
+
+@dataclass(frozen=True)
+class SignInTables:
+    """A service's links and sessions."""
+
+    links: sa.Table
+    sessions: sa.Table
+
+    @classmethod
+    def make(cls, metadata: sa.MetaData, prefix: str) -> "SignInTables":
+        """Describe the tables ``<prefix>sign_in_links`` and ``<prefix>page_sessions``."""
+        return cls(*(sa.Table(prefix + name, metadata, *_columns()) for name in NAMES))
+
+
+NAMES = ("sign_in_links", "page_sessions")
+
+
+def _columns() -> list[sa.Column[str] | sa.Column[int]]:
+    return [
+        sa.Column("digest", sa.String(64), primary_key=True),
+        sa.Column("key", sa.String(64), nullable=False),
+        sa.Column("expires_at", sa.BigInteger, nullable=False),
+    ]
+
+
+def create_tables(prefix: str) -> None:
+    """Create both tables; for migrations."""
+    from alembic import op  # noqa: PLC0415 (migrations alone need it)
+
+    for name in NAMES:
+        op.create_table(prefix + name, *_columns())
+
 
 LINK_LIFE_S = 300
 """How long a link waits to be used: time to carry it from a terminal to a browser."""
@@ -90,9 +126,7 @@ class Sessions:
         query = sa.select(sessions.c.key).where(
             sessions.c.digest == _digest(cookie), sessions.c.expires_at > int(self._clock())
         )
-        key = run_transaction(
-            self._engine, lambda connection: connection.execute(query).scalar_one_or_none(), read_only=True
-        )
+        key = read_from(self._engine, lambda connection: connection.execute(query).scalar_one_or_none())
         return None if key is None else Session(key, _form_token(cookie))
 
     def end(self, cookie: str | None) -> None:

@@ -1,6 +1,6 @@
 """Links and sessions of the pages."""
 
-from tacit_services.shared.pages.tables import create_tables
+from tacit_services.shared.pages.sessions import create_tables
 
 revision = "0004"
 down_revision = "0003"

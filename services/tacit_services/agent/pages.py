@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any
 
-from fastapi import Depends, FastAPI, Path, Request
+from fastapi import Depends, FastAPI, Request
 from starlette.responses import Response
 
 from tacit_services.agent import views
@@ -13,7 +13,8 @@ from tacit_services.agent.schema import REASON_LENGTH, SIGN_IN, STUDIES, State
 from tacit_services.agent.studies import StudyRow, finding_of, newest_studies, studies_in
 from tacit_services.ledger.accounts import account_of
 from tacit_services.ledger.verification import export
-from tacit_services.shared.database import run_transaction
+from tacit_services.shared.database import read_from
+from tacit_services.shared.http_app import DigestPath
 from tacit_services.shared.pages.formatting import burn_down
 from tacit_services.shared.pages.sessions import Sessions
 from tacit_services.shared.pages.site import Page, Service, SignedIn, Site
@@ -25,16 +26,16 @@ OTHERS_MAX = 100
 
 def inbox(agent: Agent) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Return the studies that wait for a decision, oldest first, and the newest others."""
-    waiting = run_transaction(agent.engine, lambda c: studies_in(c, [State.WAITING]), read_only=True)
+    waiting = read_from(agent.engine, studies_in, [State.WAITING])
     rest = STUDIES.c.state != State.WAITING.value
-    others = run_transaction(agent.engine, lambda c: newest_studies(c, OTHERS_MAX, rest), read_only=True)
+    others = read_from(agent.engine, newest_studies, OTHERS_MAX, rest)
     shown = [{**views.summary(agent, row), "payment": payment(agent, row)} for row in waiting]
     return shown, [views.summary(agent, row) for row in others]
 
 
 def payment(agent: Agent, row: StudyRow) -> str | None:
     """Return in words which share of its account would pay for a study, or None where none would."""
-    return run_transaction(agent.engine, lambda c: views.payment(c, agent, row, row.data_set), read_only=True)
+    return read_from(agent.engine, views.payment, agent, row, row.data_set)
 
 
 def accounts(agent: Agent) -> list[dict[str, Any]]:
@@ -42,7 +43,7 @@ def accounts(agent: Agent) -> list[dict[str, Any]]:
     status = {data_set["name"]: data_set for data_set in views.status(agent)["data_sets"]}
     shown = []
     for data_set in agent.settings.data_sets:
-        account = run_transaction(agent.engine, lambda c, n=data_set.name: account_of(c, n), read_only=True)  # type: ignore[misc]
+        account = read_from(agent.engine, account_of, data_set.name)
         shown.append(
             {
                 **status[data_set.name],
@@ -62,8 +63,6 @@ MENU = (
     Page("Policy", "/policy"),
 )
 
-Digest = Annotated[str, Path(pattern="^[0-9a-f]{64}$")]
-
 
 def add_agent_pages(
     app: FastAPI, agent: Agent, ring: Callable[[], None], owner_key: Callable[..., Any]
@@ -75,7 +74,7 @@ def add_agent_pages(
             raise ProblemError("sign-in-needed")  # the agent has another key since
 
     name = agent.settings.name
-    service = Service("agent", name, "tacit_services.agent.pages", "tacit agent login", MENU)
+    service = Service("agent", name, "tacit_services.agent", "tacit agent login", MENU)
     site = Site(service, Sessions(agent.engine, SIGN_IN, agent.clock), identify)
     _add_reading(site, agent)
     _add_deciding(site, agent, ring)
@@ -92,9 +91,9 @@ def _add_reading(site: Site, agent: Agent) -> None:
         return site.page(request, "inbox.html", steward, waiting=waiting, others=others, status=status)
 
     @site.router.get("/studies/{digest}")
-    def show_study(request: Request, digest: Digest, steward: Steward) -> Response:
+    def show_study(request: Request, digest: DigestPath, steward: Steward) -> Response:
         row = require_row(agent, digest)
-        found = run_transaction(agent.engine, lambda c: finding_of(c, digest), read_only=True)
+        found = read_from(agent.engine, finding_of, digest)
         return site.page(
             request,
             "study.html",
@@ -107,7 +106,7 @@ def _add_reading(site: Site, agent: Agent) -> None:
 
     @site.router.get("/ledger")
     def show_ledger(request: Request, steward: Steward) -> Response:
-        entries = run_transaction(agent.engine, export, read_only=True)
+        entries = read_from(agent.engine, export)
         shown = []
         for account in accounts(agent):
             own = [entry for entry in entries if entry["data_set"] == account["name"]]
@@ -126,13 +125,15 @@ def _add_reading(site: Site, agent: Agent) -> None:
 
 def _add_deciding(site: Site, agent: Agent, ring: Callable[[], None]) -> None:
     @site.router.post("/studies/{digest}/approval")
-    def approve(digest: Digest, _: Annotated[Mapping[str, str], Depends(site.form())]) -> Response:
+    def approve(digest: DigestPath, _: Annotated[Mapping[str, str], Depends(site.form())]) -> Response:
         decide(agent, digest, lambda: agent.approve(digest))
         ring()
         return site.redirect(f"/studies/{digest}")
 
     @site.router.post("/studies/{digest}/decline")
-    def decline(digest: Digest, form: Annotated[Mapping[str, str], Depends(site.form("reason"))]) -> Response:
+    def decline(
+        digest: DigestPath, form: Annotated[Mapping[str, str], Depends(site.form("reason"))]
+    ) -> Response:
         reason = read_reason(form)
         decide(agent, digest, lambda: agent.decline(digest, reason))
         ring()

@@ -27,6 +27,7 @@ from tacit_protocol.messages.transcript import TRANSCRIPT_BYTES_MAX, Transcript
 from tacit_protocol.signing.envelope import CANCELLATION_TYPE, DECLINE_TYPE, EnvelopeError, open_envelope
 from tacit_protocol.strict import StrictModel
 from tacit_protocol.verification import VerificationError, verify_transcript
+from tacit_services.shared.database import sync_folder
 from tacit_services.shared.failpoints import ArchiveStep, reached
 
 INDEX = "index.jsonl"
@@ -90,7 +91,7 @@ class ArchiveFolder:
             self.require_same(entry.study, transcript)
         else:
             _write_durably(path, transcript)
-            _sync_folder(self._path)
+            sync_folder(self._path)
         reached(ArchiveStep.FILE_STORED)
         listed = self._listed.get(entry.study)
         if listed is not None and listed != entry.file_digest:
@@ -153,7 +154,7 @@ def open_folder(path: Path) -> Iterator[ArchiveFolder]:
             raise ArchiveError(
                 f"another process is writing to the archive {path}; wait until it has ended"
             ) from None
-        _sync_folder(path)
+        sync_folder(path)
         yield ArchiveFolder(path, index)
 
 
@@ -170,14 +171,6 @@ def _write_durably(path: Path, content: bytes) -> None:
         os.fsync(file.fileno())
     reached(ArchiveStep.PART_WRITTEN)
     part.replace(path)
-
-
-def _sync_folder(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 UNFINISHED = (

@@ -1,16 +1,24 @@
-"""The tester's pages, for whoever may read at the tester: its operator and every enrolled party."""
+"""Small plans in processes of their own: one for each person, two in all, each with a time limit.
+
+The process is the SDK's: it simulates studies of synthetic rows, and has neither this service's settings nor
+its keys, nor a connection (docs/decisions/0018-plans-in-a-process-of-their-own.md).
+"""
 
 import asyncio
 import hashlib
+import json
+import math
+import os
+import sys
 import threading
 from collections import OrderedDict
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Annotated, Any
 
-import sqlalchemy as sa
-from fastapi import Depends, FastAPI, Path, Query, Request
+from fastapi import Depends, FastAPI, Query, Request
 from markupsafe import Markup
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import HTMLResponse, Response, StreamingResponse
@@ -18,27 +26,213 @@ from starlette.responses import HTMLResponse, Response, StreamingResponse
 from tacit_protocol.messages.encoding import decode
 from tacit_protocol.messages.study import Study
 from tacit_protocol.messages.transcript import VerdictMessage
-from tacit_protocol.procedures.discovery import procedure_named
+from tacit_protocol.procedures.discovery import PROCEDURES, procedure_named
 from tacit_protocol.reporting.charts import number
 from tacit_protocol.reporting.panels import NullPanel, Panel, PvaluePanel, panels_of
 from tacit_protocol.reporting.report import Reported, meaning_of, report_html
-from tacit_protocol.reporting.svg import panel_svg
+from tacit_protocol.reporting.svg import Drawing, horizontal, panel_svg, path_of, vertical
 from tacit_protocol.signing.envelope import VERDICT_TYPE, open_envelope
 from tacit_protocol.verdicts.effects import effects_of, effects_table
 from tacit_protocol.verdicts.panels import Bar, BarsPanel, CurvesPanel, RowsPanel
 from tacit_protocol.verdicts.words import Meaning
-from tacit_services.shared.database import DatabaseError, run_transaction
-from tacit_services.shared.http_app import json_response
+from tacit_services.shared.database import DatabaseError, read_from
+from tacit_services.shared.http_app import DigestPath, json_response
+from tacit_services.shared.http_server import Stopping
 from tacit_services.shared.pages.formatting import short
 from tacit_services.shared.pages.sessions import Sessions
 from tacit_services.shared.pages.site import Page, Service, SignedIn, Site
 from tacit_services.shared.problem_responses import ProblemError
-from tacit_services.tester.pages.planner import Planner, add_plans
 from tacit_services.tester.parties import EVERYONE
 from tacit_services.tester.reuse import received
 from tacit_services.tester.routes import VERDICT_RETRY_S, Tester
 from tacit_services.tester.studies import State, transcript_of, verdict_of
 from tacit_services.tester.tables import SIGN_IN
+
+COMMAND = (sys.executable, "-I", "-m", "tacit.planning.bounded")
+
+AT_ONCE_MAX = 2
+"""Plans at once in all: a tester's processors are for verdicts."""
+
+LIMIT_S = 55.0
+"""A plan still running then is killed; proxies commonly give up after sixty seconds."""
+
+LOOK_S = 0.2
+"""How often it is looked whether the service is stopping."""
+
+RETRY_S = 20
+
+ANSWER_BYTES_MAX = 2**18
+
+TOO_SLOW = "This took too long: ask for fewer units or columns, or use tacit plan on your own machine."
+FAILED = "The simulation failed. Ask for fewer units or columns, or use tacit plan on your own machine."
+
+
+class Planner:
+    """Runs plans for the people who are signed in.
+
+    Args:
+        stopping: whether the service has been asked to stop: no plan outlives that.
+        command: starts the process; COMMAND by default.
+        limit_s: how long one plan may take; LIMIT_S by default.
+    """
+
+    def __init__(
+        self, stopping: Stopping, command: tuple[str, ...] | None = None, limit_s: float | None = None
+    ) -> None:
+        self._stopping, self._command = stopping, command or COMMAND
+        self._limit_s = limit_s or LIMIT_S
+        self._planning: set[str] = set()
+
+    async def plan(self, person: str, fields: Mapping[str, str]) -> dict[str, Any]:
+        """Return ``{"plan": ...}``, or ``{"refused": "what to change"}``.
+
+        Args:
+            person: whose plan; a person has one at a time.
+            fields: the form's.
+
+        Raises:
+            ProblemError: ``rate-limited``: the person has a plan under way, or too many others have.
+        """
+        # Nothing is awaited between the look and the entry, so that two requests cannot both get in.
+        if person in self._planning or len(self._planning) >= AT_ONCE_MAX:
+            raise ProblemError("rate-limited", retry_after_s=RETRY_S)
+        self._planning.add(person)
+        try:
+            return await self._run(json.dumps(dict(fields)).encode())
+        finally:
+            self._planning.discard(person)
+
+    async def _run(self, sent: bytes) -> dict[str, Any]:
+        process = await asyncio.create_subprocess_exec(
+            *self._command,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.DEVNULL,
+            env={"PATH": os.defpath, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"},
+            cwd="/",
+            start_new_session=True,
+        )
+        answering = asyncio.ensure_future(process.communicate(sent))
+        try:
+            if not await self._ended(answering):
+                return {"refused": TOO_SLOW}
+            return _answer(process.returncode, (await answering)[0])
+        finally:
+            with suppress(ProcessLookupError):
+                process.kill()
+            answering.cancel()
+            with suppress(asyncio.CancelledError):
+                await process.wait()
+
+    async def _ended(self, answering: "asyncio.Future[Any]") -> bool:
+        """Wait for the process; False where its time is up, or the service stops."""
+        loop = asyncio.get_running_loop()
+        limit = loop.time() + self._limit_s
+        while not answering.done():
+            if self._stopping.requested or loop.time() > limit:
+                return False
+            await asyncio.wait({answering}, timeout=LOOK_S)
+        return True
+
+
+def _answer(code: int | None, written: bytes) -> dict[str, Any]:
+    """Read what the process wrote. Its memory or processor limits may have ended it."""
+    if code != 0 or len(written) > ANSWER_BYTES_MAX:
+        return {"refused": FAILED}
+    found = json.loads(written)
+    return (
+        found if isinstance(found, dict) and ("plan" in found or "refused" in found) else {"refused": FAILED}
+    )
+
+
+FIELDS: Mapping[str, str] = {
+    "procedure": "kernel_two_sample",
+    "columns": "age:0:120",
+    "cells": "",
+    "over": "epsilon",
+    "n": "1000",
+    "epsilon": "1",
+    "delta": "1e-5",
+    "alpha": "0.05",
+    "effect": "",
+    "shape": "linear",
+    "target": "",
+}
+"""The form's fields, and what they say at first."""
+
+FIELD_LENGTH_MAX = 2000
+
+
+def add_plans(site: Site, planner: Planner) -> None:
+    """Add the page to a site."""
+    Reader = Annotated[SignedIn, Depends(site.signed_in)]
+
+    @site.router.get("/plan")
+    def show_form(request: Request, reader: Reader) -> Response:
+        return _page(site, request, reader, FIELDS, {})
+
+    @site.router.post("/plan")
+    async def plan(
+        request: Request, fields: Annotated[Mapping[str, str], Depends(site.form(*FIELDS))], reader: Reader
+    ) -> Response:
+        asked = {name: fields.get(name, "") for name in FIELDS}
+        if any(len(text) > FIELD_LENGTH_MAX for text in asked.values()):
+            answer: dict[str, Any] = {"refused": f"A field has {FIELD_LENGTH_MAX} characters at most."}
+        else:
+            answer = await planner.plan(reader.session.key, asked)
+        response = _page(site, request, reader, asked, answer)
+        if "refused" in answer:
+            response.status_code = 422
+        return response
+
+
+def _page(
+    site: Site, request: Request, reader: SignedIn, fields: Mapping[str, str], answer: Mapping[str, Any]
+) -> Response:
+    found = answer.get("plan")
+    return site.page(
+        request,
+        "plan.html",
+        reader,
+        fields=fields,
+        procedures={name: procedure.title for name, procedure in PROCEDURES.items()},
+        refused=answer.get("refused"),
+        plan=found,
+        chart=None if found is None else drawn(found["curve"], found["target"]),
+    )
+
+
+def drawn(curve: Mapping[str, Any], target: float | None) -> dict[str, Any]:
+    """Place a curve's points on a drawing: along a logarithmic axis, with whiskers of their intervals."""
+    points = [
+        {**point, "interval": point["interval"] or [point["value"]] * 2, "between": _between(point)}
+        for point in curve["points"]
+    ]
+    highest = max(point["interval"][1] for point in points)
+    top = 1.0 if curve["measure"] == "power" else max(highest, target or 0.0, 1e-9)
+    logs = [math.log10(point["at"]) for point in points]
+    drawing = Drawing(horizontal(min(logs), max(logs)), vertical(0, 1.05 * top))
+    placed = [
+        {
+            **point,
+            "x": drawing.x.at(log),
+            "y": drawing.y.at(point["value"]),
+            "low": drawing.y.at(point["interval"][0]),
+            "high": drawing.y.at(point["interval"][1]),
+        }
+        for point, log in zip(points, logs, strict=True)
+    ]
+    fit = [(point["x"], drawing.y.at(point["fitted"])) for point in placed]
+    limit = drawing.y.at(target) if target is not None and target <= 1.05 * top else None
+    return {"drawing": drawing, "points": placed, "line": path_of(fit), "limit": limit}
+
+
+def _between(point: Mapping[str, Any]) -> str:
+    """Write a point's interval; what was refused was not simulated, and errors that never vary have none."""
+    if point["refused"]:
+        return "refused"
+    return "" if point["interval"] is None else "{:.3g} to {:.3g}".format(*point["interval"])
+
 
 STREAMS_MAX = 100
 """Streams at once; beyond them pages ask every ten seconds."""
@@ -176,9 +370,7 @@ def _chart(panel: Panel) -> Chart:
             return Chart("The statistic and its null distribution", svg, note)
         case PvaluePanel():
             return Chart("The p-value and the level", svg)
-        case RowsPanel():
-            return Chart(panel.title, svg)
-        case CurvesPanel():
+        case RowsPanel() | CurvesPanel():
             return Chart(panel.title, svg)
         case BarsPanel():
             bounded = any(bar.lower is not None for bar in panel.bars)
@@ -210,15 +402,13 @@ RECORDS_MAX = 50
 FACTS = ("method", "statistic", "pvalue", "level", "epsilon", "delta")
 """What is said of every verdict that has it, in this order."""
 
-Digest = Annotated[str, Path(pattern="^[0-9a-f]{64}$")]
-
 
 def add_tester_pages(app: FastAPI, tester: Tester, public_url: str) -> None:
     """Add the pages to the tester's app."""
     service = Service(
         "tester",
         tester.identity.name,
-        "tacit_services.tester.pages",
+        "tacit_services.tester",
         "tacit tester login, or tacit party login",
         MENU,
         public_url,
@@ -246,7 +436,7 @@ def _add_studies(site: Site, tester: Tester) -> None:
         )
 
     @site.router.get("/studies/{digest}")
-    def show_study(request: Request, digest: Digest, reader: Reader) -> Response:
+    def show_study(request: Request, digest: DigestPath, reader: Reader) -> Response:
         summary = tester.studies.summary(digest)
         study = tester.studies.parsed(digest)
         verdict = _verdict(tester, digest) if summary["state"] != "failed" else None
@@ -269,20 +459,20 @@ def _add_studies(site: Site, tester: Tester) -> None:
 
     @site.router.get("/studies/{digest}/events")
     async def follow_study(
-        digest: Digest, _: Reader, seen: Annotated[str, Query(pattern="^[0-9a-f]{16}$")]
+        digest: DigestPath, _: Reader, seen: Annotated[str, Query(pattern="^[0-9a-f]{16}$")]
     ) -> Response:
         return streams.response(digest, seen)
 
     @site.router.get("/studies/{digest}/transcript")
-    def download_transcript(digest: Digest, _: Reader) -> Response:
-        content = run_transaction(tester.engine, lambda c: transcript_of(c, digest), read_only=True)
+    def download_transcript(digest: DigestPath, _: Reader) -> Response:
+        content = read_from(tester.engine, transcript_of, digest)
         if content is None:
             raise ProblemError("verdict-pending", retry_after_s=VERDICT_RETRY_S)
         response = json_response(content)
         return _download(response, _file_name(digest, "json"))
 
     @site.router.get("/studies/{digest}/report")
-    def download_report(digest: Digest, _: Reader) -> Response:
+    def download_report(digest: DigestPath, _: Reader) -> Response:
         verdict = _verdict(tester, digest)
         if verdict is None:
             raise ProblemError("verdict-pending", retry_after_s=VERDICT_RETRY_S)
@@ -302,10 +492,7 @@ def _file_name(digest: str, kind: str) -> str:
 
 
 def _verdict(tester: Tester, digest: str) -> VerdictMessage | None:
-    def read(connection: sa.Connection) -> bytes | None:
-        return verdict_of(connection, digest)
-
-    envelope = run_transaction(tester.engine, read, read_only=True)
+    envelope = read_from(tester.engine, verdict_of, digest)
     if envelope is None:
         return None
     return decode(VerdictMessage, open_envelope(envelope, VERDICT_TYPE, tester.identity.key))

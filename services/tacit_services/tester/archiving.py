@@ -22,11 +22,11 @@ from tacit_protocol.messages.transcript import TRANSCRIPT_BYTES_MAX, Transcript
 from tacit_protocol.terminal import printable
 from tacit_protocol.verification import VerificationError, verify_transcript
 from tacit_services.shared.clock import Clock
-from tacit_services.shared.database import forget_deleted, run_transaction
+from tacit_services.shared.database import forget_deleted, read_from, run_transaction
 from tacit_services.shared.failpoints import ArchiveStep, reached
 from tacit_services.shared.problem_responses import ProblemError
 from tacit_services.shared.settings import SettingsError
-from tacit_services.tester.archive.files import (
+from tacit_services.tester.archive import (
     ArchiveError,
     ArchiveFolder,
     Entry,
@@ -116,7 +116,7 @@ class Archiver:
         before: int | None = None
         while True:
             query = _due(ended_before, before, free=free)
-            rows = run_transaction(self._engine, lambda c, q=query: c.execute(q).all(), read_only=True)  # type: ignore[misc]
+            rows = read_from(self._engine, lambda c, q=query: c.execute(q).all())  # type: ignore[misc]
             for row in rows:
                 yield str(row.digest)
             if len(rows) < PAGE:
@@ -124,7 +124,7 @@ class Archiver:
             before = int(rows[-1].sequence)
 
     def _archive(self, study: str, done: Archived) -> None:
-        read = run_transaction(self._engine, lambda connection: _read(connection, study), read_only=True)
+        read = read_from(self._engine, _read, study)
         if read is None:
             return  # another process was quicker
         entry, transcript = self._as_archived(*read)

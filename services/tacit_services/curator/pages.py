@@ -1,0 +1,148 @@
+"""The curator's pages: to the operator everything and no decision, to an owner its own and its decisions."""
+
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any
+
+from fastapi import Depends, FastAPI, Request
+from sqlalchemy.engine import Connection
+from starlette.responses import Response
+
+from tacit_services.agent.pages import read_reason
+from tacit_services.agent.schema import REASON_LENGTH
+from tacit_services.agent.studies import newest_studies
+from tacit_services.curator import routes
+from tacit_services.curator.curator import Curator, Decision, asking, decisions_on
+from tacit_services.curator.data_sets import view
+from tacit_services.curator.routes import Caller, CuratorContext, decide, require_study
+from tacit_services.curator.tables import SIGN_IN
+from tacit_services.ledger.accounts import account_of
+from tacit_services.shared.database import read_from
+from tacit_services.shared.http_app import DigestPath
+from tacit_services.shared.pages.formatting import burn_down
+from tacit_services.shared.pages.sessions import Sessions
+from tacit_services.shared.pages.site import Page, Service, SignedIn, Site
+from tacit_services.shared.problem_responses import ProblemError
+
+MENU = (Page("Studies", "/"), Page("Data sets", "/data-sets"), Page("Ledger", "/ledger"))
+
+STUDIES_MAX = 100
+"""Studies listed, the newest; the command lists all."""
+
+
+def add_curator_pages(
+    app: FastAPI,
+    curator: Curator,
+    context: CuratorContext,
+    public_url: str,
+    ring: Callable[[], None],
+) -> None:
+    """Add the pages to the curator's app; ``ring`` wakes the loop that runs studies."""
+    service = Service(
+        "curator", curator.name, "tacit_services.curator", "tacit curator login", MENU, public_url
+    )
+    sessions = Sessions(curator.engine, SIGN_IN, context.clock)
+    site = Site(service, sessions, context.access.caller_of)
+
+    def may_sign_in(caller: Annotated[Caller, Depends(context.access.caller)]) -> str:
+        return caller.key
+
+    _add_studies(site, curator)
+    _add_holdings(site, curator, context)
+    _add_deciding(site, curator, ring)
+    site.add_to(app, may_sign_in)
+
+
+def _add_studies(site: Site, curator: Curator) -> None:
+    Someone = Annotated[SignedIn, Depends(site.signed_in)]
+
+    @site.router.get("/")
+    def show_studies(request: Request, someone: Someone) -> Response:
+        owner = someone.who.owner
+
+        def read(connection: Connection) -> list[dict[str, Any]]:
+            rows = newest_studies(connection, STUDIES_MAX, *asking(owner))
+            decisions = decisions_on(connection, [row.digest for row in rows])
+            return [routes.summary(curator, row, decisions[row.digest], owner) for row in rows]
+
+        return site.page(
+            request, "studies.html", someone, studies=read_from(curator.engine, read), owner=owner
+        )
+
+    @site.router.get("/studies/{digest}")
+    def show_study(request: Request, digest: DigestPath, someone: Someone) -> Response:
+        owner = someone.who.owner
+
+        def read(connection: Connection) -> dict[str, Any]:
+            row, decisions = require_study(connection, digest, owner)
+            return routes.detail(connection, curator, row, decisions, owner)
+
+        study = read_from(curator.engine, read)
+        waits = study["state"] == "waiting-for-approval" and any(
+            part["owner"] == owner and part["decision"] == Decision.WAITING.value for part in study["owners"]
+        )
+        shown = {"study": study, "owner": owner, "waits": waits, "reason_length": REASON_LENGTH}
+        return site.page(request, "study.html", someone, **shown)
+
+
+def _add_holdings(site: Site, curator: Curator, context: CuratorContext) -> None:
+    Someone = Annotated[SignedIn, Depends(site.signed_in)]
+
+    @site.router.get("/data-sets")
+    def show_data_sets(request: Request, someone: Someone) -> Response:
+        owner = someone.who.owner
+
+        def read(connection: Connection) -> list[dict[str, Any]]:
+            held = context.data_sets.held_data_sets(connection, owner)
+            return [view(connection, item, to_owner=owner is not None) for item in held]
+
+        owners = read_from(curator.engine, context.enrolment.page, None) if owner is None else None
+        return site.page(
+            request,
+            "data_sets.html",
+            someone,
+            data_sets=read_from(curator.engine, read),
+            owners=owners,
+            owner=owner,
+        )
+
+    @site.router.get("/ledger")
+    def show_ledger(request: Request, someone: Someone) -> Response:
+        now = context.now()
+
+        def read(connection: Connection) -> list[dict[str, Any]]:
+            shown = []
+            for name in routes.accounts_of(connection, someone.who.owner):
+                entries = routes.ledger(connection, [name])
+                head_hash = account_of(connection, name).head_hash
+                chart = burn_down(entries, now)
+                shown.append({"name": name, "entries": entries, "head_hash": head_hash, "chart": chart})
+            return shown
+
+        return site.page(request, "ledger.html", someone, accounts=read_from(curator.engine, read))
+
+
+def _add_deciding(site: Site, curator: Curator, ring: Callable[[], None]) -> None:
+    Someone = Annotated[SignedIn, Depends(site.signed_in)]
+
+    def owner_of(someone: SignedIn) -> str:
+        if someone.who.owner is None:
+            raise ProblemError("forbidden")
+        return str(someone.who.owner)
+
+    @site.router.post("/studies/{digest}/approval")
+    def approve(
+        digest: DigestPath, someone: Someone, _: Annotated[Mapping[str, str], Depends(site.form())]
+    ) -> Response:
+        owner = owner_of(someone)
+        decide(curator, digest, owner, lambda: curator.approve(digest, owner))
+        ring()
+        return site.redirect(f"/studies/{digest}")
+
+    @site.router.post("/studies/{digest}/decline")
+    def decline(
+        digest: DigestPath, someone: Someone, form: Annotated[Mapping[str, str], Depends(site.form("reason"))]
+    ) -> Response:
+        owner, reason = owner_of(someone), read_reason(form)
+        decide(curator, digest, owner, lambda: curator.decline(digest, owner, reason))
+        ring()
+        return site.redirect(f"/studies/{digest}")

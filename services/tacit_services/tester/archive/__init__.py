@@ -1,1 +1,0 @@
-"""Archiving: ended studies as verifiable files, and the deletion of what has been archived."""

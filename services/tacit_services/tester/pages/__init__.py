@@ -1,1 +1,0 @@
-"""The tester's pages: studies, who has sent, progress, and verdicts."""
