@@ -14,15 +14,14 @@ from tacit.command.plan_question import Planning, with_flags
 
 if TYPE_CHECKING:
     from tacit.database.released import ReleasedDatabase
-    from tacit.planning.simulation import Plan
+    from tacit.planning.simulation import Interval, Plan
     from tacit.planning.sizes import SampleSizePlan
-    from tacit.planning.words import Interval
     from tacit_protocol.domain.columns import Domain
 
 
 def show_plans(plans: "Sequence[SampleSizePlan]", as_json: bool) -> None:
     """Print the best plan, which comes first, and what other methods would need."""
-    from tacit.planning.words import outcome_words
+    from tacit.planning.simulation import outcome_words
 
     best, *others = plans
     if as_json:
@@ -153,7 +152,7 @@ def identity(
     """Find how many units an identity test needs, by simulation."""
     from tacit.command.output import progress
     from tacit.errors import InputError
-    from tacit.planning.identity import compare_identity_methods, plan_identity
+    from tacit.planning.counts import compare_identity_methods, plan_identity
 
     if (cells is None) == (not probability):
         raise InputError("give either --cells or every cell's --probability")
@@ -375,8 +374,8 @@ def curve(
     from tacit.atomic_write import require_writable
     from tacit.command.output import lines, print_json, progress, table, write_file
     from tacit.errors import InputError
-    from tacit.planning import curve as curves
-    from tacit.planning.smallest import TARGET, require_target
+    from tacit.planning.curve import simulate_curve
+    from tacit.planning.search import TARGET, require_target
 
     if picture is not None:
         if picture.suffix.lower() != ".svg":
@@ -385,7 +384,7 @@ def curve(
     if target is not None:
         require_target(target, planning.question.measure)
     with progress("simulating studies", quiet=as_json) as report:
-        found = curves.curve(
+        found = simulate_curve(
             planning.question,
             over,
             planning.setting,
@@ -419,7 +418,7 @@ def smallest(planning: Planning, *, over: Over = "n", target: Target = None, as_
 
     from tacit.command.output import lines, print_json, progress
     from tacit.errors import InputError
-    from tacit.planning import smallest as search
+    from tacit.planning import search
 
     if target is None and planning.question.measures_error:
         raise InputError("say which error is small enough: --target .01")
@@ -451,7 +450,7 @@ def choice(
     from dataclasses import asdict
 
     from tacit.command.output import lines, print_json, progress, table
-    from tacit.planning.choices import choose, parameters_words
+    from tacit.planning.search import choose, parameters_words
 
     with progress("simulating studies", quiet=as_json) as report:
         found = choose(
@@ -478,7 +477,7 @@ def choice(
 
 
 def _between(interval: "Interval | None") -> str:
-    from tacit.planning.words import interval_words
+    from tacit.planning.simulation import interval_words
 
     return "" if interval is None else interval_words(interval)
 

@@ -74,7 +74,7 @@ def flags(
 ) -> Planning:
     """Read the flags."""
     # Loads NumPy and the statistics, which --help does without.
-    from tacit.planning.draft import question_of_draft, units_of_draft  # noqa: PLC0415
+    from tacit.planning.questions import question_of_draft, units_of_draft  # noqa: PLC0415
     from tacit.planning.simulation import Setting, sizes_of  # noqa: PLC0415
     from tacit_protocol.procedures.populations import Effect  # noqa: PLC0415
 
@@ -112,7 +112,7 @@ def _question(
     asked: Mapping[str, Any], public: Path | None, units: list[int], chosen: tuple[float, float, float]
 ) -> "Question":
     from tacit.command.inputs import read_public  # noqa: PLC0415
-    from tacit.planning.asking import Asked  # noqa: PLC0415
+    from tacit.planning.questions import Asked  # noqa: PLC0415
 
     if public is not None:
         if asked["bounds"] is None:

@@ -25,8 +25,7 @@ from tacit.planning import (
     plan_power,
     plan_smallest,
 )
-from tacit.planning.counts import plan_homogeneity, plan_independence
-from tacit.planning.identity import compare_identity_methods, plan_identity
+from tacit.planning.counts import compare_identity_methods, plan_homogeneity, plan_identity, plan_independence
 from tacit.planning.locations import OptimisedLocations, optimise_locations
 from tacit.planning.sizes import SampleSizePlan
 from tacit.results import (

@@ -18,10 +18,10 @@ import numpy as np
 
 from tacit.errors import InputError, StudyRefusedError
 from tacit.in_process.samples import domain_of
-from tacit.planning.asking import Asked
 from tacit.planning.curve import Over, at, curve_of, places_of
+from tacit.planning.questions import Asked
+from tacit.planning.search import TARGET
 from tacit.planning.simulation import Answers, Setting, or_nothing, sizes_of
-from tacit.planning.smallest import TARGET
 from tacit.studies.draft_flags import parse_column
 from tacit_protocol.domain.columns import LEVELS_MAX
 from tacit_protocol.procedures.counts.populations import Cells

@@ -10,9 +10,19 @@ import numpy as np
 
 from tacit.errors import InputError
 from tacit.planning.questions import Question
-from tacit.planning.simulation import Answers, Setting, or_nothing, sizes_of
+from tacit.planning.simulation import (
+    Answers,
+    Interval,
+    Setting,
+    error_words,
+    number,
+    or_nothing,
+    outcome_words,
+    percent,
+    sizes_of,
+    units_words,
+)
 from tacit.planning.sizes import Floats
-from tacit.planning.words import Interval, curve_words, number, target_words, units_words
 from tacit_protocol.procedures.base import Progress
 from tacit_protocol.procedures.populations import Measure
 from tacit_protocol.terminal import printable
@@ -209,7 +219,7 @@ class PowerCurve:
         return f"{curve_words(self)} {target_words(self, target, reached)}"
 
 
-def curve(
+def simulate_curve(
     question: Question,
     over: Over,
     setting: Setting,
@@ -319,3 +329,41 @@ def crossing(
     part = (target - low) / (high - low)
     between = float(np.exp(np.log(places[index - 1]) * (1 - part) + np.log(places[index]) * part))
     return Crossing(between, places[index - 1], places[index])
+
+
+def curve_words(curve: PowerCurve) -> str:
+    """Say a curve's two ends in a sentence."""
+    first, last = curve.points[0], curve.points[-1]
+    if curve.over == "epsilon":
+        fixed, places = units_words(curve.n or ()), [f"at epsilon {point.at:g}" for point in (first, last)]
+    else:
+        fixed = f"epsilon {curve.epsilon:g}"
+        places = [f"with {number(point.at)} units of each owner" for point in (first, last)]
+    if curve.measure == "error":
+        off = [
+            error_words(curve.procedure, point.value, curve.runs, point.interval) for point in (first, last)
+        ]
+        return f"With {fixed}, {places[0]}, {off[0]}; {places[1]}, {off[1]}."
+    often = [_often(curve, point) for point in (first, last)]
+    return f"With {fixed} the test finds {curve.effect} {often[0]} {places[0]}, and {often[1]} {places[1]}."
+
+
+def _often(curve: PowerCurve, point: CurvePoint) -> str:
+    if point.refused:
+        return "never, because such a study is refused,"
+    return outcome_words(round(point.value * curve.runs), curve.runs)
+
+
+def target_words(curve: PowerCurve, target: float, reached: Crossing | None) -> str:
+    """Say where a curve reaches a target; nothing is said of what was not simulated."""
+
+    def place(at: float) -> str:
+        return f"epsilon {at:.3g}" if curve.over == "epsilon" else f"{number(round(at))} units"
+
+    aim = f"A power of {target:g}" if curve.measure == "power" else f"An error of {percent(target)}"
+    if reached is None:
+        return f"{aim} is not reached: {place(curve.points[-1].at)} is the most that was simulated."
+    if reached.above is None:
+        return f"{aim} is reached at {place(reached.at)} or below, the least that was simulated."
+    between = f"between {place(reached.above)} and {place(reached.until)}"
+    return f"{aim} is reached at about {place(reached.at)}, by the fitted curve {between}."

@@ -1,12 +1,7 @@
 """Power by simulation: whole studies of synthetic data through the procedures' own code.
 
 The procedure computes features, release, null distribution and decision as in the services. Only the noise
-is NumPy's by default, of the same law (:mod:`tacit.planning.simulation`): ``real_noise`` draws OpenDP's.
-
-Noise of the production laws from NumPy's generators: for simulated studies of synthetic data, alone.
-
-It protects nobody: its generator can be guessed and repeated. Services cannot import it, since services and
-clients never import each other.
+is NumPy's by default, of the same law, and protects nobody: ``real_noise`` draws OpenDP's.
 """
 
 import math
@@ -18,16 +13,85 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from pydantic import ValidationError
-from scipy.special import stdtrit
+from scipy.special import betaincinv, stdtrit
 
 from tacit.errors import InputError, StudyRefusedError
 from tacit.in_process.runner import run, seed_text
-from tacit.planning.questions import Question
-from tacit.planning.words import ERROR, Interval, error_words, exact_interval, outcome_words, setting_words
+from tacit.planning.questions import Question, population_of
 from tacit_protocol.messages.study import LEVEL_MIN, UNITS_MAX, Study
 from tacit_protocol.privacy.guarantee import Budget
 from tacit_protocol.privacy.noise import NoiseSource, OpenDPNoise
 from tacit_protocol.procedures.base import Progress
+
+Interval = tuple[float, float]
+
+ERROR = 0.05
+"""Error probability of every interval that a plan states."""
+
+
+def exact_interval(found: int, runs: int) -> Interval:
+    """Return Clopper and Pearson's interval of confidence .95 for a probability, from ``found`` of ``runs``.
+
+    It covers with that probability at least, whatever the truth; and where all or none were found it has a
+    width (Biometrika 26, 1934).
+
+    >>> low, high = exact_interval(18, 18)
+    >>> round(low, 3), high
+    (0.815, 1.0)
+    """
+    low = float(betaincinv(found, runs - found + 1, ERROR / 2)) if found else 0.0
+    high = float(betaincinv(found + 1, runs - found, 1 - ERROR / 2)) if found < runs else 1.0
+    return low, high
+
+
+def percent(share: float) -> str:
+    """Write a share as a percentage of two digits."""
+    return f"{float(f'{100 * share:.2g}'):g} %"
+
+
+def number(value: float) -> str:
+    """Write a number as people do: 2 000 000 and not 2e+06."""
+    return f"{value:,.0f}".replace(",", " ") if value >= 10_000 else f"{value:.6g}"
+
+
+def interval_words(interval: Interval, scale: float = 1.0) -> str:
+    """Write an interval's ends to two digits of its width, rounded away from each other."""
+    low, high = (scale * end for end in interval)
+    digits = max(0, 1 - math.floor(math.log10(high - low))) if high > low else 3
+    unit = 10**digits
+    ends = math.floor(low * unit) / unit, math.ceil(high * unit) / unit
+    return f"{ends[0]:g} to {ends[1]:g}"
+
+
+def units_words(n: tuple[int, ...]) -> str:
+    """Say how many units the owners have."""
+    if len(n) == 1:
+        return f"{number(n[0])} units"
+    if len(set(n)) == 1:
+        return f"{number(n[0])} units each"
+    return f"{', '.join(number(units) for units in n[:-1])} and {number(n[-1])} units"
+
+
+def setting_words(plan: "Planned") -> str:
+    """Say what a study has: the beginning of a sentence."""
+    return f"With {units_words(plan.n)} and epsilon {plan.epsilon:g}"
+
+
+def outcome_words(found: int, runs: int) -> str:
+    """Say in how many simulated studies an effect was found, and how sure that is."""
+    between = interval_words(exact_interval(found, runs))
+    return f"in {found} of {runs} simulated studies (95 % interval {between})"
+
+
+def error_words(procedure: str, error: float, runs: int, interval: Interval | None) -> str:
+    """Say how far a release was off in so many simulated studies, and how sure that is."""
+    said = population_of(procedure).off.format(percent(error))
+    if interval is None:
+        studies = "study, which leaves" if runs == 1 else "studies, which leave"
+        return f"{said} in {runs} simulated {studies} no interval"
+    between = interval_words(interval, 100)
+    return f"{said} on average over {runs} simulated studies (95 % interval {between} %)"
+
 
 Integers = npt.NDArray[np.int64]
 

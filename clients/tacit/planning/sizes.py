@@ -15,7 +15,7 @@ import numpy.typing as npt
 from scipy.special import ndtr, ndtri
 
 from tacit.errors import InputError
-from tacit.planning.words import Interval, exact_interval
+from tacit.planning.simulation import Interval, exact_interval
 from tacit_protocol.features.cell_counts import CELLS_MAX
 from tacit_protocol.messages.study import LEVEL_MIN
 from tacit_protocol.numerics import noisy_tables

@@ -11,7 +11,7 @@ from typing import Any
 
 from tacit.errors import TacitError
 from tacit.planning import ErrorPlan, Plan, PowerPlan, power_of_draft
-from tacit.planning.words import outcome_words
+from tacit.planning.simulation import outcome_words
 from tacit.studies.draft import StudyDraft
 from tacit.studies.preflight import (
     BATCHES,

@@ -30,8 +30,7 @@ from tacit.local import (
 )
 from tacit.planning import ErrorPlan, PowerPlan, power_of_draft
 from tacit.planning.counts import plan_homogeneity, plan_independence
-from tacit.planning.simulation import SimulatedNoise
-from tacit.planning.words import exact_interval
+from tacit.planning.simulation import SimulatedNoise, exact_interval
 from tacit.studies.draft import StudyDraft
 from tacit_protocol.numerics.noisy_tables import paninski
 from tacit_protocol.procedures.discovery import PROCEDURES
