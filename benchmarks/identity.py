@@ -21,6 +21,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from benchmarks.categorical import law
 from benchmarks.harness import (
     NOT_RUN,
     Answers,
@@ -36,7 +37,6 @@ from benchmarks.harness import (
     named,
     question,
 )
-from benchmarks.p4 import law
 from tacit_protocol.numerics.noisy_tables import CellNoise, paninski
 from tacit_protocol.privacy.accounting import gaussian_mu
 from tacit_protocol.procedures.identity.privit import (

@@ -27,7 +27,7 @@ import sqlalchemy as sa
 from benchmarks.cost_study import QUESTIONS, Costs, Fresh, Meter, Point, Question, Sender, write_rows
 from benchmarks.costs import number, slope
 from benchmarks.harness import Answers, Benchmark, Cell, Counts, cells_of, machine, main, peak_mb, table
-from benchmarks.load_servers import Served, postgres, serving, write_tester
+from benchmarks.servers import Served, postgres, serving, tester_command, write_tester
 from tacit import Client
 from tacit_protocol.domain.columns import COLUMNS_MAX, CategoricalColumn, Domain, NumericColumn
 from tacit_protocol.messages.encoding import MESSAGE_BYTES_MAX, decode, encode
@@ -346,7 +346,7 @@ def _at(run: Run, url: str, name: str, before: Played | None, costs: Costs) -> P
     file, port = write_tester(run.folder, run.tester, url)
     audience = f"http://127.0.0.1:{port}"
     owned = [Owned(name, key.to_pem(), rows, audience) for name, key, rows in run.owners]
-    with serving(port, "tester", "--config", str(file)) as served, ProcessPoolExecutor(PROCESSES) as pool:
+    with serving(port, tester_command(file)) as served, ProcessPoolExecutor(PROCESSES) as pool:
         watched, owners = Watched(served), Owners(owned, pool)
         found: Costs = {"empty database, bytes": database_bytes(url)}
         enrol(audience, run.tester, run.parties())

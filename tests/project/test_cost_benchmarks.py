@@ -6,11 +6,11 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from benchmarks.thousand_owners import LARGE, study_bytes
-from benchmarks.worker_model import Overhead, Reduce, largest_normal, makespan, straggler_s
 from benchmarks.cost_study import QUESTIONS, Parties, Point, levels_of
 from benchmarks.costs import slope
 from benchmarks.harness import PAGES, PART, Counts, fill
+from benchmarks.thousand_owners import LARGE, study_bytes
+from benchmarks.worker_model import Overhead, Reduce, largest_normal, makespan, straggler_s
 
 from tacit_protocol.messages.encoding import MESSAGE_BYTES_MAX
 from tacit_protocol.procedures.base import check_study
