@@ -11,7 +11,7 @@ import functools
 import json
 import math
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Literal
@@ -27,6 +27,9 @@ from tacit_protocol.numerics.quadratic_forms import survival
 from tacit_protocol.privacy.accounting import gaussian_mu
 from tacit_protocol.procedures.curated_two_sample import CuratedTwoSample
 from tacit_protocol.procedures.kernel_two_sample import KernelTwoSample
+
+Tables = Mapping[str, MemoryTable]
+Parameters = Mapping[str, Any]
 
 RUNS = 500
 
@@ -62,20 +65,37 @@ PLAN: tuple[tuple[str, tuple[int, ...], tuple[float, ...], tuple[str, ...]], ...
 """(problem, numbers of rows per owner, epsilons, methods), in the order they are run."""
 
 
+@dataclass(frozen=True)
+class Asked:
+    """What one run asks of a method."""
+
+    parameters: Parameters
+    tables: Tables
+    epsilons: Sequence[float]
+    rng: np.random.Generator
+    run: int
+
+
 def run(problem: str, n: int, epsilons: tuple[float, ...], methods: tuple[str, ...], number: int) -> Answers:
     """Draw both samples once and ask every method at every epsilon."""
-    procedure, rng = KernelTwoSample(), np.random.default_rng([number, n, len(problem)])
+    rng = np.random.default_rng([number, n, len(problem)])
     noise = SimulatedNoise(int(rng.integers(2**63)))
-    samples = {name: PROBLEMS[problem].table(n, name == "y", rng) for name in ("x", "y")}
+    tables = {name: PROBLEMS[problem].table(n, name == "y", rng) for name in ("x", "y")}
     answers: dict[str, bool] = {}
     for method in methods:
-        summaries: dict[str, Any] = {}
-        for epsilon in epsilons:
-            study = study_of(samples["x"].domain, METHODS[method], epsilon=epsilon, run=number)
-            summaries = summaries or {name: procedure.summarise(study, t) for name, t in samples.items()}
-            releases = {name: procedure.privatise(study, s, noise) for name, s in summaries.items()}
-            answers[question(method, epsilon, LEVEL)] = procedure.assemble(study, releases).reject
+        for epsilon, verdict in verdicts(Asked(METHODS[method], tables, epsilons, rng, number), noise):
+            answers[question(method, epsilon, LEVEL)] = verdict.reject
     return answers
+
+
+def verdicts(asked: Asked, noise: SimulatedNoise) -> Iterator[tuple[float, Any]]:
+    """Yield the verdict of the owners' test at every epsilon, of releases of the same summaries."""
+    procedure, summaries = KernelTwoSample(), dict[str, Any]()
+    for epsilon in asked.epsilons:
+        study = study_of(asked.tables["x"].domain, asked.parameters, epsilon=epsilon, run=asked.run)
+        summaries = summaries or {name: procedure.summarise(study, t) for name, t in asked.tables.items()}
+        releases = {name: procedure.privatise(study, s, noise) for name, s in summaries.items()}
+        yield epsilon, procedure.assemble(study, releases)
 
 
 def _cell(problem: str, n: int, methods: tuple[str, ...]) -> str:
@@ -122,9 +142,6 @@ PUBLIC_ROWS = 2000
 NO_PRIVACY = "none"
 """In the place of an epsilon."""
 
-Tables = Mapping[str, MemoryTable]
-Parameters = Mapping[str, Any]
-
 
 @functools.lru_cache(maxsize=64)
 def optimised(problem: str, n: int) -> Parameters:
@@ -155,45 +172,28 @@ class Method:
         parameters = dict(self.parameters) | (optimised(problem, units) if self.optimised else {})
         play = {"owners": self._owners, "curator": self._curator, "published statistic": self._published}
         chosen = [e for e in epsilons if self.epsilons is None or e in self.epsilons]
-        return play[self.setting](parameters, tables, chosen, rng, run)
+        return play[self.setting](Asked(parameters, tables, chosen, rng, run))
 
     def _decided(self, epsilon: float | str, pvalue: float) -> dict[str, bool]:
         return {question(self.name, epsilon, level): pvalue <= level for level in LEVELS}
 
-    def _owners(
-        self,
-        parameters: Parameters,
-        tables: Tables,
-        epsilons: list[float],
-        rng: np.random.Generator,
-        run: int,
-    ) -> dict[str, bool]:
-        procedure, noise = KernelTwoSample(), SimulatedNoise(int(rng.integers(2**63)))
-        found: dict[str, bool] = {}
-        summaries: dict[str, Any] = {}
-        for epsilon in epsilons:
-            study = study_of(tables["x"].domain, parameters, epsilon=epsilon, run=run)
-            summaries = summaries or {name: procedure.summarise(study, t) for name, t in tables.items()}
-            releases = {name: procedure.privatise(study, s, noise) for name, s in summaries.items()}
-            found |= self._decided(epsilon, procedure.assemble(study, releases).pvalue)
+    def _owners(self, asked: Asked) -> dict[str, bool]:
+        noise, found = SimulatedNoise(int(asked.rng.integers(2**63))), dict[str, bool]()
+        for epsilon, verdict in verdicts(asked, noise):
+            found |= self._decided(epsilon, verdict.pvalue)
         return found
 
-    def _curator(
-        self,
-        parameters: Parameters,
-        tables: Tables,
-        epsilons: list[float],
-        rng: np.random.Generator,
-        run: int,
-    ) -> dict[str, bool]:
-        procedure, noise = CuratedTwoSample(), SimulatedNoise(int(rng.integers(2**63)))
+    def _curator(self, asked: Asked) -> dict[str, bool]:
+        procedure, noise = CuratedTwoSample(), SimulatedNoise(int(asked.rng.integers(2**63)))
         found: dict[str, bool] = {}
         summary = None
-        for epsilon in epsilons:
-            study = study_of(tables["x"].domain, parameters, curated=True, epsilon=epsilon, run=run)
+        for epsilon in asked.epsilons:
+            study = study_of(
+                asked.tables["x"].domain, asked.parameters, curated=True, epsilon=epsilon, run=asked.run
+            )
             if summary is None:
-                summary = procedure.summarise(study, PooledTable(study.domain, tables), order=rng)
-                if parameters.get("release") == "permutation":
+                summary = procedure.summarise(study, PooledTable(study.domain, asked.tables), order=asked.rng)
+                if asked.parameters.get("release") == "permutation":
                     statistics = np.asarray(summary.exact)
                     rank = 1 + int(np.sum(statistics[1:] >= statistics[0]))
                     found |= self._decided(NO_PRIVACY, rank / len(statistics))
@@ -208,24 +208,18 @@ class Method:
                 found |= self._decided(epsilon, tested)
         return found
 
-    def _published(
-        self,
-        parameters: Parameters,
-        tables: Tables,
-        epsilons: list[float],
-        rng: np.random.Generator,
-        run: int,
-    ) -> dict[str, bool]:
+    def _published(self, asked: Asked) -> dict[str, bool]:
         """P0's statistic (TCS) with its own bound, which is false: no guarantee, synthetic data alone.
 
         s = n w'(Sigma + gamma I)^-1 w of paired differences of raw features, plus Gaussian noise calibrated
         to 4 kappa^2 J sqrt J / (n gamma) (1 + kappa^2 J / (n - 1)), kappa = 1 as in its code, against
         chi-squared (J) plus that noise.
         """
+        parameters, tables, rng = asked.parameters, asked.tables, asked.rng
         choices = {name: value for name, value in parameters.items() if name != "features"}
         chosen = FeatureParameters.model_validate_json(json.dumps(choices))
         features = kernel_features(
-            tables["x"].domain, chosen, parameters["features"], np.random.default_rng(run), raw=True
+            tables["x"].domain, chosen, parameters["features"], np.random.default_rng(asked.run), raw=True
         )
         x, y = (features(table.chunk) for table in tables.values())
         z = x - y
@@ -235,7 +229,7 @@ class Method:
         statistic = float(n * mean @ np.linalg.solve(covariance, mean))
         bound = 4 * dimension**1.5 / (n * gamma) * (1 + dimension / (n - 1))
         found: dict[str, bool] = {}
-        for epsilon in epsilons:
+        for epsilon in asked.epsilons:
             sigma = bound / gaussian_mu(epsilon, DELTA)
             noisy = statistic + sigma * rng.standard_normal()
             found |= self._decided(epsilon, survival(noisy, np.ones(1), sigma, np.array([dimension])))
