@@ -56,38 +56,32 @@ docs: $(DEVELOPMENT) ## the documentation as a site, in build/docs; a warning is
 bench: $(DEVELOPMENT) ## speed, levels and powers (hours), load: the tables in docs; CURATOR_FLAGS="--runs 0.02" for a glance
 	$(BIN)/python -m benchmarks.hot_paths
 	$(BIN)/python -m benchmarks.two_sample $(CURATOR_FLAGS)
-	$(BIN)/python -m benchmarks.rare_values
-	$(BIN)/python -m benchmarks.unit_rows
-	$(BIN)/python -m benchmarks.curator $(CURATOR_FLAGS)
+	$(BIN)/python -m benchmarks.hospitals $(CURATOR_FLAGS)
 	$(BIN)/python -m benchmarks.joint_independence $(CURATOR_FLAGS)
-	$(BIN)/python -m benchmarks.categorical_levels $(CURATOR_FLAGS)
-	$(BIN)/python -m benchmarks.identity $(IDENTITY_FLAGS)
-	$(BIN)/python -m benchmarks.identity_levels $(CURATOR_FLAGS)
+	$(BIN)/python -m benchmarks.categorical $(CURATOR_FLAGS)
+	$(BIN)/python -m benchmarks.strata $(CURATOR_FLAGS)
+	$(BIN)/python -m benchmarks.identity $(CURATOR_FLAGS)
 	$(BIN)/python -m benchmarks.distance_correlation $(CURATOR_FLAGS)
-	$(BIN)/python -m benchmarks.p4_data_sets $(CURATOR_FLAGS)
-	$(BIN)/python -m benchmarks.p4_frequencies
+	$(BIN)/python -m benchmarks.p4 $(CURATOR_FLAGS)
 	$(BIN)/python -m benchmarks.screening $(CURATOR_FLAGS)
 	$(BIN)/python -m benchmarks.planning $(CURATOR_FLAGS)
-	$(BIN)/python -m benchmarks.curated_distance $(CURATOR_FLAGS)
 	$(BIN)/python -m benchmarks.database_release $(CURATOR_FLAGS)
 	$(BIN)/python -m benchmarks.database_queries $(CURATOR_FLAGS)
 	$(BIN)/python -m benchmarks.database_errors $(CURATOR_FLAGS)
-	$(BIN)/python -m benchmarks.database_comparison $(CURATOR_FLAGS)
 	$(BIN)/python -m benchmarks.two_owners
 	$(BIN)/python -m benchmarks.two_owners --aligned
 	$(BIN)/python -m benchmarks.scale $(SCALE_FLAGS)
 	$(BIN)/python -m benchmarks.load
 	$(BIN)/python -m benchmarks.costs
-	$(BIN)/python -m benchmarks.cost_owners
-	$(BIN)/python -m benchmarks.cost_workers
+	$(BIN)/python -m benchmarks.thousand_owners
+	$(BIN)/python -m benchmarks.worker_model
 	$(BIN)/python -m benchmarks.long_polls
 
 .PHONY: bench-coverage
 bench-coverage: $(DEVELOPMENT) ## what every stated interval covers, and the worst cell (hours); CURATOR_FLAGS="--runs 0.1" for a glance
 	$(BIN)/python -m benchmarks.coverage $(CURATOR_FLAGS)
-	$(BIN)/python -m benchmarks.curated_distance $(CURATOR_FLAGS)
 	$(BIN)/python -m benchmarks.distance_correlation $(CURATOR_FLAGS)
-	$(BIN)/python -m benchmarks.database_errors $(CURATOR_FLAGS)
+	$(BIN)/python -m benchmarks.database_errors --page database-errors $(CURATOR_FLAGS)
 
 .PHONY: audit
 audit: $(DEVELOPMENT) ## the adversarial searches and attacks alone, slow ones included

@@ -3,19 +3,19 @@
     python -m benchmarks.costs                      # some minutes; writes docs/benchmarks/costs.md
     python -m benchmarks.costs --cells identity     # only cells whose names hold this text
 
-Owner and tester run the services' own code, each in a process of its own (benchmarks/cost_cell.py). CPU
+Owner and tester run the services' own code, each in a process of its own (benchmarks/cost_study.py). CPU
 seconds are user and system time of all threads, and mean the same on a machine that is busy; wall time does
 not, and is not shown. Peak memory is what a process held beyond what it had when the study began.
 """
 
 import functools
 import math
+import statistics
 from collections.abc import Callable, Mapping, Sequence
 from itertools import product
 
-from benchmarks.cost_cell import Fresh, noise_in_process
-from benchmarks.cost_studies import QUESTIONS, Point, Question, name_of
-from benchmarks.harness import Answers, Cell, Counts, grid, machine, main, named, table
+from benchmarks.cost_study import QUESTIONS, Fresh, Point, Question, name_of, noise_in_process
+from benchmarks.harness import Answers, Benchmark, Cell, Counts, grid, machine, main, named, table
 
 KINDS = ("gaussian", "laplace")
 NOISE_NUMBERS = 10_000
@@ -41,9 +41,9 @@ Found = Callable[[str, Point, str], float | None]
 """The mean of a measure of a question's point."""
 
 
-def cells(fresh: Fresh) -> list[Cell]:
+def cells() -> list[Cell]:
     """Return every point of every question once, and the samplers."""
-    made: dict[str, Cell] = {}
+    fresh, made = Fresh(), dict[str, Cell]()
     for question in QUESTIONS.values():
         for _, point in question.points():
             name = name_of(question.name, point)
@@ -73,11 +73,8 @@ def slope(sizes: Sequence[float], values: Sequence[float]) -> float:
     """
     if len(sizes) < 2 or min(*sizes, *values) <= 0:
         raise ValueError("an exponent needs two or more positive sizes and values")
-    x, y = [math.log(size) for size in sizes], [math.log(value) for value in values]
-    mean_x, mean_y = sum(x) / len(x), sum(y) / len(y)
-    return sum((a - mean_x) * (b - mean_y) for a, b in zip(x, y, strict=True)) / sum(
-        (a - mean_x) ** 2 for a in x
-    )
+    logarithms = ([math.log(one) for one in each] for each in (sizes, values))
+    return statistics.linear_regression(*logarithms).slope
 
 
 def parts(counts: Counts) -> dict[str, str]:
@@ -166,5 +163,7 @@ def number(value: float | None, form: str = ".2g") -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:{form}}"
 
 
+BENCHMARKS = (Benchmark("costs", cells, parts),)
+
 if __name__ == "__main__":
-    main(__doc__, "costs", cells(Fresh()), parts)
+    main(__doc__, *BENCHMARKS)

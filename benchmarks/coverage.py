@@ -4,38 +4,366 @@
     python -m benchmarks.coverage --cells "Cramér" --runs 0.2 --folder /tmp/glance
 
 Every run draws rows from a law whose value is known, and asks ``tacit.local`` with OpenDP's noise, or, of
-Cramér's V, the statistic that the procedure calls (its test alone takes ten times as long).
+Cramér's V, the statistic that the procedure calls (its test alone takes ten times as long). A database's
+``held`` is the mean over its questions in a run.
 """
 
 import functools
 import math
+from collections.abc import Iterator
+from contextlib import suppress
 from itertools import product
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import polars as pl
+from scipy.spatial.distance import cdist
+from scipy.special import ndtri
 
 import tacit.local
-from benchmarks import coverage_databases, coverage_dependence
-from benchmarks.harness import Answers, Cell, Counts, covered, main, table
+from benchmarks.database_errors import (
+    BANDWIDTH,
+    DEVIATIONS,
+    NOISES,
+    NULLS,
+    POPULATIONS,
+    compare_run,
+    two_groups,
+)
+from benchmarks.harness import Answers, Benchmark, Cell, Counts, Floats, cells_of, covered, main, table
+from benchmarks.problems import dependent, locations_of
+from tacit.database.points import Estimate
+from tacit.database.released import ReleasedDatabase
+from tacit.errors import InputError
 from tacit.in_process.runner import local_study, seed_text, two_sample_procedure
 from tacit.in_process.samples import ArrayTable, Sample
+from tacit.local.database import release_database
+from tacit.local.distance import OWNERS
 from tacit.results import TwoSampleResult
 from tacit_protocol.domain.columns import Domain, NumericColumn
+from tacit_protocol.features.kernels import ProductKernel
 from tacit_protocol.features.moments import sum_features
 from tacit_protocol.messages.study import Study
+from tacit_protocol.numerics.distance_covariance import distance_correlation_sqr, distance_covariance_sqr
 from tacit_protocol.numerics.noisy_tables import CellNoise, NoisyTable
 from tacit_protocol.privacy.accounting import gaussian_mu
 from tacit_protocol.procedures.counts.statistic import cramers_v
 from tacit_protocol.procedures.curated_two_sample.plan import plan_of as curated_plan
+from tacit_protocol.procedures.distance_correlation.release import plan_of
 from tacit_protocol.procedures.kernel_two_sample.release import plan_of as two_sample_plan
 
-Floats = npt.NDArray[np.float64]
-
-LEVEL, DELTA = 0.05, 1e-5
-RUNS_V, RUNS_COUNTS, RUNS_MMD = 100, 200, 100
+EPSILON, LEVEL, DELTA = 1.0, 0.05, 1e-5
+RUNS, RUNS_DATABASE, RUNS_COUNTS = 100, 20, 200
 POPULATION = 400_000
-"""Rows that stand for a law whose squared MMD has no formula: its error is far smaller."""
+"""Rows that stand for a law whose distance covariance has no formula: its error is far smaller."""
+POPULATION_OF_SEVERAL = 3000
+"""The same for several columns, whose distances are counted pair by pair, in each of so many samples:"""
+SAMPLES_OF_SEVERAL = 10
+
+SEVERAL = "3 x 2 columns"
+KINDS = ("independent", "linear", "quadratic", "rare yes/no", "skewed")
+SEED = 1
+"""Public seed of the studies of several columns: it fixes the directions, and with them what is estimated."""
+
+
+def columns_of_law(kind: str, units: int, rng: np.random.Generator) -> tuple[Floats, Floats]:
+    """Draw two columns of numbers in [0, 1], (n,) each; of "3 x 2 columns" (n, 3) and (n, 2)."""
+    if kind == SEVERAL:
+        x = rng.random((units, 3))
+        y = x[:, :2] + 0.2 * rng.standard_normal((units, 2))
+        return x, np.clip(y, 0, 1)
+    x, noise = rng.random(units), rng.standard_normal(units)
+    if kind in ("linear", "quadratic"):
+        return x, dependent(kind, x, noise)
+    if kind == "rare yes/no":
+        x = (rng.random(units) < 0.05).astype(float)
+        return x, np.where(rng.random(units) < 0.3, x, (rng.random(units) < 0.05).astype(float))
+    if kind == "skewed":
+        x = np.clip(rng.lognormal(0, 1, units) / 20, 0, 1)
+        return x, np.clip(x * rng.lognormal(0, 0.5, units), 0, 1)
+    return x, rng.random(units)
+
+
+@functools.cache
+def whole_truth(kind: str) -> tuple[float, float]:
+    """Return the law's squared distance covariance, over public diameters, and its distance correlation."""
+    if kind != SEVERAL:
+        x, y = columns_of_law(kind, POPULATION, np.random.default_rng(1))
+        return distance_covariance_sqr(x, y), math.sqrt(max(0.0, distance_correlation_sqr(x, y)))
+    found = []
+    for number in range(SAMPLES_OF_SEVERAL):
+        sides = columns_of_law(kind, POPULATION_OF_SEVERAL, np.random.default_rng(number))
+        first, second = (_centred(side) for side in sides)
+        found.append([np.mean(a * b) for a, b in ((first, second), (first, first), (second, second))])
+    covariance, own, theirs = np.mean(found, axis=0)
+    return float(covariance), math.sqrt(float(covariance / math.sqrt(own * theirs)))
+
+
+def _centred(side: Floats) -> Floats:
+    """Return the distances between rows (n, D), over their public diameter, doubly centred, (n, n)."""
+    distances = cdist(side, side) / math.sqrt(side.shape[1])
+    rows = distances.mean(axis=0)
+    return np.asarray(distances - rows - rows[:, None] + rows.mean())
+
+
+def _study(sides: tuple[int, int]) -> Study:
+    """Return the study of so many columns a side that ``tacit.local`` plays with the seed ``SEED``."""
+    groups = [[f"{letter}.{i + 1}" for i in range(n)] for letter, n in zip("xy", sides, strict=True)]
+    names = tuple(NumericColumn(name=name, lower=0.0, upper=1.0) for group in groups for name in group)
+    return local_study(
+        "distance_correlation",
+        Domain(columns=names),
+        OWNERS,
+        {},
+        epsilon=1.0,
+        delta=DELTA,
+        alpha=LEVEL,
+        seed=seed_text(SEED),
+        columns=tuple(tuple(group) for group in groups),
+    )
+
+
+@functools.cache
+def kept_truth(kind: str) -> tuple[float, float]:
+    """Return both numbers in the frequencies, and directions, that the sketch keeps of the law."""
+    values = [v.reshape(len(v), -1) for v in columns_of_law(kind, POPULATION, np.random.default_rng(1))]
+    plan = plan_of(_study((values[0].shape[1], values[1].shape[1])))
+    centred: list[Floats] = []
+    for side, sketch in zip(values, plan.sketches, strict=True):
+        found = np.asarray(sketch.features(locations_of(side)))
+        centred.append(found - found.mean(axis=0))
+    first, second = centred
+
+    def squared(a: Floats, b: Floats) -> float:
+        return float(np.sum((a.T @ b / POPULATION) ** 2))
+
+    ratio = math.sqrt(squared(first, first) * squared(second, second))
+    return 4 * squared(first, second), math.sqrt(squared(first, second) / ratio)
+
+
+def _ask(kind: str, units: int, epsilon: float, number: int, **chosen: Any) -> tuple[Floats, Floats, Any]:
+    """Draw rows and ask ``tacit.local`` about them."""
+    x, y = columns_of_law(kind, units, np.random.default_rng([number, units]))
+    asked = {"delta": DELTA, "bounds": (0, 1), "alpha": LEVEL, "seed": number} | chosen
+    return x, y, tacit.local.distance_correlation(x, y, epsilon=epsilon, **asked)
+
+
+def sketch_run(kind: str, units: int, epsilon: float, number: int) -> Answers:
+    """Ask two owners for their distance covariance and correlation."""
+    seed = SEED if kind == SEVERAL else number
+    _, _, found = _ask(kind, units, epsilon, number, n_permutations=99, seed=seed)
+    (kept, correlation), (whole, _) = kept_truth(kind), whole_truth(kind)
+    lower, upper = found.covariance_interval or (math.nan, math.nan)
+    answers = covered((lower, upper), kept, found.distance_covariance_sqr) | {
+        "held, whole": lower <= whole <= upper,
+        "held, whole, with truncation": lower <= whole <= upper + (found.truncation or 0.0),
+    }
+    return answers | _correlation(found.interval, correlation)
+
+
+def _correlation(interval: tuple[float, float] | None, value: float) -> dict[str, float]:
+    """Say whether a correlation's interval holds its value, where one is stated."""
+    return {} if interval is None else {"held, correlation": covered(interval, value, 0.0)["held"]}
+
+
+def curator_run(kind: str, units: int, epsilon: float, number: int) -> Answers:
+    """Ask a curator for the distance covariance, the correlation, and that of the units held."""
+    x, y, found = _ask(kind, units, epsilon, number, mode="curator", test=False)
+    covariance, correlation = whole_truth(kind)
+    answers = covered(found.covariance_interval, covariance, found.distance_covariance_sqr)
+    if found.held_interval is not None and x.ndim == 1:
+        own = math.sqrt(max(0.0, distance_correlation_sqr(x, y)))
+        answers["held, of these units"] = covered(found.held_interval, own, 0.0)["held"]
+    return answers | _correlation(found.interval, correlation)
+
+
+@functools.lru_cache(maxsize=200)
+def _screened(epsilon: float, number: int) -> dict[str, Answers]:
+    """Screen a column of every kind against outcomes of its own; return each kind's own pair."""
+    units = 20_000
+    rng = np.random.default_rng([number, units])
+    drawn = [columns_of_law(kind, units, rng) for kind in KINDS]
+    x, y = (np.column_stack([pair[side] for pair in drawn]) for side in (0, 1))
+    result = tacit.local.screening(
+        x, y, epsilon=epsilon, delta=DELTA, alpha=LEVEL, bounds=(0, 1), n_permutations=99, seed=number
+    )
+    found: dict[str, Answers] = {}
+    for pair in result:
+        place = int(pair.column.split(".")[1]) - 1
+        if pair.outcome == f"y.{place + 1}":
+            kept, correlation = kept_truth(KINDS[place])
+            answers = covered(pair.covariance_interval, kept, pair.distance_covariance_sqr)
+            found[KINDS[place]] = answers | _correlation(pair.interval, correlation)
+    return found
+
+
+def screened_run(epsilon: float, kind: str, number: int) -> Answers:
+    """Return the answers of one kind's pair."""
+    return _screened(epsilon, number)[kind]
+
+
+def published_run(method: Any, kind: str, epsilon: float, number: int) -> Answers:
+    """Publish a receiver's covariance: its interval is for the same without the receiver's noise."""
+    chosen = {"mode": "peer", "method": method, "n_permutations": 99, "publish": True}
+    _, _, found = _ask(kind, 2000, epsilon, number, **chosen)
+    own = found.finding.distance_covariance_sqr_unbiased
+    if found.stated.interval is None or own is None:
+        raise TypeError("this study publishes a covariance")
+    return covered(found.stated.interval, own, own)
+
+
+Columns = dict[str, npt.NDArray[Any]]
+
+DATABASE_DELTA = 1e-6
+
+HOWS = ("histograms", "uniform points", "random features", "exponential")
+LAWS = ("two groups", "skewed", "rare", "whole numbers")
+QUESTIONS = ("mean", "product", "probability", "histogram", "correlation")
+UNIT_BOUNDS: dict[str, Any] = {"x": (0, 1), "y": (0, 1), "group": ["a", "b"]}
+WHOLE_BOUNDS: dict[str, Any] = {"x": (0, 20), "y": (0, 20), "group": ["a", "b"]}
+
+
+def database_rows(law: str, units: int, rng: np.random.Generator) -> Columns:
+    """Draw rows of two dependent numeric columns and a group."""
+    if law in ("two groups", "rare"):
+        return two_groups(units, rng, 0.02 if law == "rare" else 0.4)
+    group = rng.random(units) < 0.4
+    if law == "skewed":
+        # Most at one end, and a long tail.
+        x = np.where(rng.random(units) < 0.6, 0.0, np.clip(rng.lognormal(0, 1, units) / 20, 0, 1))
+        y = np.clip(x * rng.lognormal(0, 0.5, units), 0, 1)
+    else:
+        x = np.minimum(rng.geometric(0.3, units) - 1, 20).astype(np.int64)
+        y = np.minimum(rng.binomial(20, 0.1, units) + x // 2, 20).astype(np.int64)
+    return {"x": x, "y": y, "group": np.where(group, "a", "b").astype(object)}
+
+
+@functools.lru_cache(maxsize=64)
+def database_of(law: str, how: str, units: int, number: int) -> tuple[Columns, ReleasedDatabase]:
+    """Draw rows and release them once."""
+    rng = np.random.default_rng([number, units, LAWS.index(law)])
+    columns = database_rows(law, units, rng)
+    chosen: dict[str, Any] = {
+        "histograms": {},
+        "uniform points": {"n_points": 100, "placement": "uniform"},
+        "random features": {"method": "random-features"},
+        "exponential": {"method": "exponential", "candidate_rows": 5},
+    }[how]
+    database = release_database(
+        pl.DataFrame(columns),
+        epsilon=EPSILON,
+        delta=0.0 if how == "exponential" else DATABASE_DELTA,
+        bounds=WHOLE_BOUNDS if law == "whole numbers" else UNIT_BOUNDS,
+        seed=number,
+        **chosen,
+    )
+    return columns, database
+
+
+def asked(
+    question: str, columns: Columns, database: ReleasedDatabase, top: float
+) -> Iterator[tuple[Estimate, float]]:
+    """Ask what users ask; yields answers with the truth of these records. ``top`` bounds the columns."""
+    x, y, group = columns["x"], columns["y"], columns["group"]
+    if question == "mean":
+        for name in ("x", "y"):
+            yield database.mean(name), float(columns[name].mean())
+    elif question == "product":
+        yield database.expectation(lambda c: c["x"] * c["y"]), float(np.mean(x * y))
+    elif question == "probability":
+        for part in (0.1, 0.3, 0.5):
+            cut = part * top
+            yield database.probability_between("x", 0, cut), float(np.mean(x <= cut))
+            yield (
+                database.probability(lambda c, cut=cut: (c["x"] <= cut) & (c["y"] > cut / 2)),
+                float(np.mean((x <= cut) & (y > cut / 2))),
+            )
+        yield database.probability_level("group", "a"), float(np.mean(group == "a"))
+    elif question == "histogram":
+        for start in np.arange(10) * top / 10:
+            end = start + top / 10
+            yield (
+                database.probability(lambda c, a=start, b=end: (c["y"] >= a) & (c["y"] < b)),
+                float(np.mean((y >= start) & (y < end))),
+            )
+    else:
+        with suppress(InputError):
+            yield database.correlation("x", "y"), float(np.corrcoef(x, y)[0, 1])
+
+
+def database_run(how: str, law: str, units: int, question: str, number: int) -> Answers:
+    """Ask a release one kind of question."""
+    columns, database = database_of(law, how, units, number)
+    found = list(asked(question, columns, database, 20.0 if law == "whole numbers" else 1.0))
+    if not found:
+        return {}
+    off = [abs(float(estimate) - truth) for estimate, truth in found]
+    errors = [estimate.error for estimate, _ in found]
+    return {
+        "held": float(np.mean([o <= DEVIATIONS * e + 1e-12 for o, e in zip(off, errors, strict=True)])),
+        "width": float(np.mean(errors)) * 2 * DEVIATIONS,
+        "estimate": float(np.mean(off)),
+    }
+
+
+def compared_run(name: str, units: int, null: str, number: int) -> Answers:
+    """Compare releases of two populations: the interval of their squared MMD on the points."""
+    found = compare_run(name, units, next(iter(NOISES)), number)
+    return {"held": found[f"{null} | covers"], "width": found[f"{null} | width"], "estimate": 0.0}
+
+
+WHOSE = {"one location": 1, "the ten strongest of forty, all together": 40}
+"""Which are asked about, and how many locations hold together (Bonferroni)."""
+
+
+def location_run(whose: str, kind: str, number: int) -> Answers:
+    """Ask where two samples differ: the witness at each location named, one alone or all together.
+
+    Of all, each is given the multiplier under which all forty locations hold together: those that are named
+    were chosen as the strongest.
+    """
+    rng = np.random.default_rng([number, kind == "same"])
+    first, second = rng.random((1000, 2)), rng.random((1000, 2))
+    if kind == "shifted":
+        second = np.clip(second + 0.1, 0, 1)
+    chosen = {"features": "me", "n_features": WHOSE[whose], "bandwidth": BANDWIDTH}
+    found = two_samples(first, second, EPSILON, **chosen)
+    reach = float(-ndtri(LEVEL / (2 * WHOSE[whose])))
+    held = []
+    for place in found.locations:
+        x1, x2 = (float(place.values[name] or 0.0) for name in ("x1", "x2"))
+        held.append(abs(place.difference - _witness(kind, (x1, x2))) <= reach * place.standard_error)
+    return {
+        "held": float(all(held)),
+        "width": 2 * reach * found.locations[0].standard_error,
+        "estimate": found.locations[0].difference,
+    }
+
+
+def two_samples(x: Floats, y: Floats, epsilon: float, **chosen: Any) -> TwoSampleResult:
+    """Ask ``tacit.local`` about two samples of two columns in [0, 1]."""
+    asked = {"delta": DELTA, "bounds": (0, 1), "columns": ["x1", "x2"], "alpha": LEVEL, "seed": 1}
+    found = tacit.local.kernel_two_sample(x, y, epsilon=epsilon, **asked, **chosen)
+    assert isinstance(found, TwoSampleResult)
+    return found
+
+
+@functools.cache
+def _two_samples(kind: str) -> tuple[Floats, Floats]:
+    rng = np.random.default_rng(1)
+    first = rng.random((200_000, 2))
+    second = np.clip(rng.random((200_000, 2)) + 0.1, 0, 1) if kind == "shifted" else first
+    return first, second
+
+
+@functools.lru_cache(maxsize=1000)
+def _witness(kind: str, place: tuple[float, float]) -> float:
+    """Return the witness of the two laws at a place."""
+    kernel, at = ProductKernel("gaussian", BANDWIDTH), locations_of(np.array([place]))
+    first, second = (float(kernel.gram(locations_of(rows), at).mean()) for rows in _two_samples(kind))
+    return first - second
+
 
 UNIFORM, SKEWED, RARE = "uniform", "skewed", "rare"
 
@@ -86,39 +414,30 @@ def cramer_run(
     return covered((found.lower, found.upper), strength, found.value)
 
 
-def gaussian(epsilon: float) -> CellNoise:
-    """Return the noise on a count that a Gaussian release of this budget has."""
-    return CellNoise("gaussian", math.sqrt(2) / gaussian_mu(epsilon, DELTA))
+V_CELL = "Cramér's V, {0}x{0} {1}, V={2:g}, n={3}, {4}"
+"""Levels, margins, V, units, and in words what else there is."""
 
 
 def cramer_cells() -> list[Cell]:
     """List cells of Cramér's V: the issue's, and around them."""
+    settings: list[tuple[int, str, float, int, str, CellNoise, float]] = []
     laplace = {epsilon: CellNoise("laplace", 2 / epsilon) for epsilon in (0.3, 1.0, 4.0)}
-    found = []
-
-    def add(
-        words: str, size: int, kind: str, strength: float, units: int, noise: CellNoise, part: float = 0.0
-    ) -> None:
-        name = f"Cramér's V, {size}x{size} {kind}, V={strength:g}, n={units}, {words}"
-        found.append(
-            Cell(name, RUNS_V, functools.partial(cramer_run, size, kind, strength, units, noise, part))
-        )
-
     for epsilon, noise in laplace.items():
-        for strength in (0.0, 0.1, 0.5):
-            add(f"ε={epsilon:g}", 2, UNIFORM, strength, 2000, noise)
-        add(f"ε={epsilon:g}", 4, SKEWED, 0.3, 5000, noise)
-        add(f"ε={epsilon:g}", 4, RARE, 0.3, 5000, noise)
-        add(f"ε={epsilon:g}", 6, UNIFORM, 0.1, 500, noise)
-        add(f"ε={epsilon:g}", 6, UNIFORM, 0.7, 1000, noise)
-    add("ε=1, 5 % unlisted", 2, UNIFORM, 0.5, 2000, laplace[1.0], 0.05)
-    add("ε=1, 5 % unlisted", 4, SKEWED, 0.3, 5000, laplace[1.0], 0.05)
-    add("ε=1", 2, UNIFORM, 0.3, 200, laplace[1.0])
-    add("ε=1", 4, UNIFORM, 0.7, 5000, laplace[1.0])
-    add("ε=1, Gaussian", 2, UNIFORM, 0.5, 2000, gaussian(1.0))
-    add("ε=1, Gaussian", 4, SKEWED, 0.3, 5000, gaussian(1.0))
-    add("ε=1, a pair of three columns", 3, UNIFORM, 0.3, 5000, CellNoise("laplace", 2.0, 5))
-    return found
+        words = f"ε={epsilon:g}"
+        settings += [(2, UNIFORM, v, 2000, words, noise, 0.0) for v in (0.0, 0.1, 0.5)]
+        settings += [(4, kind, 0.3, 5000, words, noise, 0.0) for kind in (SKEWED, RARE)]
+        settings += [(6, UNIFORM, v, n, words, noise, 0.0) for v, n in ((0.1, 500), (0.7, 1000))]
+    one, gaussian = laplace[1.0], CellNoise("gaussian", math.sqrt(2) / gaussian_mu(1.0, DELTA))
+    settings += [
+        (2, UNIFORM, 0.5, 2000, "ε=1, 5 % unlisted", one, 0.05),
+        (4, SKEWED, 0.3, 5000, "ε=1, 5 % unlisted", one, 0.05),
+        (2, UNIFORM, 0.3, 200, "ε=1", one, 0.0),
+        (4, UNIFORM, 0.7, 5000, "ε=1", one, 0.0),
+        (2, UNIFORM, 0.5, 2000, "ε=1, Gaussian", gaussian, 0.0),
+        (4, SKEWED, 0.3, 5000, "ε=1, Gaussian", gaussian, 0.0),
+        (3, UNIFORM, 0.3, 5000, "ε=1, a pair of three columns", CellNoise("laplace", 2.0, 5), 0.0),
+    ]
+    return [Cell(V_CELL.format(*s), RUNS, functools.partial(cramer_run, *s[:4], *s[5:])) for s in settings]
 
 
 def counts_run(levels: int, noise: str, number: int) -> Answers:
@@ -141,19 +460,6 @@ def counts_run(levels: int, noise: str, number: int) -> Answers:
         "width": 2 * found.half_width_all,
         "estimate": 0.0,
     }
-
-
-def counts_cells() -> list[Cell]:
-    """List cells of noisy counts."""
-    return [
-        Cell(
-            f"noisy counts, {levels} levels, {noise}",
-            RUNS_COUNTS,
-            functools.partial(counts_run, levels, noise),
-        )
-        for levels in (3, 300)
-        for noise in ("laplace", "gaussian")
-    ]
 
 
 def samples(kind: str, sizes: tuple[int, int], rng: np.random.Generator) -> tuple[Floats, Floats]:
@@ -206,51 +512,41 @@ def mmd_run(
     kind: str, features: str, curated: bool, sizes: tuple[int, int], epsilon: float, number: int
 ) -> Answers:
     """Ask owners, or a curator, for the squared MMD of two samples."""
-    x, y = samples(kind, sizes, np.random.default_rng([number, *sizes]))
-    chosen: dict[str, Any] = {} if curated else {"features": features}
-    found = tacit.local.kernel_two_sample(
-        x,
-        y,
-        epsilon=epsilon,
-        delta=DELTA,
-        bounds=(0, 1),
-        columns=["x1", "x2"],
-        alpha=LEVEL,
-        seed=1,
-        setting="curator" if curated else "owners",
-        **chosen,
-    )
-    if not isinstance(found, TwoSampleResult) or found.interval is None or found.estimate is None:
-        raise TypeError("this study states no squared MMD")
+    chosen: dict[str, Any] = {"setting": "curator"} if curated else {"features": features}
+    found = two_samples(*samples(kind, sizes, np.random.default_rng([number, *sizes])), epsilon, **chosen)
+    assert found.interval is not None
+    assert found.estimate is not None
     return covered(found.interval, mmd_truth(kind, features, curated, epsilon), found.estimate)
-
-
-def mmd_cells() -> list[Cell]:
-    """List cells of the squared MMD: the default features, mean embeddings, and at a curator."""
-    settings = product(
-        (("auto", "auto", False), ("me", "me", False), ("curator", "", True)),
-        ("same", "shifted", SKEWED, RARE, "discrete"),
-        (((1000, 1000), 1.0), ((200, 5000), 20.0)),
-    )
-    return [
-        Cell(
-            f"squared MMD, {words}, {kind}, n={sizes[0]}, {sizes[1]}, ε={epsilon:g}",
-            RUNS_MMD,
-            functools.partial(mmd_run, kind, features, curated, sizes, epsilon),
-        )
-        for (words, features, curated), kind, (sizes, epsilon) in settings
-    ]
 
 
 def cells() -> list[Cell]:
     """Return everything that is run."""
-    return (
-        cramer_cells()
-        + counts_cells()
-        + mmd_cells()
-        + coverage_dependence.cells()
-        + coverage_databases.cells()
+    both = ("laplace", "gaussian")
+    found = cramer_cells() + cells_of("noisy counts, {} levels, {}", RUNS_COUNTS, counts_run, (3, 300), both)
+    for words, features, curated in (("auto", "auto", False), ("me", "me", False), ("curator", "", True)):
+        for kind in ("same", "shifted", SKEWED, RARE, "discrete"):
+            for sizes, epsilon in (((1000, 1000), 1.0), ((200, 5000), 20.0)):
+                name = f"squared MMD, {words}, {kind}, n={sizes[0]}, {sizes[1]}, ε={epsilon:g}"
+                run = functools.partial(mmd_run, kind, features, curated, sizes, epsilon)
+                found.append(Cell(name, RUNS, run))
+    for kind, (n, e) in product((*KINDS, SEVERAL), ((5000, 1.0), (20_000, 20.0))):
+        found += cells_of("distance, two owners, {}, n={}, ε={:g}", RUNS, sketch_run, [kind], [n], [e])
+    for kind, (n, e) in product((*KINDS, SEVERAL), ((500, 1.0), (1500, 20.0))):
+        found += cells_of("distance, curator, {}, n={}, ε={:g}", RUNS, curator_run, [kind], [n], [e])
+    for e, kind in product((4.0, 20.0), KINDS):
+        run = functools.partial(screened_run, e, kind)
+        found.append(Cell(f"screened pair of 5 x 5, {kind}, n=20000, ε={e:g}", RUNS, run))
+    methods, kinds = ("pnc", "pnc-disjoint"), ("independent", "linear", "rare yes/no")
+    found += cells_of(
+        "published covariance, {}, {}, ε={:g}", RUNS, published_run, methods, kinds, (1.0, 20.0)
     )
+    for how in HOWS:
+        sizes = (1000,) if how == "exponential" else (1000, 10_000)
+        axes = ([how], LAWS, sizes, QUESTIONS)
+        found += cells_of("database, {}, {}, n={}: {}", RUNS_DATABASE, database_run, *axes)
+    axes = (POPULATIONS, (200, 20_000), NULLS)
+    found += cells_of("databases compared, {}, n={}, null={}", RUNS, compared_run, *axes)
+    return found + cells_of("witness, {}, {}", RUNS, location_run, WHOSE, ("same", "shifted"))
 
 
 CLAIMED = ("held", "held, correlation", "held, of these units")
@@ -285,5 +581,7 @@ def parts(counts: Counts) -> dict[str, str]:
     }
 
 
+BENCHMARKS = (Benchmark("coverage", cells, parts),)
+
 if __name__ == "__main__":
-    main(__doc__, "coverage", cells(), parts)
+    main(__doc__, *BENCHMARKS)

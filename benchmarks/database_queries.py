@@ -4,11 +4,16 @@
 
 Every method has the same (epsilon, delta) and Gaussian noise at the exact curve; noise is simulated with
 NumPy at the procedure's own scale, but for the method that goes through ``tacit.local``.
+
+A query takes columns in their own units, (J,) each, and the rows' weights, (J,) with sum 1: private records
+are rows of equal weights, a released database is its points with theirs. Its answer is a vector, whose
+distance from the truth is scaled so that 1 is as wrong as can be, or one standard deviation of the column.
 """
 
 import functools
+import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,10 +22,20 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from benchmarks.database_histograms import COARSE_BINS, Marginals, NoisyMarginals
-from benchmarks.database_query_data import FILES, Columns, Floats, QueryData, is_there, read
-from benchmarks.harness import Answers, Cell, Counts, extent, grid, main, named, picture
-from tacit.database.released import ReleasedDatabase
+from benchmarks.harness import (
+    FOLDER,
+    Answers,
+    Benchmark,
+    Cell,
+    Counts,
+    Floats,
+    cells_of,
+    curves,
+    extent,
+    grid,
+    main,
+    named,
+)
 from tacit.in_process.samples import domain_of
 from tacit.local.database import release_database
 from tacit_protocol.domain.table import EncodedChunk, encode
@@ -34,9 +49,314 @@ from tacit_protocol.features.mean_embedding import (
     median_distance,
 )
 from tacit_protocol.features.moments import MEAN, MomentRelease, MomentShares, row_slices
-from tacit_protocol.numerics.simplex_weights import fit_simplex
+from tacit_protocol.numerics.simplex_weights import fit_simplex, project_on_simplex
+from tacit_protocol.privacy.accounting import gaussian_mu
 from tacit_protocol.privacy.gaussian_mechanism import gaussian_guarantee, noise_scales
 from tacit_protocol.privacy.guarantee import Budget
+
+Columns = Mapping[str, npt.NDArray[Any]]
+
+QUERIES = 50
+CORRELATIONS_MAX = 10
+QUERY_BINS = 10
+"""Bins of a numeric column's histogram, equally wide over its public bounds."""
+
+QUERY_SEED = 7
+
+BINARY = ("0", "1")
+
+RAND_BOUNDS: dict[str, Any] = {
+    "mdvis": (0, 80),
+    "lncoins": (0, 5),
+    "idp": BINARY,
+    "lpi": (0, 8),
+    "fmde": (0, 10),
+    "physlm": (0, 1),
+    "disea": (0, 60),
+    "hlthg": BINARY,
+    "hlthf": BINARY,
+    "hlthp": BINARY,
+}
+WINE_BOUNDS: dict[str, Any] = {
+    "fixed_acidity": (3, 15),
+    "volatile_acidity": (0, 1.2),
+    "citric_acid": (0, 1.7),
+    "residual_sugar": (0, 70),
+    "chlorides": (0, 0.4),
+    "free_sulfur_dioxide": (0, 300),
+    "total_sulfur_dioxide": (0, 450),
+    "density": (0.985, 1.04),
+    "pH": (2.7, 4),
+    "sulphates": (0.2, 1.1),
+    "alcohol": (8, 15),
+    "quality": (0, 10),
+}
+ADULT_BOUNDS: dict[str, Any] = {
+    "age": (17, 90),
+    "workclass": None,
+    "education_num": (1, 16),
+    "marital_status": None,
+    "occupation": None,
+    "relationship": None,
+    "race": None,
+    "sex": None,
+    "hours_per_week": (0, 100),
+    "income": None,
+}
+"""None: the levels that the codebook lists, which are those of the file."""
+
+INTEGERS = ("mdvis", "age", "education_num", "hours_per_week", "quality")
+"""Columns of whole numbers, publicly known to be."""
+
+ENDS = ("lncoins", "lpi", "fmde", "physlm")
+"""Columns with many rows at an end of their bounds: a plan without a limit, a score of 0 or 1."""
+
+EDGES = 20
+"""Intervals begin and end on a grid of so many equal parts of the bounds."""
+
+FILES = {
+    "RAND": ("randhie.csv.gz", RAND_BOUNDS),
+    "wine": ("wine_white.csv", WINE_BOUNDS),
+    "red wine": ("wine_red.csv", WINE_BOUNDS),
+    "Adult": ("adult_train.csv.gz", ADULT_BOUNDS),
+}
+
+
+@dataclass(frozen=True)
+class Query:
+    """``answer`` gives a vector, and ``error`` the distance of one from the truth.
+
+    ``rows`` gives the numbers (n, places) whose weighted means are the answer; of a correlation, no places.
+    """
+
+    kind: str
+    columns: tuple[str, ...]
+    rows: Callable[[Columns], Floats]
+    answer: Callable[[Columns, Floats], Floats]
+    error: Callable[[Floats, Floats], float]
+
+
+def _average(
+    kind: str,
+    columns: tuple[str, ...],
+    rows: Callable[[Columns], Floats],
+    error: Callable[[Floats, Floats], float],
+) -> Query:
+    """Return a query whose answer is the weighted mean of its rows."""
+    return Query(kind, columns, rows, lambda found, weights: np.asarray(weights @ rows(found)), error)
+
+
+@dataclass(frozen=True)
+class QueryData:
+    """Rows clipped to public ``bounds`` (a pair, or levels), with the queries on them."""
+
+    name: str
+    columns: dict[str, npt.NDArray[Any]]
+    bounds: dict[str, Any]
+    queries: tuple[Query, ...]
+
+    @property
+    def rows(self) -> int:
+        """Number of rows, each a unit."""
+        return len(next(iter(self.columns.values())))
+
+    def take(self, rows: npt.NDArray[np.intp]) -> dict[str, npt.NDArray[Any]]:
+        """Return some rows."""
+        return {name: values[rows] for name, values in self.columns.items()}
+
+
+def is_there(name: str) -> bool:
+    """Say whether the data set's file is there."""
+    return (FOLDER / FILES[name][0]).exists()
+
+
+@functools.cache
+def read(name: str) -> QueryData:
+    """Read a data set. Raises FileNotFoundError where it is not there."""
+    file, wanted = FILES[name]
+    frame = pl.read_csv(FOLDER / file, null_values=["NA"], infer_schema_length=None)
+    columns: dict[str, npt.NDArray[Any]] = {}
+    bounds: dict[str, Any] = {}
+    for column, bound in wanted.items():
+        if bound is not None and not isinstance(bound[0], str):
+            columns[column] = np.clip(frame[column].to_numpy().astype(np.float64), *bound)
+            bounds[column] = bound
+            continue
+        text = [None if value is None else str(value) for value in frame[column].to_list()]
+        columns[column] = np.array(text, dtype=object)
+        bounds[column] = list(bound or sorted({value for value in text if value is not None}))
+    return QueryData(name, columns, bounds, queries_of(columns, bounds))
+
+
+def queries_of(columns: Columns, bounds: Mapping[str, Any]) -> tuple[Query, ...]:
+    """Means, histograms, correlations, and as many probabilities of intervals as make fifty."""
+    rng = np.random.default_rng(QUERY_SEED)
+    numeric = [name for name, bound in bounds.items() if not isinstance(bound, list)]
+    made = [_mean(name, float(columns[name].std())) for name in numeric]
+    made += [_histogram(name, bounds[name]) for name in bounds]
+    pairs = list(itertools.combinations(numeric, 2))
+    chosen = rng.permutation(len(pairs))[:CORRELATIONS_MAX]
+    made += [_correlation(*pairs[place]) for place in sorted(chosen)]
+    everything = list(itertools.combinations(bounds, 2))
+    order = rng.permutation(len(everything))
+    while len(made) < QUERIES:
+        pair = everything[order[len(made) % len(everything)]]
+        # Half ask for an interval of one column, half for one of each of two.
+        names = pair[:1] if len(made) % 2 else pair
+        made.append(_event({name: _part(columns[name], bounds[name], rng) for name in names}))
+    return tuple(made)
+
+
+def _mean(name: str, deviation: float) -> Query:
+    def rows(columns: Columns) -> Floats:
+        return np.asarray(columns[name], dtype=np.float64)[:, None]
+
+    return _average("mean", (name,), rows, lambda a, b: float(abs(a - b)[0]) / deviation)
+
+
+def _histogram(name: str, bound: Any) -> Query:
+    def rows(columns: Columns) -> Floats:
+        values = columns[name]
+        if isinstance(bound, list):
+            return np.column_stack([values == level for level in bound]).astype(np.float64)
+        edges = np.linspace(bound[0], bound[1], QUERY_BINS + 1)
+        bins = np.clip(np.searchsorted(edges, values, side="right") - 1, 0, QUERY_BINS - 1)
+        return np.eye(QUERY_BINS)[bins]
+
+    return _average("histogram", (name,), rows, lambda a, b: float(np.abs(a - b).sum()) / 2)
+
+
+def _correlation(first: str, second: str) -> Query:
+    def answer(columns: Columns, weights: Floats) -> Floats:
+        x, y = columns[first], columns[second]
+        x, y = x - weights @ x, y - weights @ y
+        scale = np.sqrt((weights @ x**2) * (weights @ y**2))
+        return np.array([weights @ (x * y) / scale if scale > 0 else 0.0])
+
+    # Weights of both signs may have a negative variance: such a correlation is taken for 0 as well.
+    def none(columns: Columns) -> Floats:
+        return np.empty((len(columns[first]), 0))
+
+    return Query("correlation", (first, second), none, answer, lambda a, b: float(np.abs(a - b).sum()))
+
+
+def _part(values: npt.NDArray[Any], bound: Any, rng: np.random.Generator) -> Callable[[Any], Any]:
+    """Return an event of a column: a level, or between two edges of a grid, near to two of its quantiles."""
+    if isinstance(bound, list):
+        level = bound[int(rng.integers(len(bound)))]
+        return lambda column: column == level
+    edges = np.linspace(bound[0], bound[1], EDGES + 1)
+    places = np.searchsorted(edges, np.quantile(values, np.sort(rng.uniform(0.05, 0.95, 2))), side="right")
+    low, high = edges[places[0] - 1], edges[min(places[1], EDGES)]
+    return lambda column: (column >= low) & (column < high)
+
+
+def _event(parts: Mapping[str, Callable[[Any], Any]]) -> Query:
+    def rows(columns: Columns) -> Floats:
+        holds = [part(columns[name]) for name, part in parts.items()]
+        return np.logical_and.reduce(holds).astype(np.float64)[:, None]
+
+    return _average("probability", tuple(parts), rows, lambda a, b: float(abs(a - b)[0]))
+
+
+BINS = 20
+COARSE_BINS = 5
+"""Bins of a numeric column, equally wide over its public bounds; whole numbers have one each."""
+
+FINE_VALUES = 80
+"""Values by which all bins of a column stand for the numbers in them, equally spaced."""
+
+
+@dataclass(frozen=True)
+class Axis:
+    """A column's cells: ``codes`` are its rows'; ``values`` (cells, of each the same number) stand for them.
+
+    Levels, and whole numbers, have a cell each; so do the ends of the bounds where rows are known to gather.
+    """
+
+    codes: npt.NDArray[np.intp]
+    values: npt.NDArray[Any]
+
+    @property
+    def cells(self) -> int:
+        """Number of cells."""
+        return len(self.values)
+
+    @classmethod
+    def of(cls, name: str, column: npt.NDArray[Any], bound: Any, bins: int) -> "Axis":
+        """Cut a column's public bounds or levels into cells."""
+        if isinstance(bound, list):
+            places = {level: place for place, level in enumerate(bound)}
+            codes = np.array([places.get(value, len(bound)) for value in column])
+            return cls(codes, np.array([*bound, None], dtype=object)[:, None])
+        low, high = bound
+        if name in INTEGERS:
+            return cls((column - low).astype(np.intp), np.arange(low, high + 1.0)[:, None])
+        codes = np.clip(((column - low) / (high - low) * bins).astype(np.intp), 0, bins - 1)
+        fine = low + (np.arange(FINE_VALUES) + 0.5) / FINE_VALUES * (high - low)
+        values = fine.reshape(bins, -1)
+        if name in ENDS:
+            codes = np.where(column == low, bins, np.where(column == high, bins + 1, codes))
+            values = np.vstack([values, *np.broadcast_to([[[low]], [[high]]], (2, 1, values.shape[1]))])
+        return cls(codes, values)
+
+
+class Marginals:
+    """Exact tables of a data set; ``release`` adds noise.
+
+    One record replaced moves two cells of each table by 1/n, so that the L2 sensitivity of all T tables is
+    sqrt(2 T) / n. Each noisy table is replaced by the nearest probability table.
+    """
+
+    def __init__(self, data: QueryData, orders: tuple[int, ...] = (1, 2), bins: int = BINS) -> None:
+        self._rows = data.rows
+        self._axes = {
+            name: Axis.of(name, data.columns[name], data.bounds[name], bins) for name in data.bounds
+        }
+        self._tables: dict[tuple[str, ...], Floats] = {}
+        for keys in itertools.chain(*(itertools.combinations(self._axes, order) for order in orders)):
+            axes = [self._axes[key] for key in keys]
+            shape = [axis.cells for axis in axes]
+            flat = np.ravel_multi_index([axis.codes for axis in axes], shape)
+            counts = np.bincount(flat, minlength=int(np.prod(shape)))
+            self._tables[keys] = counts.reshape(shape) / data.rows
+
+    def release(
+        self, epsilon: float, delta: float, rng: np.random.Generator, share: float = 1.0
+    ) -> "NoisyMarginals":
+        """Add simulated noise for a share of the mu^2 of (epsilon, delta)."""
+        scale = np.sqrt(2 * len(self._tables) / share) / (self._rows * gaussian_mu(epsilon, delta))
+        noisy = {}
+        for keys, table in self._tables.items():
+            flat = (table + scale * rng.standard_normal(table.shape)).ravel()
+            noisy[keys] = project_on_simplex(flat).reshape(table.shape)
+        return NoisyMarginals(noisy, self._axes)
+
+
+@dataclass(frozen=True)
+class NoisyMarginals:
+    """Probability tables by their columns."""
+
+    tables: Mapping[tuple[str, ...], Floats]
+    axes: Mapping[str, Axis]
+
+    def answer(self, query: Query) -> Floats:
+        """Answer from the table of the query's columns, spread equally within cells."""
+        spread = self.tables[query.columns]
+        for place, key in enumerate(query.columns):
+            within = self.axes[key].values.shape[1]
+            spread = np.repeat(spread, within, axis=place) / within
+        grids = np.meshgrid(*(self.axes[key].values.ravel() for key in query.columns), indexing="ij")
+        columns: Columns = {key: grid.ravel() for key, grid in zip(query.columns, grids, strict=True)}
+        return query.answer(columns, spread.ravel())
+
+    def draw(self, name: str, count: int, rng: np.random.Generator) -> npt.NDArray[Any]:
+        """Draw a column's values from its table, stratified: each of ``count`` equal parts gives one."""
+        table, axis = self.tables[(name,)], self.axes[name]
+        uniform = (rng.permutation(count) + rng.random(count)) / count
+        codes = np.minimum(np.searchsorted(np.cumsum(table), uniform), axis.cells - 1)
+        return np.asarray(axis.values[codes, rng.integers(0, axis.values.shape[1], count)])
+
 
 DELTA = 1e-6
 EPSILONS = (0.5, 1.0, 4.0)
@@ -76,11 +396,6 @@ ORDER = (
 def asked_of(method: str, epsilon: float | None, kind: str) -> str:
     """Name the error of one method on one kind of query."""
     return f"{method} | {'' if epsilon is None else f'{epsilon:g}'} | {kind}"
-
-
-def points_cell(name: str, count: int) -> str:
-    """Name the cell of databases of so many points."""
-    return f"{name}: {count} points"
 
 
 SIMILARITY = 0.5
@@ -137,21 +452,16 @@ def run(name: str, number: int) -> Answers:
         _release(data, MARGINAL_DATABASE, points, features, (epsilon,), rng, take, share=share)
     for epsilon in EPSILONS:
         for method, count in ((LOCAL, None), *JOINT.items()):
-            found = _drawn_inside(data, epsilon, count, number)
+            found = release_database(
+                pl.DataFrame(data.columns),
+                epsilon=epsilon,
+                delta=DELTA,
+                bounds=data.bounds,
+                n_points=count,
+                seed=number,
+            )
             take(method, epsilon, _answers(data, found.points, found.weights))
     return answers
-
-
-def _drawn_inside(data: QueryData, epsilon: float, count: int | None, number: int) -> ReleasedDatabase:
-    """Release as the SDK does: points from histograms inside the study, OpenDP's noise."""
-    return release_database(
-        pl.DataFrame(data.columns),
-        epsilon=epsilon,
-        delta=DELTA,
-        bounds=data.bounds,
-        n_points=count,
-        seed=number,
-    )
 
 
 def _truth(data: QueryData) -> list[Floats]:
@@ -277,19 +587,8 @@ def run_points(name: str, count: int, number: int) -> Answers:
 
 def cells() -> list[Cell]:
     """List a cell for every data set that is there."""
-    made = []
-    for name in FILES:
-        if name in FOREIGN.values():
-            continue
-        if is_there(name):
-            made.append(Cell(name, 6, functools.partial(run, name)))
-            made += [
-                Cell(points_cell(name, count), 4, functools.partial(run_points, name, count))
-                for count in POINT_COUNTS
-            ]
-        else:
-            print(f"skipped {name}: {FILES[name][0]} is not there")
-    return made
+    found = [name for name in FILES if name not in FOREIGN.values() and is_there(name)]
+    return cells_of("{}", 6, run, found) + cells_of("{}: {} points", 4, run_points, found, POINT_COUNTS)
 
 
 def _names(counts: Counts) -> list[str]:
@@ -332,14 +631,18 @@ def parts(counts: Counts) -> dict[str, str]:
             "ε = 1",
             point_rows,
             named("J={}", POINT_COUNTS),
-            lambda row, count: _rate(counts, points_cell(row[0], count), row[1], 1.0, "all"),
+            lambda row, count: _rate(counts, f"{row[0]}: {count} points", row[1], 1.0, "all"),
         ),
         "kinds of query": "\n".join(kinds),
     }
 
 
+def _asked(method: str, epsilon: float, kind: str) -> str:
+    return asked_of(method, None if method in WITHOUT_EPSILON else epsilon, kind)
+
+
 def _rate(counts: Counts, name: str, method: str, epsilon: float, kind: str) -> str:
-    return counts.shown(name, asked_of(method, None if method in WITHOUT_EPSILON else epsilon, kind), ".4f")
+    return counts.shown(name, _asked(method, epsilon, kind), ".4f")
 
 
 def _lost(counts: Counts, name: str, method: str, epsilon: float) -> str:
@@ -362,41 +665,21 @@ def _by_kind(counts: Counts, name: str) -> str:
     return grid("method", rows, named("{}", KINDS), lambda row, kind: _rate(counts, name, *row, kind))
 
 
-COLOURS = {
-    HISTOGRAMS: "#d62728",
-    UNIFORM: "#2ca02c",
-    OWN_DATABASE: "#1f77b4",
-    RED_DATABASE: "#8c564b",
-    MARGINAL_DATABASE: "#9467bd",
-    RANDOM_FEATURES: "#ff7f0e",
-    LOCAL: "black",
-}
-
-
 def draw(counts: Counts, folder: Path) -> None:
     """Draw the mean error against epsilon, a panel for each data set."""
-    names, path = _names(counts), folder / "database-queries.svg"
-    if not names:
-        return
-    with picture(path, 1, len(names), figsize=(11, 4.4), sharey=True, squeeze=False) as (figure, axes):
-        handles = {}
-        for panel, name in zip(axes[0], names, strict=True):
-            for method, colour in COLOURS.items():
-                found = [counts.rate(name, asked_of(method, e, "all")) for e in EPSILONS]
-                if any(value is not None for value in found):
-                    values = [np.nan if value is None else value for value in found]
-                    line = "s--" if method == HISTOGRAMS else "o-"
-                    handles[method] = panel.plot(EPSILONS, values, line, color=colour, ms=4)[0]
-            for method, dash in ((SAMPLING, ":"), (f"{OWN_POINTS} alone", "-.")):
-                level = counts.rate(name, asked_of(method, None, "all"))
-                if level is not None:
-                    handles[method] = panel.axhline(level, color="black", lw=0.9, ls=dash)
-            panel.set(xscale="log", yscale="log", title=name, xlabel="ε", xticks=EPSILONS)
-            panel.set_xticklabels([f"{e:g}" for e in EPSILONS])
-            panel.minorticks_off()
-        axes[0][0].set_ylabel("mean error of fifty queries")
-        figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=4, frameon=False)
+    drawn = (SAMPLING, f"{OWN_POINTS} alone", HISTOGRAMS, *OURS, LOCAL)
+    panels = {
+        name: {
+            method: [(EPSILONS, errors)]
+            for method in drawn
+            if any(errors := [counts.rate(name, _asked(method, e, "all")) for e in EPSILONS])
+        }
+        for name in _names(counts)
+    }
+    curves(folder / "database-queries.svg", panels, "ε", "mean error of fifty queries")
 
+
+BENCHMARKS = (Benchmark("database-queries", cells, parts, draw),)
 
 if __name__ == "__main__":
-    main(__doc__, "database-queries", cells(), parts, draw)
+    main(__doc__, *BENCHMARKS)

@@ -8,26 +8,35 @@ some over a new one each time. docs/security/attacks.md has the figures.
 
 import argparse
 import asyncio
-import json
+import multiprocessing
 import resource
 import socket
 import ssl
 import subprocess
-import sys
 import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
+from threading import Event
 
 import numpy as np
 from tests.support.certificates import write_certificate
 
-from benchmarks.load import Uploads, enrolled, exchange, make_uploads
-from benchmarks.load_servers import Served, request_bytes
 from benchmarks.problems import study_of_columns
+from benchmarks.servers import (
+    Served,
+    Uploads,
+    enrolled,
+    exchange,
+    make_uploads,
+    request_bytes,
+    serving,
+    tester_command,
+)
 from tacit_protocol.messages.study import Owner
 from tacit_protocol.signing.keys import PrivateKey
 from tacit_protocol.signing.tokens import issue_token
@@ -62,19 +71,15 @@ SETTLE_S, HELD_S = 2.0, 12.0
 STOP_S_MAX = 240.0
 
 
-class Tester(Served):
+@dataclass(frozen=True)
+class Tester:
     """A tester process, and who may ask it."""
 
-    def __init__(
-        self,
-        process: "subprocess.Popen[bytes]",
-        port: int,
-        made: Uploads,
-        log: Path,
-        certificate: Path | None,
-    ) -> None:
-        super().__init__(process, port)
-        self.made, self.log, self.certificate = made, log, certificate
+    served: Served
+    port: int
+    made: Uploads
+    log: Path
+    certificate: Path | None
 
     def log_lines(self) -> int:
         """Count what was logged, requests answered left out."""
@@ -91,11 +96,11 @@ class Tester(Served):
     def stop_s(self) -> float:
         """Ask it to stop; return how long that took, or infinity where it had to be killed."""
         started = time.monotonic()
-        self.process.terminate()
+        self.served.process.terminate()
         try:
-            self.process.wait(STOP_S_MAX)
+            self.served.process.wait(STOP_S_MAX)
         except subprocess.TimeoutExpired:
-            self.process.kill()
+            self.served.process.kill()
             return float("inf")
         return time.monotonic() - started
 
@@ -110,43 +115,20 @@ def running_tester(*, tls: bool) -> Iterator[Tester]:
             certificate = write_certificate(folder)
             settings = 'tls_certificate_file = "certificate.pem"\ntls_key_file = "certificate.key"\n'
         file, port, _ = enrolled(folder, f"sqlite:///{folder / 'tester.sqlite3'}", made, settings=settings)
-        serve = [sys.executable, "-m", "tacit_services.tester", "serve", "--config", str(file)]
-        command = ["sh", "-c", f'ulimit -Sn {FILES}; exec "$@"', "sh", *serve]
-        log = folder / "log"
-        with log.open("wb") as written:
-            process = subprocess.Popen(command, stdout=written, stderr=written)
-        try:
-            yield _ready(Tester(process, port, made, log, certificate))
-        finally:
-            process.kill()
-            process.wait()
-
-
-def _ready(tester: Tester) -> Tester:
-    until = time.monotonic() + 120
-    while True:
-        try:
-            with tester.connect():
-                return tester
-        except OSError:
-            if time.monotonic() > until or tester.process.poll() is not None:
-                raise RuntimeError(f"the tester did not start: {tester.log.read_text()}") from None
-            time.sleep(0.1)
+        command = ["sh", "-c", f'ulimit -Sn {FILES}; exec "$@"', "sh", *tester_command(file)]
+        with serving(port, command, certificate, folder / "log") as served:
+            yield Tester(served, port, made, folder / "log", certificate)
 
 
 # Honest callers, in a process of their own.
 
 
-Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
-
-
 async def _caller(
-    plan: dict[str, str], kind: str, found: dict[str, list[float]], stop: asyncio.Event
+    port: int, key: PrivateKey, ca: str, kind: str, found: dict[str, list[float]], stop: asyncio.Event
 ) -> None:
     """Ask again and again: over one connection (``kept``), or over a new one each time."""
-    port, key = int(plan["port"]), PrivateKey.from_pem(plan["key"].encode())
-    context = ssl.create_default_context(cafile=plan["ca"]) if plan["ca"] else None
-    connection: Connection | None = None
+    context = ssl.create_default_context(cafile=ca) if ca else None
+    connection: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
     while not stop.is_set():
         token = issue_token(key, f"http://127.0.0.1:{port}", int(time.time()))
         started = time.perf_counter()
@@ -165,43 +147,42 @@ async def _caller(
         await asyncio.sleep(BETWEEN_S)
 
 
-async def be_honest(plan: dict[str, str]) -> dict[str, list[float]]:
-    """Ask until standard input ends."""
+async def _ask_on(port: int, pem: bytes, ca: str, ready: Event, ended: Event) -> dict[str, list[float]]:
     found: dict[str, list[float]] = {"kept": [], "new": [], "kept_failed": [], "new_failed": []}
-    stop = asyncio.Event()
+    stop, key = asyncio.Event(), PrivateKey.from_pem(pem)
     kinds = ("kept", "new") * CALLERS
-    callers = [asyncio.ensure_future(_caller(plan, kind, found, stop)) for kind in kinds]
+    callers = [asyncio.ensure_future(_caller(port, key, ca, kind, found, stop)) for kind in kinds]
     while not (found["kept"] and found["new"]):
         await asyncio.sleep(BETWEEN_S)
     for answers in found.values():
         answers.clear()
-    print("ready", flush=True)
-    await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
+    ready.set()
+    await asyncio.get_running_loop().run_in_executor(None, ended.wait)
     stop.set()
     await asyncio.gather(*callers)
     return found
 
 
+def be_honest(port: int, pem: bytes, ca: str, ready: Event, ended: Event) -> dict[str, list[float]]:
+    """Ask until the attack has ended; return seconds, by kind of caller, of questions answered and not."""
+    return asyncio.run(_ask_on(port, pem, ca, ready, ended))
+
+
 @contextmanager
 def honest_callers(tester: Tester) -> Iterator[dict[str, list[float]]]:
     """Let honest callers ask until the block ends; what they found is there afterwards."""
-    command = [sys.executable, "-m", "benchmarks.denial_of_service", "--honest"]
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    assert process.stdin is not None
-    plan = {
-        "port": str(tester.port),
-        "key": tester.made.tester.to_pem().decode(),
-        "ca": str(tester.certificate or ""),
-    }
-    process.stdin.write(json.dumps(plan) + "\n")
-    process.stdin.flush()
-    assert process.stdout is not None
-    process.stdout.readline()
     found: dict[str, list[float]] = {}
-    try:
-        yield found
-    finally:
-        found.update(json.loads(process.communicate(timeout=180)[0]))
+    context = multiprocessing.get_context("spawn")
+    with context.Manager() as manager, ProcessPoolExecutor(1, context) as pool:
+        ready, ended = manager.Event(), manager.Event()
+        pem, ca = tester.made.tester.to_pem(), str(tester.certificate or "")
+        asking = pool.submit(be_honest, tester.port, pem, ca, ready, ended)
+        ready.wait()
+        try:
+            yield found
+        finally:
+            ended.set()
+            found.update(asking.result(180))
 
 
 def told(found: dict[str, list[float]]) -> str:
@@ -228,14 +209,14 @@ def chunks(path: str, content_type: str) -> str:
             "Transfer-Encoding: chunked\r\n\r\n"
         )
         with honest_callers(tester) as honest, tester.connect() as connection:
-            before_s, began = tester.cpu_s, time.monotonic()
+            before_s, began = tester.served.cpu_s, time.monotonic()
             with suppress(OSError):
                 connection.sendall(head.encode())
                 connection.sendall(b"1\r\nx\r\n" * CHUNKS + b"0\r\n\r\n")
             answer = b""
             with suppress(OSError):
                 answer = connection.recv(2**16)
-            used_s = tester.cpu_s - before_s
+            used_s = tester.served.cpu_s - before_s
             time.sleep(max(0.0, began + HELD_S - time.monotonic()))
         status = answer[9:12].decode() or "none"
         return f"answer {status} after {used_s:.1f} s of processor; honest {told(honest)}"
@@ -244,7 +225,7 @@ def chunks(path: str, content_type: str) -> str:
 def silent_tls() -> str:
     """Open connections to a tester that serves TLS, and never begin a handshake."""
     with running_tester(tls=True) as tester, ExitStack() as stack:
-        started_mb, lines = tester.memory_mb, tester.log_lines()
+        started_mb, lines = tester.served.memory_mb, tester.log_lines()
         with honest_callers(tester) as honest:
             for _ in range(SILENT):
                 with suppress(OSError):
@@ -252,7 +233,7 @@ def silent_tls() -> str:
             began = time.monotonic()
             time.sleep(HELD_S)
             rate = 60 * (tester.log_lines() - lines) / (time.monotonic() - began)
-            memory = tester.memory_mb
+            memory = tester.served.memory_mb
         held = f"memory {started_mb:.0f} to {memory:.0f} MB, {rate:.0f} log lines a minute"
         return f"{held}; honest {told(honest)}"
 
@@ -271,7 +252,7 @@ def memory_of_one(*, tls: bool) -> float:
                 stack.enter_context(connection).sendall(request)
                 if not connection.recv(2**16).startswith(b"HTTP/1.1 200"):
                     raise RuntimeError("an honest question was not answered")
-            memory_mb.append(tester.memory_mb)
+            memory_mb.append(tester.served.memory_mb)
         return 1024 * (memory_mb[1] - memory_mb[0]) / KEPT
 
 
@@ -316,7 +297,7 @@ def checks() -> str:
                 update={"procedure": "embedding_release"}
             )
             requests.append(made.sealed(study))
-        started_mb, statuses = tester.memory_mb, []
+        started_mb, statuses = tester.served.memory_mb, []
 
         def put(study: str, envelope: bytes) -> None:
             path, token = f"/v1/studies/{study}", tester.token(made.analyst)
@@ -332,7 +313,7 @@ def checks() -> str:
                 for sent in first:
                     sent.result()
                 took = time.monotonic() - started
-            memory, answered = tester.memory_mb, dict(Counter(statuses))
+            memory, answered = tester.served.memory_mb, dict(Counter(statuses))
             for request in requests[CHECKS:]:
                 pool.submit(put, *request)
             time.sleep(SETTLE_S)
@@ -374,11 +355,7 @@ def main() -> None:
     """Make the attacks, and print what was found."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("attacks", nargs="*", choices=[*ATTACKS, []])
-    parser.add_argument("--honest", action="store_true", help=argparse.SUPPRESS)
     chosen = parser.parse_args()
-    if chosen.honest:
-        print(json.dumps(asyncio.run(be_honest(json.loads(sys.stdin.readline())))))
-        return
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 2 * SILENT + 1000), hard))
     for name in chosen.attacks or ATTACKS:

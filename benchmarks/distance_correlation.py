@@ -1,11 +1,12 @@
-"""Distance correlation between two owners: estimates, the law of their error, level and power.
+"""Distance correlation: estimates, the law of their error, intervals, level and power, in either setting.
 
-    python -m benchmarks.distance_correlation      # everything; continues where it stopped
-    python -m benchmarks.distance_correlation --runs 0.02 --cells power --folder /tmp/glance
+    python -m benchmarks.distance_correlation      # both pages; continues where it stopped
+    python -m benchmarks.distance_correlation --page curated-distance --runs 0.02 --folder /tmp/glance
 
-Every run is ``tacit.local.distance_correlation``: the services' own procedure, with OpenDP's noise. PNC at
+Every run is ``tacit.local.distance_correlation``: the services' own procedures, with OpenDP's noise. PNC at
 more units than a release may hold goes through the procedure's parts, with simulated noise. Run number r of
-a law at n draws the same rows for every method.
+a law at n draws the same rows for every method. A curator is asked twice of the same rows, with the decision
+of the permutation test and without.
 """
 
 import functools
@@ -15,20 +16,16 @@ from dataclasses import dataclass
 from itertools import product
 
 import numpy as np
+from scipy.special import ndtri
 
 import tacit.local
-from benchmarks.dependence import (
-    KINDS,
-    draw,
-    generator,
-    kept_covariance_sqr,
-    population_value,
-    without_dependence,
-)
 from benchmarks.harness import (
     Answers,
+    Benchmark,
     Cell,
     Counts,
+    Floats,
+    cells_of,
     extent,
     grid,
     level_statement,
@@ -38,9 +35,19 @@ from benchmarks.harness import (
     table,
     with_square,
 )
+from benchmarks.problems import (
+    KINDS,
+    dependent,
+    draw,
+    generator,
+    kept_covariance_sqr,
+    population_value,
+    quantiles,
+    without_dependence,
+)
 from tacit.results import DistanceCorrelationResult
 from tacit_protocol.features.aligned_sums import ProjectionRelease, RowProjections
-from tacit_protocol.numerics.distance_covariance import distance_covariance_sqr
+from tacit_protocol.numerics.distance_covariance import distance_correlation_sqr, distance_covariance_sqr
 from tacit_protocol.privacy.gaussian_mechanism import gaussian_guarantee
 from tacit_protocol.privacy.guarantee import COORDINATES_MAX, Budget, GaussianEvent
 from tacit_protocol.procedures.distance_correlation.statistic import (
@@ -85,7 +92,13 @@ ESTIMATE_RUNS = {"independent": 1000, "linear": 300, "quadratic": 300, "circular
 ESTIMATED = ("independent", "linear", "quadratic", "circular")
 POWER_LAWS = ("linear", "quadratic")
 
-LEVEL_UNITS = {"sketch": (100, 1000, 20_000), "pnc": (200, 2000), "pnc-disjoint": (200,)}
+LEVELS_OF = {
+    "sketch": ((100, 1000, 20_000), KINDS),
+    "pnc": ((200, 2000), ("uniform", "vectors")),
+    "pnc-disjoint": ((200,), ("vectors",)),
+}
+"""Numbers of units, and kinds of columns, by method."""
+
 LEVEL_EPSILONS = {100: (1.0, 10.0), 200: (1.0, 10.0), 1000: (1.0, 10.0), 2000: (1.0,), 20_000: (1.0,)}
 
 
@@ -151,7 +164,7 @@ def projection_noise(epsilon: float) -> float:
     return part.sensitivity * noise_multiplier(epsilon)
 
 
-def level_run(kind: str, n: int, method: str, run: int) -> Answers:
+def level_run(kind: str, method: str, n: int, run: int) -> Answers:
     """Test independent columns, at every epsilon of this n on the same rows."""
     x, y, bounds = without_dependence(kind, n, generator(kind, n, run))
     answers: dict[str, float] = {}
@@ -167,32 +180,18 @@ def _rejections(method: str, pvalue: float) -> dict[str, float]:
 
 def cells() -> list[Cell]:
     """List the cells: cheap ones first."""
-    part = functools.partial
-    made = [
-        Cell(f"estimate {law} n={n}", ESTIMATE_RUNS[law], part(estimate_run, law, n))
-        for n in UNITS
-        for law in ESTIMATED
-    ]
-    made += [
-        Cell(f"variance {law} n={n}", VARIANCE_RUNS, part(variance_run, law, n))
-        for n in VARIANCE_UNITS
-        for law in VARIANCE_LAWS
-    ]
-    for method, sizes in LEVEL_UNITS.items():
-        kinds = {"sketch": KINDS, "pnc": ("uniform", "vectors"), "pnc-disjoint": ("vectors",)}[method]
-        made += [
-            Cell(f"level {kind} {method} n={n}", LEVEL_RUNS, part(level_run, kind, n, method))
-            for n in sizes
-            for kind in kinds
-        ]
-    made += [Cell(f"pnc {law} n={n}", PNC_RUNS, part(pnc_run, law, n)) for n in UNITS for law in POWER_LAWS]
-    made += [
-        Cell(f"estimate {law} n={LARGEST}", LARGEST_RUNS, part(estimate_run, law, LARGEST))
-        for law in POWER_LAWS
-    ]
-    return made + [
-        Cell(f"pnc {law} n={LARGEST}", LARGEST_RUNS, part(pnc_run, law, LARGEST)) for law in POWER_LAWS
-    ]
+    made: list[Cell] = []
+    for n, law in product(UNITS, ESTIMATED):
+        made += cells_of("estimate {} n={}", ESTIMATE_RUNS[law], estimate_run, [law], [n])
+    for n in VARIANCE_UNITS:
+        made += cells_of("variance {} n={}", VARIANCE_RUNS, variance_run, VARIANCE_LAWS, [n])
+    for method, (sizes, kinds) in LEVELS_OF.items():
+        for n in sizes:
+            made += cells_of("level {} {} n={}", LEVEL_RUNS, level_run, kinds, [method], [n])
+    for n in UNITS:
+        made += cells_of("pnc {} n={}", PNC_RUNS, pnc_run, POWER_LAWS, [n])
+    made += cells_of("estimate {} n={}", LARGEST_RUNS, estimate_run, POWER_LAWS, [LARGEST])
+    return made + cells_of("pnc {} n={}", LARGEST_RUNS, pnc_run, POWER_LAWS, [LARGEST])
 
 
 def _errors(counts: Counts, cell: str) -> tuple[float, float, float]:
@@ -348,5 +347,122 @@ def _powers(counts: Counts) -> str:
     return grid("method, law", rows, named("n={}", (*UNITS, LARGEST)), shown)
 
 
+EPSILON, LEVEL = 1.0, 0.05
+CURATED_UNITS = (500, 1000, 5000)
+CURATED_RUNS = {500: 100, 1000: 100, 5000: 60}
+DEPENDENCES = ("independent", "linear", "quadratic")
+SKETCH_UNITS, SKETCH_RUNS = 5000, 60
+
+CURATED_GRID = 500
+"""Quantiles of each of the two numbers that a law is made of, for its own distance covariance."""
+
+
+SPREADS = {"linear": 0.13, "quadratic": 0.1}
+
+
+def second_column(kind: str, x: Floats, part: Floats) -> Floats:
+    """Return y, (n,), given x and another independent uniform number, (n,) each."""
+    return part if kind == "independent" else dependent(kind, x, ndtri(part), SPREADS[kind])
+
+
+def pair(kind: str, units: int, run: int) -> tuple[Floats, Floats]:
+    """Draw both columns."""
+    rng = np.random.default_rng([units, run])
+    x, part = rng.random(units), 1 - rng.random(units)
+    return x, second_column(kind, x, part)
+
+
+@functools.cache
+def truth(kind: str) -> tuple[float, float]:
+    """Return the population's squared distance covariance and its distance correlation, to about 1e-5."""
+    if kind == "independent":
+        return 0.0, 0.0
+    x, part = quantiles(CURATED_GRID)
+    y = second_column(kind, x, part)
+    return distance_covariance_sqr(x, y, "biased"), math.sqrt(distance_correlation_sqr(x, y))
+
+
+def curated_run(kind: str, units: int, run: int) -> Answers:
+    """Ask a curator, with the permutation test and without."""
+    x, y = pair(kind, units, run)
+    tested, free = (
+        tacit.local.distance_correlation(
+            x,
+            y,
+            epsilon=EPSILON,
+            delta=DELTA,
+            bounds=(0, 1),
+            alpha=LEVEL,
+            mode="curator",
+            seed=run,
+            test=test,
+        )
+        for test in (True, False)
+    )
+    covariance, correlation = truth(kind)
+    low, high = tested.covariance_interval
+    found = with_square("covariance", tested.distance_covariance_sqr)
+    found |= {
+        "power": tested.reject,
+        "power without": free.reject,
+        "covariance covered": low <= covariance <= high,
+    }
+    found["stated"] = tested.distance_correlation is not None
+    if tested.distance_correlation is not None and tested.interval is not None:
+        found |= with_square("correlation", tested.distance_correlation)
+        found["correlation covered"] = tested.interval[0] <= correlation <= tested.interval[1]
+    return found
+
+
+def sketch_run(kind: str, units: int, run: int) -> Answers:
+    """Ask two owners who trust nobody, of the same rows."""
+    x, y = pair(kind, units, run)
+    result = tacit.local.distance_correlation(
+        x, y, epsilon=EPSILON, delta=DELTA, bounds=(0, 1), alpha=LEVEL, seed=run
+    )
+    return with_square("covariance", result.distance_covariance_sqr) | {"power": result.reject}
+
+
+def curated_cells() -> list[Cell]:
+    """List the cells: the curator's, then the sketch of the largest number of units."""
+    made: list[Cell] = []
+    for units in CURATED_UNITS:
+        made += cells_of("curator {} n={}", CURATED_RUNS[units], curated_run, DEPENDENCES, [units])
+    return made + cells_of("sketch {} n={}", SKETCH_RUNS, sketch_run, DEPENDENCES, [SKETCH_UNITS])
+
+
+def _spread(counts: Counts, cell: str, asked: str, digits: int) -> str:
+    found = counts.spread(cell, asked)
+    if found is None:
+        return "none stated"
+    return f"{round(found[0], digits) + 0.0:.{digits}f} ± {found[1]:.{digits}f}"  # no negative zero
+
+
+def curated_parts(counts: Counts) -> dict[str, str]:
+    """Write the tables of the page."""
+    curator, sketch = {}, {}
+    for cell, runs in ((cell, runs) for cell, runs in counts.runs.items() if runs):
+        where, kind, units = cell.split()
+        row = {"runs": str(runs), "squared covariance": _spread(counts, cell, "covariance", 4)}
+        if where == "sketch":
+            shown = {"power": "power"}
+            sketch[f"{units.removeprefix('n=')}, {kind}"] = row
+        else:
+            shown = {"power with the test": "power", "without": "power without"}
+            row["covered"] = counts.shown(cell, "covariance covered", ".2f")
+            row["correlation"] = _spread(counts, cell, "correlation", 2)
+            row["stated"] = counts.shown(cell, "stated", ".2f")
+            row["of these covered"] = counts.shown(cell, "correlation covered", ".2f")
+            curator[f"{units.removeprefix('n=')}, {kind}"] = row
+        row |= {head: counts.shown(cell, asked, ".2f") for head, asked in shown.items()}
+    corner = "units, dependence"
+    return {"curator": table(curator, corner), "two owners": table(sketch, corner)}
+
+
+BENCHMARKS = (
+    Benchmark("distance-correlation", cells, parts),
+    Benchmark("curated-distance", curated_cells, curated_parts),
+)
+
 if __name__ == "__main__":
-    main(__doc__, "distance-correlation", cells(), parts)
+    main(__doc__, *BENCHMARKS)

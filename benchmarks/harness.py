@@ -16,22 +16,32 @@ import multiprocessing
 import os
 import re
 import time
+import zlib
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any, TypeVar
 
+import numpy as np
+import numpy.typing as npt
 from scipy.special import bdtrc
 from threadpoolctl import threadpool_limits
 
 PAGES = Path(__file__).resolve().parents[1] / "docs" / "benchmarks"
 
+FOLDER = PAGES.parents[2] / "shared" / "data"
+"""Public data sets: beside the project's folder, not part of it."""
+
 ROUNDS = 20
 """Rounds in which all cells advance together, so that a table that was cut short is even."""
 
 NOT_RUN = "Not run yet."
+
+Floats = npt.NDArray[np.float64]
 
 Answers = Mapping[str, float]
 """Yes or no, or a number, to every question."""
@@ -50,6 +60,26 @@ class Cell:
     name: str
     runs: int
     run: Callable[[int], Answers]
+
+
+def cells_of(
+    form: str, runs: int, run: Callable[..., Answers], *axes: Iterable[Any], seeded: bool = False
+) -> list[Cell]:
+    """Return a cell for every combination of the axes' values, which the name's form and the run take.
+
+    A ``seeded`` run takes the cell's name before them, from which it makes its seeds.
+    """
+    made = []
+    for values in product(*axes):
+        name = form.format(*values)
+        made.append(Cell(name, runs, partial(run, *([name] if seeded else []), *values)))
+    return made
+
+
+def seeds(name: str, run: int) -> tuple[np.random.Generator, np.random.SeedSequence]:
+    """Return the seeds of a run: of its data and noise, and of its null distribution."""
+    data, null = np.random.SeedSequence([zlib.crc32(name.encode()), run]).spawn(2)
+    return np.random.default_rng(data), null
 
 
 class Counts:
@@ -192,39 +222,46 @@ def advance(cells: Sequence[Cell], counts: Counts, after_round: Callable[[], Non
         print(f"{seconds:8.1f} s  {name}")
 
 
-def main(
-    doc: str | None,
-    name: str,
-    cells: Sequence[Cell],
-    parts: Callable[[Counts], Parts],
-    draw: Callable[[Counts, Path], None] | None = None,
-) -> None:
-    """Read the options, run the cells, and write the page after every round; ``draw`` its pictures beside."""
+@dataclass(frozen=True)
+class Benchmark:
+    """A page of docs/benchmarks: its cells, its parts from their counts, and its pictures."""
+
+    page: str
+    cells: Callable[[], list[Cell]]
+    parts: Callable[[Counts], Parts]
+    draw: Callable[[Counts, Path], None] | None = None
+
+    def write(self, counts: Counts, folder: Path) -> None:
+        """Write the page and its pictures into a folder."""
+        write_page(self.page, self.parts(counts), folder)
+        if self.draw is not None:
+            self.draw(counts, folder)
+
+
+def main(doc: str | None, *benchmarks: Benchmark) -> None:
+    """Read the options, run the cells of every page or of one, and write it after every round."""
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--page", choices=[each.page for each in benchmarks], help="this page alone")
     parser.add_argument("--runs", type=float, default=1.0, help="part of every cell's runs, such as 0.02")
     parser.add_argument("--cells", default="", help="only cells whose names hold this text")
     parser.add_argument("--workers", type=int, default=1, help="processes that share the runs")
     parser.add_argument("--folder", type=Path, default=PAGES)
     parser.add_argument("--list", action="store_true", help="list the cells and run none")
-    arguments = parser.parse_args()
-    chosen = [cell for cell in cells if arguments.cells in cell.name]
-    chosen = [Cell(cell.name, math.ceil(cell.runs * arguments.runs), cell.run) for cell in chosen]
-    if arguments.list:
-        for cell in chosen:
-            print(f"{cell.runs:6d} runs  {cell.name}")
-        return
-    arguments.folder.mkdir(parents=True, exist_ok=True)
-    counts = Counts(arguments.folder / f"{name}.jsonl")
-
-    def write() -> None:
-        write_page(name, parts(counts), arguments.folder)
-        if draw is not None:
-            draw(counts, arguments.folder)
-
-    with threadpool_limits(limits=1, user_api="blas"):
-        advance(chosen, counts, write, arguments.workers)
-        counts.compact()
-        write()
+    asked = parser.parse_args()
+    asked.folder.mkdir(parents=True, exist_ok=True)
+    for one in (each for each in benchmarks if asked.page in (None, each.page)):
+        chosen = [
+            replace(c, runs=math.ceil(c.runs * asked.runs)) for c in one.cells() if asked.cells in c.name
+        ]
+        if asked.list:
+            print("\n".join(f"{cell.runs:6d} runs  {cell.name}" for cell in chosen))
+            continue
+        counts = Counts(asked.folder / f"{one.page}.jsonl")
+        write = partial(one.write, counts, asked.folder)
+        with threadpool_limits(limits=1, user_api="blas"):
+            advance(chosen, counts, write, asked.workers)
+            counts.compact()
+            write()
 
 
 def options(doc: str | None, **defaults: Any) -> argparse.Namespace:
@@ -301,18 +338,40 @@ def named(form: str, values: Iterable[Any]) -> list[tuple[str, Any]]:
     return [(form.format(value), value) for value in values]
 
 
-@contextmanager
-def picture(path: Path, *shape: int, font_size: int = 9, **chosen: Any) -> Iterator[tuple[Any, Any]]:
-    """Yield a figure and its axes, which become an SVG: the same numbers make the same bytes."""
+Line = tuple[Sequence[float], Sequence[float | None]]
+"""x and y; None where there is none."""
+
+
+def curves(
+    path: Path, panels: Mapping[str, Mapping[str, Sequence[Line]]], xlabel: str, ylabel: str, rows: int = 1
+) -> None:
+    """Draw panels of named lines on logarithmic axes, as an SVG: the same numbers make the same bytes.
+
+    A name has one colour in all panels; the first of its lines is solid, the others are dashed.
+    """
     import matplotlib as mpl  # noqa: PLC0415 (the runs do not need it)
 
     mpl.use("svg")
     from matplotlib import pyplot as plt  # noqa: PLC0415
 
     # A fixed salt and no date; letters stay letters.
-    mpl.rcParams.update({"svg.hashsalt": "tacit", "svg.fonttype": "none", "font.size": font_size})
-    figure, axes = plt.subplots(*shape, layout="constrained", **chosen)
-    yield figure, axes
+    mpl.rcParams.update({"svg.hashsalt": "tacit", "svg.fonttype": "none", "font.size": 8})
+    across = -(-len(panels) // rows)
+    size = (max(7.0, 2.8 * across), 1.2 + 3.2 * rows)
+    figure, axes = plt.subplots(rows, across, layout="constrained", figsize=size, squeeze=False)
+    names = list(dict.fromkeys(name for lines in panels.values() for name in lines))
+    shown: dict[str, Any] = {}
+    for panel, (title, lines) in zip(axes.flat, panels.items(), strict=False):
+        for name, drawn in lines.items():
+            for (x, y), style in zip(drawn, ("o-", "x--"), strict=False):
+                values, colour = [math.nan if one is None else one for one in y], f"C{names.index(name)}"
+                (line,) = panel.plot(x, values, style, color=colour, ms=4, mfc="none")
+                shown.setdefault(name, line)
+        panel.set(xscale="log", yscale="log", title=title, xlabel=xlabel)
+    for panel in axes.flat[len(panels) :]:
+        panel.set_visible(False)
+    figure.supylabel(ylabel)
+    figure.legend(shown.values(), shown.keys(), loc="outside lower center", ncols=3, frameon=False)
     figure.savefig(path, metadata={"Date": None})
     plt.close(figure)
 

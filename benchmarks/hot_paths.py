@@ -14,9 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from benchmarks import problems
-from benchmarks.harness import options
-from benchmarks.problems import MemoryTable, locations_of, numeric_domain
+from benchmarks.harness import Floats, options
+from benchmarks.problems import MemoryTable, chunk_of, locations_of, numeric_domain
 from tacit_protocol.domain.columns import NumericColumn
 from tacit_protocol.domain.table import EncodedChunk, Table, encode_numeric
 from tacit_protocol.features import moments as feature_sums
@@ -40,7 +39,6 @@ BOUNDS = (-5.0, 5.0)
 SIZES = [2**exponent for exponent in range(17, 24)]
 """Slices of 128 KiB to 8 MiB."""
 
-Floats = npt.NDArray[np.float64]
 Timed = Callable[[], object]
 
 
@@ -65,21 +63,21 @@ def least_ns(function: Timed, values: int, repeats: int) -> float:
     return min(found) / values * 1e9
 
 
-def chunk_of(values: Floats) -> EncodedChunk:
+def columns_chunk(values: Floats) -> EncodedChunk:
     """Return rows as a chunk, stored by column as encoded ones are."""
-    return problems.chunk_of(np.asfortranarray(values))
+    return chunk_of(np.asfortranarray(values))
 
 
 def map_paths(rng: np.random.Generator) -> list[HotPath]:
     """Map rows of 20 columns to features, of 3 to the Brownian ones."""
-    chunk = chunk_of(rng.random((ROWS, COLUMNS)))
-    x, few = chunk.numeric, chunk_of(chunk.numeric[:, :3])
+    chunk = columns_chunk(rng.random((ROWS, COLUMNS)))
+    x, few = chunk.numeric, columns_chunk(chunk.numeric[:, :3])
     additive = AdditiveFeatures(COLUMNS, (), default_choice(COLUMNS, (), 0.3))
     turns = 2 * np.pi * np.array(additive.choice.cycles)
     kernel = ProductKernel("gaussian", 1.5)
     locations = locations_of(rng.random((40, COLUMNS)))
     embedding, t = WhitenedMeanEmbedding(kernel, locations), locations.numeric
-    whitener = embedding(chunk_of(t)).T @ embedding(chunk_of(t))
+    whitener = embedding(columns_chunk(t)).T @ embedding(columns_chunk(t))
     fourier = RandomFourier.draw(kernel, COLUMNS, (), 100, rng)
     brownian = BrownianFeatures(random_directions(3, 9, rng), 4)
     odd = np.pi * (np.arange(4) + 0.5)
@@ -208,8 +206,8 @@ def sums_of_tables(rng: np.random.Generator) -> dict[str, Callable[[], object]]:
     """Whole sums over a chunk of 50 000 rows, by features."""
     rows = CHUNK_BYTES // (8 * COLUMNS + 8)
     domain = numeric_domain(COLUMNS, BOUNDS)
-    table: Table = MemoryTable(domain, chunk_of(rng.random((rows, COLUMNS))))
-    few: Table = MemoryTable(domain, chunk_of(rng.random((rows, 3))))
+    table: Table = MemoryTable(domain, columns_chunk(rng.random((rows, COLUMNS))))
+    few: Table = MemoryTable(domain, columns_chunk(rng.random((rows, 3))))
     kernel = ProductKernel("gaussian", 1.5)
     locations = locations_of(rng.random((40, COLUMNS)))
     embedding = WhitenedMeanEmbedding(kernel, locations)

@@ -1,30 +1,53 @@
-"""Sample sizes of the identity tests: P3's three experiments, by P3's rule, every method on one grid.
+"""The identity tests: sample sizes in P3's three experiments, and levels on sparse and skewed distributions.
 
-    python -m benchmarks.identity                # everything; continues where it stopped
-    python -m benchmarks.identity --runs 100 --cells uniform --folder /tmp/glance
+    python -m benchmarks.identity                # both pages; continues where it stopped
+    python -m benchmarks.identity --page identity --cells uniform --folder /tmp/glance
 
 The size of a method is the smallest n of a grid with steps of 5 % at which both errors were at most 1/3 over
-1000 simulated studies each. Counts and noise are simulated; statistics are the services' own functions.
+1000 simulated studies each. Counts and noise are simulated; statistics, bounds and rates of decisions are the
+procedure's own functions. In a run of levels all methods and budgets share one set of counts, and one draw of
+noise of each law, which is scaled: their answers depend on one another, and each rate has independent runs of
+its own.
 """
 
 import math
-import time
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
+from itertools import product
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-from threadpoolctl import threadpool_limits
 
-from benchmarks.harness import Counts, grid, named, options, picture, write_page
-from tacit_protocol.numerics.noisy_tables import paninski
+from benchmarks.categorical import law
+from benchmarks.harness import (
+    NOT_RUN,
+    Answers,
+    Benchmark,
+    Cell,
+    Counts,
+    Floats,
+    cells_of,
+    curves,
+    grid,
+    level_statement,
+    main,
+    named,
+    question,
+)
+from tacit_protocol.numerics.noisy_tables import CellNoise, paninski
 from tacit_protocol.privacy.accounting import gaussian_mu
-from tacit_protocol.procedures.identity.privit import PrivitRefusedError, RepetitionRefusedError
+from tacit_protocol.procedures.identity.privit import (
+    ClippedIdentity,
+    PrivitRefusedError,
+    Repetition,
+    RepetitionRefusedError,
+    plan_privit,
+)
 from tacit_protocol.procedures.identity.simulate import PlannedIdentity, first_guess
-
-Floats = npt.NDArray[np.float64]
+from tacit_protocol.procedures.identity.statistic import GoodnessOfFit, Weights
 
 EXPERIMENTS = {
     "uniform": "Uniform distribution",
@@ -42,9 +65,6 @@ DELTA = 1e-6
 GRID = 0.05
 """Logarithm of the grid's steps; P3's code took 0.1."""
 
-NEW_S = 3.0
-"""The page is written after points that took so long: pictures take a second."""
-
 UNIFORM = (10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_600)
 HISTOGRAM = (400, 800, 1600, 3200, 6800)
 LARGE = 20_000
@@ -55,72 +75,50 @@ LARGE_PART, SMALL_MASS = 1 / 200, 1 / 3
 all others together, in units of alpha."""
 
 
-@dataclass(frozen=True)
-class Question:
-    """One method at one number of cells of one experiment."""
+@dataclass
+class Search:
+    """The smallest place on the grid whose n is enough for one method at one number of cells."""
 
-    experiment: str
-    label: str
-    cells: int
+    name: str
     make: Callable[[int], PlannedIdentity]
     other: Floats
 
-    @property
-    def name(self) -> str:
-        """Name of the curve's point."""
-        return f"{self.experiment} | {self.label} | {self.cells}"
-
-    def size(self, step: int) -> int:
-        """Return the n of a place on the grid."""
-        return math.ceil(math.exp(GRID * step))
-
-    def enough(self, counts: Counts, step: int, runs: int) -> bool:
-        """Return whether n is enough: simulates what is missing.
+    def enough(self, step: int) -> bool:
+        """Return whether n is enough, by simulation.
 
         Where the second error is small enough and the first, which the level fixes, is not, others decide.
         """
         for attempt in range(2):
-            errors = self._errors(counts, step, runs, attempt)
-            if errors is None or errors[1] > ERROR:
+            entropy = [zlib.crc32(self.name.encode()), step, *([attempt] if attempt else [])]
+            seed = np.random.SeedSequence(entropy)
+            try:
+                found = self.make(size_of(step)).rates(self.other, RUNS, DRAWS, seed)
+            except (PrivitRefusedError, RepetitionRefusedError):
                 return False
-            if errors[0] <= ERROR:
+            if RUNS - round(found.true * RUNS) > ERROR * RUNS:
+                return False
+            if round(found.false * RUNS) <= ERROR * RUNS:
                 return True
         return False
 
-    def _errors(self, counts: Counts, step: int, runs: int, attempt: int) -> tuple[float, float] | None:
-        """Return both errors; None where the method refuses n."""
-        name = f"{self.name} | {self.size(step)}" + (" | again" if attempt else "")
-        if counts.runs[name] < runs:
-            if counts.runs[name]:
-                raise ValueError(f"{name} was simulated with fewer runs: delete the file")
-            entropy = [zlib.crc32(self.name.encode()), step, *([attempt] if attempt else [])]
-            try:
-                found = self.make(self.size(step)).rates(
-                    self.other, runs, DRAWS, np.random.SeedSequence(entropy)
-                )
-            except (PrivitRefusedError, RepetitionRefusedError):
-                return None
-            errors = {"I": round(found.false * runs), "II": runs - round(found.true * runs)}
-            answers = [{kind: i < number for kind, number in errors.items()} for i in range(runs)]
-            counts.add(name, 0, answers)
-        return counts.rate(name, "I") or 0.0, counts.rate(name, "II") or 0.0
-
-    def search(self, counts: Counts, runs: int, start: int) -> int:
-        """Return the smallest place on the grid whose n is enough: gallops, then halves."""
-        low, high, stride = None, None, 2
-        step = start
+    def found(self, start: int) -> int:
+        """Return the place: gallops, then halves."""
+        low, high, stride, step = None, None, 2, start
         while low is None or high is None:
-            if self.enough(counts, step, runs):
-                high = step
-                step -= stride
+            if self.enough(step):
+                high, step = step, step - stride
             else:
-                low = step
-                step += stride
+                low, step = step, step + stride
             stride *= 2
         while high - low > 1:
             middle = (low + high) // 2
-            low, high = (low, middle) if self.enough(counts, middle, runs) else (middle, high)
+            low, high = (low, middle) if self.enough(middle) else (middle, high)
         return high
+
+
+def size_of(step: int) -> int:
+    """Return the n of a place on the grid."""
+    return math.ceil(math.exp(GRID * step))
 
 
 def uniform(cells: int) -> tuple[Floats, Floats]:
@@ -170,108 +168,79 @@ def guarantees() -> dict[str, dict[str, object]]:
     }
 
 
-def questions() -> list[Question]:
+def size_run(experiment: str, cells: int, label: str, _: int) -> Answers:
+    """Find the size of a method."""
+    q, other = (histogram if experiment == "2-histogram" else uniform)(cells)
+    chosen = (guarantees() if experiment == "guarantees" else methods(EPSILON))[label]
+    asked = {"probabilities": q, "epsilon": EPSILON, "level": LEVEL, "distance": ALPHA} | chosen
+    search = Search(f"{experiment} | {label} | {cells}", lambda n: PlannedIdentity(units=n, **asked), other)
+    plan = search.make(1)
+    parts = cells if experiment != "2-histogram" else max(2, cells // 200)
+    guess = first_guess(plan.method, parts, ALPHA / 2, EPSILON, plan.rho or 0.005)
+    return {"units": size_of(search.found(max(20, round(math.log(max(guess, 10.0)) / GRID))))}
+
+
+def cells() -> list[Cell]:
     """List all points, small ones first."""
-    found = []
-    for cells in UNIFORM:
-        for label, chosen in methods(EPSILON).items():
-            if not label.endswith("noise-aware weights"):  # cells are alike: all weights are
-                found.append(_question("uniform", label, uniform(cells), chosen))
-    found += [
-        _question("2-histogram", label, histogram(cells), chosen)
-        for cells in HISTOGRAM
-        for label, chosen in methods(EPSILON).items()
-    ]
-    found += [
-        _question("guarantees", label, uniform(cells), chosen)
-        for cells in GUARANTEES
-        for label, chosen in guarantees().items()
-    ]
-    chosen = {"method": "zcdp-gof", "rho": EPSILON**2 / 2}
-    found.append(_question("uniform", f"zcdp-gof, rho = {EPSILON**2 / 2:g}", uniform(LARGE), chosen))
-    order = list(EXPERIMENTS)
-    return sorted(found, key=lambda one: (one.cells, order.index(one.experiment)))
-
-
-def _question(
-    experiment: str, label: str, pair: tuple[Floats, Floats], chosen: dict[str, object]
-) -> Question:
-    q, p = pair
-
-    def make(units: int) -> PlannedIdentity:
-        return PlannedIdentity(
-            probabilities=q, units=units, epsilon=EPSILON, level=LEVEL, distance=ALPHA, **chosen
-        )
-
-    return Question(experiment, label, len(q), make, p)
-
-
-def start_of(question: Question, sizes: dict[str, int]) -> int:
-    """Return where a search starts: on the line through the last two sizes, or at a rough formula."""
-    curve = [
-        (math.log(int(name.split(" | ")[2])), math.log(size) / GRID)
-        for name, size in sizes.items()
-        if name.split(" | ")[:2] == [question.experiment, question.label]
-    ]
-    if len(curve) > 1:
-        (before, first), (last, second) = curve[-2:]
-        slope = (second - first) / (last - before)
-        return round(second + slope * (math.log(question.cells) - last))
-    plan = question.make(1)
-    cells = question.cells if question.experiment != "2-histogram" else max(2, question.cells // 200)
-    guess = first_guess(plan.method, cells, ALPHA / 2, EPSILON, plan.rho or 0.005)
-    return max(20, round(math.log(max(guess, 10.0)) / GRID))
+    plain = [label for label in methods(EPSILON) if not label.endswith("noise-aware weights")]
+    # Where cells are alike, all weights are.
+    asked = [("uniform", k, label) for k in UNIFORM for label in plain]
+    asked += [("2-histogram", k, label) for k in HISTOGRAM for label in methods(EPSILON)]
+    asked += [("guarantees", k, label) for k in GUARANTEES for label in guarantees()]
+    asked.append(("uniform", LARGE, f"zcdp-gof, rho = {EPSILON**2 / 2:g}"))
+    asked.sort(key=lambda one: (one[1], list(EXPERIMENTS).index(one[0])))
+    return [Cell(f"{e} | {label} | {k}", 1, partial(size_run, e, k, label)) for e, k, label in asked]
 
 
 Curves = dict[str, dict[int, int]]
 
 
-def _curves(sizes: dict[str, int], experiment: str) -> Curves:
-    curves: Curves = {}
-    for name, size in sizes.items():
+def _curves(counts: Counts, experiment: str) -> Curves:
+    found: Curves = {}
+    for name, units in ((name, counts.rate(name, "units")) for name in counts.runs):
         kind, label, cells = name.split(" | ")
-        if kind == experiment:
-            curves.setdefault(label, {})[int(cells)] = size
-    return curves
+        if kind == experiment and units is not None:
+            found.setdefault(label, {})[int(cells)] = round(units)
+    return found
 
 
-def write(folder: Path, sizes: dict[str, int], runs: int) -> None:
-    """Write the page and its pictures into a folder; ``sizes`` by "experiment | method | cells"."""
-    parts = {"runs": str(runs), "statements": _statements(sizes)}
-    for experiment, title in EXPERIMENTS.items():
-        curves = _curves(sizes, experiment)
-        cells = sorted({k for curve in curves.values() for k in curve})
-        parts[experiment] = grid(
+def parts(counts: Counts) -> dict[str, str]:
+    """Write the tables of the page."""
+    found = {"runs": str(RUNS), "statements": _statements(counts)}
+    for experiment in EXPERIMENTS:
+        lines = _curves(counts, experiment)
+        found[experiment] = grid(
             "k",
-            named("{:,}", cells),
-            list(curves.items()),
-            lambda k, curve: f"{curve[k]:,}" if k in curve else "",
+            named("{:,}", sorted({k for line in lines.values() for k in line})),
+            list(lines.items()),
+            lambda k, line: f"{line[k]:,}" if k in line else "",
         )
-        if not curves:
-            continue
-        with picture(folder / f"identity-{experiment}.svg", figsize=(7.5, 4.5)) as (_, axes):
-            for marker, (label, curve) in zip("ovs^Dx*P", curves.items(), strict=False):
-                own = sorted(curve)
-                axes.loglog(own, [curve[k] for k in own], marker=marker, markersize=4, label=label)
-            axes.set(title=title, xlabel="cells k", ylabel="units n")
-            axes.grid(visible=True, which="major", alpha=0.3)
-            axes.legend(fontsize=8)
-    write_page("identity", parts, folder)
+    return found
 
 
-def _statements(sizes: dict[str, int]) -> str:
+def draw(counts: Counts, folder: Path) -> None:
+    """Draw the curves of every experiment."""
+    for experiment, title in EXPERIMENTS.items():
+        lines = {
+            label: [(sorted(line), [line[k] for k in sorted(line)])]
+            for label, line in _curves(counts, experiment).items()
+        }
+        curves(folder / f"identity-{experiment}.svg", {title: lines}, "cells k", "units n")
+
+
+def _statements(counts: Counts) -> str:
     """Say how the curves lie to each other, from the figures."""
     lines = []
     for experiment in ("uniform", "2-histogram"):
-        curves = _curves(sizes, experiment)
+        lines_of = _curves(counts, experiment)
         aware = "privit-laplace, tight, noise-aware weights"
-        tight = curves.get(aware, curves.get("privit-laplace, tight", {}))
+        tight = lines_of.get(aware, lines_of.get("privit-laplace, tight", {}))
         peers = {
             "its published form": "privit-laplace, filter (P3)",
             "MCGOF as published": "mcgof, published weights",
             "MCGOF with noise-aware weights": "mcgof, noise-aware weights",
         }
-        for name, other in ((name, curves.get(label, {})) for name, label in peers.items()):
+        for name, other in ((name, lines_of.get(label, {})) for name, label in peers.items()):
             both = sorted(set(tight) & set(other))
             if both:
                 ratios = [other[k] / tight[k] for k in both]
@@ -279,7 +248,7 @@ def _statements(sizes: dict[str, int]) -> str:
                     f"- {experiment}: `privit-laplace` as it is by default needs {min(ratios):.1f} to "
                     f"{max(ratios):.1f} times fewer units than {name}, k = {both[0]:,} to {both[-1]:,}.\n"
                 )
-        lines += [_slope(experiment, label, curve) for label, curve in curves.items() if len(curve) > 2]
+        lines += [_slope(experiment, label, curve) for label, curve in lines_of.items() if len(curve) > 2]
     return "".join(lines)
 
 
@@ -289,24 +258,161 @@ def _slope(experiment: str, label: str, curve: dict[int, int]) -> str:
     return f"- {experiment}: {label} grows like k^{slope:.2f} from k = {first:,} to {last:,}.\n"
 
 
-def main() -> None:
-    """Read the options, find the sizes, and write the page after every point."""
-    chosen = options(__doc__, runs=RUNS, cells="")
-    chosen.folder.mkdir(parents=True, exist_ok=True)
-    counts = Counts(chosen.folder / "identity.jsonl")
-    sizes: dict[str, int] = {}
-    with threadpool_limits(limits=1, user_api="blas"):
-        for point in (point for point in questions() if chosen.cells in point.name):
-            began = time.process_time()
-            step = point.search(counts, chosen.runs, start_of(point, sizes))
-            sizes[point.name] = point.size(step)
-            took = time.process_time() - began
-            print(f"{took:8.1f} s  {point.name}: {point.size(step)}", flush=True)
-            if took > NEW_S:
-                write(chosen.folder, sizes, chosen.runs)
-    write(chosen.folder, sizes, chosen.runs)
-    counts.compact()
+Integers = npt.NDArray[np.int64]
 
+LEVEL_RUNS, REPLICATES = 1000, 199
+LEVELS = (0.05, 0.01)
+EPSILONS = (0.3, 3.0, 20.0)
+CELLS = (4, 30, 100)
+LAWS = ("uniform", "Zipf", "tenth")
+UNITS = (20, 500, 20_000)
+
+DISTANCE, WIDE = 0.1, 1.0
+"""Of privit-laplace, the default; and of privit, the largest, with which it is refused least often."""
+
+METHODS = (
+    "mcgof",
+    "mcgof, published weights",
+    "mcgof, Gaussian",
+    "zcdp-gof, auto",
+    "privit-laplace",
+    "privit-laplace, filter",
+    "repetition",
+    "privit",
+)
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """What all methods of a run share: the study's counts first, then those of its null distribution.
+
+    ``counts`` is (1 + REPLICATES, k); the noises are of scale 1, of the same shape or one a statistic.
+    """
+
+    counts: Integers
+    laplace: Floats
+    normal: Floats
+    single: Floats
+
+    @classmethod
+    def of(cls, q: Floats, units: int, rng: np.random.Generator) -> "Drawn":
+        """Draw data that follow q, and noise."""
+        shape = (1 + REPLICATES, len(q))
+        counts = rng.multinomial(units, q, size=shape[0])
+        single = rng.laplace(size=shape[0])
+        return cls(counts, rng.laplace(size=shape), rng.standard_normal(shape), single)
+
+
+def tail(values: Floats) -> float:
+    """Return the p-value of the first of several values."""
+    return float((1 + np.count_nonzero(values[1:] >= values[0])) / len(values))
+
+
+def counted(q: Floats, units: int, drawn: Drawn, noise: CellNoise, weights: Weights) -> float:
+    """Return the p-value of noisy counts by simulation."""
+    shape = drawn.laplace if noise.kind == "laplace" else drawn.normal
+    return tail(GoodnessOfFit(q, units, noise, weights).statistic(drawn.counts + noise.scale * shape))
+
+
+def zcdp(q: Floats, units: int, drawn: Drawn, noise: CellNoise) -> float:
+    """Return the p-value of zcdp-gof: chi-square where the procedure takes it, else by simulation."""
+    fit = GoodnessOfFit(q, units, noise, "noise-aware")
+    if not fit.chi_square_holds:
+        return counted(q, units, drawn, noise, "noise-aware")
+    return fit.chi_square_pvalue(float(fit.statistic(drawn.counts[0] + noise.scale * drawn.normal[0])))
+
+
+def clipped(q: Floats, units: int, drawn: Drawn, epsilon: float, *, filtered: bool) -> float:
+    """Return the p-value of privit-laplace."""
+    scale, multiplier = (4 / epsilon, 2 / epsilon) if filtered else (None, 1 / epsilon)
+    test = ClippedIdentity(q, units, DISTANCE, scale, None if filtered else multiplier)
+    own = test.sensitivity * multiplier
+    values = test.statistic(drawn.counts.astype(np.float64)) + own * drawn.single
+    noisy = None if scale is None else drawn.counts + scale * drawn.laplace
+    return tail(test.scores(values, noisy))
+
+
+def repeated(q: Floats, units: int, epsilon: float, level: float, run: np.random.Generator) -> bool | None:
+    """Return the decision of repetition; None where it is refused.
+
+    Its law is that of a coin with probability ``level``, else the answer of a random block: one is enough.
+    """
+    test = Repetition(q, epsilon, level)
+    try:
+        size = test.block_units(units)
+    except RepetitionRefusedError:
+        return None
+    block = tail(test.statistic(run.multinomial(size, q, size=1 + REPLICATES))) <= test.block_level
+    return bool(run.random() < 0.5) if run.random() < level else block
+
+
+def decided(q: Floats, units: int, epsilon: float, level: float, run: np.random.Generator) -> bool | None:
+    """Return the decision of privit, from its exact probability; None where it is refused."""
+    try:
+        plan = plan_privit(q, units, epsilon, WIDE, level)
+    except PrivitRefusedError:
+        return None
+    blocks = [run.poisson(plan.instance.samples * q) for _ in range(plan.blocks)]
+    rejections = sum(run.random() >= plan.instance.acceptance(block) for block in blocks)
+    return 2 * rejections > plan.blocks
+
+
+def level_run(name: str, shares: str, cells: int, units: int, run: int) -> Answers:
+    """Test data that follow the known distribution, by every method at every epsilon."""
+    q = law(shares, cells)
+    rng = np.random.default_rng(np.random.SeedSequence([zlib.crc32(name.encode()), run]))
+    drawn = Drawn.of(q, units, rng)
+    answers: dict[str, bool] = {}
+    for epsilon in EPSILONS:
+        laplace, gaussian = CellNoise("laplace", 2 / epsilon), CellNoise("gaussian", 2**0.5 / epsilon)
+        pvalues = {
+            "mcgof": counted(q, units, drawn, laplace, "noise-aware"),
+            "mcgof, published weights": counted(q, units, drawn, laplace, "published"),
+            "mcgof, Gaussian": counted(q, units, drawn, gaussian, "noise-aware"),
+            "zcdp-gof, auto": zcdp(q, units, drawn, gaussian),
+            "privit-laplace": clipped(q, units, drawn, epsilon, filtered=False),
+            "privit-laplace, filter": clipped(q, units, drawn, epsilon, filtered=True),
+        }
+        decisions: dict[str, Callable[[float], bool | None]] = {
+            "repetition": partial(repeated, q, units, epsilon, run=rng),
+            "privit": partial(decided, q, units, epsilon, run=rng),
+        }
+        for level in LEVELS:
+            for method, pvalue in pvalues.items():
+                answers[question(method, epsilon, level)] = pvalue <= level
+            for method, decide in decisions.items():
+                answer = decide(level)
+                if answer is not None:
+                    answers[question(method, epsilon, level)] = answer
+    return answers
+
+
+def level_cells() -> list[Cell]:
+    """List a cell for every distribution and number of units."""
+    axes = (LAWS, CELLS, UNITS)
+    made = cells_of("level {} k={} n={}", LEVEL_RUNS, level_run, *axes, seeded=True)
+    return sorted(made, key=lambda cell: CELLS.index(int(cell.name.split()[2][2:])))
+
+
+def level_parts(counts: Counts) -> dict[str, str]:
+    """Write the tables: a row for each distribution and k, a column for each n and epsilon."""
+    rows = [(f"{shares} k={k}", (shares, k)) for k, shares in product(CELLS, LAWS)]
+    columns = [(f"n={n} ε={epsilon:g}", (n, epsilon)) for n, epsilon in product(UNITS, EPSILONS)]
+    tables = []
+    for level, method in product(LEVELS, METHODS):
+
+        def shown(row: tuple[str, int], place: tuple[int, float], m: str = method, a: float = level) -> str:
+            return counts.shown(f"level {row[0]} k={row[1]} n={place[0]}", question(m, place[1], a))
+
+        tables.append(f"## {method}, level {level:g}\n\n{grid('distribution', rows, columns, shown)}\n")
+    refused = "".join(tables).replace(NOT_RUN, "Refused everywhere.")
+    return {"runs": counts.runs_of("level"), "statement": level_statement(counts), "tables": refused}
+
+
+BENCHMARKS = (
+    Benchmark("identity", cells, parts, draw),
+    Benchmark("identity-levels", level_cells, level_parts),
+)
 
 if __name__ == "__main__":
-    main()
+    main(__doc__, *BENCHMARKS)

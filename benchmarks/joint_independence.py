@@ -1,21 +1,39 @@
-"""Level and power of the private joint independence test (dpdHSIC), beside its peers on the same data.
+"""The private joint independence test (dpdHSIC): level, power and speed, beside its peers on the same data.
 
-    python -m benchmarks.joint_independence      # everything; continues where it stopped
-    python -m benchmarks.joint_independence --runs 0.02 --cells power --folder /tmp/glance
+    python -m benchmarks.joint_independence      # both pages; continues where it stopped
+    python -m benchmarks.joint_independence --page joint-independence-speed
 
 Statistics come from the services' own functions and are computed once for all epsilons and levels; noise is
-drawn afresh for each, and simulated, as in benchmarks.two_sample. The Bonferroni and bootstrap versions are
-baselines, here and nowhere else.
+drawn afresh for each, and simulated. The Bonferroni and bootstrap versions are baselines, here and nowhere
+else. Times are of one process on the machine at hand; the ratios are what counts. A peer is timed on a few
+replicates and scaled up; hyppo is optional: where it is not installed, its cells are empty.
 """
 
-import functools
+import importlib.util
 import math
+import os
+import resource
+import time
 import zlib
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
-import numpy.typing as npt
 
-from benchmarks.harness import Answers, Cell, Counts, grid, level_statement, main, named, question
+from benchmarks.harness import (
+    Answers,
+    Benchmark,
+    Cell,
+    Counts,
+    Floats,
+    cells_of,
+    grid,
+    level_statement,
+    main,
+    named,
+    question,
+    table,
+)
 from benchmarks.problems import SimulatedNoise, no_codes
 from tacit_protocol.features.kernels import ProductKernel
 from tacit_protocol.features.unit_gram import UnitGram, UnitRows
@@ -28,8 +46,7 @@ from tacit_protocol.procedures.joint_independence.sensitivity import (
     permuted_sensitivity,
 )
 from tacit_protocol.procedures.joint_independence.statistic import factorise, permuted_statistics
-
-Floats = npt.NDArray[np.float64]
+from tacit_protocol.workers import ThreadWorkers
 
 DELTA = 1e-6
 EPSILONS = (0.1, 0.3, 1.0, 3.0, 10.0)
@@ -195,14 +212,12 @@ def bootstrap(grams: list[UnitGram], resamples: int, rng: np.random.Generator) -
 
 def cells() -> list[Cell]:
     """List the cells: levels first."""
-    levels = [
-        Cell(f"level {law} d={d} n={n}", LEVEL_RUNS, functools.partial(level_run, law, d, n))
-        for law, d, n in LEVEL_PLAN
-    ]
-    return levels + [
-        Cell(f"power {name} n={n}", POWER_RUNS, functools.partial(power_run, name, n))
-        for name, n in POWER_PLAN
-    ]
+    made: list[Cell] = []
+    for asked in LEVEL_PLAN:
+        made += cells_of("level {} d={} n={}", LEVEL_RUNS, level_run, *([value] for value in asked))
+    for asked in POWER_PLAN:
+        made += cells_of("power {} n={}", POWER_RUNS, power_run, *([value] for value in asked))
+    return made
 
 
 def parts(counts: Counts) -> dict[str, str]:
@@ -237,5 +252,101 @@ def _powers(counts: Counts, name: str) -> str:
     return grid("method", named("{}", (OURS, BONFERRONI, BOOTSTRAP, OPEN)), columns, shown)
 
 
+BANDWIDTH = 0.12
+PEER_REPLICATES, HYPPO_REPLICATES = 15, 20
+"""Replicates that a peer is timed on; it takes the same for each."""
+
+SPEED_CASES = [(kernel, 2000, d, 1000) for kernel in ("gaussian", "laplacian") for d in (2, 3)] + [
+    (kernel, 10_000, 2, 500) for kernel in ("gaussian", "laplacian")
+]
+"""Kernel, units, variables and permutations; above PEER_UNITS_MAX the peers are not timed."""
+
+PEER_UNITS_MAX = 2000
+
+
+def timed(action: Callable[..., object], *arguments: object) -> float:
+    """Seconds that an action takes."""
+    started = time.perf_counter()
+    action(*arguments)
+    return time.perf_counter() - started
+
+
+def plain(matrices: Sequence[Floats], replicates: int) -> None:
+    """Gather, multiply and sum whole matrices, as one writes it first."""
+    rng = np.random.default_rng(1)
+    units = len(matrices[0])
+    for _ in range(replicates):
+        orders = [rng.permutation(units) for _ in matrices[1:]]
+        gathered = [matrices[0], *(m[p][:, p] for m, p in zip(matrices[1:], orders, strict=True))]
+        product, crossed, means = np.ones((units, units)), np.ones(units), 1.0
+        for matrix in gathered:
+            product = product * matrix
+            crossed = crossed * matrix.mean(axis=1)
+            means *= float(matrix.mean())
+        np.sqrt(max(0.0, float(product.mean() - 2 * crossed.mean() + means)))
+
+
+def hyppo_s(kernel: str, values: Floats) -> float | None:
+    """Return the seconds of hyppo for a replicate; None where it is not there or does not take the case."""
+    if values.shape[1] != 2 or importlib.util.find_spec("hyppo") is None:
+        return None
+    hsic = importlib.import_module("hyppo.independence").Hsic
+    gamma = 1 / (2 * BANDWIDTH**2) if kernel == "gaussian" else 1 / BANDWIDTH
+
+    def run(replicates: int) -> None:
+        test = hsic(compute_kernel=kernel, gamma=gamma)
+        test.test(values[:, :1], values[:, 1:], reps=replicates, workers=1, auto=False)
+
+    run(1)  # compiles
+    return timed(run, HYPPO_REPLICATES) / HYPPO_REPLICATES
+
+
+def speed_run(kernel: str, units: int, variables: int, permutations: int, _: int) -> Answers:
+    """Time one case, and its peers by replicate."""
+    drawn = 0.5 + 0.15 * np.random.default_rng(0).standard_normal((units, variables))
+    values = np.clip(drawn, 0, 1)
+    rows = UnitRows(values, no_codes(units), np.arange(units + 1))
+
+    def grams() -> list[UnitGram]:
+        return [UnitGram(ProductKernel(kernel, BANDWIDTH), rows.columns([j], [])) for j in range(variables)]
+
+    def ours(workers: int) -> Floats:
+        seed = np.random.SeedSequence(1)
+        return permuted_statistics(grams(), permutations, seed, workers=ThreadWorkers(workers))
+
+    found = {f"{n} worker{'s' * (n > 1)}, s": timed(ours, n) for n in (1, 2)}
+    best, all_of_them = min(found.values()), permutations + 1
+    if units <= PEER_UNITS_MAX:
+        matrices = [gram.rows(0, gram.size).copy() for gram in grams()]
+        peers = {
+            "plain": timed(plain, matrices, PEER_REPLICATES) / PEER_REPLICATES,
+            "hyppo": hyppo_s(kernel, values),
+        }
+        for name, seconds in peers.items():
+            if seconds is not None:
+                found |= {f"{name}, s": seconds * all_of_them, f"{name} / ours": seconds * all_of_them / best}
+    return found | {"peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20}
+
+
+def speed_cells() -> list[Cell]:
+    """List the cases."""
+    return [Cell("{} | {} | {} | {}".format(*case), 1, partial(speed_run, *case)) for case in SPEED_CASES]
+
+
+def speed_parts(counts: Counts) -> dict[str, str]:
+    """Write the table of the page."""
+    forms = dict.fromkeys(("1 worker, s", "2 workers, s", "plain, s", "hyppo, s"), ".1f")
+    forms |= {"plain / ours": ".0f", "hyppo / ours": ".0f"}
+    rows = {c: {head: counts.shown(c, head, form) for head, form in forms.items()} for c in counts.runs}
+    peak = max((counts.rate(cell, "peak") or 0.0 for cell in counts.runs), default=0.0)
+    load = f"{os.getloadavg()[2]:.0f} on {os.cpu_count()}"
+    return {"table": table(rows, "kernel | n | d | B"), "peak": f"{peak:.1f}", "load": load}
+
+
+BENCHMARKS = (
+    Benchmark("joint-independence", cells, parts),
+    Benchmark("joint-independence-speed", speed_cells, speed_parts),
+)
+
 if __name__ == "__main__":
-    main(__doc__, "joint-independence", cells(), parts)
+    main(__doc__, *BENCHMARKS)

@@ -4,14 +4,15 @@
     python -m benchmarks.load --uploads 40 --folder /tmp/glance
 
 Uploads: distinct, signed releases of ``kernel_two_sample``; the tester checks token, party, signature,
-digest, form, shape and noise, and stores each durably before it answers. The bare handler beside it
-(benchmarks/load_servers.py) gets the same requests, checks nothing and writes one row, as durably, on the
-same machine in the same run. The two take turns, ``--rounds`` times; the best round of each counts, as the
-other work of a machine only ever slows one down.
+digest, form, shape and noise, and stores each durably before it answers. The bare handler beside it gets the
+same requests, checks nothing and writes one row, as durably, on the same machine in the same run: it is the
+least that could store an upload, FastAPI and uvicorn with their defaults. The two take turns, ``--rounds``
+times; the best round of each counts, as the other work of a machine only ever slows one down.
 """
 
 import asyncio
 import os
+import sys
 import tempfile
 import time
 from collections.abc import Sequence
@@ -20,103 +21,59 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
+import sqlalchemy as sa
+import uvicorn
+from fastapi import FastAPI, Request, Response
+from starlette.concurrency import run_in_threadpool
 
 from benchmarks.harness import options, table, write_page
-from benchmarks.load_servers import free_port, postgres, request_bytes, serving, write_tester
-from benchmarks.problems import MemoryTable, chunk_of, study_of_columns
-from tacit_protocol.messages.encoding import encode
-from tacit_protocol.messages.release import ReleaseMessage
-from tacit_protocol.messages.study import Owner, Party, Study
-from tacit_protocol.privacy.noise import OpenDPNoise
-from tacit_protocol.procedures.base import canonical
-from tacit_protocol.procedures.discovery import procedure_named
-from tacit_protocol.procedures.kernel_two_sample import KernelTwoSample
-from tacit_protocol.signing.envelope import RELEASE_TYPE, STUDY_TYPE, digest, seal
-from tacit_protocol.signing.keys import PrivateKey
+from benchmarks.servers import (
+    Uploads,
+    enrolled,
+    exchange,
+    free_port,
+    make_uploads,
+    postgres,
+    request_bytes,
+    serving,
+    tester_command,
+)
 from tacit_protocol.signing.tokens import issue_token
-from tacit_services.shared.database import create_engine, run_transaction, upgrade
-from tacit_services.tester.studies import Identity, Studies
-from tacit_services.tester.tables import PARTIES
+from tacit_services.shared.database import create_engine
 
-OWNERS = 40
-"""Owners of a study whose releases are uploaded; one more never answers, so that no verdict is computed."""
-
-COLUMNS = 5
-"""Columns of the study: a release of some two hundred numbers."""
-
-
-@dataclass(frozen=True)
-class Uploads:
-    """A number of signed releases, by study and owner, and who signed them."""
-
-    tester: PrivateKey
-    analyst: PrivateKey
-    owners: dict[str, PrivateKey]
-    studies: dict[str, bytes]
-    releases: dict[tuple[str, str], bytes]
-
-    def dated(self, study: Study, owners: tuple[Owner, ...], title: str) -> Study:
-        """Return a study as this analyst asks it of this tester today."""
-        now = int(time.time())
-        return study.model_copy(
-            update={
-                "owners": owners,
-                "tester": Party(name="tester", key=self.tester.public_hex),
-                "analyst": Party(name="analyst", key=self.analyst.public_hex),
-                "created_at": now,
-                "deadline": now + 86_400,
-                "title": title,
-            }
-        )
-
-    def sealed(self, study: Study) -> tuple[str, bytes]:
-        """Return a study's digest and its envelope."""
-        payload = encode(canonical(procedure_named(study.procedure), study))
-        return digest(payload), seal(payload, STUDY_TYPE, self.analyst)
+ROWS = sa.Table(
+    "rows",
+    sa.MetaData(),
+    sa.Column("study", sa.String(64), primary_key=True),
+    sa.Column("owner", sa.String(63), primary_key=True),
+    sa.Column("body", sa.LargeBinary, nullable=False),
+)
 
 
-def make_uploads(count: int) -> Uploads:
-    """Make studies and releases until there are ``count`` releases; one release's numbers serve all."""
-    owners = {f"owner-{i:03d}": PrivateKey.generate() for i in range(OWNERS + 1)}
-    made = Uploads(PrivateKey.generate(), PrivateKey.generate(), owners, {}, {})
-    named = tuple(Owner(name=name, key=key.public_hex, data_set="rows") for name, key in owners.items())
-    procedure, plain = KernelTwoSample(), study_of_columns(COLUMNS, (0.0, 1.0), {}, epsilon=1.0, run=0)
-    rows = MemoryTable(plain.domain, chunk_of(np.random.default_rng(0).random((2000, COLUMNS))))
-    release = procedure.privatise(plain, procedure.summarise(plain, rows), OpenDPNoise())
-    for number in range(-(-count // OWNERS)):
-        study, envelope = made.sealed(made.dated(plain, named, f"benchmark {number}"))
-        made.studies[study] = envelope
-        for name in list(owners)[:OWNERS]:
-            message = ReleaseMessage(study=study, party=name, release=release)
-            made.releases[study, name] = seal(encode(message), RELEASE_TYPE, owners[name])
-    return made
+def bare_app(database_url: str) -> FastAPI:
+    """Make the bare handler, on an engine with the tester's own settings for durability."""
+    app, engine = FastAPI(), create_engine(database_url)
+    ROWS.metadata.create_all(engine)
+
+    def store(study: str, owner: str, body: bytes) -> None:
+        with engine.begin() as connection:
+            connection.execute(ROWS.insert().values(study=study, owner=owner, body=body))
+
+    @app.put("/v1/studies/{study}/releases/{owner}", status_code=201)
+    async def put(study: str, owner: str, request: Request) -> Response:
+        await run_in_threadpool(store, study, owner, await request.body())
+        return Response(status_code=201)
+
+    @app.get("/readyz")
+    async def ready() -> Response:
+        return Response()
+
+    return app
 
 
-def enrolled(
-    folder: Path, database_url: str, made: Uploads, idle: int = 0, settings: str = ""
-) -> tuple[Path, int, list[PrivateKey]]:
-    """Write a tester's settings and its database, where everyone is enrolled, and its studies are taken.
-
-    Returns the file of settings, the port, and the keys of so many further, idle owners.
-    """
-    now, keys, engine = (
-        int(time.time()),
-        [PrivateKey.generate() for _ in range(idle)],
-        create_engine(database_url),
-    )
-    upgrade(engine, "tester")
-    known = [("analyst", made.analyst, "analyst"), *((n, k, "owner") for n, k in made.owners.items())]
-    known += [(f"idle-{i:05d}", key, "owner") for i, key in enumerate(keys)]
-    rows = [{"name": n, "key": k.public_hex, "role": r, "enrolled_at": now} for n, k, r in known]
-    run_transaction(engine, lambda connection: connection.execute(PARTIES.insert(), rows))
-    studies = Studies(engine, Identity("tester", made.tester.public_hex))
-    for study, envelope in made.studies.items():
-        studies.create(study, envelope, made.analyst.public_hex, now)
-    engine.dispose()
-    file, port = write_tester(folder, made.tester, database_url)
-    with file.open("a") as written:
-        written.write(settings)
-    return file, port, keys
+def serve_bare(port: int, database_url: str) -> None:
+    """Serve the bare handler."""
+    uvicorn.run(bare_app(database_url), port=port, log_level="warning", access_log=False)
 
 
 @dataclass(frozen=True)
@@ -137,19 +94,6 @@ class Measured:
     def quantile_ms(self, part: float) -> float:
         """Return a quantile of the time to an answer, in milliseconds."""
         return 1000 * float(np.quantile(self.latencies_s, part))
-
-
-async def exchange(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, request: bytes) -> int:
-    """Send a request and read its answer; returns the status."""
-    writer.write(request)
-    head = await reader.readuntil(b"\r\n\r\n")
-    status, length = int(head[9:12]), 0
-    for line in head.split(b"\r\n")[1:]:
-        name, _, value = line.partition(b":")
-        if name.lower() == b"content-length":
-            length = int(value)
-    await reader.readexactly(length)
-    return status
 
 
 def upload(port: int, requests: Sequence[bytes], connections: int) -> Measured:
@@ -187,11 +131,10 @@ def measure_uploads(
     found: Rounds = {"tester": [], "bare handler": []}
     with ExitStack() as stack:
         file, port, _ = enrolled(folder, database_urls[0], made)
-        tester = stack.enter_context(serving(port, "tester", "--config", str(file)))
+        tester = stack.enter_context(serving(port, tester_command(file)))
         port = free_port()
-        bare = stack.enter_context(
-            serving(port, "bare", "--port", str(port), "--database-url", database_urls[1])
-        )
+        serve = f"from benchmarks.load import serve_bare; serve_bare({port}, {database_urls[1]!r})"
+        bare = stack.enter_context(serving(port, [sys.executable, "-c", serve]))
         for number in range(rounds):
             part = uploads[number * count : (number + 1) * count]
             for served, into in zip((tester, bare), found.values(), strict=True):

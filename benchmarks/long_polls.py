@@ -2,31 +2,32 @@
 
 ``python -m benchmarks.long_polls`` measures and writes docs/benchmarks/long-polls.md.
 
-One tester process, and the agents' sockets in another (benchmarks/long_polls_client.py). In each round every
+One tester process, and the agents' sockets in another. In each round every
 agent asks for its inbox over its own connection; once all wait, by the tester's own count, the tester's
 resident memory is read. Then studies are created that name every agent, each of which is answered, and the
 studies are cancelled again. Memory is the kernel's count of the whole process; nothing is subtracted but what
 it held before the first agent came.
 """
 
-import json
+import asyncio
+import multiprocessing
 import os
-import subprocess
-import sys
+import resource
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
+from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
 
 import httpx
 
 from benchmarks.harness import options, table, write_page
-from benchmarks.load import Uploads, enrolled, make_uploads
-from benchmarks.load_servers import Served, serving
 from benchmarks.problems import study_of_columns
+from benchmarks.servers import Served, Uploads, enrolled, make_uploads, request_bytes, serving, tester_command
 from tacit_protocol.messages.encoding import encode
 from tacit_protocol.messages.study import OWNERS_MAX, CancellationMessage, Owner
 from tacit_protocol.signing.envelope import CANCELLATION_TYPE, seal
@@ -42,6 +43,11 @@ WAITING_MIN = 0.95
 """Part of the agents that wait when memory is read: some are just asking again. It is divided among those."""
 
 ANSWER_S_MAX = 300
+
+ONSET_S = 0.0005
+"""Between two questions: two thousand a second at most."""
+
+FILES_SPARE = 64
 
 SPARE = 50
 """Connections beyond the agents': the analyst's, and the benchmark's own questions."""
@@ -87,31 +93,122 @@ class Measured:
         return (self.rounds[-1].waiting_kib - self.rounds[0].waiting_kib) / self.agents
 
 
+@dataclass
+class Answers:
+    """What the agents asked and were answered, of one ``ask``."""
+
+    asked: int = 0
+    with_study: int = 0
+    last_s: float = 0.0
+    closed: int = 0
+    faults: Counter[int] = field(default_factory=Counter)
+    """Answers that were no inbox, by status."""
+
+
+class Agent(asyncio.Protocol):
+    """One agent's connection, read without the weight of streams."""
+
+    def __init__(self, key: PrivateKey, port: int) -> None:
+        self._key, self._port = key, port
+        self._received, self._wait_s = b"", 0
+        self._answers = Answers()
+        self._transport: asyncio.Transport
+
+    def ask(self, wait_s: int, answers: Answers) -> None:
+        """Ask for the inbox, as often as it takes."""
+        self._wait_s, self._answers = wait_s, answers
+        token = issue_token(self._key, f"http://127.0.0.1:{self._port}", int(time.time()))
+        path = f"/v1/inbox?wait_s={wait_s}"
+        self._transport.write(request_bytes("GET", path, self._port, token))
+        answers.asked += 1
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Keep the connection."""
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        """Note an answer once it is whole; ask again where the inbox was empty."""
+        self._received += data
+        head, end, body = self._received.partition(b"\r\n\r\n")
+        if not end:
+            return
+        lengths = [line[15:] for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:")]
+        if len(body) < int(lengths[0]):
+            return
+        self._received = b""
+        if not head.startswith(b"HTTP/1.1 200"):
+            self._answers.faults[int(head[9:12])] += 1
+        elif b'"digest"' in body:
+            self._answers.with_study += 1
+            self._answers.last_s = time.monotonic()
+        else:
+            self.ask(self._wait_s, self._answers)
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
+        """Note that it is gone."""
+        self._answers.closed += 1
+
+    def close(self) -> None:
+        """Hang up."""
+        self._transport.close()
+
+
+async def serve_agents(port: int, pems: list[bytes], commands: Connection) -> None:
+    """Do what is asked for, with so many sockets, until the command is None.
+
+    ``ask, W``: every agent connects, unless it is, and asks for its inbox, to wait W seconds, and asks again
+    whenever that is over, until a study is in it. ``wait, K, S``: up to S seconds, until K agents have had a
+    study. Each is answered by how many have, how often they asked, and when the last one was answered.
+    """
+    loop, agents, answers = asyncio.get_running_loop(), list[Agent](), Answers()
+    keys = [PrivateKey.from_pem(pem) for pem in pems]
+    while (command := await loop.run_in_executor(None, commands.recv)) is not None:
+        name, *values = command
+        end_s = time.monotonic() + values[-1]
+        if name == "ask":
+            answers = Answers()
+            for number, key in enumerate(keys):
+                if number == len(agents):  # who connects and asks nothing is hung up on
+                    made = await loop.create_connection(partial(Agent, key, port), "127.0.0.1", port)
+                    agents.append(made[1])
+                agents[number].ask(values[0], answers)
+                await asyncio.sleep(ONSET_S)
+        while name == "wait" and answers.with_study < values[0] and time.monotonic() < end_s:
+            await asyncio.sleep(0.01)
+        commands.send(answers)
+    for agent in agents:
+        agent.close()
+
+
+def be_agents(port: int, pems: list[bytes], commands: Connection) -> None:
+    """Serve the agents in a process of their own, with as many files as that takes."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = len(pems) + FILES_SPARE
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(wanted, hard) if hard >= 0 else wanted, hard))
+    asyncio.run(serve_agents(port, pems, commands))
+
+
 class Agents:
     """The agents' process."""
 
-    def __init__(self, port: int, audience: str, keys: list[PrivateKey]) -> None:
-        command = [sys.executable, "-m", "benchmarks.long_polls_client"]
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        plan = {"port": port, "audience": audience, "keys": [key.to_pem().decode() for key in keys]}
-        self._write(json.dumps(plan))
+    def __init__(self, port: int, keys: list[PrivateKey]) -> None:
+        context = multiprocessing.get_context("spawn")
+        self._commands, theirs = context.Pipe()
+        pems = [key.to_pem() for key in keys]
+        self._process = context.Process(target=be_agents, args=(port, pems, theirs), daemon=True)
+        self._process.start()
 
-    def do(self, command: str) -> dict[str, Any]:
+    def do(self, *command: object) -> Answers:
         """Send one command and return its report."""
-        self._write(command)
-        assert self._process.stdout is not None
-        report: dict[str, Any] = json.loads(self._process.stdout.readline())
+        self._commands.send(command)
+        report: Answers = self._commands.recv()
         return report
 
     def close(self) -> None:
         """End the process."""
-        self._write("close")
-        self._process.communicate(timeout=60)
-
-    def _write(self, line: str) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.write(line + "\n")
-        self._process.stdin.flush()
+        self._commands.send(None)
+        self._process.join(60)
 
 
 class Analyst:
@@ -165,8 +262,8 @@ def polled_tester(folder: Path, agents: int) -> Iterator[tuple[Served, Agents, A
     settings = f'connections_max = {agents + SPARE}\nlog_level = "ERROR"\n'
     file, port, keys = enrolled(folder, f"sqlite:///{folder / 'polls.sqlite3'}", made, agents, settings)
     url = f"http://127.0.0.1:{port}"
-    with serving(port, "tester", "--config", str(file)) as served:
-        clients, analyst = Agents(port, url, keys), Analyst(url, made)
+    with serving(port, tester_command(file)) as served:
+        clients, analyst = Agents(port, keys), Analyst(url, made)
         try:
             yield served, clients, analyst, keys
         finally:
@@ -193,25 +290,25 @@ def _one_round(
     served: Served, clients: Agents, analyst: Analyst, keys: list[PrivateKey], title: str
 ) -> Round:
     before_s, started = served.cpu_s, time.monotonic()
-    clients.do(f"ask {WAIT_S}")
+    clients.do("ask", WAIT_S)
     while (waiting := analyst.waiting()) < WAITING_MIN * len(keys):
         if time.monotonic() > started + SETTLE_S_MAX:
             raise RuntimeError("the agents did not come to wait: the machine is too slow or too busy")
         time.sleep(0.2)
-    asked = clients.do("wait 0 0")["asked"]
+    asked = clients.do("wait", 0, 0).asked
     settled_s, settled_cpu_s = time.monotonic() - started, served.cpu_s
     waiting_kib = 1024 * served.memory_mb
     woken = time.monotonic()
     studies = analyst.create(keys, title)
-    report = clients.do(f"wait {len(keys)} {ANSWER_S_MAX}")
-    if report["with_study"] != len(keys) or report["closed"] or report["faults"]:
-        raise RuntimeError(f"of {len(keys)} agents {report['with_study']} were answered: {report}")
+    report = clients.do("wait", len(keys), ANSWER_S_MAX)
+    if report.with_study != len(keys) or report.closed or report.faults:
+        raise RuntimeError(f"of {len(keys)} agents {report.with_study} were answered: {report}")
     result = Round(
         waiting,
         waiting_kib,
         settled_s,
         1000 * (settled_cpu_s - before_s) / asked,
-        report["last_s"] - woken,
+        report.last_s - woken,
         served.cpu_s - settled_cpu_s,
         1024 * served.memory_mb,
     )

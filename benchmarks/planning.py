@@ -18,10 +18,20 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from scipy.special import chdtrc
 
-from benchmarks.harness import Answers, Cell, Counts, extent, main, table, with_square
+from benchmarks.harness import (
+    Answers,
+    Benchmark,
+    Cell,
+    Counts,
+    Floats,
+    cells_of,
+    extent,
+    main,
+    table,
+    with_square,
+)
 from tacit.local import plan_error, plan_identity, plan_power, plan_smallest
 from tacit.planning.counts import plan_homogeneity, plan_independence
 from tacit.planning.questions import population_of
@@ -96,7 +106,6 @@ def study(name: str, run: int) -> Answers:
     return answers
 
 
-Floats = npt.NDArray[np.float64]
 Power = Callable[[float], float]
 
 TABLE = np.array([[0.3, 0.1, 0.1], [0.1, 0.2, 0.2]])
@@ -226,8 +235,7 @@ def least(name: str, run: int) -> Answers:
 
 def cells() -> list[Cell]:
     """List the cells."""
-    planned = [Cell(name, RUNS, functools.partial(study, name)) for name in SETTINGS]
-    return [*planned, *(Cell(name, PLANS, functools.partial(least, name)) for name in LEAST)]
+    return cells_of("{}", RUNS, study, SETTINGS) + cells_of("{}", PLANS, least, LEAST)
 
 
 def _least_rows(counts: Counts) -> dict[str, dict[str, str]]:
@@ -280,5 +288,7 @@ def parts(counts: Counts) -> dict[str, str]:
     }
 
 
+BENCHMARKS = (Benchmark("planning", cells, parts),)
+
 if __name__ == "__main__":
-    main(__doc__, "planning", cells(), parts)
+    main(__doc__, *BENCHMARKS)

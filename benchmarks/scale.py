@@ -1,33 +1,29 @@
 """One owner's sums over 10^6 to 10^8 rows: threads of the agent, a Dask cluster and bare NumPy, in one run.
 
-    python -m benchmarks.scale --rows 1000000 10000000 100000000
+    python -m benchmarks.scale
+    python -m benchmarks.scale --cells "| 1000000 |" --folder /tmp/glance
 
 The file has 20 columns of laboratory-like numbers (three decimals) in row groups of 2^20 rows; row groups
 repeat after the eighth, which changes no cost. Every measurement is a process of its own, which reports its
-peak memory. "Bare" is what the sums are made of and nothing more, written plainly in NumPy. Measurements
-go to docs/benchmarks/scale.jsonl, the table to docs/benchmarks/scale.md.
+peak memory. "Bare" is what the sums are made of and nothing more, written plainly in NumPy.
 """
 
-import json
-import math
 import os
 import resource
-import subprocess
-import sys
 import time
-from argparse import Namespace
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from itertools import pairwise
+from itertools import pairwise, product
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from threadpoolctl import threadpool_limits
 
-from benchmarks.harness import options, peak_mb, table, write_page
+from benchmarks.cost_study import Fresh
+from benchmarks.costs import slope
+from benchmarks.harness import Answers, Benchmark, Cell, Counts, cells_of, main, peak_mb, table
 from benchmarks.problems import chunk_of, study_of_columns
 from tacit_protocol.features.additive import AdditiveRelease
 from tacit_protocol.features.base import FloatMatrix
@@ -45,6 +41,8 @@ COLUMNS = 20
 BOUNDS = (-5.0, 5.0)
 GROUP_ROWS, BLOCKS = 2**20, 8
 WARM_ROWS = 20_000
+ROWS = (10**6, 10**7, 10**8)
+FILES = Path("build/scale")
 IN_MEMORY_ROWS_MAX = 10**7
 """Above, only the agent is measured, by all threads: the others repeat one slice, in linear time by make."""
 
@@ -196,117 +194,88 @@ def on_cluster(path: Path, which: str, count: int) -> dict[str, float]:
 
 KERNELS = ("bare", "maps")
 KINDS = (*KERNELS, "threads", "dask")
-Row = dict[str, Any]
 
 
-def single(chosen: Namespace) -> dict[str, float]:
+def measure(which: str, rows: int, threads: int, kind: str) -> dict[str, float]:
     """Measure one cell in this process."""
-    kind, which, threads = chosen.single, chosen.which[0], chosen.threads
     prepare_to_compute()  # as every service does
     if kind in KERNELS:
-        return bare(chosen.rows[0], which, threads, kernel_of(which, own=kind == "maps"))
-    path = chosen.files / f"{chosen.rows[0]}.parquet"
+        return bare(rows, which, threads, kernel_of(which, own=kind == "maps"))
+    path = FILES / f"{rows}.parquet"
     return on_cluster(path, which, threads) if kind == "dask" else agent(path, which, ThreadWorkers(threads))
 
 
-def in_process(kind: str, which: str, rows: int, threads: int, files: Path) -> dict[str, float]:
-    """Measure one cell in a process of its own."""
-    command = [sys.executable, "-m", "benchmarks.scale", "--single", kind, "--which", which]
-    command += ["--rows", str(rows), "--threads", str(threads), "--files", str(files)]
-    environment = os.environ | {"OPENBLAS_NUM_THREADS": "1"}
-    output = subprocess.run(command, check=True, capture_output=True, text=True, env=environment).stdout
-    result: dict[str, float] = json.loads(output.splitlines()[-1])
-    return result
+def run(which: str, rows: int, threads: int, kind: str, _: int) -> Answers:
+    """Measure one cell in a process of its own, on files that are there."""
+    FILES.mkdir(parents=True, exist_ok=True)
+    make_file(FILES / "warm.parquet", WARM_ROWS)
+    make_file(FILES / f"{rows}.parquet", rows)
+    read_through(FILES / f"{rows}.parquet")
+    os.environ["OPENBLAS_NUM_THREADS"] = "1"
+    return Fresh().call(measure, which, rows, threads, kind)
 
 
-def best(rows: list[Row], which: str, count: int, workers: int, kind: str) -> Row | None:
-    """Return the fastest of the repeats of a cell, with the largest peak; None where there are none."""
-    cell = (which, count, workers, kind)
-    found = [row for row in rows if (row["which"], row["rows"], row["workers"], row["kind"]) == cell]
-    fastest = min(found, key=lambda row: row["seconds"], default=None)
-    return fastest and fastest | {"peak_mb": max(row["peak_mb"] for row in found)}
+CELL = "{} | {} | {} | {}"
 
 
-def _ratio(one: Row | None, other: Row | None) -> str:
-    return "" if one is None or other is None else f"{one['seconds'] / other['seconds']:.2f}"
+def cells() -> list[Cell]:
+    """List the cells, by size; Dask, and large files, have all threads."""
+    made: list[Cell] = []
+    for rows in ROWS:
+        few = rows <= IN_MEMORY_ROWS_MAX
+        for which, kind in product(FEATURES, KINDS if few else KINDS[len(KERNELS) :]):
+            threads = THREADS if few and kind != "dask" else THREADS[-1:]
+            made += cells_of(CELL, 1, run, [which], [rows], threads, [kind])
+    return made
 
 
-def parts(rows: list[Row]) -> dict[str, str]:
+def parts(counts: Counts) -> dict[str, str]:
     """Write the table: a line for every file, features and number of workers; and how costs grow."""
-    order = list(FEATURES)
-    cells = sorted({(order.index(row["which"]), row["rows"], row["workers"]) for row in rows})
+
+    def found(which: str, rows: int, workers: int, kind: str, measure: str = "seconds") -> float | None:
+        return counts.rate(CELL.format(which, rows, workers, kind), measure)
+
+    def ratio(one: float | None, other: float | None) -> str:
+        return "" if one is None or other is None else f"{one / other:.2f}"
+
     lines: dict[str, dict[str, str]] = {}
-    for place, count, workers in cells:
-        found = {kind: best(rows, order[place], count, workers, kind) for kind in KINDS}
-        plain, maps, ours, dask = (found[kind] for kind in KINDS)
-        throughput = f"{_ratio(plain, ours)} ({_ratio(maps, ours)})" if plain and maps and ours else ""
-        seconds = {kind: "" if row is None else f"{row['seconds']:.2f}" for kind, row in found.items()}
-        lines[f"{order[place]} | {count:,} | {workers}"] = {
-            "bare, s": seconds["bare"],
-            "maps, s": seconds["maps"],
-            "agent, s": seconds["threads"],
-            "throughput": throughput,
-            "agent, CPU s": f"{ours['cpu_seconds']:.1f}" if ours else "",
-            "agent, peak MB": f"{ours['peak_mb']:.0f}" if ours else "",
-            "Dask, s": seconds["dask"],
-            "Dask / threads": _ratio(dask, ours),
-        }
     grown: dict[str, dict[str, str]] = {}
-    for which in FEATURES:
-        for workers in THREADS:
-            sizes = sorted({row["rows"] for row in rows if row["kind"] == "threads"})
-            found_rows = [(size, best(rows, which, size, workers, "threads")) for size in sizes]
-            known = [(size, row) for size, row in found_rows if row is not None]
-            for (small, first), (large, second) in pairwise(known):
-                step = math.log(large / small)
-                grown[f"{which} | {workers} | {small:,} to {large:,}"] = {
-                    "exponent of time": f"{math.log(second['seconds'] / first['seconds']) / step:.2f}",
-                    "exponent of CPU": f"{math.log(second['cpu_seconds'] / first['cpu_seconds']) / step:.2f}",
-                    "memory ratio": f"{second['peak_mb'] / first['peak_mb']:.2f}",
-                }
+    for which, rows, workers in product(FEATURES, ROWS, THREADS):
+        plain, maps, ours, dask = (found(which, rows, workers, kind) for kind in KINDS)
+        if ours is None:
+            continue
+        cell = CELL.format(which, rows, workers, "threads")
+        seconds = ["" if value is None else f"{value:.2f}" for value in (plain, maps, ours, dask)]
+        lines[f"{which} | {rows:,} | {workers}"] = {
+            "bare, s": seconds[0],
+            "maps, s": seconds[1],
+            "agent, s": seconds[2],
+            "throughput": f"{ratio(plain, ours)} ({ratio(maps, ours)})" if plain and maps else "",
+            "agent, CPU s": counts.shown(cell, "cpu_seconds", ".1f"),
+            "agent, peak MB": counts.shown(cell, "peak_mb", ".0f"),
+            "Dask, s": seconds[3],
+            "Dask / threads": ratio(dask, ours),
+        }
+    for which, workers in product(FEATURES, THREADS):
+        known = [size for size in ROWS if found(which, size, workers, "threads") is not None]
+        for sizes in pairwise(known):
+
+            def of(measure: str, s: tuple[int, int] = sizes, w: str = which, n: int = workers) -> list[float]:
+                return [found(w, size, n, "threads", measure) or 1.0 for size in s]
+
+            small, large = of("peak_mb")
+            grown[f"{which} | {workers} | {sizes[0]:,} to {sizes[1]:,}"] = {
+                "exponent of time": f"{slope(sizes, of('seconds')):.2f}",
+                "exponent of CPU": f"{slope(sizes, of('cpu_seconds')):.2f}",
+                "memory ratio": f"{large / small:.2f}",
+            }
     return {
         "table": table(lines, "features | rows | workers"),
         "growth": table(grown, "features | workers | rows"),
     }
 
 
-def main() -> None:
-    """Measure every cell ``--repeats`` times, and write the page."""
-    chosen = options(
-        __doc__,
-        rows=(10**6, 10**7, 10**8),
-        which=tuple(FEATURES),
-        repeats=1,
-        files=Path("build/scale"),
-        single="",
-        threads=2,
-    )
-    if chosen.single:
-        print(json.dumps(single(chosen)))
-        return
-    chosen.files.mkdir(parents=True, exist_ok=True)
-    chosen.folder.mkdir(parents=True, exist_ok=True)
-    make_file(chosen.files / "warm.parquet", WARM_ROWS)
-    kept = chosen.folder / "scale.jsonl"
-    for rows in chosen.rows:
-        make_file(chosen.files / f"{rows}.parquet", rows)
-        size_gb = read_through(chosen.files / f"{rows}.parquet") / 1e9
-        in_memory = rows <= IN_MEMORY_ROWS_MAX
-        cells = [
-            (which, kind, threads)
-            for which in chosen.which
-            for _ in range(chosen.repeats)
-            for kind in (KINDS if in_memory else KINDS[len(KERNELS) :])
-            for threads in (THREADS if in_memory and kind != "dask" else THREADS[-1:])
-        ]
-        for which, kind, threads in cells:
-            row: Row = {"rows": rows, "file_gb": size_gb, "which": which, "kind": kind, "workers": threads}
-            row |= in_process(kind, which, rows, threads, chosen.files)
-            with kept.open("a") as file:
-                file.write(json.dumps(row) + "\n")
-            print(json.dumps(row), flush=True)
-    write_page("scale", parts([json.loads(line) for line in kept.read_text().splitlines()]), chosen.folder)
-
+BENCHMARKS = (Benchmark("scale", cells, parts),)
 
 if __name__ == "__main__":
-    main()
+    main(__doc__, *BENCHMARKS)

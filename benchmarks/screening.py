@@ -12,15 +12,24 @@ import functools
 import math
 
 import numpy as np
-import numpy.typing as npt
 
 import tacit.local
-from benchmarks.harness import Answers, Cell, Counts, grid, main, named, with_square
+from benchmarks.harness import (
+    Answers,
+    Benchmark,
+    Cell,
+    Counts,
+    Floats,
+    cells_of,
+    grid,
+    main,
+    named,
+    with_square,
+)
+from benchmarks.problems import quantiles
 from tacit.results import ScreenedColumn
 from tacit_protocol.numerics.distance_covariance import distance_correlation_sqr, distance_covariance_sqr
 from tacit_protocol.procedures.screening.statistic import Control, false_discovery_values
-
-Floats = npt.NDArray[np.float64]
 
 DELTA, LEVEL = 1e-5, 0.05
 COLUMNS, EPSILONS = (5, 20, 80), (1.0, 2.0, 4.0, 8.0)
@@ -59,8 +68,7 @@ def depending(y: Floats, factor: Floats, *, linear: bool) -> Floats:
 @functools.cache
 def truth(linear: bool) -> tuple[float, float]:
     """Return a depending column's squared distance covariance and its distance correlation, to about 1e-5."""
-    middles = (np.arange(GRID) + 0.5) / GRID
-    y, factor = np.repeat(middles, GRID), np.tile(middles, GRID)
+    y, factor = quantiles(GRID)
     x = depending(y, factor, linear=linear)
     return distance_covariance_sqr(x, y, "biased"), math.sqrt(distance_correlation_sqr(x, y))
 
@@ -130,17 +138,11 @@ def _name(columns: int, units: int, epsilon: float) -> str:
 
 def cells() -> list[Cell]:
     """List the cells: joint sketches, then splitting."""
-    found = [
-        Cell(f"joint {_name(p, n, e)}", RUNS[n], functools.partial(screen_run, p, n, e))
-        for n in UNITS
-        for p in COLUMNS
-        for e in EPSILONS
-    ]
-    return found + [
-        Cell(f"split {_name(p, UNITS[0], e)}", SPLIT_RUNS, functools.partial(split_run, p, UNITS[0], e))
-        for p in SPLIT_COLUMNS
-        for e in SPLIT_EPSILONS
-    ]
+    found: list[Cell] = []
+    for n in UNITS:
+        found += cells_of("joint p={} n={} ε={:g}", RUNS[n], screen_run, COLUMNS, [n], EPSILONS)
+    axes = (SPLIT_COLUMNS, UNITS[:1], SPLIT_EPSILONS)
+    return found + cells_of("split p={} n={} ε={:g}", SPLIT_RUNS, split_run, *axes)
 
 
 def _rates(counts: Counts, method: str, control: str, what: str, units: int) -> str:
@@ -192,5 +194,7 @@ def parts(counts: Counts) -> dict[str, str]:
     }
 
 
+BENCHMARKS = (Benchmark("screening", cells, parts),)
+
 if __name__ == "__main__":
-    main(__doc__, "screening", cells(), parts)
+    main(__doc__, *BENCHMARKS)

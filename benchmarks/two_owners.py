@@ -28,8 +28,8 @@ import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from benchmarks.dependence import draw
 from benchmarks.harness import options, peak_mb, table, write_page
+from benchmarks.problems import draw
 from tacit.setup.configuration import DataSetSetup, PolicySetup
 from tacit.setup.federation import LocalFederation, OwnerSetup
 from tacit.studies.draft import StudyDraft

@@ -1,20 +1,35 @@
-"""Level and power of the kernel two-sample test on P0's data sets, beside P0's own release and null.
+"""Level and power of the two-sample tests, of owners and at a curator, beside their peers on the same data.
 
-    python -m benchmarks.two_sample      # everything; continues where it stopped
-    python -m benchmarks.two_sample --runs 0.02 --cells GMD --folder /tmp/glance
+    python -m benchmarks.two_sample                # both pages; continues where it stopped
+    python -m benchmarks.two_sample --page curator --runs 0.02 --cells power --folder /tmp/glance
 
-Every run draws data, releases them through the services' own procedure, and computes the verdict. Its data
-are shared by all epsilons and methods of a cell; noise is always fresh, and simulated.
+Data are drawn once for all methods, epsilons and levels of a cell and released through the services' own
+procedures; permuted statistics are computed once, and noise, which is simulated, is drawn afresh.
 """
 
 import functools
-from typing import Any
+import json
+import math
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Literal
 
 import numpy as np
 
-from benchmarks.harness import Answers, Cell, Counts, grid, main, question
-from benchmarks.problems import LEVEL, PROBLEMS, SimulatedNoise, study_of
+from benchmarks.harness import Answers, Benchmark, Cell, Counts, grid, level_statement, main, question
+from benchmarks.problems import DELTA, LEVEL, PROBLEMS, MemoryTable, SimulatedNoise, study_of
+from tacit.planning.locations import optimise_locations
+from tacit_protocol.domain.table import PooledTable
+from tacit_protocol.features.choice import FeatureParameters, kernel_features
+from tacit_protocol.numerics.quadratic_forms import survival
+from tacit_protocol.privacy.accounting import gaussian_mu
+from tacit_protocol.procedures.curated_two_sample import CuratedTwoSample
 from tacit_protocol.procedures.kernel_two_sample import KernelTwoSample
+
+Tables = Mapping[str, MemoryTable]
+Parameters = Mapping[str, Any]
 
 RUNS = 500
 
@@ -50,20 +65,37 @@ PLAN: tuple[tuple[str, tuple[int, ...], tuple[float, ...], tuple[str, ...]], ...
 """(problem, numbers of rows per owner, epsilons, methods), in the order they are run."""
 
 
+@dataclass(frozen=True)
+class Asked:
+    """What one run asks of a method."""
+
+    parameters: Parameters
+    tables: Tables
+    epsilons: Sequence[float]
+    rng: np.random.Generator
+    run: int
+
+
 def run(problem: str, n: int, epsilons: tuple[float, ...], methods: tuple[str, ...], number: int) -> Answers:
     """Draw both samples once and ask every method at every epsilon."""
-    procedure, rng = KernelTwoSample(), np.random.default_rng([number, n, len(problem)])
+    rng = np.random.default_rng([number, n, len(problem)])
     noise = SimulatedNoise(int(rng.integers(2**63)))
-    samples = {name: PROBLEMS[problem].table(n, name == "y", rng) for name in ("x", "y")}
+    tables = {name: PROBLEMS[problem].table(n, name == "y", rng) for name in ("x", "y")}
     answers: dict[str, bool] = {}
     for method in methods:
-        summaries: dict[str, Any] = {}
-        for epsilon in epsilons:
-            study = study_of(samples["x"].domain, METHODS[method], epsilon=epsilon, run=number)
-            summaries = summaries or {name: procedure.summarise(study, t) for name, t in samples.items()}
-            releases = {name: procedure.privatise(study, s, noise) for name, s in summaries.items()}
-            answers[question(method, epsilon, LEVEL)] = procedure.assemble(study, releases).reject
+        for epsilon, verdict in verdicts(Asked(METHODS[method], tables, epsilons, rng, number), noise):
+            answers[question(method, epsilon, LEVEL)] = verdict.reject
     return answers
+
+
+def verdicts(asked: Asked, noise: SimulatedNoise) -> Iterator[tuple[float, Any]]:
+    """Yield the verdict of the owners' test at every epsilon, of releases of the same summaries."""
+    procedure, summaries = KernelTwoSample(), dict[str, Any]()
+    for epsilon in asked.epsilons:
+        study = study_of(asked.tables["x"].domain, asked.parameters, epsilon=epsilon, run=asked.run)
+        summaries = summaries or {name: procedure.summarise(study, t) for name, t in asked.tables.items()}
+        releases = {name: procedure.privatise(study, s, noise) for name, s in summaries.items()}
+        yield epsilon, procedure.assemble(study, releases)
 
 
 def _cell(problem: str, n: int, methods: tuple[str, ...]) -> str:
@@ -73,7 +105,7 @@ def _cell(problem: str, n: int, methods: tuple[str, ...]) -> str:
 def cells() -> list[Cell]:
     """List the cells."""
     return [
-        Cell(_cell(problem, n, methods), RUNS, functools.partial(run, problem, n, epsilons, methods))
+        Cell(_cell(problem, n, methods), RUNS, partial(run, problem, n, epsilons, methods))
         for problem, sizes, epsilons, methods in PLAN
         for n in sizes
     ]
@@ -100,5 +132,266 @@ def parts(counts: Counts) -> dict[str, str]:
     return {"runs": str(most), "tables": "\n".join(tables)}
 
 
+LEVELS = (0.05, 0.01)
+LEVEL_RUNS, POWER_RUNS = 1000, 200
+POWER_LEVEL = 0.01
+
+PUBLIC_ROWS = 2000
+"""Rows of each public sample on which frequencies are optimised; none of them is tested."""
+
+NO_PRIVACY = "none"
+"""In the place of an epsilon."""
+
+
+@functools.lru_cache(maxsize=64)
+def optimised(problem: str, n: int) -> Parameters:
+    """Return SCF frequencies for that problem and n at epsilon 1, from a public sample of its own."""
+    rng, kind = np.random.default_rng([99, n]), PROBLEMS[problem]
+    public = [kind.draw(PUBLIC_ROWS, second, rng) for second in (False, True)]
+    found = optimise_locations(
+        *public, epsilon=1.0, delta=DELTA, n=n, bounds=kind.bounds, features="scf", alpha=min(LEVELS), seed=n
+    )
+    return dict(found.parameters)
+
+
+@dataclass(frozen=True)
+class Method:
+    """A test by name, setting and parameters. ``optimised`` adds frequencies found on public rows."""
+
+    name: str
+    setting: Literal["owners", "curator", "published statistic"]
+    parameters: Parameters = field(default_factory=dict)
+    optimised: bool = False
+    epsilons: tuple[float, ...] | None = None
+    """The epsilons at which it runs; None: at all."""
+
+    def answers(self, problem: str, tables: Tables, epsilons: Sequence[float], run: int) -> dict[str, bool]:
+        """Return whether the test rejects, by ``question``; statistics are computed once for all epsilons."""
+        units = tables["x"].units
+        rng = np.random.default_rng([run, units, zlib.crc32(f"{problem} {self.name}".encode())])
+        parameters = dict(self.parameters) | (optimised(problem, units) if self.optimised else {})
+        play = {"owners": self._owners, "curator": self._curator, "published statistic": self._published}
+        chosen = [e for e in epsilons if self.epsilons is None or e in self.epsilons]
+        return play[self.setting](Asked(parameters, tables, chosen, rng, run))
+
+    def _decided(self, epsilon: float | str, pvalue: float) -> dict[str, bool]:
+        return {question(self.name, epsilon, level): pvalue <= level for level in LEVELS}
+
+    def _owners(self, asked: Asked) -> dict[str, bool]:
+        noise, found = SimulatedNoise(int(asked.rng.integers(2**63))), dict[str, bool]()
+        for epsilon, verdict in verdicts(asked, noise):
+            found |= self._decided(epsilon, verdict.pvalue)
+        return found
+
+    def _curator(self, asked: Asked) -> dict[str, bool]:
+        procedure, noise = CuratedTwoSample(), SimulatedNoise(int(asked.rng.integers(2**63)))
+        found: dict[str, bool] = {}
+        summary = None
+        for epsilon in asked.epsilons:
+            study = study_of(
+                asked.tables["x"].domain, asked.parameters, curated=True, epsilon=epsilon, run=asked.run
+            )
+            if summary is None:
+                summary = procedure.summarise(study, PooledTable(study.domain, asked.tables), order=asked.rng)
+                if asked.parameters.get("release") == "permutation":
+                    statistics = np.asarray(summary.exact)
+                    rank = 1 + int(np.sum(statistics[1:] >= statistics[0]))
+                    found |= self._decided(NO_PRIVACY, rank / len(statistics))
+            for level in LEVELS:
+                decided = study.model_copy(update={"level": level})
+                release = procedure.privatise(decided, summary, noise)
+                if release.decision is not None:
+                    found[question(self.name, epsilon, level)] = release.decision
+            if release.decision is None:
+                tested = procedure.assemble(study, {"curator": release}).pvalue
+                assert tested is not None
+                found |= self._decided(epsilon, tested)
+        return found
+
+    def _published(self, asked: Asked) -> dict[str, bool]:
+        """P0's statistic (TCS) with its own bound, which is false: no guarantee, synthetic data alone.
+
+        s = n w'(Sigma + gamma I)^-1 w of paired differences of raw features, plus Gaussian noise calibrated
+        to 4 kappa^2 J sqrt J / (n gamma) (1 + kappa^2 J / (n - 1)), kappa = 1 as in its code, against
+        chi-squared (J) plus that noise.
+        """
+        parameters, tables, rng = asked.parameters, asked.tables, asked.rng
+        choices = {name: value for name, value in parameters.items() if name != "features"}
+        chosen = FeatureParameters.model_validate_json(json.dumps(choices))
+        features = kernel_features(
+            tables["x"].domain, chosen, parameters["features"], np.random.default_rng(asked.run), raw=True
+        )
+        x, y = (features(table.chunk) for table in tables.values())
+        z = x - y
+        n, dimension = z.shape
+        gamma, mean = 1e-3, z.mean(axis=0)
+        covariance = np.cov(z.T, bias=True).reshape(dimension, dimension) + gamma * np.eye(dimension)
+        statistic = float(n * mean @ np.linalg.solve(covariance, mean))
+        bound = 4 * dimension**1.5 / (n * gamma) * (1 + dimension / (n - 1))
+        found: dict[str, bool] = {}
+        for epsilon in asked.epsilons:
+            sigma = bound / gaussian_mu(epsilon, DELTA)
+            noisy = statistic + sigma * rng.standard_normal()
+            found |= self._decided(epsilon, survival(noisy, np.ones(1), sigma, np.array([dimension])))
+        return found
+
+
+MANY, FEW = (0.1, 0.3, 1.0, 3.0, 10.0), (0.1, 1.0, 10.0)
+PERMUTATION = {"release": "permutation", "permutations": 199}
+ME_5 = {"features": "me", "n_features": 5}
+AWARE = {**ME_5, "statistic": "noise-aware", "replicates": 199}
+STATISTIC_OF = {"release": "statistic"}
+
+MEANS = Method("means, default", "curator")
+SIMPLE = (
+    Method("means, ME J=5", "curator", ME_5),
+    Method("means, ME J=40", "curator", {"features": "me", "n_features": 40}),
+    Method("statistic, ME J=5", "curator", STATISTIC_OF | ME_5),
+)
+CURATED_AWARE = Method("means, ME J=5, noise-aware", "curator", AWARE, epsilons=(1.0, 10.0))
+STATISTIC = Method("statistic, default", "curator", STATISTIC_OF, epsilons=FEW)
+PERMUTED = Method("permutation, default", "curator", PERMUTATION)
+PERMUTED_COLUMNS = Method("permutation, columns", "curator", {**PERMUTATION, "features": "columns"})
+PERMUTED_KERNEL = Method("permutation, kernel", "curator", {**PERMUTATION, "features": "kernel"})
+
+ALL = (MEANS, *SIMPLE, CURATED_AWARE, STATISTIC, PERMUTED, PERMUTED_KERNEL)
+WIDE = (Method("means, default", "curator", epsilons=FEW), *SIMPLE, PERMUTED_COLUMNS)
+
+LEVEL_PLAN = (
+    ("SG", 50, (*WIDE, PERMUTED_KERNEL)),
+    ("SG", 500, SIMPLE),
+    ("SG", 2000, WIDE),
+    ("SG5", 50, ALL),
+    ("SG5", 500, ALL),
+    ("SG5", 2000, (MEANS, *SIMPLE, PERMUTED)),
+    ("Unequal", 50, (MEANS, *SIMPLE, PERMUTED)),
+    ("Unequal", 300, (MEANS, *SIMPLE, PERMUTED)),
+    ("Heavy", 50, (MEANS, *SIMPLE, PERMUTED, PERMUTED_KERNEL)),
+    ("Heavy", 500, (MEANS, *SIMPLE, PERMUTED)),
+    ("Ties", 50, (MEANS, *SIMPLE, PERMUTED, PERMUTED_KERNEL)),
+    ("Ties", 500, (MEANS, *SIMPLE, STATISTIC, PERMUTED)),
+)
+
+OWNERS = Method("no trusted entity, default", "owners")
+PUBLISHED = (
+    Method("P0 TCMC, ME J=5", "curator", ME_5 | {"calibration": "paper"}),
+    Method("P0 TCS, ME J=5 (not private)", "published statistic", ME_5),
+)
+COMPARED = (OWNERS, MEANS, STATISTIC, PERMUTED_COLUMNS, PERMUTED_KERNEL, *PUBLISHED)
+OPTIMISED = (
+    Method("no trusted entity, optimised SCF", "owners", {}, optimised=True),
+    Method("means, optimised SCF", "curator", {}, optimised=True),
+    Method("statistic, optimised SCF", "curator", STATISTIC_OF, optimised=True),
+    Method("permutation, optimised SCF", "curator", PERMUTATION, optimised=True),
+    Method("P0 TCMC, optimised SCF", "curator", {"calibration": "paper"}, optimised=True),
+    Method("P0 TCS, optimised SCF (not private)", "published statistic", {}, optimised=True),
+)
+LARGE = (OWNERS, MEANS, PERMUTED_COLUMNS, *PUBLISHED)
+POWER_EPSILONS = (0.3, 1.0, 3.0)
+POWER_PLAN = (
+    *(("GMD", n, (*COMPARED, PERMUTED)) for n in (100, 200, 500)),
+    ("GMD", 1000, COMPARED),
+    ("GVD", 500, (*COMPARED, PERMUTED)),
+    ("GVD", 1000, COMPARED),
+    ("GVD", 2000, COMPARED),
+    ("GVD", 4000, LARGE),
+    *(("Blobs", n, (*COMPARED, PERMUTED, *OPTIMISED)) for n in (200, 500, 1000, 2000)),
+    ("Blobs", 5000, (*LARGE, *OPTIMISED)),
+)
+
+
+def run_cell(
+    problem: str, n: int, methods: tuple[Method, ...], epsilons: tuple[float, ...], number: int
+) -> Answers:
+    """Draw both samples once and ask every method."""
+    rng = np.random.default_rng([number, n, zlib.crc32(problem.encode())])
+    tables = {name: PROBLEMS[problem].table(n, name == "y", rng) for name in ("x", "y")}
+    answers: dict[str, bool] = {}
+    for method in methods:
+        answers |= method.answers(problem, tables, epsilons, number)
+    return answers
+
+
+def curator_cells() -> list[Cell]:
+    """List the cells: levels first."""
+    plans = (("level", LEVEL_PLAN, LEVEL_RUNS, MANY), ("power", POWER_PLAN, POWER_RUNS, POWER_EPSILONS))
+    return [
+        Cell(f"{kind} {problem} n={n}", runs, partial(run_cell, problem, n, methods, epsilons))
+        for kind, plan, runs, epsilons in plans
+        for problem, n, methods in plan
+    ]
+
+
+def curator_parts(counts: Counts) -> dict[str, str]:
+    """Write the tables of the page."""
+    levels, powers = [], []
+    for level in LEVELS:
+        levels.append(f"## Level {level:g}\n\n")
+        for problem in dict.fromkeys(problem for problem, _, _ in LEVEL_PLAN):
+            levels += [
+                f"### {problem}, level {level:g}\n\n",
+                _rates(counts, "level", problem, level, MANY),
+                "\n",
+            ]
+    for problem in dict.fromkeys(problem for problem, _, _ in POWER_PLAN):
+        rates = _rates(counts, "power", problem, POWER_LEVEL, (*POWER_EPSILONS, NO_PRIVACY))
+        powers += [f"### {problem}\n\n", rates, "\n"]
+    return {
+        "level runs": counts.runs_of("level"),
+        "power runs": counts.runs_of("power"),
+        "statements": level_statement(counts) + _trust(counts),
+        "levels": "".join(levels),
+        "powers": "".join(powers),
+    }
+
+
+def _rates(counts: Counts, kind: str, problem: str, level: float, epsilons: tuple[float | str, ...]) -> str:
+    plan = LEVEL_PLAN if kind == "level" else POWER_PLAN
+    sizes = [(n, methods) for name, n, methods in plan if name == problem]
+    names = dict.fromkeys(method.name for _, methods in sizes for method in methods)
+
+    def shown(name: str, place: tuple[float | str, int]) -> str:
+        asked = question(name, place[0], level)
+        return counts.shown(f"{kind} {problem} n={place[1]}", asked, ".3f" if kind == "level" else ".2f")
+
+    columns = [
+        (f"ε={e if isinstance(e, str) else format(e, 'g')}, n={n}", (e, n))
+        for e in epsilons
+        for n, _ in sizes
+    ]
+    return grid("method", [(name, name) for name in names], columns, shown)
+
+
+def _trust(counts: Counts) -> str:
+    """Say where the curator's default sees less than the owners' default."""
+    pairs = [(MEANS.name, OWNERS.name), (OPTIMISED[1].name, OPTIMISED[0].name)]
+    compared, slightly, below = 0, 0, []
+    for problem, n, _ in POWER_PLAN:
+        cell = f"power {problem} n={n}"
+        for epsilon in POWER_EPSILONS:
+            for pair in pairs:
+                first, second = (counts.rate(cell, question(name, epsilon, POWER_LEVEL)) for name in pair)
+                if first is None or second is None:
+                    continue
+                compared += 1
+                error = math.sqrt((first * (1 - first) + second * (1 - second)) / counts.runs[cell])
+                if first < second - 2 * error:
+                    below.append(f"{problem}, n = {n}, ε = {epsilon:g}: {first:.3f} against {second:.3f}")
+                elif first < second:
+                    slightly += 1
+    if not compared:
+        return ""
+    return (
+        f"**Trust.** `means` against `no trusted entity` with the same features, {compared} pairs of powers\n"
+        "at the same ε on the same data. Lower by more than two standard errors of the difference: "
+        f"{'nowhere' if not below else 'in ' + '; '.join(below)}.\nLower by less: {slightly}.\n\n"
+    )
+
+
+BENCHMARKS = (
+    Benchmark("two-sample", cells, parts),
+    Benchmark("curator", curator_cells, curator_parts),
+)
+
 if __name__ == "__main__":
-    main(__doc__, "two-sample", cells(), parts)
+    main(__doc__, *BENCHMARKS)

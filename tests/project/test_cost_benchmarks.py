@@ -6,11 +6,11 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from benchmarks.cost_owners import LARGE, study_bytes
-from benchmarks.cost_schedule import Overhead, Reduce, largest_normal, makespan, straggler_s
-from benchmarks.cost_studies import QUESTIONS, Parties, Point, levels_of
+from benchmarks.cost_study import QUESTIONS, Parties, Point, levels_of
 from benchmarks.costs import slope
 from benchmarks.harness import PAGES, PART, Counts, fill
+from benchmarks.thousand_owners import LARGE, study_bytes
+from benchmarks.worker_model import Overhead, Reduce, largest_normal, makespan, straggler_s
 
 from tacit_protocol.messages.encoding import MESSAGE_BYTES_MAX
 from tacit_protocol.procedures.base import check_study
@@ -123,32 +123,33 @@ def test_the_largest_studies_fit_one_message() -> None:
     assert min(sizes.values()) > 200_000
 
 
-COUNTED = (
-    ("categorical", "categorical_levels"),
-    ("costs", "costs"),
-    ("coverage", "coverage"),
-    ("curated-distance", "curated_distance"),
-    ("curator", "curator"),
-    ("database-comparison", "database_comparison"),
-    ("database-errors", "database_errors"),
-    ("database-queries", "database_queries"),
-    ("database-release", "database_release"),
-    ("distance-correlation", "distance_correlation"),
-    ("identity-levels", "identity_levels"),
-    ("joint-independence", "joint_independence"),
-    ("p4-data-sets", "p4_data_sets"),
-    ("planning", "planning"),
-    ("screening", "screening"),
-    ("thousand-owners", "cost_owners"),
-    ("two-sample", "two_sample"),
+MODULES = (
+    "categorical",
+    "costs",
+    "coverage",
+    "database_errors",
+    "database_queries",
+    "database_release",
+    "distance_correlation",
+    "identity",
+    "joint_independence",
+    "p4",
+    "planning",
+    "scale",
+    "screening",
+    "thousand_owners",
+    "two_sample",
+    "worker_model",
 )
-"""Pages with counts beside them, and the benchmarks that write them."""
+"""Benchmarks with counts beside the pages that they write."""
 
 
-@pytest.mark.parametrize(("name", "module"), COUNTED)
-def test_pages_are_made_of_the_rows_that_were_measured(name: str, module: str) -> None:
-    page = (PAGES / f"{name}.md").read_text()
-    parts = importlib.import_module(f"benchmarks.{module}").parts(Counts(PAGES / f"{name}.jsonl"))
-    if "machine" in parts:
-        parts["machine"] = {match["name"]: match["old"] for match in PART.finditer(page)}["machine"]
-    assert fill(page, parts) == page
+@pytest.mark.parametrize("module", MODULES)
+def test_pages_are_made_of_the_rows_that_were_measured(module: str) -> None:
+    for benchmark in importlib.import_module(f"benchmarks.{module}").BENCHMARKS:
+        page, counts = (PAGES / f"{benchmark.page}.{end}" for end in ("md", "jsonl"))
+        if counts.exists():
+            text, parts = page.read_text(), benchmark.parts(Counts(counts))
+            if "machine" in parts:
+                parts["machine"] = {match["name"]: match["old"] for match in PART.finditer(text)}["machine"]
+            assert fill(text, parts) == text

@@ -13,7 +13,7 @@ RUNS = 12
 ALPHA = 0.05
 UNLIKELY = 6
 """Of 12 runs at level .05, 6 or more reject with probability 1e-5; the seeds are fixed. Levels as such are
-measured by benchmarks/database_comparison.py."""
+measured by benchmarks/database_errors.py."""
 
 
 @pytest.mark.parametrize("null", ["bound", "normal", "points"])

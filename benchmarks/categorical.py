@@ -1,7 +1,7 @@
 """Levels of homogeneity and independence_table on sparse and skewed tables.
 
-    python -m benchmarks.categorical_levels      # everything; continues where it stopped
-    python -m benchmarks.categorical_levels --runs 0.05 --cells search --folder /tmp/glance
+    python -m benchmarks.categorical      # everything; continues where it stopped
+    python -m benchmarks.categorical --runs 0.05 --cells search --folder /tmp/glance
 
 Tables are multinomial, noise is simulated with NumPy; statistics and what the null distributions are drawn
 from are the procedures' own functions.
@@ -12,14 +12,26 @@ longer nulls, ``--cells cost`` the power that the other nulls cost.
 one that subtracts what is explained: a baseline, here and in a test alone.
 """
 
-import zlib
 from functools import partial
 from itertools import product
 
 import numpy as np
-import numpy.typing as npt
 
-from benchmarks.harness import Answers, Cell, Counts, grid, level_statement, main, named, question, table
+from benchmarks.harness import (
+    Answers,
+    Benchmark,
+    Cell,
+    Counts,
+    Floats,
+    cells_of,
+    grid,
+    level_statement,
+    main,
+    named,
+    question,
+    seeds,
+    table,
+)
 from tacit_protocol.numerics.noisy_tables import CellNoise, NoisyTable, onto_simplex
 from tacit_protocol.procedures.counts.statistic import (
     Weights,
@@ -28,8 +40,6 @@ from tacit_protocol.procedures.counts.statistic import (
     residuals,
     simulate,
 )
-
-Floats = npt.NDArray[np.float64]
 
 RUNS, POWER_RUNS, REPLICATES = 1000, 300, 199
 LEVELS = (0.05, 0.01)
@@ -62,12 +72,6 @@ def draw(probabilities: Floats, units: int, noise: CellNoise, rng: np.random.Gen
     """Draw a noisy table."""
     counts = rng.multinomial(units, probabilities) + noise.draw(rng, probabilities.shape)
     return NoisyTable(counts, units, (noise,))
-
-
-def seeds(name: str, run: int) -> tuple[np.random.Generator, np.random.SeedSequence]:
-    """Return the seeds of a run: of its data and noise, and of its null distribution."""
-    data, null = np.random.SeedSequence([zlib.crc32(name.encode()), run]).spawn(2)
-    return np.random.default_rng(data), null
 
 
 def pvalues_of(tables: list[NoisyTable], rng: np.random.Generator) -> tuple[float, float, float]:
@@ -133,19 +137,37 @@ def judged(
     }
 
 
-def homogeneity_run(name: str, cells: int, shares: str, sizes: tuple[int, ...], run: int) -> Answers:
+def homogeneity_run(name: str, shares: str, cells: int, sizes: str, run: int) -> Answers:
     """Test owners of one distribution at every epsilon."""
+    return _tested(name, [law(shares, cells)] * len(SIZES[sizes]), SIZES[sizes], LEVELS, run)
+
+
+def power_run(name: str, cells: int, units: int, run: int) -> Answers:
+    """Test two owners of whom the second has a quarter more and a quarter less in alternate cells."""
+    one = law("uniform", cells)
+    return _tested(name, [one, alternating(one, 0.25)], (units, units), (0.05,), run)
+
+
+def alternating(shares: Floats, part: float) -> Floats:
+    """Return shares with that part more and less in alternate cells."""
+    other = shares * np.where(np.arange(len(shares)) % 2 == 0, 1 + part, 1 - part)
+    return np.asarray(other / other.sum())
+
+
+def _tested(
+    name: str, shares: list[Floats], sizes: tuple[int, ...], levels: tuple[float, ...], run: int
+) -> Answers:
     rng, seed = seeds(name, run)
     answers: dict[str, bool] = {}
     for epsilon, null in zip(EPSILONS, seed.spawn(len(EPSILONS)), strict=True):
         noise = CellNoise("laplace", 2 / epsilon)
-        tables = [draw(law(shares, cells), units, noise, rng) for units in sizes]
+        tables = [draw(p, units, noise, rng) for p, units in zip(shares, sizes, strict=True)]
         pvalues = pvalues_of(tables, np.random.default_rng(null))
-        answers |= judged(pvalues, (OURS, FITTED, PLAIN), epsilon, LEVELS)
+        answers |= judged(pvalues, (OURS, FITTED, PLAIN), epsilon, levels)
     return answers
 
 
-def independence_run(name: str, shape: tuple[int, int], shares: str, units: int, run: int) -> Answers:
+def independence_run(name: str, shares: str, shape: tuple[int, int], units: int, run: int) -> Answers:
     """Test independent columns at every epsilon."""
     rng, seed = seeds(name, run)
     probabilities = np.outer(law(shares, shape[0]), law(shares, shape[1])).ravel()
@@ -154,20 +176,6 @@ def independence_run(name: str, shape: tuple[int, int], shares: str, units: int,
         drawn = draw(probabilities, units, CellNoise("laplace", 2 / epsilon), rng)
         pvalues = independence_pvalues(drawn, shape, np.random.default_rng(null))
         answers |= judged(pvalues, (OURS, FITTED), epsilon, LEVELS)
-    return answers
-
-
-def power_run(name: str, cells: int, units: int, run: int) -> Answers:
-    """Test two owners of whom the second has a quarter more and a quarter less in alternate cells."""
-    rng, seed = seeds(name, run)
-    one = law("uniform", cells)
-    other = one * np.where(np.arange(cells) % 2 == 0, 1.25, 0.75)
-    answers: dict[str, bool] = {}
-    for epsilon, null in zip(EPSILONS, seed.spawn(len(EPSILONS)), strict=True):
-        noise = CellNoise("laplace", 2 / epsilon)
-        tables = [draw(shares, units, noise, rng) for shares in (one, other / other.sum())]
-        pvalues = pvalues_of(tables, np.random.default_rng(null))
-        answers |= judged(pvalues, (OURS, FITTED, PLAIN), epsilon, (0.05,))
     return answers
 
 
@@ -217,8 +225,7 @@ def homogeneity_cost_run(name: str, cells: int, part: float, units: int, epsilon
     """Test two owners of whom the second has that part more and less in alternate cells, by both nulls."""
     rng, seed = seeds(name, run)
     one, noise = law("uniform", cells), CellNoise("laplace", 2 / epsilon)
-    other = one * np.where(np.arange(cells) % 2 == 0, 1 + part, 1 - part)
-    tables = [draw(shares / shares.sum(), units, noise, rng) for shares in (one, other)]
+    tables = [draw(shares, units, noise, rng) for shares in (one, alternating(one, part))]
     pvalues = homogeneity_pvalues(tables, np.random.default_rng(seed), 999)
     return judged(pvalues, (OURS, FITTED), epsilon, LEVELS)
 
@@ -252,18 +259,27 @@ def dependent(shape: tuple[int, int], strength: float) -> Floats:
     return joint.ravel()
 
 
+CONFIRMED: tuple[tuple[str, Floats, tuple[int, ...], float], ...] = (
+    ("independence 4x4 0.95 in one, one", skewed(4, 0.95, 1), (100,), 0.1),
+    ("independence 4x4 0.95 in one, one", skewed(4, 0.95, 1), (200,), 0.1),
+    ("independence 4x4 1 in one", skewed(4, 1.0, 1), (1000,), 0.03),
+    ("independence 2x2 1 in one", skewed(2, 1.0, 1), (200,), 0.1),
+    ("independence 5x5 0.83 in one, all", skewed(5, 0.83, 4), (100,), 5.0),
+    ("homogeneity k=12 rare=0.009", skewed(12, 0.901, 11), (200, 200), 5.0),
+)
+"""The worst that the search found, with margins, units and epsilon."""
+
+
 def cells() -> list[Cell]:
     """Return everything that is run."""
-    found = []
-    for k, shares, (sizes, units) in product(CELLS, LAWS, SIZES.items()):
-        name = f"level homogeneity {shares} k={k} n={sizes}"
-        found.append(Cell(name, RUNS, partial(homogeneity_run, name, k, shares, units)))
+    found: list[Cell] = []
+    for k, shares in product(CELLS, LAWS):
+        form = "level homogeneity {} k={} n={}"
+        found += cells_of(form, RUNS, homogeneity_run, [shares], [k], SIZES, seeded=True)
     for shape, shares, n in product(TABLES, ("uniform", "Zipf"), UNITS):
         name = f"level independence {shares} {shape[0]}x{shape[1]} n={n}"
-        found.append(Cell(name, RUNS, partial(independence_run, name, shape, shares, n)))
-    for k, n in product((4, 30, 200), (1000, 10_000)):
-        name = f"power k={k} n={n}"
-        found.append(Cell(name, POWER_RUNS, partial(power_run, name, k, n)))
+        found.append(Cell(name, RUNS, partial(independence_run, name, shares, shape, n)))
+    found += cells_of("power k={} n={}", POWER_RUNS, power_run, (4, 30, 200), (1000, 10_000), seeded=True)
     for size, (share, others), n in product((2, 4, 10, 30), SEARCHED, (200, 1000)):
         name = f"search independence {size}x{size} {share:g} in one, {'all' if others < 0 else 'one'} n={n}"
         margin = skewed(size, share, size - 1 if others < 0 else others)
@@ -274,24 +290,16 @@ def cells() -> list[Cell]:
         margin = skewed(size, 1 - (size - 1) * share, size - 1)
         run = partial(searched_run, name, margin, pair, SEARCH_EPSILONS, REPLICATES)
         found.append(Cell(name, SEARCH_RUNS, run))
-    confirmed: tuple[tuple[str, Floats, tuple[int, ...], float], ...] = (
-        ("independence 4x4 0.95 in one, one", skewed(4, 0.95, 1), (100,), 0.1),
-        ("independence 4x4 0.95 in one, one", skewed(4, 0.95, 1), (200,), 0.1),
-        ("independence 4x4 1 in one", skewed(4, 1.0, 1), (1000,), 0.03),
-        ("independence 2x2 1 in one", skewed(2, 1.0, 1), (200,), 0.1),
-        ("independence 5x5 0.83 in one, all", skewed(5, 0.83, 4), (100,), 5.0),
-        ("homogeneity k=12 rare=0.009", skewed(12, 0.901, 11), (200, 200), 5.0),
-    )
-    for label, margin, of_owners, epsilon in confirmed:
+    for label, margin, of_owners, epsilon in CONFIRMED:
         name = f"confirm {label} n={', '.join(map(str, of_owners))} epsilon={epsilon:g}"
         run = partial(searched_run, name, margin, of_owners, (epsilon,), CONFIRM_REPLICATES)
         found.append(Cell(name, CONFIRM_RUNS, run))
     for shape, strength, n, epsilon in COSTS:
         name = f"cost independence Zipf {shape[0]}x{shape[1]} strength={strength:g} n={n} epsilon={epsilon:g}"
         found.append(Cell(name, COST_RUNS, partial(cost_run, name, shape, strength, n, epsilon)))
-    for k, part, n, epsilon in HOMOGENEITY_COSTS:
-        name = f"cost homogeneity uniform k={k} part={part:g} n={n} epsilon={epsilon:g}"
-        found.append(Cell(name, COST_RUNS, partial(homogeneity_cost_run, name, k, part, n, epsilon)))
+    for cost in HOMOGENEITY_COSTS:
+        name = "cost homogeneity uniform k={} part={:g} n={} epsilon={:g}".format(*cost)
+        found.append(Cell(name, COST_RUNS, partial(homogeneity_cost_run, name, *cost)))
     return found
 
 
@@ -343,5 +351,7 @@ def _levels(counts: Counts, kind: str, methods: tuple[str, ...], level: float) -
     return grid("law", rows, columns, lambda cell, e: _shown(counts, cell, methods, e, level, ".3f"))
 
 
+BENCHMARKS = (Benchmark("categorical", cells, parts),)
+
 if __name__ == "__main__":
-    main(__doc__, "categorical", cells(), parts)
+    main(__doc__, *BENCHMARKS)
