@@ -7,6 +7,9 @@ covariance. k(z, z') = d(z, o) + d(z', o) - d(z, z'), with d in [0, 1] of negati
 the domain (Sejdinovic, Sriperumbudur, Gretton, Fukumizu 2013, with twice their kernel). The squared distance
 of two features is 2 d. Derivations: docs/mathematics/curated-distance-correlation.md.
 
+**Linear kernel.** The average over columns of products of scaled numbers, and of agreements of categories:
+for genotype counts 0, 1 and 2, whose covariance it compares.
+
 **Random Fourier features** of the product kernel: pairs [cos, sin] at public random frequencies.
 phi(x) = F^(-1/2) [r_f(x) cos w_f'u, r_f(x) sin w_f'u]_f, u the scaled numeric columns. w_f is drawn from the
 kernel's spectrum, and r_f(x) = prod_c r_fc(x_c) from signs: r_fc is one sign for all categories of column c
@@ -207,6 +210,30 @@ def _from_middle(x: FloatMatrix) -> FloatMatrix:
     for column in range(x.shape[1]):
         total += (x[:, column] - 0.5) ** 2
     return np.asarray(np.sqrt(total))
+
+
+@dataclass(frozen=True)
+class LinearKernel:
+    """k(x, t) = (x't + categorical columns that agree) / columns, of numbers in [0, 1]: 0 <= k <= 1."""
+
+    def gram(self, rows: Rows, locations: Rows) -> FloatMatrix:
+        """Return [k(x_i, t_j)], (rows, locations) float64."""
+        values = row_products(np.ascontiguousarray(rows.numeric), locations.numeric.T)
+        for column in range(rows.categorical.shape[1]):
+            values += rows.categorical[:, column, None] == locations.categorical[None, :, column]
+        values /= rows.numeric.shape[1] + rows.categorical.shape[1]
+        return values
+
+    def diagonal(self, rows: Rows) -> FloatMatrix:
+        """Return [k(x_i, x_i)], (rows,)."""
+        numeric, categorical = rows.numeric.shape[1], rows.categorical.shape[1]
+        squares = np.einsum("ij,ij->i", rows.numeric, rows.numeric)
+        return np.asarray((squares + categorical) / (numeric + categorical))
+
+    @staticmethod
+    def error(numeric_columns: int) -> float:
+        """Bound |computed k - k| over the domain, for so many numeric columns, by the rules of rounding."""
+        return (numeric_columns + ROUNDINGS) * 2.0**-53
 
 
 Signs = npt.NDArray[np.float64]

@@ -1,29 +1,35 @@
-"""Are several variables, or groups of columns, jointly independent? A private decision (dpdHSIC).
+"""Are several variables, or groups of columns, jointly independent? A private decision, or a count of blocks.
 
-*Differentially private joint independence test* on Kim and Schrab, *Differentially private permutation tests*
-(2023), with sharper sensitivities: docs/mathematics/joint-independence.md and permutation-tests.md.
+``permutation`` (dpdHSIC): *Differentially private joint independence test* on Kim and Schrab, *Differentially
+private permutation tests* (2023), with sharper sensitivities: docs/mathematics/joint-independence.md and
+permutation-tests.md. The rows must be in one place: at one owner's agent, or at a curator, which pools the
+units of its owners. The statistic of the data is compared with those of permuted data, with noise on all; one
+bit leaves.
 
-The rows must be in one place: at one owner's agent, or at a curator, which pools the units of its owners. The
-statistic of the data is compared with those of permuted data, with noise on all; one bit leaves.
+``aggregate``: every owner, or the curator, tests blocks of its units and releases the noisy number of those
+that reject: pure epsilon and an exact p-value, and owners' counts add up (aggregation.py). It may test the
+residuals of a causal graph in the place of columns (additive_noise.py).
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, Field
 
-from tacit_protocol.domain.columns import ColumnName
+from tacit_protocol.domain.columns import Column, ColumnName
 from tacit_protocol.domain.table import PooledTable, Table
-from tacit_protocol.features.kernels import BANDWIDTH_MAX, DistanceKernel, ProductKernel
+from tacit_protocol.features.kernels import BANDWIDTH_MAX, DistanceKernel, LinearKernel, ProductKernel
 from tacit_protocol.features.unit_gram import EvaluatedKernel, KernelMixture, UnitGram, UnitRows, gather_units
 from tacit_protocol.messages.release import Release
 from tacit_protocol.messages.study import Study
 from tacit_protocol.privacy.accounting import Family
 from tacit_protocol.privacy.guarantee import Guarantee
+from tacit_protocol.privacy.laplace_mechanism import StatisticError, laplace_sum_guarantee
 from tacit_protocol.privacy.noise import NoiseSource
 from tacit_protocol.privacy.permutation_test import (
     decision_guarantee,
@@ -38,10 +44,31 @@ from tacit_protocol.procedures.base import (
     Progress,
     Question,
     ReleaseError,
+    Releases,
     StudyError,
     parse_parameters,
     require_shared_columns,
     row_warnings,
+)
+from tacit_protocol.procedures.joint_independence.additive_noise import (
+    GraphError,
+    require_graph,
+    residual_rows,
+)
+from tacit_protocol.procedures.joint_independence.aggregation import (
+    BLOCK_LEVEL,
+    BLOCK_PERMUTATIONS,
+    BLOCK_UNITS_MIN,
+    BLOCKS_MAX,
+    REJECTING,
+    CountLaw,
+    block_places,
+    blocks_of,
+    has_the_noise,
+    rejects,
+    release_count,
+    released_count,
+    sum_of_counts,
 )
 from tacit_protocol.procedures.joint_independence.sensitivity import (
     evaluation_error,
@@ -52,9 +79,10 @@ from tacit_protocol.procedures.joint_independence.sensitivity import (
 from tacit_protocol.procedures.joint_independence.statistic import permuted_statistics, units_max
 from tacit_protocol.procedures.populations import Dependence, Population
 from tacit_protocol.strict import StrictModel
-from tacit_protocol.verdicts.base import BaseVerdict, DecisionResult
+from tacit_protocol.verdicts.base import BaseVerdict, DecisionResult, PvalueVerdict, ShownTable
+from tacit_protocol.verdicts.panels import Critical, Null
 from tacit_protocol.verdicts.words import JOINT, PERMUTATION, Meaning, Work, either, joined
-from tacit_protocol.workers import workers_of
+from tacit_protocol.workers import Workers, workers_of
 
 PERMUTATIONS_DEFAULT = 999
 PERMUTATIONS_MIN, PERMUTATIONS_MAX = 99, 9999
@@ -74,11 +102,29 @@ BANDWIDTH_PER_COLUMN = 0.12
 wider than the data: this serves data whose standard deviation is a twentieth to a quarter of the range
 (docs/procedures/joint_independence.md has the table)."""
 
+SPREAD = 0.15
+"""Standard deviation that a block's numeric columns are scaled to, where no bandwidth is given: the default
+bandwidth suits it, however wide the public bounds are."""
+
+GRAPH_BLOCK_UNITS_MIN = 40
+"""Fewest units of a block where functions are fitted first."""
+
 HOPELESS = "Hopeless: "
 """What a warning starts with where the study should not be run as planned."""
 
-PERMUTATIONS_STREAM = 3
-"""Spawn key under the study's seed of the permutations."""
+PERMUTATIONS_STREAM, BLOCKS_STREAM = 3, 4
+"""Spawn keys under the study's seed of the permutations, of all units and of each block's."""
+
+DRAWN_POINTS = 200
+"""Points of the null distribution's curve."""
+
+AGGREGATE_EPSILON_MAX = {2: 0.5, 3: 1.0}
+"""Largest epsilon at which aggregation is chosen, for two variables and for more (docs/benchmarks)."""
+
+GRAPH_CAVEAT = (
+    "the level is not kept exactly: residuals are of fitted functions, which are never quite the true ones"
+)
+"""What verdicts on a graph say."""
 
 Bandwidth = Annotated[float, Field(ge=BANDWIDTH_SMALLEST, le=BANDWIDTH_MAX)]
 Group = Annotated[tuple[ColumnName, ...], Field(min_length=1)]
@@ -87,6 +133,24 @@ Group = Annotated[tuple[ColumnName, ...], Field(min_length=1)]
 class JointIndependenceParameters(StrictModel):
     """What a study of this procedure may choose; every choice is public."""
 
+    added_fields: ClassVar[frozenset[str]] = frozenset({"method", "blocks", "graph"})
+
+    method: Literal["permutation", "aggregate", "auto"] = Field(
+        "permutation",
+        description=(
+            "One private decision on all units; or the noisy number of blocks of units that reject, with a "
+            "p-value; or whichever the study's public numbers favour."
+        ),
+    )
+    blocks: Annotated[int, Field(ge=1, le=BLOCKS_MAX)] | None = Field(
+        None, description="Blocks of each owner's units, of method aggregate; by default 5 + 12/epsilon."
+    )
+    graph: dict[ColumnName, Annotated[tuple[ColumnName, ...], Field(min_length=1)]] | None = Field(
+        None,
+        description=(
+            "Each child's parents: residuals of children are tested in their place, by method aggregate."
+        ),
+    )
     groups: Annotated[tuple[Group, ...], Field(min_length=2, max_length=VARIABLES_MAX)] | None = Field(
         None,
         description=(
@@ -94,8 +158,12 @@ class JointIndependenceParameters(StrictModel):
             "By default every column by itself."
         ),
     )
-    kernel: Literal["gaussian", "laplacian", "distance"] = Field(
-        "gaussian", description="Kernel of numeric columns; distance gives a test of distance covariance."
+    kernel: Literal["gaussian", "laplacian", "distance", "linear"] = Field(
+        "gaussian",
+        description=(
+            "Kernel of numeric columns; distance gives a test of distance covariance, linear one of "
+            "covariances, as of genotype counts."
+        ),
     )
     bandwidth: (
         Bandwidth | Annotated[tuple[Bandwidth, ...], Field(min_length=1, max_length=BANDWIDTHS_MAX)] | None
@@ -107,7 +175,7 @@ class JointIndependenceParameters(StrictModel):
     )
     permutations: Annotated[int, Field(ge=PERMUTATIONS_MIN, le=PERMUTATIONS_MAX)] = Field(
         PERMUTATIONS_DEFAULT,
-        description="Permutations of the test, at least 1/level - 1; they cost no privacy.",
+        description="Permutations of method permutation, at least 1/level - 1; they cost no privacy.",
     )
 
 
@@ -125,6 +193,39 @@ class JointIndependenceDecision(DecisionResult):
         return (f"  of {', '.join(words)}",) if self.variables else ()
 
 
+class JointIndependenceResult(PvalueVerdict):
+    """Whether the variables were found dependent, from noisy numbers of blocks of units that reject.
+
+    Attributes:
+        statistic: the owners' noisy numbers of rejecting blocks, added up.
+        pvalue: probability under the null hypothesis of a sum at least as large, exactly.
+        variables: the variables; columns that count as one stand together.
+        blocks: how many blocks were tested, all owners together.
+        expected: rejecting blocks to be expected under the null hypothesis.
+        deviation: standard deviation of the statistic under the null hypothesis, noise and all.
+    """
+
+    listed: ClassVar[tuple[str, ...]] = ("statistic", "pvalue", "blocks", "expected", "deviation")
+
+    variables: tuple[tuple[str, ...], ...]
+    blocks: int
+    expected: float
+    deviation: float
+
+    def __str__(self) -> str:
+        return self._told(self._decided("dependent" if self.reject else "no dependence shown"))
+
+    def summary(self) -> Sequence[str | ShownTable]:
+        """Return what the command shows first."""
+        found = "the columns are not jointly independent" if self.reject else "no dependence shown"
+        return (
+            self._finding(found),
+            f"  {self.statistic:.4g} of {self.blocks} blocks reject, noise included; {self.expected:.4g} are "
+            f"expected, with standard deviation {self.deviation:.3g}",
+            f"  {self.method}",
+        )
+
+
 @dataclass(frozen=True)
 class PermutedStatistics:
     """Exact statistics, (permutations + 1,) with the observed one first. They never leave the holder."""
@@ -135,17 +236,48 @@ class PermutedStatistics:
 
 
 @dataclass(frozen=True)
+class RejectingBlocks:
+    """The exact number of blocks that reject. It never leaves the holder."""
+
+    units: int
+    units_by_owner: Mapping[str, int]
+    blocks: int
+    rejecting: int = field(repr=False)
+
+
+@dataclass(frozen=True)
 class _Plan:
     """What a study fixes before any data."""
 
     parameters: JointIndependenceParameters
     variables: tuple[tuple[str, ...], ...]
     several_rows: bool
+    aggregates: bool
+    guarantee: Guarantee
+
+    @property
+    def units_min(self) -> int:
+        """Fewest units that the test takes of a sender."""
+        if not self.aggregates:
+            return 2
+        return BLOCK_UNITS_MIN if self.parameters.graph is None else GRAPH_BLOCK_UNITS_MIN
 
     @property
     def units_max(self) -> int:
-        """Most units that the test takes."""
-        return units_max(len(self.variables), self.parameters.permutations, self.several_rows)
+        """Most units that the test takes of a sender."""
+        permutations = BLOCK_PERMUTATIONS if self.aggregates else self.parameters.permutations
+        return units_max(len(self.variables), permutations, self.several_rows)
+
+    def blocks(self, units: int) -> int:
+        """Return in how many blocks a sender's units are tested."""
+        return blocks_of(units, self.guarantee.budget.epsilon, self.parameters.blocks, self.units_min)
+
+    def law(self, units: Sequence[int]) -> CountLaw:
+        """Return the null law of the sum of senders' counts, of so many units each."""
+        blocks = [self.blocks(count) for count in units]
+        grids = [released_count(count, self.guarantee) for count in blocks]
+        scale, step = max(grid.scale for grid in grids), max(2.0**-grid.bits for grid in grids)
+        return CountLaw(sum(blocks), len(blocks), scale, step)
 
 
 class JointIndependence(Procedure):
@@ -172,26 +304,37 @@ class JointIndependence(Procedure):
         {},
         *({"bandwidth": width} for width in (0.03, 0.1, 0.3, 1.0)),
         {"kernel": "distance"},
+        {"method": "aggregate"},
     )
     pairwise: ClassVar[bool] = True
 
     def check(self, study: Study) -> None:
         """Raise StudyError where the study cannot be run as written."""
         require_shared_columns(study)
-        if study.curator is None and len(study.owners) != 1:
-            raise StudyError("all columns must be in one place: name one owner, or a curator of several")
         plan = _plan(study)
-        planned = [owner.units for owner in study.owners]
-        if None not in planned:
-            _check_units(plan, sum(units or 0 for units in planned))
+        if study.curator is None and len(study.owners) != 1 and not plan.aggregates:
+            raise StudyError(
+                "all columns must be in one place: name one owner, or a curator of several, or ask for "
+                "method aggregate"
+            )
+        for units in _by_sender(study, {owner.name: owner.units for owner in study.owners}).values():
+            if units is not None:
+                _check_units(plan, units)
+
+    def fresh(self, study: Study) -> Mapping[str, Any]:
+        """State the one method that several owners' agents can answer."""
+        return {"method": "aggregate"} if study.curator is None and len(study.owners) > 1 else {}
+
+    def verdict_type(self, study: Study) -> type[BaseVerdict]:
+        """Return what a study's verdict is: a decision alone, or a test."""
+        return JointIndependenceResult if _plan(study).aggregates else JointIndependenceDecision
 
     def cost(self, study: Study) -> Guarantee:
-        """Return what every owner spends: the study's whole budget, on one decision."""
-        _plan(study)
-        return decision_guarantee(study.budget)
+        """Return what every owner spends: the study's whole budget, on one decision; epsilon on a count."""
+        return _plan(study).guarantee
 
     def numbers_released(self, study: Study) -> int:
-        """Return 1: one bit leaves."""
+        """Return 1: one bit leaves, or one noisy count."""
         _plan(study)
         return 1
 
@@ -201,13 +344,18 @@ class JointIndependence(Procedure):
         With noise of scale c on all statistics and T at most M, the probability to reject is at most level *
         exp(M / c): raising the observed statistic by M changes the density of its noise by no more.
         """
-        variables, found = len(_plan(study).variables), row_warnings(study)
+        plan, found = _plan(study), row_warnings(study)
+        variables = len(plan.variables)
+        if plan.parameters.graph is not None:
+            found = (*found, GRAPH_CAVEAT)
         if any(owner.name not in units for owner in study.owners):
             return found
+        if plan.aggregates:
+            return _aggregate_hopes(plan, study, units) + found
         total = sum(units.values())
         if total < 2:
             return (f"{HOPELESS}a test needs at least two units", *found)
-        scale = sum(_sensitivities(_plan(study), study, total)) / decision_xi(study.budget)
+        scale = sum(_sensitivities(plan, study, total)) / decision_xi(study.budget)
         if math.log(2 * study.level) + statistic_max(variables) / scale >= 0:
             return found
         return (
@@ -222,8 +370,8 @@ class JointIndependence(Procedure):
         table: Table,
         progress: Progress | None = None,
         order: np.random.Generator | None = None,
-    ) -> PermutedStatistics:
-        """Compute the statistics of the data and of its permutations. They never leave the holder.
+    ) -> PermutedStatistics | RejectingBlocks:
+        """Compute the statistics of the data and of its permutations, or test the blocks. None ever leaves.
 
         Units are put in a secret random order first, so that it does not matter in which order a table yields
         them; ``order`` fixes it, for audits and simulations alone. Raises StudyError where the table has too
@@ -232,47 +380,80 @@ class JointIndependence(Procedure):
         plan = _plan(study)
         _check_units(plan, table.units)
         rows = gather_units(list(table.chunks()))
-        rows = rows.reordered((order or np.random.default_rng()).permutation(rows.units))
+        order = order or np.random.default_rng()
+        rows = rows.reordered(order.permutation(rows.units))
+        by_owner = table.units_by_owner if isinstance(table, PooledTable) else {}
+        report = None if progress is None else partial(progress, step="permuting")
+        if plan.aggregates:
+            blocks = plan.blocks(rows.units)
+            rejecting = _rejecting_blocks(plan, study, rows, order, workers=workers_of(table), report=report)
+            return RejectingBlocks(rows.units, by_owner, blocks, rejecting)
         values = permuted_statistics(
             [_gram(plan, study, names, rows) for names in plan.variables],
             plan.parameters.permutations,
             np.random.SeedSequence(int(study.seed, 16), spawn_key=(PERMUTATIONS_STREAM,)),
             workers=workers_of(table),
-            progress=None if progress is None else lambda part: progress(part, "permuting"),
+            progress=report,
         )
-        by_owner = table.units_by_owner if isinstance(table, PooledTable) else {}
         return PermutedStatistics(rows.units, by_owner, values)
 
-    def privatise(self, study: Study, summary: PermutedStatistics, noise: NoiseSource) -> Release:
-        """Decide with the noise that ``cost`` states; the decision alone is released."""
-        observed, permuted = _sensitivities(_plan(study), study, summary.units)
+    def privatise(
+        self, study: Study, summary: PermutedStatistics | RejectingBlocks, noise: NoiseSource
+    ) -> Release:
+        """Decide with the noise that ``cost`` states, or add it to the number of rejecting blocks."""
+        plan = _plan(study)
+        if isinstance(summary, RejectingBlocks):
+            try:
+                count = release_count(summary.rejecting, summary.blocks, plan.guarantee, noise)
+            except StatisticError as error:
+                raise StudyError(str(error)) from None
+            return Release(
+                units=summary.units,
+                units_by_owner=dict(summary.units_by_owner),
+                guarantee=plan.guarantee,
+                vectors={REJECTING: count},
+            )
+        observed, permuted = _sensitivities(plan, study, summary.units)
         reject = permutation_decision(
             summary.values, observed, study.level, study.budget, noise, permuted_sensitivity=permuted
         )
         return Release(
             units=summary.units,
             units_by_owner=dict(summary.units_by_owner),
-            guarantee=decision_guarantee(study.budget),
+            guarantee=plan.guarantee,
             decision=reject,
         )
 
     def check_release(self, study: Study, release: Release) -> None:
-        """Raise ReleaseError where the release is not one decision at the study's budget."""
+        """Raise ReleaseError where the release is not one decision, or one count, at the study's budget."""
         plan = _plan(study)
-        if release.guarantee != decision_guarantee(study.budget):
+        if release.guarantee != plan.guarantee:
             raise ReleaseError("the release states another guarantee than the study")
-        if release.vectors or release.decision is None:
-            raise ReleaseError("the release must hold a decision and nothing else")
         owners = {owner.name for owner in study.owners} if study.curator is not None else set()
         if set(release.units_by_owner) != owners:
             raise ReleaseError("the release must state the units of every owner whose data it used")
-        if not 2 <= release.units <= plan.units_max:
+        if not plan.units_min <= release.units <= plan.units_max:
             raise ReleaseError("the release states a number of units that the test does not take")
+        if not plan.aggregates:
+            if release.vectors or release.decision is None:
+                raise ReleaseError("the release must hold a decision and nothing else")
+            return
+        if set(release.vectors) != {REJECTING} or release.decision is not None:
+            raise ReleaseError("the release must hold a number of blocks and nothing else")
+        if not has_the_noise(release.vectors[REJECTING], plan.blocks(release.units), plan.guarantee):
+            raise ReleaseError("the number of blocks has not the grid and the noise that the study fixes")
 
     def meaning(self, study: Study, verdict: Fields) -> Meaning:
         """Say what a verdict means, in sentences."""
         variables = [" with ".join(group) for group in verdict.get("variables") or ()]
         of = f" {joined(variables, 6)}" if variables else " the columns"
+        if study.parameters.get("graph"):
+            return either(
+                study,
+                verdict,
+                f"The graph does not fit{of}: its roots and its children's noises depend on each other",
+                f"Nothing was shown against the graph{of}: its noises may be independent",
+            )
         return either(
             study,
             verdict,
@@ -287,33 +468,82 @@ class JointIndependence(Procedure):
     def assemble(
         self, study: Study, releases: Mapping[str, Release], progress: Progress | None = None
     ) -> JointIndependenceDecision:
-        """State the decision: there is nothing to compute."""
+        """State the decision, or the p-value of the owners' counts added up: post-processing alone."""
         plan = _plan(study)
-        sender = study.senders[0].name
-        release = releases[sender]
-        if release.decision is None:
-            raise ReleaseError("the release must hold a decision and nothing else")
         if progress is not None:
             progress(1.0, "reading the decision")
-        units = dict(release.units_by_owner) or {sender: release.units}
-        return JointIndependenceDecision(
-            method=_method(plan.parameters),
-            reject=release.decision,
+        sent = {sender.name: releases[sender.name] for sender in study.senders}
+        units = {
+            owner: count
+            for sender, release in sent.items()
+            for owner, count in (release.units_by_owner or {sender: release.units}).items()
+        }
+        return self.verdict_type(study)(
+            method=_method(plan),
             level=study.level,
             units=units,
             epsilon=study.budget.epsilon,
             delta=study.budget.delta,
             variables=plan.variables,
             warnings=self.warnings(study, units),
+            **_found(plan, study, sent),
         )
+
+    def null(self, study: Study, verdict: Fields, releases: Releases) -> Null | None:  # noqa: ARG002
+        """Return the law of a sum of noisy counts; None of a decision."""
+        plan = _plan(study)
+        if not plan.aggregates:
+            return None
+        law = plan.law(list(_by_sender(study, verdict["units"]).values()))
+        critical = law.critical(study.level)
+        reach = max(5 * law.deviation, abs(float(verdict["statistic"]) - law.mean), critical - law.mean)
+        edges = np.linspace(law.mean - 5 * law.deviation, law.mean + 1.05 * reach, DRAWN_POINTS + 1)
+        density = -np.diff([law.tail(edge) for edge in edges]) / np.diff(edges)
+        words = "a binomial number of rejecting blocks, with the noise"
+        return Null(words, (edges[1:] + edges[:-1]) / 2, np.maximum(density, 0.0), (Critical(critical),))
+
+
+def _found(plan: _Plan, study: Study, sent: Mapping[str, Release]) -> dict[str, Any]:
+    """Return what the releases tell, by field of the verdict."""
+    if not plan.aggregates:
+        (release,) = sent.values()
+        if release.decision is None:
+            raise ReleaseError("the release must hold a decision and nothing else")
+        return {"reject": release.decision}
+    law = plan.law([release.units for release in sent.values()])
+    statistic = sum_of_counts([release.vectors[REJECTING] for release in sent.values()])
+    pvalue = law.tail(statistic)
+    return {
+        "statistic": statistic,
+        "pvalue": pvalue,
+        "reject": pvalue <= study.level,
+        "blocks": law.blocks,
+        "expected": law.mean,
+        "deviation": law.deviation,
+    }
+
+
+def _by_sender(study: Study, units: Mapping[str, int | None]) -> dict[str, int | None]:
+    """Return how many units each sender tests; None where not all are known."""
+    if study.curator is None:
+        return {owner.name: units[owner.name] for owner in study.owners}
+    counts = [units[owner.name] for owner in study.owners]
+    known = [count for count in counts if count is not None]
+    return {study.curator.name: sum(known) if len(known) == len(counts) else None}
 
 
 def _plan(study: Study) -> _Plan:
     parameters = parse_parameters(JointIndependenceParameters, study)
-    if rank_max(study.level, parameters.permutations + 1) < 1:
+    aggregates = _aggregates(parameters, study)
+    if not aggregates and rank_max(study.level, parameters.permutations + 1) < 1:
         raise StudyError("the level is below 1 / (permutations + 1): ask for more permutations")
-    if parameters.kernel == "distance" and (parameters.bandwidth or parameters.category_similarity):
-        raise StudyError("the distance kernel has neither bandwidth nor category_similarity; leave them out")
+    without_width = parameters.kernel in ("distance", "linear")
+    if without_width and (parameters.bandwidth or parameters.category_similarity):
+        raise StudyError(
+            f"the {parameters.kernel} kernel has neither bandwidth nor category_similarity; leave them out"
+        )
+    if not aggregates and (parameters.blocks or parameters.graph):
+        raise StudyError("parameters blocks and graph are of method aggregate; leave them out")
     names = [column.name for column in study.domain.columns]
     groups = parameters.groups if parameters.groups is not None else tuple((name,) for name in names)
     if not 2 <= len(groups) <= VARIABLES_MAX:
@@ -323,7 +553,36 @@ def _plan(study: Study) -> _Plan:
         raise StudyError("parameter groups: a column may be in one group only")
     if set(grouped) != set(names):
         raise StudyError("parameter groups: the groups together must name the study's columns, all of them")
-    return _Plan(parameters, groups, study.averages_rows)
+    if parameters.graph is not None:
+        _check_graph(parameters, study)
+    guarantee = laplace_sum_guarantee(study.budget) if aggregates else decision_guarantee(study.budget)
+    return _Plan(parameters, groups, study.averages_rows, aggregates, guarantee)
+
+
+def _aggregates(parameters: JointIndependenceParameters, study: Study) -> bool:
+    """Say whether the method is aggregation, from the study alone."""
+    if parameters.method != "auto":
+        return parameters.method == "aggregate"
+    if parameters.graph is not None or (study.curator is None and len(study.owners) > 1):
+        return True
+    variables = len(parameters.groups or study.domain.columns)
+    return study.budget.epsilon <= AGGREGATE_EPSILON_MAX[min(max(variables, 2), 3)]
+
+
+def _check_graph(parameters: JointIndependenceParameters, study: Study) -> None:
+    if parameters.groups is not None and any(len(group) > 1 for group in parameters.groups):
+        raise StudyError("parameter graph: every column is a variable by itself; leave groups out")
+    if study.averages_rows:
+        raise StudyError("parameter graph: functions are fitted to rows; ask for one row a unit")
+    numeric, categorical = study.domain.numeric, study.domain.categorical
+    try:
+        require_graph(parameters.graph or {}, _names(numeric), _names(categorical))
+    except GraphError as error:
+        raise StudyError(str(error)) from None
+
+
+def _names(columns: Sequence[Column]) -> list[str]:
+    return [column.name for column in columns]
 
 
 def _sensitivities(plan: _Plan, study: Study, units: int) -> tuple[float, float]:
@@ -339,9 +598,67 @@ def _sensitivities(plan: _Plan, study: Study, units: int) -> tuple[float, float]
     )
 
 
+def _rejecting_blocks(
+    plan: _Plan,
+    study: Study,
+    rows: UnitRows,
+    lots: np.random.Generator,
+    *,
+    workers: Workers,
+    report: Callable[[float], None] | None,
+) -> int:
+    """Return how many blocks of units in random order reject; nothing of a block may be asked of another."""
+    blocks, rejecting = plan.blocks(rows.units), 0
+    numeric, categorical = _names(study.domain.numeric), _names(study.domain.categorical)
+    for block, place in enumerate(block_places(rows.units, blocks)):
+        tested = rows.reordered(np.arange(rows.units)[place])
+        if plan.parameters.graph is not None:
+            tested = residual_rows(tested, plan.parameters.graph, numeric, categorical)
+        if plan.parameters.bandwidth is None and plan.parameters.kernel in ("gaussian", "laplacian"):
+            tested = _scaled(tested)
+        values = permuted_statistics(
+            [_gram(plan, study, names, tested) for names in plan.variables],
+            BLOCK_PERMUTATIONS,
+            np.random.SeedSequence(int(study.seed, 16), spawn_key=(BLOCKS_STREAM, block)),
+            workers=workers,
+        )
+        rejecting += rejects(values, lots)
+        if report is not None:
+            report((block + 1) / blocks)
+    return rejecting
+
+
+def _scaled(rows: UnitRows) -> UnitRows:
+    """Return a block's rows with every numeric column's standard deviation SPREAD, whatever its bounds.
+
+    Inside a block the data may choose the scale: it is the same for every permutation, and costs nothing.
+    """
+    spread = rows.numeric.std(axis=0)
+    scaled = (rows.numeric - rows.numeric.mean(axis=0)) * (SPREAD / np.where(spread > 0, spread, 1.0)) + 0.5
+    return UnitRows(scaled, rows.categorical, rows.starts)
+
+
+def _aggregate_hopes(plan: _Plan, study: Study, units: Mapping[str, int]) -> tuple[str, ...]:
+    """Say where, though every block rejected, the study would miss it more often than not."""
+    senders = {name: count or 0 for name, count in _by_sender(study, units).items()}
+    few = [name for name, count in senders.items() if count < plan.units_min]
+    if few:
+        return (f"{HOPELESS}a block needs at least {plan.units_min} units: {', '.join(few)} has fewer",)
+    law = plan.law(list(senders.values()))
+    # The noise is symmetric: with every block rejecting, the sum is above their number half of the time.
+    if law.tail(law.blocks) > study.level:
+        return (
+            f"{HOPELESS}even if every block rejected, it would be missed more often than not; ask for more "
+            "units or a larger epsilon",
+        )
+    return ()
+
+
 def _check_units(plan: _Plan, units: int) -> None:
     if units < 2:
         raise StudyError("the test needs at least two units")
+    if units < plan.units_min:
+        raise StudyError(f"the test needs at least {plan.units_min} units of each owner")
     if units > plan.units_max:
         advice = "or one row a unit" if plan.several_rows else "fewer variables or fewer permutations"
         raise StudyError(
@@ -360,6 +677,8 @@ def _gram(plan: _Plan, study: Study, names: tuple[str, ...], rows: UnitRows) -> 
 def _kernel(parameters: JointIndependenceParameters, numeric_columns: int) -> EvaluatedKernel:
     if parameters.kernel == "distance":
         return DistanceKernel()
+    if parameters.kernel == "linear":
+        return LinearKernel()
     bandwidth = parameters.bandwidth
     if bandwidth is None:
         bandwidth = BANDWIDTH_PER_COLUMN * math.sqrt(max(1, numeric_columns))
@@ -369,8 +688,15 @@ def _kernel(parameters: JointIndependenceParameters, numeric_columns: int) -> Ev
     return KernelMixture(kernels, (1 / len(kernels),) * len(kernels))
 
 
-def _method(parameters: JointIndependenceParameters) -> str:
+def _method(plan: _Plan) -> str:
+    kernel = plan.parameters.kernel
+    if not plan.aggregates:
+        permutations = plan.parameters.permutations
+        return (
+            f"joint independence test: dHSIC, {kernel} kernel, {permutations} permutations, private decision"
+        )
+    of = "" if plan.parameters.graph is None else " of a graph's residuals"
     return (
-        f"joint independence test: dHSIC, {parameters.kernel} kernel, "
-        f"{parameters.permutations} permutations, private decision"
+        f"joint independence test{of} by aggregation: dHSIC, {kernel} kernel, blocks tested at level "
+        f"{BLOCK_LEVEL:g}, noisy count"
     )
