@@ -35,11 +35,13 @@ from benchmarks.harness import (
     table,
 )
 from benchmarks.problems import SimulatedNoise, no_codes
+from tacit.in_process.runner import local_study, run, seed_text
+from tacit.in_process.samples import ArrayTable, Sample, domain_of
 from tacit_protocol.features.kernels import ProductKernel
 from tacit_protocol.features.unit_gram import UnitGram, UnitRows
 from tacit_protocol.privacy.guarantee import Budget
 from tacit_protocol.privacy.permutation_test import permutation_decision, rank_max
-from tacit_protocol.procedures.joint_independence import BANDWIDTH_PER_COLUMN
+from tacit_protocol.procedures.joint_independence import BANDWIDTH_PER_COLUMN, JointIndependence
 from tacit_protocol.procedures.joint_independence.sensitivity import (
     evaluation_error,
     observed_sensitivity,
@@ -63,6 +65,8 @@ KERNEL_ERROR = 1e-13
 """Bound on the error of kernel values here, generously: it adds next to nothing to a sensitivity."""
 
 OURS, BONFERRONI, BOOTSTRAP, OPEN = "dpdHSIC", "Bonferroni dpHSIC", "bootstrap dpdHSIC", "not private"
+AGGREGATE = "aggregate"
+PROCEDURE = JointIndependence()
 
 LEVEL_PLAN = (
     *(("normal", d, n) for n in (50, 200, 500) for d in (2, 3, 4)),
@@ -167,20 +171,75 @@ def power_run(name: str, n: int, number: int) -> Answers:
     resampled = np.append(joint[0], bootstrap(single, RESAMPLES, rng))
     answers: dict[str, bool] = {}
     for epsilon in EPSILONS:
-        whole, half = Budget.of(epsilon, DELTA), Budget.of(epsilon / 2, DELTA / 2)
         found = {
-            OURS: decide(joint, sensitivities(n, 3), POWER_LEVEL, whole, noise),
-            # Each of the d - 1 tests gets as much of the budget, and of the level.
-            BONFERRONI: any(
-                decide(values, sensitivities(n, 2), POWER_LEVEL / 2, half, noise) for values in pairs
-            ),
-            BOOTSTRAP: decide(
-                resampled, (sensitivities(n, 3)[0], resampled_sensitivity(3)), POWER_LEVEL, whole, noise
-            ),
+            OURS: decide(joint, sensitivities(n, 3), POWER_LEVEL, Budget.of(epsilon, DELTA), noise),
+            BONFERRONI: bonferroni_decision(pairs, n, epsilon, noise),
+            BOOTSTRAP: bootstrap_decision(resampled, n, 3, epsilon, noise),
         }
         answers |= {question(method, epsilon, POWER_LEVEL): yes for method, yes in found.items()}
     rank = 1 + int(np.sum(joint[1:] >= joint[0]))
     answers[question(OPEN, math.inf, POWER_LEVEL)] = rank <= rank_max(POWER_LEVEL, len(joint))
+    return answers
+
+
+def bonferroni_decision(pairs: Sequence[Floats], n: int, epsilon: float, noise: SimulatedNoise) -> bool:
+    """Decide by d - 1 tests of two variables, each with as much of the budget, and of the level."""
+    share = Budget.of(epsilon / len(pairs), DELTA / len(pairs))
+    level = POWER_LEVEL / len(pairs)
+    return any(decide(values, sensitivities(n, 2), level, share, noise) for values in pairs)
+
+
+def bootstrap_decision(
+    resampled: Floats, n: int, variables: int, epsilon: float, noise: SimulatedNoise
+) -> bool:
+    """Decide by statistics of resampled data, (RESAMPLES + 1,) with the observed one first."""
+    moved = sensitivities(n, variables)[0], resampled_sensitivity(variables)
+    return decide(resampled, moved, POWER_LEVEL, Budget.of(epsilon, DELTA), noise)
+
+
+METHODS = (OURS, AGGREGATE)
+METHOD_EPSILONS = (0.3, 0.5, 1.0, 3.0)
+METHOD_RUNS = 100
+METHOD_PLAN = tuple(
+    (name, d, n)
+    for n in (300, 1000)
+    for name, d in (
+        ("null", 2),
+        ("null", 3),
+        ("common cause", 2),
+        ("chain", 3),
+        ("pairwise independent", 3),
+    )
+)
+"""(problem, variables, units), of both methods in pure epsilon."""
+
+
+def method_run(name: str, variables: int, n: int, number: int) -> Answers:
+    """Ask both methods about the same rows, each with its own budget."""
+    rng = np.random.default_rng([number, n, variables, zlib.crc32(f"method {name}".encode())])
+    rows = independent("normal", variables, n, rng) if name == "null" else dependent(name, n, rng)
+    columns = {f"x{column}": rows.numeric[:, column] for column in range(variables)}
+    domain = domain_of((0.0, 1.0), list(columns))
+    table = ArrayTable.of(Sample(columns), domain)
+    seed, noise = int(rng.integers(2**31)), SimulatedNoise(int(rng.integers(2**63)))
+    grams = [gram(rows, (column,)) for column in range(variables)]
+    values = permuted_statistics(grams, POWER_PERMUTATIONS, np.random.SeedSequence(seed))
+    answers: dict[str, bool] = {}
+    for epsilon in METHOD_EPSILONS:
+        study = local_study(
+            PROCEDURE.name,
+            domain,
+            ["owner"],
+            {"method": "aggregate"},
+            epsilon=epsilon,
+            delta=0.0,
+            alpha=POWER_LEVEL,
+            seed=seed_text(seed),
+        )
+        answers[question(AGGREGATE, epsilon, POWER_LEVEL)] = run(PROCEDURE, study, [table], noise).reject
+        budget = Budget.of(epsilon, 0.0)
+        decided = decide(values, sensitivities(n, variables), POWER_LEVEL, budget, noise)
+        answers[question(OURS, epsilon, POWER_LEVEL)] = decided
     return answers
 
 
@@ -215,6 +274,8 @@ def cells() -> list[Cell]:
     made: list[Cell] = []
     for asked in LEVEL_PLAN:
         made += cells_of("level {} d={} n={}", LEVEL_RUNS, level_run, *([value] for value in asked))
+    for asked in METHOD_PLAN:
+        made += cells_of("method {} d={} n={}", METHOD_RUNS, method_run, *([value] for value in asked))
     for asked in POWER_PLAN:
         made += cells_of("power {} n={}", POWER_RUNS, power_run, *([value] for value in asked))
     return made
@@ -231,6 +292,8 @@ def parts(counts: Counts) -> dict[str, str]:
         "statement": level_statement(counts),
         "levels": "".join(levels),
         "powers": "".join(powers),
+        "method runs": counts.runs_of("method"),
+        "methods": _methods(counts),
     }
 
 
@@ -239,6 +302,15 @@ def _levels(counts: Counts, level: float) -> str:
     return grid(
         "law", rows, named("ε={:g}", EPSILONS), lambda row, e: counts.shown(row, question(OURS, e, level))
     )
+
+
+def _methods(counts: Counts) -> str:
+    def shown(place: tuple[str, int, int, str], epsilon: float) -> str:
+        name, d, n, method = place
+        return counts.shown(f"method {name} d={d} n={n}", question(method, epsilon, POWER_LEVEL), ".2f")
+
+    rows = [(f"{m} | {name} | {d} | {n}", (name, d, n, m)) for name, d, n in METHOD_PLAN for m in METHODS]
+    return grid("method | problem | d | n", rows, named("ε={:g}", METHOD_EPSILONS), shown)
 
 
 def _powers(counts: Counts, name: str) -> str:

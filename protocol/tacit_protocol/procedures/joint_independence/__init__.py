@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, Field
 
-from tacit_protocol.domain.columns import Column, ColumnName
+from tacit_protocol.domain.columns import ColumnName
 from tacit_protocol.domain.table import PooledTable, Table
 from tacit_protocol.features.kernels import BANDWIDTH_MAX, DistanceKernel, LinearKernel, ProductKernel
 from tacit_protocol.features.unit_gram import EvaluatedKernel, KernelMixture, UnitGram, UnitRows, gather_units
@@ -51,9 +51,9 @@ from tacit_protocol.procedures.base import (
     row_warnings,
 )
 from tacit_protocol.procedures.joint_independence.additive_noise import (
+    AdditiveNoise,
     GraphError,
     require_graph,
-    residual_rows,
 )
 from tacit_protocol.procedures.joint_independence.aggregation import (
     BLOCK_LEVEL,
@@ -68,6 +68,8 @@ from tacit_protocol.procedures.joint_independence.aggregation import (
     rejects,
     release_count,
     released_count,
+    squared_statistic,
+    squared_statistics,
     sum_of_counts,
 )
 from tacit_protocol.procedures.joint_independence.sensitivity import (
@@ -574,15 +576,16 @@ def _check_graph(parameters: JointIndependenceParameters, study: Study) -> None:
         raise StudyError("parameter graph: every column is a variable by itself; leave groups out")
     if study.averages_rows:
         raise StudyError("parameter graph: functions are fitted to rows; ask for one row a unit")
-    numeric, categorical = study.domain.numeric, study.domain.categorical
     try:
-        require_graph(parameters.graph or {}, _names(numeric), _names(categorical))
+        require_graph(parameters.graph or {}, *_names(study))
     except GraphError as error:
         raise StudyError(str(error)) from None
 
 
-def _names(columns: Sequence[Column]) -> list[str]:
-    return [column.name for column in columns]
+def _names(study: Study) -> tuple[list[str], list[str]]:
+    """Return the names of the numeric columns and of the categorical ones."""
+    domain = study.domain
+    return [column.name for column in domain.numeric], [column.name for column in domain.categorical]
 
 
 def _sensitivities(plan: _Plan, study: Study, units: int) -> tuple[float, float]:
@@ -602,30 +605,34 @@ def _rejecting_blocks(
     plan: _Plan,
     study: Study,
     rows: UnitRows,
-    lots: np.random.Generator,
+    order: np.random.Generator,
     *,
     workers: Workers,
     report: Callable[[float], None] | None,
 ) -> int:
     """Return how many blocks of units in random order reject; nothing of a block may be asked of another."""
     blocks, rejecting = plan.blocks(rows.units), 0
-    numeric, categorical = _names(study.domain.numeric), _names(study.domain.categorical)
+    lots = order.random(blocks)
     for block, place in enumerate(block_places(rows.units, blocks)):
         tested = rows.reordered(np.arange(rows.units)[place])
-        if plan.parameters.graph is not None:
-            tested = residual_rows(tested, plan.parameters.graph, numeric, categorical)
-        if plan.parameters.bandwidth is None and plan.parameters.kernel in ("gaussian", "laplacian"):
-            tested = _scaled(tested)
-        values = permuted_statistics(
-            [_gram(plan, study, names, tested) for names in plan.variables],
-            BLOCK_PERMUTATIONS,
-            np.random.SeedSequence(int(study.seed, 16), spawn_key=(BLOCKS_STREAM, block)),
-            workers=workers,
-        )
-        rejecting += rejects(values, lots)
+        seed = np.random.SeedSequence(int(study.seed, 16), spawn_key=(BLOCKS_STREAM, block))
+        if plan.parameters.graph is None:
+            squares = squared_statistics(_block_grams(plan, study, tested), seed, workers)
+        else:
+            model = AdditiveNoise.of(plan.parameters.graph, *_names(study))
+            made = model.replicates(tested, BLOCK_PERMUTATIONS, np.random.default_rng(seed))
+            read = [model.residuals(tested), *made]
+            squares = np.array([squared_statistic(_block_grams(plan, study, each)) for each in read])
+        rejecting += rejects(squares, lots[block])
         if report is not None:
             report((block + 1) / blocks)
     return rejecting
+
+
+def _block_grams(plan: _Plan, study: Study, rows: UnitRows) -> list[UnitGram]:
+    if plan.parameters.bandwidth is None and plan.parameters.kernel in ("gaussian", "laplacian"):
+        rows = _scaled(rows)
+    return [_gram(plan, study, names, rows) for names in plan.variables]
 
 
 def _scaled(rows: UnitRows) -> UnitRows:

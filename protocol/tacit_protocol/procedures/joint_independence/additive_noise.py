@@ -1,12 +1,17 @@
-"""Residuals of an additive-noise model along a causal graph, fitted and read on different units of a block.
+"""Does an additive-noise model along a causal graph fit a block? Its residuals, beside those of the model.
 
 Every child is a function of its parents plus noise that is independent of them; where the graph is right,
 the roots and all noises are jointly independent (Peters, Mooij, Janzing and Schölkopf 2014). The function is
 fitted by ridge regression on powers of numeric parents, their products by two, and indicators of categories.
+
+Residuals of fitted functions depend on each other a little even then. So the statistic of the block is
+compared not with those of permuted residuals, but with those of data that the fitted model makes of permuted
+residuals, to which functions are fitted anew.
 """
 
 import graphlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -18,14 +23,11 @@ Floats = npt.NDArray[np.float64]
 Graph = Mapping[str, Sequence[str]]
 """Parents of every child; columns that are no child are roots."""
 
-FITTED_PART = 0.75
-"""Part of a block's units that functions are fitted on; the others' residuals are tested."""
-
 DEGREE = 3
+"""Highest power of a parent."""
 
-RIDGE = 1e-3
-"""Of the squared coefficients of standardised terms, for each fitted unit."""
-
+RIDGE = 1e-9
+"""Of squared coefficients of standardised terms, for each unit: enough to solve, too little to bias."""
 
 EXTRAPOLATION = 4.0
 """Terms beyond so many standard deviations of the fitted units' count as that."""
@@ -50,44 +52,73 @@ def require_graph(graph: Graph, numeric: Sequence[str], categorical: Sequence[st
         raise GraphError("parameter graph: it has a circle") from None
 
 
-def residual_rows(
-    rows: UnitRows, graph: Graph, numeric: Sequence[str], categorical: Sequence[str]
-) -> UnitRows:
-    """Return the last units of a block, every child's values replaced by its residuals.
+@dataclass(frozen=True)
+class AdditiveNoise:
+    """A graph over the columns of units of one row each: children's places in causal order, with parents'."""
 
-    The functions are fitted on the first ``FITTED_PART``. Units have one row each, in random order.
-    """
-    fitted = int(FITTED_PART * rows.units)
-    kept = rows.numeric[fitted:].copy()
-    for child, parents in graph.items():
-        design = _design(
-            rows,
-            [numeric.index(name) for name in parents if name in numeric],
-            [categorical.index(name) for name in parents if name in categorical],
+    children: tuple[tuple[int, tuple[int, ...], tuple[int, ...]], ...]
+    """Place of a numeric child, and of its numeric and its categorical parents."""
+
+    @classmethod
+    def of(cls, graph: Graph, numeric: Sequence[str], categorical: Sequence[str]) -> "AdditiveNoise":
+        """Read a graph that :func:`require_graph` has passed."""
+        order = [name for name in graphlib.TopologicalSorter(graph).static_order() if name in graph]
+        return cls(
+            tuple(
+                (
+                    numeric.index(child),
+                    tuple(numeric.index(name) for name in graph[child] if name in numeric),
+                    tuple(categorical.index(name) for name in graph[child] if name in categorical),
+                )
+                for child in order
+            )
         )
-        place = numeric.index(child)
-        kept[:, place] -= _predicted(design, rows.numeric[:fitted, place])[fitted:]
-    return UnitRows(kept, rows.categorical[fitted:], np.arange(len(kept) + 1))
+
+    def residuals(self, rows: UnitRows) -> UnitRows:
+        """Return the units, every child's values replaced by its residuals."""
+        return self._fitted(rows)[0]
+
+    def replicates(self, rows: UnitRows, count: int, rng: np.random.Generator) -> list[UnitRows]:
+        """Return residuals of data that the fitted model makes of permuted noises, functions fitted anew."""
+        noises, functions = self._fitted(rows)
+        made = []
+        for _ in range(count):
+            numeric = rng.permuted(noises.numeric, axis=0)
+            categorical = rng.permuted(noises.categorical, axis=0)
+            for (child, parents, classes), function in zip(self.children, functions, strict=True):
+                numeric[:, child] += function(_terms(numeric[:, parents], categorical[:, classes]))
+            made.append(self.residuals(UnitRows(numeric, categorical, rows.starts)))
+        return made
+
+    def _fitted(self, rows: UnitRows) -> tuple[UnitRows, list[Callable[[Floats], Floats]]]:
+        noises, functions = rows.numeric.copy(), []
+        for child, parents, classes in self.children:
+            terms = _terms(rows.numeric[:, parents], rows.categorical[:, classes])
+            function = _fit(terms, rows.numeric[:, child])
+            noises[:, child] -= function(terms)
+            functions.append(function)
+        return UnitRows(noises, rows.categorical, rows.starts), functions
 
 
-def _design(rows: UnitRows, numeric: list[int], categorical: list[int]) -> Floats:
+def _terms(numeric: Floats, categorical: npt.NDArray[np.int32]) -> Floats:
     """Return the terms of a regression, (rows, terms)."""
-    values = rows.numeric[:, numeric]
-    terms = [values**power for power in range(1, DEGREE + 1)]
-    for first in range(len(numeric)):
-        terms.append(values[:, first : first + 1] * values[:, first + 1 :])
-    for place in categorical:
-        codes = rows.categorical[:, place]
+    terms = [numeric**power for power in range(1, DEGREE + 1)]
+    terms += [numeric[:, first : first + 1] * numeric[:, first + 1 :] for first in range(numeric.shape[1])]
+    for codes in categorical.T:
+        # Permuted codes are the same ones, so that every replicate has the same terms.
         terms.append((codes[:, None] == np.unique(codes)[None, :]).astype(np.float64))
     return np.concatenate(terms, axis=1)
 
 
-def _predicted(design: Floats, response: Floats) -> Floats:
-    """Fit the first rows, as many as there are responses, and return the prediction of all, (rows,)."""
-    fitted = design[: len(response)]
-    center, spread = fitted.mean(axis=0), fitted.std(axis=0)
-    terms = np.clip((design - center) / np.where(spread > 0, spread, 1.0), -EXTRAPOLATION, EXTRAPOLATION)
-    known = terms[: len(response)]
-    penalty = RIDGE * len(response) * np.eye(terms.shape[1])
-    slopes = np.linalg.solve(known.T @ known + penalty, known.T @ (response - response.mean()))
-    return np.asarray(response.mean() + terms @ slopes)
+def _fit(terms: Floats, response: Floats) -> Callable[[Floats], Floats]:
+    """Return the fitted function of terms, (rows, terms) to (rows,)."""
+    center, spread, mean = terms.mean(axis=0), terms.std(axis=0), float(response.mean())
+
+    def standardised(values: Floats) -> Floats:
+        scaled = (values - center) / np.where(spread > 0, spread, 1.0)
+        return np.asarray(np.clip(scaled, -EXTRAPOLATION, EXTRAPOLATION))
+
+    known = standardised(terms)
+    penalty = RIDGE * len(response) * np.eye(known.shape[1])
+    slopes = np.linalg.solve(known.T @ known + penalty, known.T @ (response - mean))
+    return lambda values: mean + standardised(values) @ slopes

@@ -1,0 +1,292 @@
+"""Tests by aggregation: one unit moves the count by one, blocks reject as often as stated, p-values are exact."""
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from made_studies import SimulatedNoise, made_study, rows_table
+from two_sample_cases import domain_of
+
+from tacit_protocol.domain.table import PooledTable
+from tacit_protocol.messages.study import Study
+from tacit_protocol.privacy.noise import OpenDPNoise
+from tacit_protocol.procedures import joint_independence
+from tacit_protocol.procedures.base import ReleaseError, StudyError, check_release
+from tacit_protocol.procedures.joint_independence import JointIndependence, JointIndependenceResult
+from tacit_protocol.procedures.joint_independence.aggregation import (
+    BLOCK_PERMUTATIONS,
+    CountLaw,
+    block_places,
+    blocks_of,
+    laplace_sum_tail,
+    rejection_probability,
+    rejects,
+)
+
+Floats = np.typing.NDArray[np.float64]
+
+PROCEDURE = JointIndependence()
+
+RIGHT, WRONG = {"n1": ["n0"]}, {"n0": ["n1"]}
+
+
+def study_of(numeric: int = 2, parameters: dict[str, Any] | None = None, **given: Any) -> Study:
+    asked = {"method": "aggregate"} | (parameters or {})
+    return made_study(PROCEDURE.name, domain_of(numeric, ()), asked, **({"delta": 0.0} | given))
+
+
+def linked(units: int, seed: int, correlation: float = 0.8) -> Floats:
+    z = np.random.default_rng(seed).standard_normal((units, 2))
+    z[:, 1] = correlation * z[:, 0] + math.sqrt(1 - correlation**2) * z[:, 1]
+    return np.asarray(0.5 + 0.12 * z)
+
+
+def rejecting(study: Study, values: Floats, order: int) -> int:
+    table = rows_table(study.domain, values)
+    return PROCEDURE.summarise(study, table, order=np.random.default_rng(order)).rejecting
+
+
+def largest_move(study: Study, tries: int) -> int:
+    """Replace a unit in its place of the secret order, by random rows and by corners: the largest move."""
+    rng, moved = np.random.default_rng(3), 0
+    for order in range(tries):
+        values = linked(40, order, correlation=0.4)
+        before = rejecting(study, values, order)
+        for _ in range(6):
+            other = values.copy()
+            other[rng.integers(40)] = rng.integers(0, 2, 2) if rng.random() < 0.7 else rng.random(2)
+            moved = max(moved, abs(rejecting(study, other, order) - before))
+    return moved
+
+
+def overlapping(units: int, blocks: int) -> Iterator[slice]:
+    """Plant: every block reaches into the next."""
+    for place in block_places(units, blocks):
+        yield slice(place.start, min(units, place.stop + units // blocks))
+
+
+@pytest.mark.parametrize("kernel", ["gaussian", "linear"])
+def test_one_unit_moves_the_count_by_one_and_overlapping_blocks_are_caught(
+    kernel: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study = study_of(parameters={"blocks": 6, "kernel": kernel})
+    assert largest_move(study, 30) == 1, "the bound holds, and is reached"
+    monkeypatch.setattr(joint_independence, "block_places", overlapping)
+    assert largest_move(study, 30) == 2
+
+
+def test_a_graphs_functions_are_fitted_inside_a_block() -> None:
+    assert largest_move(study_of(parameters={"blocks": 6, "graph": RIGHT}), 4) <= 1
+
+
+@pytest.mark.parametrize(("units", "blocks"), [(5, 1), (23, 4), (1000, 17), (1000, 45)])
+def test_blocks_are_disjoint_and_hold_every_unit_once(units: int, blocks: int) -> None:
+    places = [list(range(units))[place] for place in block_places(units, blocks)]
+    assert sum(places, []) == list(range(units))
+    assert max(map(len, places)) - min(map(len, places)) <= 1
+
+
+@pytest.mark.sweep(1)
+@pytest.mark.parametrize("kind", ["normal", "ties", "constant"])
+def test_a_block_rejects_independent_units_just_as_often_as_stated(kind: str) -> None:
+    """3000 blocks of 8 units: 6 standard deviations, so that each case fails with probability below 1e-8."""
+    rng, found, runs = np.random.default_rng(5), 0, 20
+    study = study_of(parameters={"blocks": 150})
+    for run in range(runs):
+        values = rng.standard_normal((1200, 2)) * 0.1 + 0.5
+        values = {"normal": values, "ties": (values > 0.55) * 1.0, "constant": np.full((1200, 2), 0.3)}[kind]
+        found += rejecting(study, values, run)
+    probability = rejection_probability()
+    spread = math.sqrt(150 * runs * probability * (1 - probability))
+    assert abs(found - 150 * runs * probability) < 6 * spread
+
+
+def test_ties_are_broken_by_lot() -> None:
+    tied = np.zeros(BLOCK_PERMUTATIONS + 1)
+    lots = (np.arange(1000) + 0.5) / 1000
+    assert np.mean([rejects(tied, lot) for lot in lots]) == pytest.approx(rejection_probability(), abs=1e-3)
+    # Differences that roundings make are ties; others are not.
+    first = tied.copy()
+    first[0] = 1e-12
+    assert not rejects(first, 0.999)
+    first[0] = 1e-8
+    assert rejects(first, 0.999)
+
+
+@pytest.mark.parametrize("terms", [1, 2, 5, 40])
+def test_the_tail_of_a_sum_of_laplace_noises_is_that_of_their_convolution(terms: int) -> None:
+    """By the characteristic function, (1 + t^2)^-terms, inverted numerically."""
+    t = np.linspace(1e-9, 400 / math.sqrt(terms), 400_001)
+    for value in (-1.5, 0.0, 0.4, 2.0, 9.0):
+        integral = np.trapezoid(np.sin(t * value) / t * (1 + t * t) ** -float(terms), t)
+        expected = 0.5 - integral / math.pi
+        assert laplace_sum_tail(np.array([value]), terms)[0] == pytest.approx(expected, abs=2e-5)
+
+
+def test_the_p_value_is_never_below_the_exact_one_of_discrete_noise() -> None:
+    """One owner: P(L >= s) = q^s / (1 + q) for whole s > 0, 1 - q^(1 - s) / (1 + q) else; q = exp(-1/scale)."""
+    law, bits = CountLaw(9, 1, 1.0, 2.0**-24), 24
+    ratio = math.exp(-(2.0**-bits))
+    for value in (-3.0, 0.0, 2.7, 6.25, 12.0):
+        exact = 0.0
+        for count in range(10):
+            steps = round((value - count) * 2**bits)
+            upper = ratio**steps if steps > 0 else 1 + ratio - ratio ** (1 - steps)
+            exact += math.comb(9, count) * 0.3**count * 0.7 ** (9 - count) * upper / (1 + ratio)
+        assert exact <= law.tail(value) <= exact * (1 + 1e-6)
+    assert law.tail(law.critical(0.05)) <= 0.05 < law.tail(law.critical(0.05) - 0.01)
+
+
+def test_many_owners_law_is_worked_out_and_never_zero() -> None:
+    law = CountLaw(20_000, 500, 1.0, 2.0**-24)
+    assert law.tail(law.mean) == pytest.approx(0.5, abs=0.01)
+    assert 0 < law.tail(1e9) < 1e-29
+
+
+def released(study: Study, values: Floats, noise: Any = None) -> Any:
+    summary = PROCEDURE.summarise(study, rows_table(study.domain, values))
+    return summary, PROCEDURE.privatise(study, summary, noise or OpenDPNoise())
+
+
+def test_one_noisy_count_leaves_in_pure_epsilon() -> None:
+    study = study_of(delta=1e-5)
+    summary, release = released(study, linked(200, 1))
+    check_release(PROCEDURE, study, release)
+    assert set(release.model_dump(exclude_defaults=True)) == {"units", "guarantee", "vectors"}
+    assert [event.mechanism for event in release.guarantee.events] == ["laplace"]
+    (vector,) = release.vectors.values()
+    assert len(vector.values) == 1 and vector.scale == pytest.approx(1.0, rel=1e-6)
+    assert "rejecting" not in repr(summary)
+    verdict = PROCEDURE.assemble(study, {"owner-0": release})
+    assert isinstance(verdict, JointIndependenceResult)
+    statistic, pvalue = verdict
+    assert statistic == vector.mean(1)[0] and verdict.reject is (pvalue <= 0.05)
+    assert verdict.blocks == blocks_of(200, 1.0) == 17
+    assert PROCEDURE.null(study, verdict.model_dump(), {}) is not None
+
+
+def test_the_noise_of_releases_is_that_of_the_noise_module() -> None:
+    """With noise of nothing the count itself is released: all else in it is public."""
+
+    class Nothing:
+        def laplace(self, values: Any, scale: float) -> Any:
+            assert scale == pytest.approx(2**24 / 0.5, rel=1e-6)
+            return values
+
+    study = study_of(epsilon=0.5)
+    summary, release = released(study, linked(300, 2), Nothing())
+    assert release.vectors["rejecting_blocks"].values == (summary.rejecting * 2**24,)
+
+
+def test_releases_of_another_shape_or_noise_are_refused() -> None:
+    study, other = study_of(), study_of(epsilon=2.0)
+    release = released(study, linked(200, 1))[1]
+    vector = release.vectors["rejecting_blocks"]
+    for changed in (
+        release.model_copy(update={"guarantee": PROCEDURE.cost(other)}),
+        release.model_copy(update={"vectors": {"counts": vector}}),
+        release.model_copy(
+            update={"vectors": {"rejecting_blocks": vector.model_copy(update={"scale": 0.1})}}
+        ),
+        release.model_copy(update={"decision": True}),
+        release.model_copy(update={"units": 4}),
+    ):
+        with pytest.raises(ReleaseError):
+            check_release(PROCEDURE, study, changed)
+    decided = study_of(parameters={"method": "permutation"})
+    with pytest.raises(ReleaseError):
+        check_release(PROCEDURE, decided, release)
+
+
+@pytest.mark.sweep(1)
+def test_owners_counts_add_up_without_a_curator() -> None:
+    """Three owners of 150 units: none sees it alone, all together do in 9 of 10 runs (seeded)."""
+    study = study_of(owners=3)
+    alone = together = 0
+    for run in range(10):
+        releases = {}
+        for place, owner in enumerate(study.owners):
+            table = rows_table(study.domain, linked(150, 10 * run + place, correlation=0.6))
+            summary = PROCEDURE.summarise(study, table, order=np.random.default_rng(run))
+            releases[owner.name] = PROCEDURE.privatise(study, summary, SimulatedNoise(10 * run + place))
+        together += PROCEDURE.assemble(study, releases).reject
+        alone += PROCEDURE.assemble(study_of(), {"owner-0": releases["owner-0"]}).reject
+    assert together >= 8
+    assert together > alone
+
+
+def test_a_curator_tests_blocks_of_the_pooled_units() -> None:
+    study = study_of(owners=2, curated=True)
+    parts = {owner.name: rows_table(study.domain, linked(100, i)) for i, owner in enumerate(study.owners)}
+    summary = PROCEDURE.summarise(study, PooledTable(study.domain, parts))
+    release = PROCEDURE.privatise(study, summary, OpenDPNoise())
+    check_release(PROCEDURE, study, release)
+    assert PROCEDURE.assemble(study, {"curator": release}).units == {"owner-0": 100, "owner-1": 100}
+
+
+@pytest.mark.sweep(1)
+def test_independent_columns_are_rejected_at_the_level() -> None:
+    """1000 studies at level .05, epsilon 1, of 60 units: fails with probability below 1e-8 (Bernstein)."""
+    study, rng, rejected = study_of(parameters={"blocks": 5}), np.random.default_rng(9), 0
+    for run in range(1000):
+        summary = PROCEDURE.summarise(study, rows_table(study.domain, rng.random((60, 2))), order=rng)
+        release = PROCEDURE.privatise(study, summary, SimulatedNoise(run))
+        rejected += PROCEDURE.assemble(study, {"owner-0": release}).reject
+    assert 10 <= rejected <= 96
+
+
+def test_auto_looks_at_public_numbers_alone() -> None:
+    def aggregates(**given: Any) -> bool:
+        study = study_of(given.pop("numeric", 2), {"method": "auto"}, **given)
+        PROCEDURE.check(study)
+        return PROCEDURE.verdict_type(study) is JointIndependenceResult
+
+    assert aggregates(epsilon=0.1)
+    assert aggregates(epsilon=5.0, owners=2)
+    assert not aggregates(epsilon=5.0)
+    assert not aggregates(epsilon=5.0, owners=2, curated=True)
+
+
+def test_new_studies_of_several_agents_state_the_one_method_they_can_answer() -> None:
+    assert PROCEDURE.fresh(study_of(owners=2)) == {"method": "aggregate"}
+    assert PROCEDURE.fresh(study_of()) == {} == PROCEDURE.fresh(study_of(owners=2, curated=True))
+
+
+@pytest.mark.parametrize(
+    ("numeric", "parameters", "message"),
+    [
+        (2, {"method": "permutation", "blocks": 9}, "of method aggregate"),
+        (2, {"method": "permutation", "graph": RIGHT}, "of method aggregate"),
+        (2, {"graph": {"n1": ["n0"], "n0": ["n1"]}}, "circle"),
+        (2, {"graph": {"secret": ["n0"]}}, "children"),
+        (2, {"graph": {"n1": ["secret"]}}, "parents"),
+        (3, {"graph": RIGHT, "groups": [["n0", "n1"], ["n2"]]}, "groups"),
+        (2, {"kernel": "linear", "bandwidth": 0.1}, "bandwidth"),
+    ],
+)
+def test_wrong_parameters_are_refused(numeric: int, parameters: dict[str, Any], message: str) -> None:
+    with pytest.raises(StudyError, match=message) as refused:
+        PROCEDURE.check(study_of(numeric, parameters))
+    assert "secret" not in str(refused.value)
+
+
+def test_hopeless_numbers_are_said_before_anything_is_spent() -> None:
+    assert PROCEDURE.warnings(study_of(), {"owner-0": 4})[0].startswith("Hopeless")
+    assert PROCEDURE.warnings(study_of(), {"owner-0": 10})[0].startswith("Hopeless")
+    assert PROCEDURE.warnings(study_of(), {"owner-0": 300}) == ()
+    with pytest.raises(StudyError, match="at least 5 units"):
+        PROCEDURE.check(study_of(units=4))
+
+
+@pytest.mark.sweep(1)
+def test_a_wrong_graph_is_found_and_the_right_one_seldom() -> None:
+    """Blocks of 100 units that reject, of 24: about .3 of them where the graph is right (seeded)."""
+    rng = np.random.default_rng(4)
+    cause = rng.uniform(-1, 1, 2400)
+    effect = cause**3 + cause + 0.4 * rng.uniform(-1, 1, 2400)
+    values = 0.5 + np.stack([cause, effect], axis=1) / 5
+    counts = [rejecting(study_of(parameters={"blocks": 24, "graph": g}), values, 1) for g in (RIGHT, WRONG)]
+    assert counts[0] <= 14
+    assert counts[1] >= 20
