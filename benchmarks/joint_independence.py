@@ -236,7 +236,8 @@ def method_run(name: str, variables: int, n: int, number: int) -> Answers:
             alpha=POWER_LEVEL,
             seed=seed_text(seed),
         )
-        answers[question(AGGREGATE, epsilon, POWER_LEVEL)] = run(PROCEDURE, study, [table], noise).reject
+        counted = run(PROCEDURE, study, [table], noise, order=rng)
+        answers[question(AGGREGATE, epsilon, POWER_LEVEL)] = counted.reject
         budget = Budget.of(epsilon, 0.0)
         decided = decide(values, sensitivities(n, variables), POWER_LEVEL, budget, noise)
         answers[question(OURS, epsilon, POWER_LEVEL)] = decided

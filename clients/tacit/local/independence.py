@@ -8,12 +8,16 @@ import numpy.typing as npt
 from tacit.in_process.runner import local_study, run, seed_text
 from tacit.in_process.samples import ArrayTable, drawing
 from tacit.local.inputs import Missing, by_argument_names, read_variables
-from tacit.results import DecisionResult
+from tacit.results import DecisionResult, JointIndependenceResult
 from tacit_protocol.domain.table import Table
 from tacit_protocol.messages.study import Study, UnitRows
 from tacit_protocol.privacy.noise import OpenDPNoise
 from tacit_protocol.procedures.base import Progress
-from tacit_protocol.procedures.joint_independence import JointIndependence, PermutedStatistics
+from tacit_protocol.procedures.joint_independence import (
+    JointIndependence,
+    PermutedStatistics,
+    RejectingBlocks,
+)
 
 OWNER = "owner"
 """Name of the one owner."""
@@ -25,7 +29,7 @@ class _Watched(JointIndependence):
     def __init__(self, progress: Progress | None) -> None:
         self._progress = progress
 
-    def summarise(self, study: Study, table: Table, *_: Any) -> PermutedStatistics:
+    def summarise(self, study: Study, table: Table, *_: Any) -> PermutedStatistics | RejectingBlocks:
         return super().summarise(study, table, self._progress)
 
 
@@ -35,7 +39,7 @@ def joint_independence(
     delta: float = 0.0,
     alpha: float = 0.05,
     n_permutations: int | None = None,
-    kernel: Literal["gaussian", "laplacian", "distance"] = "gaussian",
+    kernel: Literal["gaussian", "laplacian", "distance", "linear"] = "gaussian",
     bandwidth: float | Sequence[float] | None = None,
     bounds: Any = None,
     units: npt.ArrayLike | None = None,
@@ -44,8 +48,9 @@ def joint_independence(
     seed: int | None = None,
     names: Sequence[str] | None = None,
     progress: Progress | None = None,
+    method: Literal["permutation", "aggregate", "auto"] = "permutation",
     **parameters: Any,
-) -> DecisionResult:
+) -> DecisionResult | JointIndependenceResult:
     """Test privately whether two or more variables are jointly independent (dpdHSIC).
 
     The null hypothesis is that the joint distribution is the product of the variables' own. Variables that
@@ -59,7 +64,8 @@ def joint_independence(
         alpha: level of the test, in (0, 0.5); at least 1 / (n_permutations + 1).
         n_permutations: random permutations; chosen by the procedure by default.
         kernel: kernel of numeric columns; categories are compared for equality. "distance" has no bandwidth,
-            and makes the test of two variables one of distance covariance.
+            and makes the test of two variables one of distance covariance; "linear" compares covariances, as
+            of genotype counts 0, 1 and 2.
         bandwidth: kernel bandwidth, in units of the scaled columns, where 1 is a column's whole range; or
             several, whose kernels are averaged; chosen by the procedure by default.
         bounds: what is publicly known: a list with each variable's bounds, a (lower, upper) pair or a list of
@@ -73,10 +79,15 @@ def joint_independence(
         seed: fixes the permutations. Never the noise: two calls may decide differently.
         names: the variables' names, by default x1, x2, ... or a table's columns.
         progress: called with the part done, in [0, 1], and the step.
-        parameters: further parameters of the procedure, such as ``category_similarity``.
+        method: "permutation" decides on all rows at once. "aggregate" tests blocks of them and releases the
+            noisy number of those that reject, for epsilon alone, with a p-value; it finds more where epsilon
+            is small. "auto" chooses by the number of variables and epsilon.
+        parameters: further parameters of the procedure, such as ``category_similarity``, or ``graph``, each
+            child's parents by name: are the graph's noises independent?
 
     Returns:
-        A frozen decision: ``reject`` and nothing finer, because nothing finer is private.
+        A frozen decision: ``reject`` and nothing finer, because nothing finer is private. By "aggregate" a
+        frozen test, which unpacks into ``statistic, pvalue``.
 
     Raises:
         InputError: the variables or the bounds cannot be used; the message says what to change.
@@ -96,6 +107,7 @@ def joint_independence(
         "kernel": kernel,
         "bandwidth": list(bandwidth) if isinstance(bandwidth, Sequence) else bandwidth,
         "permutations": n_permutations,
+        "method": method,
     }
     procedure = _Watched(progress)
     study = local_study(
@@ -111,6 +123,6 @@ def joint_independence(
     table = ArrayTable.of(read.sample, read.domain, units, drawing(unit_rows, units))
     with by_argument_names():
         result = run(procedure, study, [table], OpenDPNoise())
-    if not isinstance(result, DecisionResult):
-        raise TypeError("joint_independence has a result that is no decision")
+    if not isinstance(result, DecisionResult | JointIndependenceResult):
+        raise TypeError("joint_independence has a result that is neither decision nor test")
     return result

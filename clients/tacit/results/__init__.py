@@ -24,6 +24,7 @@ from tacit_protocol.procedures.curated_distance_correlation import CuratedDistan
 from tacit_protocol.procedures.distance_correlation import DistanceCorrelationResult
 from tacit_protocol.procedures.distance_correlation.peer import PeerResult
 from tacit_protocol.procedures.identity import IdentityResult
+from tacit_protocol.procedures.joint_independence import JointIndependenceResult
 from tacit_protocol.procedures.kernel_two_sample import TwoSampleResult
 from tacit_protocol.procedures.kernel_two_sample.statistic import LocationComparison
 from tacit_protocol.procedures.means.max_form import Comparison
@@ -41,6 +42,7 @@ __all__ = [
     "HomogeneityResult",
     "IdentityResult",
     "IndependenceTableResult",
+    "JointIndependenceResult",
     "LocationComparison",
     "NoisyCountsResult",
     "NoisyTables",

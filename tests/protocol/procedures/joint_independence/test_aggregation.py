@@ -1,4 +1,4 @@
-"""Tests by aggregation: one unit moves the count by one, blocks reject as often as stated, p-values are exact."""
+"""Tests by aggregation: one unit moves the count by one, blocks reject as stated, p-values are exact."""
 
 import math
 from collections.abc import Iterator
@@ -83,16 +83,18 @@ def test_a_graphs_functions_are_fitted_inside_a_block() -> None:
 
 @pytest.mark.parametrize(("units", "blocks"), [(5, 1), (23, 4), (1000, 17), (1000, 45)])
 def test_blocks_are_disjoint_and_hold_every_unit_once(units: int, blocks: int) -> None:
-    places = [list(range(units))[place] for place in block_places(units, blocks)]
-    assert sum(places, []) == list(range(units))
-    assert max(map(len, places)) - min(map(len, places)) <= 1
+    places = list(block_places(units, blocks))
+    sizes = [place.stop - place.start for place in places]
+    assert [place.start for place in places] == [0, *(place.stop for place in places[:-1])]
+    assert places[-1].stop == units
+    assert max(sizes) - min(sizes) <= 1
 
 
 @pytest.mark.sweep(1)
 @pytest.mark.parametrize("kind", ["normal", "ties", "constant"])
 def test_a_block_rejects_independent_units_just_as_often_as_stated(kind: str) -> None:
-    """3000 blocks of 8 units: 6 standard deviations, so that each case fails with probability below 1e-8."""
-    rng, found, runs = np.random.default_rng(5), 0, 20
+    """1500 blocks of 8 units: 6 standard deviations, so that each case fails with probability below 1e-8."""
+    rng, found, runs = np.random.default_rng(5), 0, 10
     study = study_of(parameters={"blocks": 150})
     for run in range(runs):
         values = rng.standard_normal((1200, 2)) * 0.1 + 0.5
@@ -126,7 +128,7 @@ def test_the_tail_of_a_sum_of_laplace_noises_is_that_of_their_convolution(terms:
 
 
 def test_the_p_value_is_never_below_the_exact_one_of_discrete_noise() -> None:
-    """One owner: P(L >= s) = q^s / (1 + q) for whole s > 0, 1 - q^(1 - s) / (1 + q) else; q = exp(-1/scale)."""
+    """Of one owner P(L >= s) is q^s / (1 + q) for whole s > 0, else 1 - q^(1 - s) / (1 + q)."""
     law, bits = CountLaw(9, 1, 1.0, 2.0**-24), 24
     ratio = math.exp(-(2.0**-bits))
     for value in (-3.0, 0.0, 2.7, 6.25, 12.0):
@@ -157,12 +159,14 @@ def test_one_noisy_count_leaves_in_pure_epsilon() -> None:
     assert set(release.model_dump(exclude_defaults=True)) == {"units", "guarantee", "vectors"}
     assert [event.mechanism for event in release.guarantee.events] == ["laplace"]
     (vector,) = release.vectors.values()
-    assert len(vector.values) == 1 and vector.scale == pytest.approx(1.0, rel=1e-6)
+    assert len(vector.values) == 1
+    assert vector.scale == pytest.approx(1.0, rel=1e-6)
     assert "rejecting" not in repr(summary)
     verdict = PROCEDURE.assemble(study, {"owner-0": release})
     assert isinstance(verdict, JointIndependenceResult)
     statistic, pvalue = verdict
-    assert statistic == vector.mean(1)[0] and verdict.reject is (pvalue <= 0.05)
+    assert statistic == vector.mean(1)[0]
+    assert verdict.reject is (pvalue <= 0.05)
     assert verdict.blocks == blocks_of(200, 1.0) == 17
     assert PROCEDURE.null(study, verdict.model_dump(), {}) is not None
 
@@ -228,13 +232,13 @@ def test_a_curator_tests_blocks_of_the_pooled_units() -> None:
 
 @pytest.mark.sweep(1)
 def test_independent_columns_are_rejected_at_the_level() -> None:
-    """1000 studies at level .05, epsilon 1, of 60 units: fails with probability below 1e-8 (Bernstein)."""
+    """400 studies at level .05, epsilon 1, of 60 units: fails with probability below 1e-6 (exact tails)."""
     study, rng, rejected = study_of(parameters={"blocks": 5}), np.random.default_rng(9), 0
-    for run in range(1000):
+    for run in range(400):
         summary = PROCEDURE.summarise(study, rows_table(study.domain, rng.random((60, 2))), order=rng)
         release = PROCEDURE.privatise(study, summary, SimulatedNoise(run))
         rejected += PROCEDURE.assemble(study, {"owner-0": release}).reject
-    assert 10 <= rejected <= 96
+    assert 2 <= rejected <= 46
 
 
 def test_auto_looks_at_public_numbers_alone() -> None:
@@ -282,11 +286,11 @@ def test_hopeless_numbers_are_said_before_anything_is_spent() -> None:
 
 @pytest.mark.sweep(1)
 def test_a_wrong_graph_is_found_and_the_right_one_seldom() -> None:
-    """Blocks of 100 units that reject, of 24: about .3 of them where the graph is right (seeded)."""
+    """Blocks of 60 units that reject, of 12: about a third of them where the graph is right (seeded)."""
     rng = np.random.default_rng(4)
-    cause = rng.uniform(-1, 1, 2400)
-    effect = cause**3 + cause + 0.4 * rng.uniform(-1, 1, 2400)
+    cause = rng.uniform(-1, 1, 720)
+    effect = cause**3 + cause + 0.4 * rng.uniform(-1, 1, 720)
     values = 0.5 + np.stack([cause, effect], axis=1) / 5
-    counts = [rejecting(study_of(parameters={"blocks": 24, "graph": g}), values, 1) for g in (RIGHT, WRONG)]
-    assert counts[0] <= 14
-    assert counts[1] >= 20
+    counts = [rejecting(study_of(parameters={"blocks": 12, "graph": g}), values, 1) for g in (RIGHT, WRONG)]
+    assert counts[0] <= 8
+    assert counts[1] >= 9
