@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tacit_protocol.domain.table import EncodedChunk
-from tacit_protocol.features.kernels import DistanceKernel, ProductKernel, RandomFourier
+from tacit_protocol.features.kernels import DistanceKernel, LinearKernel, ProductKernel, RandomFourier
 from tacit_protocol.features.unit_gram import UnitGram, UnitRows, gather_units
 from tacit_protocol.numerics.distance_covariance import distance_covariance_sqr
 from tacit_protocol.procedures.joint_independence.statistic import permuted_statistics
@@ -129,12 +129,16 @@ def test_squared_distances_of_features_are_twice_the_distances(numeric: int, cat
     assert np.allclose(DistanceKernel().diagonal(rows), diagonal, atol=1e-15)
 
 
+@pytest.mark.parametrize("kernel", [DistanceKernel(), LinearKernel()], ids=["distance", "linear"])
 @pytest.mark.parametrize(("numeric", "categorical"), SHAPES)
-def test_values_lie_between_0_and_1(numeric: int, categorical: int) -> None:
+def test_values_lie_between_0_and_1(
+    numeric: int, categorical: int, kernel: DistanceKernel | LinearKernel
+) -> None:
     """All that sensitivities of the joint independence test ask of a kernel; 1 is reached at corners."""
     rows = rows_of(numeric, categorical)
-    gram = DistanceKernel().gram(rows, rows)
-    error = DistanceKernel.error(numeric)
+    gram = kernel.gram(rows, rows)
+    error = kernel.error(numeric)
+    assert np.allclose(kernel.diagonal(rows), np.diag(gram), atol=1e-15)
     assert gram.min() >= -error
     assert 1 - error <= gram.max() <= 1 + error
     assert np.linalg.eigvalsh(gram).min() > -1e-12
