@@ -290,8 +290,11 @@ class JointIndependence(Procedure):
     families: ClassVar[frozenset[Family]] = frozenset(("pure", "approximate"))
     decides: ClassVar[bool] = True
     Parameters: ClassVar[type[BaseModel]] = JointIndependenceParameters
-    Verdict: ClassVar[type[BaseVerdict]] = JointIndependenceDecision
-    released: ClassVar[str] = "the decision of a permutation test of the d-variable Hilbert-Schmidt criterion"
+    Verdict: ClassVar[type[BaseVerdict]] = JointIndependenceResult
+    released: ClassVar[str] = (
+        "the decision of a permutation test of the d-variable Hilbert-Schmidt criterion, or the noisy number "
+        "of blocks of units in which such a test rejects"
+    )
     question: ClassVar[Question | None] = Question(
         "Do these columns depend on each other?",
         r"depend|relat|correlat|associat|link|connect|effect of|influence",
@@ -329,7 +332,8 @@ class JointIndependence(Procedure):
 
     def verdict_type(self, study: Study) -> type[BaseVerdict]:
         """Return what a study's verdict is: a decision alone, or a test."""
-        return JointIndependenceResult if _plan(study).aggregates else JointIndependenceDecision
+        aggregates = _aggregates(parse_parameters(JointIndependenceParameters, study), study)
+        return JointIndependenceResult if aggregates else JointIndependenceDecision
 
     def cost(self, study: Study) -> Guarantee:
         """Return what every owner spends: the study's whole budget, on one decision; epsilon on a count."""
