@@ -80,8 +80,8 @@ def joint_independence(
         names: the variables' names, by default x1, x2, ... or a table's columns.
         progress: called with the part done, in [0, 1], and the step.
         method: "permutation" decides on all rows at once. "aggregate" tests blocks of them and releases the
-            noisy number of those that reject, for epsilon alone, with a p-value; it finds more where epsilon
-            is small. "auto" chooses by the number of variables and epsilon.
+            noisy number of those that reject, for epsilon alone, with a p-value; of three variables or more
+            it finds more where epsilon is small. "auto" chooses by the number of variables and epsilon.
         parameters: further parameters of the procedure, such as ``category_similarity``, or ``graph``, each
             child's parents by name: are the graph's noises independent?
 

@@ -120,8 +120,8 @@ PERMUTATIONS_STREAM, BLOCKS_STREAM = 3, 4
 DRAWN_POINTS = 200
 """Points of the null distribution's curve."""
 
-AGGREGATE_EPSILON_MAX = {2: 0.5, 3: 1.0}
-"""Largest epsilon at which aggregation is chosen, for two variables and for more (docs/benchmarks)."""
+AGGREGATE_EPSILON_MAX = 1.0
+"""Largest epsilon at which auto takes aggregation, of three variables or more (docs/benchmarks)."""
 
 GRAPH_CAVEAT = (
     "the level is not kept exactly: residuals are of fitted functions, which are never quite the true ones"
@@ -572,7 +572,7 @@ def _aggregates(parameters: JointIndependenceParameters, study: Study) -> bool:
     if parameters.graph is not None or (study.curator is None and len(study.owners) > 1):
         return True
     variables = len(parameters.groups or study.domain.columns)
-    return study.budget.epsilon <= AGGREGATE_EPSILON_MAX[min(max(variables, 2), 3)]
+    return variables >= 3 and study.budget.epsilon <= AGGREGATE_EPSILON_MAX
 
 
 def _check_graph(parameters: JointIndependenceParameters, study: Study) -> None:

@@ -247,9 +247,10 @@ def test_auto_looks_at_public_numbers_alone() -> None:
         PROCEDURE.check(study)
         return PROCEDURE.verdict_type(study) is JointIndependenceResult
 
-    assert aggregates(epsilon=0.1)
+    assert aggregates(epsilon=0.1, numeric=3)
+    assert not aggregates(epsilon=0.1)
     assert aggregates(epsilon=5.0, owners=2)
-    assert not aggregates(epsilon=5.0)
+    assert not aggregates(epsilon=5.0, numeric=3)
     assert not aggregates(epsilon=5.0, owners=2, curated=True)
 
 
