@@ -162,6 +162,10 @@ class Procedure(Protocol):
         """Say what a verdict means, in sentences."""
         return plain_meaning(study, verdict)
 
+    def what_is_released(self, study: Study) -> str:  # noqa: ARG002
+        """Say what a study's sender computes and releases, in the words of a paper's methods."""
+        return self.released
+
     def works(self, study: Study) -> tuple[Work, ...]:  # noqa: ARG002
         """Return the works that the study's method comes from."""
         return ()

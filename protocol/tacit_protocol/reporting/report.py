@@ -61,7 +61,7 @@ def _who(study: Study, verdict: Mapping[str, Any]) -> str:
     counted = [f"{o.name} (n = {units[o.name]:,})" if o.name in units else o.name for o in study.owners]
     owners = joined(counted, NAMED_MAX)
     known = PROCEDURES.get(study.procedure)
-    what = Procedure.released if known is None else known.released
+    what = Procedure.released if known is None else known.what_is_released(study)
     bounds = "Columns were brought to public bounds first, fixed without the data."
     if study.curator is not None:
         return f"A trusted curator held the data of {owners} and released {what}, with noise. {bounds}"

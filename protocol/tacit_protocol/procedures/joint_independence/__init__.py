@@ -291,10 +291,7 @@ class JointIndependence(Procedure):
     decides: ClassVar[bool] = True
     Parameters: ClassVar[type[BaseModel]] = JointIndependenceParameters
     Verdict: ClassVar[type[BaseVerdict]] = JointIndependenceResult
-    released: ClassVar[str] = (
-        "the decision of a permutation test of the d-variable Hilbert-Schmidt criterion, or the noisy number "
-        "of blocks of units in which such a test rejects"
-    )
+    released: ClassVar[str] = "the decision of a permutation test of the d-variable Hilbert-Schmidt criterion"
     question: ClassVar[Question | None] = Question(
         "Do these columns depend on each other?",
         r"depend|relat|correlat|associat|link|connect|effect of|influence",
@@ -334,6 +331,15 @@ class JointIndependence(Procedure):
         """Return what a study's verdict is: a decision alone, or a test."""
         aggregates = _aggregates(parse_parameters(JointIndependenceParameters, study), study)
         return JointIndependenceResult if aggregates else JointIndependenceDecision
+
+    def what_is_released(self, study: Study) -> str:
+        """Name the decision, or the count."""
+        if not _plan(study).aggregates:
+            return self.released
+        return (
+            "the number of blocks of units in which a permutation test of the d-variable Hilbert-Schmidt "
+            "criterion rejects"
+        )
 
     def cost(self, study: Study) -> Guarantee:
         """Return what every owner spends: the study's whole budget, on one decision; epsilon on a count."""
