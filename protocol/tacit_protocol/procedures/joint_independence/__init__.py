@@ -14,7 +14,6 @@ residuals of a causal graph in the place of columns (additive_noise.py).
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
@@ -395,7 +394,7 @@ class JointIndependence(Procedure):
         order = order or np.random.default_rng()
         rows = rows.reordered(order.permutation(rows.units))
         by_owner = table.units_by_owner if isinstance(table, PooledTable) else {}
-        report = None if progress is None else partial(progress, step="permuting")
+        report = None if progress is None else lambda part: progress(part, "permuting")
         if plan.aggregates:
             blocks = plan.blocks(rows.units)
             rejecting = _rejecting_blocks(plan, study, rows, order, workers=workers_of(table), report=report)
@@ -479,7 +478,7 @@ class JointIndependence(Procedure):
 
     def assemble(
         self, study: Study, releases: Mapping[str, Release], progress: Progress | None = None
-    ) -> JointIndependenceDecision:
+    ) -> BaseVerdict:
         """State the decision, or the p-value of the owners' counts added up: post-processing alone."""
         plan = _plan(study)
         if progress is not None:
@@ -496,9 +495,8 @@ class JointIndependence(Procedure):
             units=units,
             epsilon=study.budget.epsilon,
             delta=study.budget.delta,
-            variables=plan.variables,
             warnings=self.warnings(study, units),
-            **_found(plan, study, sent),
+            **{"variables": plan.variables} | _found(plan, study, sent),
         )
 
     def null(self, study: Study, verdict: Fields, releases: Releases) -> Null | None:  # noqa: ARG002
@@ -506,7 +504,7 @@ class JointIndependence(Procedure):
         plan = _plan(study)
         if not plan.aggregates:
             return None
-        law = plan.law(list(_by_sender(study, verdict["units"]).values()))
+        law = plan.law([count or 0 for count in _by_sender(study, verdict["units"]).values()])
         critical = law.critical(study.level)
         reach = max(5 * law.deviation, abs(float(verdict["statistic"]) - law.mean), critical - law.mean)
         edges = np.linspace(law.mean - 5 * law.deviation, law.mean + 1.05 * reach, DRAWN_POINTS + 1)
