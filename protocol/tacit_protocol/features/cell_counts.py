@@ -1,11 +1,8 @@
 """Counts of privacy units over public cells: one column, or the cross product of several.
 
-Replacing one unit moves the counts by at most 2 in L1 and sqrt 2 in L2. A unit with rows in several cells
-has a fraction of its weight in each; the fractions are multiples of 2**-bits that are never negative and add
-up to exactly 1. For two such vectors a and b, |a - b|_1 <= |a|_1 + |b|_1 = 2, and |a - b|_2^2 = |a|_2^2 +
-|b|_2^2 - 2 a.b <= 1 + 1, because a.b >= 0 and |a|_2^2 <= |a|_1^2 = 1. Sums of multiples of 2**-bits are
-integers, which no order of addition changes, so both bounds hold for the computed counts without any
-allowance for rounding. docs/mathematics/categorical.md.
+Replacing one unit moves the counts by at most 2 in L1 and sqrt 2 in L2. A unit with rows in several cells has
+a fraction of its weight in each: multiples of 2**-bits, never negative, that add up to exactly 1, so that
+both bounds hold for the computed counts without any allowance for rounding (docs/mathematics/categorical.md).
 """
 
 import math

@@ -1,22 +1,15 @@
 """Kernels on mixed tables, and their random Fourier features.
 
-**Product kernel.** Gaussian or Laplacian over numeric columns times agreement of categories.
+The product kernel is Gaussian or Laplacian over numeric columns times agreement of categories. The distance
+kernel, k(z, z') = d(z, o) + d(z', o) - d(z, z') with d in [0, 1] of negative type and o the middle of the
+domain (Sejdinovic, Sriperumbudur, Gretton, Fukumizu 2013, with twice their kernel), makes joint independence
+distance covariance (docs/mathematics/curated-distance-correlation.md).
 
-**Distance kernel.** Induced by distances over a public diameter: joint independence becomes distance
-covariance. k(z, z') = d(z, o) + d(z', o) - d(z, z'), with d in [0, 1] of negative type and o the middle of
-the domain (Sejdinovic, Sriperumbudur, Gretton, Fukumizu 2013, with twice their kernel). The squared distance
-of two features is 2 d. Derivations: docs/mathematics/curated-distance-correlation.md.
-
-**Random Fourier features** of the product kernel: pairs [cos, sin] at public random frequencies.
-phi(x) = F^(-1/2) [r_f(x) cos w_f'u, r_f(x) sin w_f'u]_f, u the scaled numeric columns. w_f is drawn from the
-kernel's spectrum, and r_f(x) = prod_c r_fc(x_c) from signs: r_fc is one sign for all categories of column c
-with probability s, else an independent sign for each, so that E r_fc(a) r_fc(b) = s for a != b. The expected
-inner product is the product kernel, and |phi(x)|^2 = (1/F) sum_f (cos^2 + sin^2) = 1 for every draw.
-The map sqrt(2/F) cos(w'x + b) has that norm on average alone, and passes it by a third (docs/errata.md).
-
-|phi(x) - phi(x')|^2 = 2 - 2 q, where q = (1/F) sum_f r_f(x) r_f(x') cos w_f'(u - u') is the kernel's estimate
-and may be negative: 2 bounds the diameter, and a bound on q from below, found by a grid, may be smaller
-(docs/mathematics/database-release.md).
+Random Fourier features are phi(x) = F^(-1/2) [r_f(x) cos w_f'u, r_f(x) sin w_f'u]_f, u the scaled numeric
+columns, w_f drawn from the kernel's spectrum, and r_f(x) a product over categorical columns c of random
+signs, one for all categories with probability s. Their expected inner product is the kernel and their norm 1
+for every draw, where sqrt(2/F) cos(w'x + b) passes it by a third (docs/errata.md). Diameter:
+docs/mathematics/database-release.md.
 """
 
 import itertools

@@ -1,17 +1,9 @@
-"""Mean-embedding (ME) features at public locations: whitened, and raw as in P0.
+"""Mean-embedding (ME) features at public locations, whitened and raw as in P0; smooth characteristic ones (SCF).
 
-Whitened: psi(x) = (K_T + lambda I)^(-1/2) [k(x, T_1) ... k(x, T_J)]'. Writing h = k(x, .) and P for the
-orthogonal projection on span{k(T_j, .)}, |psi(x)|^2 = k_x'(K_T + lambda I)^-1 k_x <= k_x' K_T^-1 k_x =
-|P h|^2 <= |h|^2 = k(x, x) = 1, and in the same way |psi(x) - psi(x')|^2 <= |h - h'|^2 = 2 - 2 k(x, x').
-Hence norm 1 and diameter sqrt(2 - 2 min k) <= sqrt 2, whatever J is; and |f f' - g g'|_F <=
-|h (x) h - h' (x) h'| <= sqrt(2 - 2 (min k)^2) <= sqrt 2, for averages over a unit's rows too
+Whitened, psi(x) = (K_T + lambda I)^(-1/2) [k(x, T_1) ... k(x, T_J)]' has norm at most 1 and diameter sqrt(2 -
+2 min k) <= sqrt 2, whatever J is. SCF, g(x) [sin(x'w_j), cos(x'w_j)]_j of numeric columns scaled by sqrt(2 /
+J), have norm |g(x)| <= 1 and diameter 2: P0's sqrt J for the unscaled map is too small by sqrt 2
 (docs/mathematics/features.md).
-
-Smooth characteristic features (SCF): g(x) [sin(x'w_j), cos(x'w_j)]_j, numeric columns alone.
-
-With |g| <= 1 and J/2 frequencies, each pair [sin, cos] has norm 1. Scaled by sqrt(2 / J) the vector has norm
-|g(x)| <= 1 and diameter 2 (two rows half a turn apart at every frequency). P0 states sqrt J for the unscaled
-map, whose diameter is sqrt(2 J): too small by sqrt 2 (docs/mathematics/features.md).
 """
 
 from collections.abc import Sequence

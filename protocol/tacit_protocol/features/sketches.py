@@ -1,17 +1,11 @@
 """Sketches of distance covariances: signed sums of features over public buckets of aligned units.
 
-Every unit has a public bucket and a public sign, the same at both owners. Buckets hold equally many units and
-as many plus as minus signs, so that sums do not depend on the features' means: nothing has to be centred by
-a private quantity, and no budget goes there. One unit touches one bucket, so replacing it moves the sums by
-the features' diameter, whatever the number of buckets. A small share of the budget buys each owner's
-mean and second moment, from which the tester takes distance variances.
-Derivations: docs/mathematics/distance-correlation.md.
-
-The joint sketch of p columns has p such blocks over the same buckets: a unit that is replaced may move all of
-them, each by its own diameter, so that the squared sensitivities add up. Of the second moments only every
-column's own block is released. Noise is independent between coordinates, so that the buckets of any two
-columns, of one owner or of two, are two sketches with independent noises.
-Derivations: docs/mathematics/screening.md.
+Every unit has a public bucket and sign, the same at both owners; buckets hold equally many units, as many of
+either sign, so that sums do not depend on the features' means. One unit touches one bucket, so replacing it
+moves the sums by the features' diameter; a small share of the budget buys each owner's mean and second moment
+(docs/mathematics/distance-correlation.md). The joint sketch of p columns has p such blocks over the same
+buckets, whose squared sensitivities add up; of second moments every column's own is released
+(docs/mathematics/screening.md).
 """
 
 import math

@@ -1,45 +1,22 @@
-"""Do several noisy tables come from one distribution? A chi-square statistic with noise in its null.
+"""Tests on noisy tables: one distribution of several owners, independence of columns, and Cramér's V.
 
-With x_j the noisy shares of owner j and p = sum u_j x_j their public-weighted mean, cell i has the spread
-D_i = sum_j a_j (x_ji - p_i)^2. If one distribution explains all owners its mean is A p_i (1 - p_i) + B, with
-public A and B (docs/mathematics/categorical.md). The statistic is
+*Homogeneity.* With x_j the noisy shares of owner j and p = sum u_j x_j, cell i has the spread D_i = sum_j a_j
+(x_ji - p_i)^2, of mean A p_i (1 - p_i) + B, A and B public. The statistic is
 
-    sum_i (D_i - A p_i (1 - p_i) - B) / (A max(p_i, floor) + B),
+    sum_i (D_i - A p_i (1 - p_i) - B) / (A max(p_i, floor) + B).
 
-each cell's spread less what sampling and noise explain. Without the subtraction the statistic of sparse
-tables counts the occupied cells, of which a resampled table has fewer, and the test rejects far too often.
-The null distribution is a parametric bootstrap: tables and their noise are drawn anew from the pooled
-distribution, and everything is estimated again; likewise from a sparser and a more even one, which the noisy
-tables cannot tell from it, and the largest p-value counts.
+*Independence.* With m the product of the projected margins, v_i = m_i (1 - sum_a m_i/r_a + (d - 1) m_i)/n and
+s^2 g_i what noise of standard deviation s on a share adds, it is sum_i ((p_i - m_i)^2 - v_i - s^2 g_i) /
+(max(m_i, 1/n)/n + s^2).
 
-Are the columns of a noisy contingency table independent? A chi-square statistic with noise in its null.
+Both nulls are parametric bootstraps, tables and noise drawn anew and everything estimated again, at the
+distribution at hand and at a sparser and a more even one that noise cannot tell from it; the largest p-value
+counts.
 
-With p the noisy shares of the cells, r_a the shares of column a's categories (sums of the table, projected to
-probabilities) and m = prod r_a, cell i has the squared residual (p_i - m_i)^2. To first order its mean under
-independence is v_i = m_i (1 - sum_a m_i/r_a + (d - 1) m_i)/n for d columns, plus s^2 g_i for noise of
-standard deviation s on a share (docs/mathematics/categorical.md). The statistic is
-
-    sum_i ((p_i - m_i)^2 - v_i - s^2 g_i) / (max(m_i, 1/n)/n + s^2);
-
-the null distribution is a parametric bootstrap: tables and noise drawn anew under m, everything estimated
-again. It depends on the margins, which noise hides: so it is simulated at three plausible ones, those at
-hand, sparser and more even ones, and the largest p-value counts.
-
-Cramér's V of two columns from a noisy table, with an interval that counts sampling and noise.
-
-V^2 = phi^2/(levels - 1), phi^2 = sum (p_i - m_i)^2/m_i, p the distribution of the units whose values in both
-columns are listed, m the product of its margins; the levels are those of the column with fewer. Cells for
-unlisted and missing values, which are often nearly empty, would add noise over tiny margins and nothing else.
-The estimate subtracts what sampling and noise add to each squared residual. The interval inverts tests: along
-lines of tables from independence through the table itself and beyond, it keeps those whose simulated
-estimates do not put the one at hand into either tail of level/2, and looks closer for where they end. So it
-needs no normal law, and knows that an estimate near 0 says "at most".
-
-Margins are known through noise alone, and a rare level's may be projected to nothing: there is a line with
-the projected margins, and one with margins of a deviation of their noise at least. A table's own phi^2 makes
-much of noise in its rarest cells, and phi^2 with floored denominators misses what truly rare ones hold: the
-lower end is the smaller of the two, the upper end the larger.
-docs/mathematics/categorical.md; its coverage is measured in docs/benchmarks/categorical.md.
+*Cramér's V*, V^2 = phi^2/(levels - 1) of the units whose values are listed, less what sampling and noise add.
+Its interval inverts simulated tests along two lines of tables from independence through the table itself:
+with the projected margins, and with margins of a deviation of their noise at least.
+docs/mathematics/categorical.md; coverage: docs/benchmarks/categorical.md.
 """
 
 import math

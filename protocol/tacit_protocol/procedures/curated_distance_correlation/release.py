@@ -1,9 +1,8 @@
 """Distance covariance and both distance deviations of data in one place: exact, with their sensitivities.
 
-The roots are released, T = dCov, S_x = dVar_x and S_y = dVar_y (V-statistics of distances in [0, 1]): of n
-units, replacing one moves each of them by at most 2 (n - 1)/n^2, which is attained for all three at once;
-but T, where neither side is a single numeric column, by at most sqrt 6 (n - 1)/n^2. Proofs:
-docs/mathematics/curated-distance-correlation.md.
+The roots T = dCov, S_x = dVar_x and S_y = dVar_y are released (V-statistics of distances in [0, 1]): of n
+units, replacing one moves each by at most 2 (n - 1)/n^2; but T, where neither side is a single numeric
+column, by at most sqrt 6 (n - 1)/n^2. Proofs: docs/mathematics/curated-distance-correlation.md.
 """
 
 import math

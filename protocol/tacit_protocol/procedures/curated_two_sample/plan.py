@@ -1,9 +1,7 @@
-"""What a curated two-sample study chooses: its parameters, the form they stand for, and what is released.
+"""What a curated two-sample study chooses: parameters, the form they stand for, what is released, and its hopes.
 
-What a curated study can see at best: whether n and epsilon leave any hope, before anything is spent.
-
-The difference that is asked for is a very large one: half of a sample's units moved across a column, or a
-squared MMD of the squared norm of the features.
+The difference that a hopeless study could not see is a very large one: half of a sample's units moved across
+a column, or a squared MMD of the squared norm of the features.
 """
 
 import math

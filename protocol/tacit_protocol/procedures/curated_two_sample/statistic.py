@@ -1,14 +1,11 @@
 """What a tester knows of two samples that a curator compared: a noisy difference, a centre, perhaps moments.
 
-Every form of the two-sample test sees two samples' noisy means through their difference, whose noise has one
-variance V_d, and through the pooled mean, here the centre. So the forms of private_means.py serve unchanged:
-the two means are rebuilt from d and q, and their stated noises are such that their squares add up to V_d.
+Every form of the test sees two noisy means through their difference, of noise variance V_d, and through the
+pooled mean, here the centre. So the two means are rebuilt from d and q, with stated noises whose squares add
+up to V_d.
 
-P0's trusted-curator test to the letter, on a private mean and second moment of paired differences.
-
-s = n w'(Sigma + gamma I)^-1 w, with w the mean and Sigma the covariance of z_i = f(x_i) - f(y_i), against
-sum_j lambda_j chi2_1 with lambda_j = (tau_j + n sigma^2) / (tau_j + gamma), tau the eigenvalues of Sigma
-(Raj, Law, Sejdinovic and Park). It treats the noisy Sigma as exact, so that its level is not kept.
+P0's own test, s = n w'(Sigma + gamma I)^-1 w of paired differences against sum_j lambda_j chi2_1, lambda_j =
+(tau_j + n sigma^2) / (tau_j + gamma), treats the noisy Sigma as exact, so that its level is not kept.
 """
 
 from collections.abc import Callable

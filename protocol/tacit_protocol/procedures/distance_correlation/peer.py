@@ -1,16 +1,10 @@
-"""Distance covariance of integers, exactly, and how far one unit can move it when the other side is fixed.
+"""Distance correlation in peer mode: one owner's noisy projections against the other's raw ones.
 
-For a release, what is computed must be what the sensitivity was proved for: so nothing here rounds but the
-sensitivity, and that upward. Both take O(n^2) time and O(n) memory, n at most a few ten thousand.
-Derivation: docs/mathematics/distance-correlation.md.
-
-Distance correlation in peer mode: one owner's noisy projections against the other's raw ones.
-
-What the receiver finds is private for the sender alone and stays with the receiver. P4's advice to publish
-it once the receiver's own distance variance is private is wrong: the covariance itself depends on the
-receiver's raw rows. What may be published is the covariance with noise for the receiver's units: with the
-sender's noisy projections held fixed, a unit of the receiver moves it by no more than those projections say.
-Derivations: docs/mathematics/distance-correlation.md.
+What the receiver finds is private for the sender alone and stays with the receiver. P4's advice to publish it
+once the receiver's own distance variance is private is wrong: the covariance itself depends on the receiver's
+raw rows. What may be published is the covariance with noise for the receiver's units, which move it by no
+more than the sender's projections, held fixed, say. Its integers are exact, and nothing rounds but the
+sensitivity, upward; O(n^2) time and O(n) memory. Derivations: docs/mathematics/distance-correlation.md.
 """
 
 import math

@@ -1,21 +1,11 @@
-"""Distance covariance and correlation from two noisy sketches, and an exact test of independence.
+"""Distance covariance and correlation from two owners' releases, and an exact test of independence.
 
-Buckets are independent of each other and identically distributed, noise and all: rows of ``a`` (m, p) and
-``b`` (m, q) are signed sums over disjoint sets of units, with E a_h b_h' = C, the features' cross-covariance.
-So a U-statistic over pairs of buckets is unbiased for |C|^2, a quarter of the squared distance covariance;
-its variance counts sampling, hashing and noise alike; and under independence the rows of ``b`` may be
-permuted, so that a permutation test has the level exactly.
-Derivations: docs/mathematics/distance-correlation.md.
-
-What a tester makes of P4's noisy projections: an exact test, and raw values with their attenuation.
-
-The noise shrinks everything: P4's decomposition as an equality is false, and the raw value is no estimate of
-the data's own distance correlation. For weak dependence of jointly normal variables the squared correlation
-shrinks by t^2/(t^2 + s^2) at either side, t^2 the variance of the data and s^2 that of the noise.
-
-What the tester finds in the two releases of a distance correlation: test, estimates and intervals.
-
-Derivations: docs/mathematics/distance-correlation.md.
+Rows of ``a`` (m, p) and ``b`` (m, q), signed sums over disjoint buckets of units, are independent of each
+other with E a_h b_h' = C: a U-statistic over pairs of buckets is unbiased for |C|^2, a quarter of the squared
+distance covariance, and permuting the rows of ``b`` gives a test of exactly the level. Of P4's noisy
+projections the raw value is no estimate of the data's own: each side shrinks a squared correlation by
+t^2/(t^2 + s^2), t^2 the variance of the data and s^2 that of the noise. Derivations:
+docs/mathematics/distance-correlation.md.
 """
 
 import math

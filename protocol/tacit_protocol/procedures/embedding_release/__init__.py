@@ -1,16 +1,12 @@
 """A private database: one release of an owner's units, for anyone to keep and compute from.
 
 P2 is Balog, Tolstikhin and Schölkopf, *Differentially private database release via kernel mean embeddings*
-(2018). ``subspace`` (its Algorithm 1) releases the noisy mean embedding on public points, the mean of the
-two-sample test: one unit replaced moves it by sqrt 2 / n at most, where P2 adds noise for 2 / n, whatever the
-number of points is; by default they are drawn from the sender's own noisy histograms, which a part of the
-budget buys first. ``random-features`` (Algorithm 2) releases the noisy mean of random Fourier features, to
-which a reader fits points blindly. ``exponential`` draws one of a finite public list of databases, exactly.
-Every derivation is in docs/mathematics/database-release.md.
-
-For noisy means the verdict holds coordinates, and leaves points and weights that match them to the reader:
-solving for those magnifies the last bits of linear algebra, which differ between machines, beyond what a
-verifier may allow.
+(2018). ``subspace`` (its Algorithm 1) releases the noisy mean embedding on public points, which one unit
+replaced moves by sqrt 2 / n at most; by default they are drawn from the sender's own noisy histograms.
+``random-features`` (Algorithm 2) releases the noisy mean of random Fourier features; ``exponential`` draws
+one of a finite public list of databases. Points and weights that match noisy means are left to the reader:
+solving for them magnifies last bits of linear algebra beyond what a verifier may allow. Derivations:
+docs/mathematics/database-release.md.
 """
 
 from collections.abc import Mapping, Sequence

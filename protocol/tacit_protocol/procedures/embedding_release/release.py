@@ -1,12 +1,10 @@
 """How an owner's exact mean embedding becomes a release: noise on its coordinates, or a drawn candidate.
 
-A database on points that are drawn from the sender's own noisy histograms, inside one study.
-
-First the noisy histograms of all columns, for a share of the budget; then, for the rest, the noisy mean
-embedding on points that are a public function of these and of the study's seed. Replacing one unit moves the
-histograms by sqrt(2 d) / n in L2 and the mean by sqrt 2 / n whatever the points are, so that choosing them
-by noisy numbers costs nothing more: mu^2 of Gaussian noise, and epsilon of Laplace noise, add up when the
-second release depends on the first. docs/mathematics/database-release.md.
+On points drawn from the sender's own noisy histograms, these come first, for a share of the budget; then, for
+the rest, the noisy mean on points that are a public function of them and of the seed. One unit moves the
+histograms by sqrt(2 d) / n in L2 and the mean by sqrt 2 / n whatever the points are: mu^2 of Gaussian noise,
+and epsilon of Laplace noise, add up though the second release depends on the first
+(docs/mathematics/database-release.md).
 """
 
 import math

@@ -1,9 +1,7 @@
-"""What a study of a private database says: every sender's database, laid out from its release.
+"""What a study of a private database says: every sender's database, laid out from its release and drawn as bars.
 
-Released databases as bars: every column's distribution, as far as the release holds it.
-
-Where points are drawn from histograms, these are of the release, and drawn as they are, with their noise.
-Elsewhere public points get weights that match the release, as the reader of a database does.
+Histograms of a release are drawn as they are, with their noise; elsewhere public points get weights that
+match the release, as the reader of a database does.
 """
 
 from collections.abc import Callable, Mapping, Sequence

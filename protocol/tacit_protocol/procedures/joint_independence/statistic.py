@@ -1,36 +1,17 @@
-"""Explicit features of a kernel matrix: a pivoted Cholesky factor, checked entry by entry.
+"""The joint independence statistic (dHSIC) of data and of many permutations of them, fast and exact.
 
-A smooth kernel in one dimension has a matrix of numerical rank 20 to 60, whatever the number of units: with
-K = L'L, units' features are the columns of L, and sums over pairs of units become sums over units.
+T = |(1/n) sum_i a_i1 x .. x a_id - (mean of a_1) x .. x (mean of a_d)|, a_ij the feature of unit i in
+variable j: the root of the V-statistic of Pfister, Buhlmann, Scholkopf and Peters (2018). A permutation
+reorders the units of variables 2..d, each by itself. Three ways to the same number, all within
+``evaluation_error``; which one may depend on the data, and not on the workers:
 
-The joint independence statistic of explicit features: the norm of a tensor, without cancellation.
+- explicit features, by a pivoted Cholesky factor that is checked entry by entry: the norm of a tensor;
+- sums over pairs of units, T^2 = mean of products - 2 (mean of row means' products) + product of means, of
+  kernel matrices that are held, permuted rows and columns gathered;
+- the same of tiles that are evaluated anew from the units' rows in the permuted order.
 
-The tensor (1/n) sum_i a_i1 x .. x a_id less the product of the means is formed as a matrix: the variables are
-split into two sides, whose column-wise products are multiplied a block of units at a time.
-
-The joint independence statistic from sums over pairs of units, with kernel matrices in memory or in tiles.
-
-T^2 = mean of products - 2 (mean of row means' products) + product of means. Entries above the diagonal stand
-for those below it. Two ways to the products' sum, for any number of variables:
-
-- tiles: a piece of every permuted matrix that fits the processor's cache is evaluated anew from the units'
-  rows, put in the permuted order. Memory grows with the units alone, and nothing is gathered;
-- held: whole matrices are in memory, and permuted rows and columns of them are gathered. For kernels that
-  take longer to evaluate than a value takes to fetch: averages over bandwidths, units of several rows.
-
-Whatever is summed in floating point is summed pairwise, ``numpy``'s way along memory, over SUMMED_MAX values
-at most; such sums are added up exactly. joint_sensitivity.SUMMATION_ROUNDINGS counts on it.
-
-The joint independence statistic (dHSIC) of data and of many permutations of them, fast and exact.
-
-T = |(1/n) sum_i a_i1 x .. x a_id  -  (mean of a_1) x .. x (mean of a_d)|, with a_ij the feature of unit i in
-variable j: the square root of the V-statistic of Pfister, Buhlmann, Scholkopf and Peters (2018). A
-permutation reorders the units of variables 2..d, each by itself.
-
-Three ways to the same number, all within joint_sensitivity.evaluation_error of T: where all variables have
-explicit features of low rank (low_rank.py), the norm of a tensor (joint_tensor.py); otherwise sums over pairs
-of units, of kernel matrices that are held, or evaluated anew in tiles (joint_pairs.py). Which one may depend
-on the data, and not on the workers: the error counts whichever it is.
+What is summed in floating point is summed pairwise, over SUMMED_MAX values at most, and such sums exactly:
+``SUMMATION_ROUNDINGS`` counts on it.
 """
 
 import itertools

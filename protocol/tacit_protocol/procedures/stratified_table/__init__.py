@@ -1,12 +1,9 @@
 """Stratified tables: whether groups differ in an outcome *within* owners, and by how much.
 
-Every owner releases noisy counts of its group, outcome and any further columns, or an earlier release is
-read again, for nothing. Each owner, and each combination of the further columns in it, is a stratum of its
-own, so that what differs between hospitals, wards or years neither makes a difference nor hides one
-(Simpson, 1951). The test is a generalised Cochran-Mantel-Haenszel statistic whose null distribution counts
-sampling and noise; risk differences, risk ratios and odds ratios are Mantel and Haenszel's, with intervals
-that count both.
-Derivations: docs/mathematics/stratified.md.
+Every owner, and each combination of further columns in it, is a stratum of its own, so that what differs
+between hospitals, wards or years neither makes a difference nor hides one (Simpson, 1951). From noisy counts,
+own or read again, follow a generalised Cochran-Mantel-Haenszel test and Mantel and Haenszel's effects, whose
+null and intervals count sampling and noise. Derivations: docs/mathematics/stratified.md.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,25 +1,14 @@
 """Do two columns depend on each other within strata? A noisy generalised Cochran-Mantel-Haenszel test.
 
-Stratum s has noisy counts X (R, C), of expected value N and noise of variance v on every cell. With x the
-row sums, y the column sums and n the sum of X, T = X - x y'/n is the deviation from independence within the
-stratum. To first order its noise is (I - r 1') E (I - 1 c'), r = x/n and c = y/n, so that in orthonormal
-contrasts H of rows and columns, rho = H r and gamma = H c, the covariance of H T H' under independence is
+Stratum s has noisy counts X (R, C) with row sums x, column sums y, sum n; T = X - x y'/n has in orthonormal
+contrasts H, with rho = H x/n, gamma = H y/n and noise of variance v on a cell, under independence the
+covariance
 
     n (H (diag r - r r') H') x (H (diag c - c c') H') + v (I + R rho rho') x (I + C gamma gamma').
 
-The products of noises in x y'/n have the same mean, v/n, in every cell, and so none in any contrast. Strata
-are added up with the weights w = sampling/(sampling + noise), the traces of both terms, so that a stratum of
-noise alone adds nothing; the statistic is t' V^-1 t, t = sum w H T H' and V = sum w^2 (both terms). Its null
-distribution is a parametric bootstrap as for tables (docs/mathematics/categorical.md): every owner's table
-and noise are drawn anew, independent within strata, everything is estimated again, at the margins at hand, at
-sparser ones and at more even ones, and the largest p-value counts.
-
-Effects of two groups and an event are Mantel and Haenszel's, whose products are of different cells
-(:mod:`tacit_protocol.numerics.common_effects`): with x = (a, b, c, d), a and c the events of the two groups,
-
-    odds ratio: P = a d, Q = b c;   risk ratio: P = a (c + d), Q = c (a + b);
-    risk difference: P = a d - b c, Q = (a + b)(c + d).
-
+Strata add up with weights sampling/(sampling + noise), the traces of both terms; the statistic is t' V^-1 t
+of t = sum w H T H', its null a parametric bootstrap as for tables. Effects of two groups and an event, x =
+(a, b, c, d), are Mantel and Haenszel's (:mod:`tacit_protocol.numerics.common_effects`).
 docs/mathematics/stratified.md; levels and coverage: docs/benchmarks/stratified.md.
 """
 
