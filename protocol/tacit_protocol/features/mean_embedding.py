@@ -1,4 +1,4 @@
-"""Mean-embedding (ME) features at public locations, whitened and raw as in P0; smooth characteristic ones (SCF).
+"""Mean-embedding (ME) features at public locations, whitened and raw, and smooth characteristic ones (SCF).
 
 Whitened, psi(x) = (K_T + lambda I)^(-1/2) [k(x, T_1) ... k(x, T_J)]' has norm at most 1 and diameter sqrt(2 -
 2 min k) <= sqrt 2, whatever J is. SCF, g(x) [sin(x'w_j), cos(x'w_j)]_j of numeric columns scaled by sqrt(2 /

@@ -1,1 +1,1 @@
-"""One package or module for each procedure, found by :mod:`~tacit_protocol.procedures.discovery` by itself."""
+"""One package or module for each procedure, which ``discovery`` finds by itself."""

@@ -1,4 +1,4 @@
-"""What a curated two-sample study chooses: parameters, the form they stand for, what is released, and its hopes.
+"""What a curated two-sample study chooses: parameters, the form they stand for, and what is released.
 
 The difference that a hopeless study could not see is a very large one: half of a sample's units moved across
 a column, or a squared MMD of the squared norm of the features.

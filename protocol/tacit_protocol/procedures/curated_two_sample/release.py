@@ -1,4 +1,4 @@
-"""What a curator of two samples releases, with its sensitivity; derivations: docs/mathematics/trusted-curator.md.
+"""What a curator of two samples releases, with its sensitivity.
 
 *Difference and centre.* With d = m_x - m_y and q = w_x m_x + w_y m_y, w_x + w_y = 1, replacing a unit of
 sample g moves d by Delta / n_g and q by w_g Delta / n_g, Delta the features' diameter: noises of variances
@@ -13,6 +13,7 @@ secret random order.
 *The ridge statistic* s = (n_x n_y / N) d' (Lambda + gamma I)^-1 d, Lambda = (1/N) sum z z' over all N units,
 moves by at most (max |t| + B / (2 sqrt gamma))^2 for |z| <= B and labels t of sqrt(n_y / n_x) and -sqrt(n_x /
 n_y).
+Derivations: docs/mathematics/trusted-curator.md.
 """
 
 import math

@@ -1,4 +1,4 @@
-"""The squared distance of two means of which one or both carry privacy noise: its null law, and what is proved of it.
+"""The squared distance of two means that carry privacy noise: its null law, and what is proved of it.
 
 Both are means of features |psi| <= 1; d = m_x - m_y = delta + s + noise, a = 1/n_x + 1/n_y. With the units'
 spectrum taken from points that stand for the population or from a table at hand, |d|^2 is nearly a weighted

@@ -1,4 +1,4 @@
-"""What a study of a private database says: every sender's database, laid out from its release and drawn as bars.
+"""What a study of a private database says: every sender's database, laid out and drawn as bars.
 
 Histograms of a release are drawn as they are, with their noise; elsewhere public points get weights that
 match the release, as the reader of a database does.

@@ -1,4 +1,4 @@
-"""What a tester knows of each owner, a noisy mean and perhaps a noisy second moment, and what follows from them.
+"""What a tester knows of each owner, a noisy mean and perhaps a second moment, and what follows from them.
 
 *Squared MMD* of two owners: |d|^2 less a tr Sigma and b J, a = 1/n_x + 1/n_y, b = sigma_x^2 + sigma_y^2; the
 interval holds the MMD^2 within so many standard deviations, its lower end by the quantile of a gamma law.
