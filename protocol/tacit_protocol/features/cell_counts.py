@@ -18,6 +18,7 @@ from tacit_protocol.domain.columns import CategoricalColumn, Domain, NumericColu
 from tacit_protocol.domain.table import EncodedChunk, Table, encode_numeric, reduce_table
 from tacit_protocol.privacy.exact_sums import grid_bits
 from tacit_protocol.privacy.guarantee import COORDINATES_MAX
+from tacit_protocol.strict import StudyError
 
 CELLS_MAX = COORDINATES_MAX
 """Most cells: each is one number of an owner's release."""
@@ -35,7 +36,7 @@ Integers = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
 
-class GridError(ValueError):
+class GridError(StudyError):
     """The columns have no such cells. The message says what to change; the cells are public."""
 
 
@@ -206,7 +207,7 @@ class CellCounts:
         return np.asarray(np.ldexp(self.steps.astype(np.float64), -self.bits))
 
 
-class CountError(ValueError):
+class CountError(StudyError):
     """The table did not hold what it declared. Quotes no value."""
 
 

@@ -35,6 +35,7 @@ from tacit_protocol.features.moments import (
 from tacit_protocol.privacy.exact_sums import ExactSum, grid_bits, sums_by_group, whole_steps
 from tacit_protocol.privacy.gaussian_mechanism import SumPart
 from tacit_protocol.privacy.guarantee import NoisyVector
+from tacit_protocol.strict import StudyError
 
 SKETCH = "sketch"
 
@@ -52,7 +53,7 @@ BUCKET_UNITS_MIN = 2
 """Fewest units of a bucket: one of either sign."""
 
 
-class DesignError(ValueError):
+class DesignError(StudyError):
     """There are too few or too many units for a sketch. Says which; the number of units is public."""
 
 

@@ -15,6 +15,7 @@ import numpy.typing as npt
 from scipy.special import ndtri
 
 from tacit_protocol.features.cell_counts import CELLS_MAX, CellGrid
+from tacit_protocol.strict import StudyError
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
@@ -241,7 +242,7 @@ SUM_TOLERANCE = 1e-6
 """How far the stated probabilities may add up to another number than 1: six decimals of each are enough."""
 
 
-class DistributionError(ValueError):
+class DistributionError(StudyError):
     """The probabilities do not fit the cells. The message says what to change; both are public."""
 
 

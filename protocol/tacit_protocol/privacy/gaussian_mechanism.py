@@ -17,17 +17,18 @@ import numpy.typing as npt
 from tacit_protocol.privacy.accounting import gaussian_mu
 from tacit_protocol.privacy.guarantee import ApproximateEvent, Budget, GaussianEvent, Guarantee, NoisyVector
 from tacit_protocol.privacy.noise import DISCRETISATION_SHARE, NoiseSource, discretisation_delta
+from tacit_protocol.strict import ReleaseError, StudyError
 
 SCALE_TOLERANCE = 1e-9
 """Relative difference allowed between a release's stated noise and the noise that the study fixes: processors
 round differently, by 1e-11 at most."""
 
 
-class LayoutError(ValueError):
+class LayoutError(ReleaseError):
     """Noisy vectors are not those that a study fixes. The message says which rule they break; no value."""
 
 
-class SensitivityError(ValueError):
+class SensitivityError(StudyError):
     """The noise cannot be calibrated as asked. The message says what to change and quotes no data."""
 
 

@@ -24,6 +24,7 @@ from tacit_protocol.privacy.gaussian_mechanism import SCALE_TOLERANCE, LayoutErr
 from tacit_protocol.privacy.guarantee import ApproximateEvent, Budget, Guarantee, LaplaceEvent, NoisyVector
 from tacit_protocol.privacy.noise import NoiseSource, laplace_grid_is_fine, laplace_scale
 from tacit_protocol.privacy.noise import laplace_scale as scale_of_event
+from tacit_protocol.strict import StudyError
 
 
 def laplace_sum_guarantee(budget: Budget) -> Guarantee:
@@ -99,7 +100,7 @@ BITS_MAX = 62
 """Finest grid that a noisy vector may state."""
 
 
-class StatisticError(ValueError):
+class StatisticError(StudyError):
     """The statistic's range is too wide for its sensitivity. Says so and quotes no value."""
 
 

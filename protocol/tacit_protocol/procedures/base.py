@@ -19,9 +19,13 @@ from tacit_protocol.privacy.guarantee import COORDINATES_MAX, Guarantee
 from tacit_protocol.privacy.noise import NoiseSource
 from tacit_protocol.procedures.populations import Population
 from tacit_protocol.signing.envelope import digest
+from tacit_protocol.strict import ReleaseError, StudyError
 from tacit_protocol.verdicts.base import BaseVerdict
 from tacit_protocol.verdicts.panels import BarsPanel, CurvesPanel, Null, RowsPanel
 from tacit_protocol.verdicts.words import Meaning, Work, plain_meaning
+
+__all__ = ["ReleaseError", "StudyError"]
+"""Errors that this module has from :mod:`tacit_protocol.strict`; the rest of its names are its own."""
 
 NOT_CANONICAL = (
     "the study's bytes are not its canonical ones: every field and parameter spelled out, keys sorted, no "
@@ -31,14 +35,6 @@ NOT_CANONICAL = (
 
 Progress = Callable[[float, str], None]
 """Called with the part done in [0, 1] and what is being done."""
-
-
-class StudyError(ValueError):
-    """The study cannot be run as written. The message says what to change and quotes no data."""
-
-
-class ReleaseError(ValueError):
-    """A release does not fit its study. The message says which rule it breaks and quotes no value."""
 
 
 Fields = Mapping[str, Any]

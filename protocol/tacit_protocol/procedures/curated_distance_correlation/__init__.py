@@ -20,12 +20,7 @@ from tacit_protocol.features.unit_gram import UnitRows, gather_units
 from tacit_protocol.messages.release import Release
 from tacit_protocol.messages.study import Study
 from tacit_protocol.privacy.accounting import Family
-from tacit_protocol.privacy.gaussian_mechanism import (
-    LayoutError,
-    SensitivityError,
-    check_layout,
-    release_sums,
-)
+from tacit_protocol.privacy.gaussian_mechanism import check_layout, release_sums
 from tacit_protocol.privacy.guarantee import Guarantee
 from tacit_protocol.privacy.noise import NoiseError, NoiseSource
 from tacit_protocol.privacy.permutation_test import decision_xi, permutation_decision
@@ -267,7 +262,7 @@ class CuratedDistanceCorrelation(Procedure):
         plan, units = plan_of(study), summary.roots.units
         try:
             vectors = release_sums(plan.layout(units, summary.roots), plan.estimates, noise)
-        except (SensitivityError, NoiseError) as error:
+        except NoiseError as error:
             raise StudyError(str(error)) from None
         decision = None
         if plan.decision is not None:
@@ -300,7 +295,7 @@ class CuratedDistanceCorrelation(Procedure):
             raise ReleaseError("the release holds a decision where the study asks for none, or the reverse")
         try:
             check_layout(release.vectors, release.guarantee, plan.layout(release.units), plan.guarantee)
-        except (LayoutError, StudyError) as error:
+        except StudyError as error:
             raise ReleaseError(str(error)) from None
 
     def meaning(self, study: Study, verdict: Fields) -> Meaning:

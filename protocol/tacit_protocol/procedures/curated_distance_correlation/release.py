@@ -20,7 +20,7 @@ from tacit_protocol.features.kernels import DistanceKernel
 from tacit_protocol.features.unit_gram import UnitGram, UnitRows, unit_features
 from tacit_protocol.messages.study import Study
 from tacit_protocol.numerics.distance_covariance import STEPS_MAX, exact_distance_sums
-from tacit_protocol.privacy.gaussian_mechanism import SensitivityError, SumPart, gaussian_guarantee
+from tacit_protocol.privacy.gaussian_mechanism import SumPart, gaussian_guarantee
 from tacit_protocol.privacy.guarantee import Budget, GaussianEvent, Guarantee
 from tacit_protocol.privacy.permutation_test import decision_guarantee, rank_max
 from tacit_protocol.procedures.base import StudyError, parse_parameters
@@ -341,10 +341,7 @@ def plan_of(study: Study) -> DistancePlan:
     if parameters.test and first.features.dimension * second.features.dimension > TENSOR_ENTRIES_MAX:
         raise StudyError("too many columns or levels to permute; use fewer, or leave the test out")
     estimates = study.budget.model_copy(update={"epsilon_micro": study.budget.epsilon_micro - decided})
-    try:
-        guarantee = gaussian_guarantee(estimates)
-    except SensitivityError as error:
-        raise StudyError(str(error)) from None
+    guarantee = gaussian_guarantee(estimates)
     decision = Budget(epsilon_micro=decided, delta_pico=0) if parameters.test else None
     return DistancePlan(parameters, (first, second), guarantee, decision, not study.averages_rows)
 

@@ -20,12 +20,7 @@ from tacit_protocol.features.moments import MEAN, read_second_moment
 from tacit_protocol.messages.release import Release
 from tacit_protocol.messages.study import Study
 from tacit_protocol.privacy.accounting import Family
-from tacit_protocol.privacy.gaussian_mechanism import (
-    LayoutError,
-    SensitivityError,
-    check_layout,
-    release_sums,
-)
+from tacit_protocol.privacy.gaussian_mechanism import check_layout, release_sums
 from tacit_protocol.privacy.guarantee import Guarantee
 from tacit_protocol.privacy.noise import NoiseError, NoiseSource
 from tacit_protocol.privacy.permutation_test import permutation_decision
@@ -41,7 +36,7 @@ from tacit_protocol.procedures.base import (
     parse_parameters,
     require_shared_columns,
 )
-from tacit_protocol.procedures.curated_two_sample.permuted_means import PermutationSizeError, draw_choices
+from tacit_protocol.procedures.curated_two_sample.permuted_means import draw_choices
 from tacit_protocol.procedures.curated_two_sample.plan import (
     NULL_STREAM,
     PAPER_REGULARISATION,
@@ -58,7 +53,6 @@ from tacit_protocol.procedures.curated_two_sample.release import (
     CuratedMomentRelease,
     PairedRelease,
     RidgeRelease,
-    UnequalSamplesError,
     ridge_laws,
     ridge_pvalue,
 )
@@ -196,10 +190,7 @@ class CuratedTwoSample(Procedure):
         if not isinstance(table, PooledTable) or set(table.parts) != {owner.name for owner in study.owners}:
             raise StudyError("the curator must hold the data sets of all owners of the study")
         order = order if order is not None else np.random.default_rng()
-        try:
-            exact = _exact(plan, plan.tables(table), order, progress, workers_of(table))
-        except (PermutationSizeError, UnequalSamplesError) as error:
-            raise StudyError(str(error)) from None
+        exact = _exact(plan, plan.tables(table), order, progress, workers_of(table))
         return CuratedSummary(table.units_by_owner, exact)
 
     def privatise(self, study: Study, summary: CuratedSummary, noise: NoiseSource) -> Release:
@@ -214,7 +205,7 @@ class CuratedTwoSample(Procedure):
             return Release(units=sum(units), units_by_owner=counts, guarantee=plan.guarantee, decision=reject)
         try:
             vectors = release_sums(plan.layout(units, summary.exact), plan.guarantee, noise)
-        except (SensitivityError, NoiseError, ReleaseError) as error:
+        except (NoiseError, ReleaseError) as error:
             raise StudyError(str(error)) from None
         return Release(units=sum(units), units_by_owner=counts, guarantee=plan.guarantee, vectors=vectors)
 
@@ -233,10 +224,7 @@ class CuratedTwoSample(Procedure):
                 raise ReleaseError("the release states another guarantee than the study")
             return
         layout = plan.layout(plan.units(release.units_by_owner))
-        try:
-            check_layout(release.vectors, release.guarantee, layout, plan.guarantee)
-        except LayoutError as error:
-            raise ReleaseError(str(error)) from None
+        check_layout(release.vectors, release.guarantee, layout, plan.guarantee)
 
     def meaning(self, study: Study, verdict: Fields) -> Meaning:
         """Say what a verdict means, in sentences."""

@@ -20,6 +20,7 @@ from tacit_protocol.features.kernels import ProductKernel
 from tacit_protocol.features.moments import UnitCountError, contributions
 from tacit_protocol.features.unit_gram import UnitGram, gather_units
 from tacit_protocol.privacy.exact_sums import FLOAT_BITS, GRID_BITS_MAX, rounding_sensitivity
+from tacit_protocol.strict import StudyError
 from tacit_protocol.workers import ONE_WORKER, Workers
 
 UNIT_ROUNDOFF = 2.0**-53
@@ -45,7 +46,7 @@ KERNEL_UNITS_MAX = 50_000
 """Most units of the full kernel, whose time grows with their square: some minutes."""
 
 
-class PermutationSizeError(ValueError):
+class PermutationSizeError(StudyError):
     """There are too many units for so many permutations. Says what to change; units are public."""
 
 

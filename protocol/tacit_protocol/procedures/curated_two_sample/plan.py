@@ -30,7 +30,6 @@ from tacit_protocol.features.mean_embedding import BANDWIDTH_POINTS, draw_locati
 from tacit_protocol.features.moments import FeatureSums, MomentRelease, MomentShares
 from tacit_protocol.messages.study import PartyName, Study
 from tacit_protocol.privacy.gaussian_mechanism import (
-    SensitivityError,
     SumPart,
     gaussian_guarantee,
     halved_guarantee,
@@ -84,7 +83,7 @@ Vectors = CuratedAdditiveRelease | CuratedMomentRelease | PairedRelease | RidgeR
 Permuted = PermutedFeatures | PermutedKernel
 
 
-class ChoiceError(ValueError):
+class ChoiceError(StudyError):
     """The choices do not fit each other or the domain. The message says what to change."""
 
 
@@ -364,17 +363,14 @@ def plan_of(study: Study) -> Plan:
     samples = _samples(study, parameters)
     seed = np.random.SeedSequence(int(study.seed, 16), spawn_key=(LOCATIONS_STREAM,))
     rng = np.random.default_rng(seed)
-    try:
-        form = form_of(parameters)
-        if form == "permutation":
-            if rank_max(study.level, parameters.permutations + 1) < 1:
-                raise StudyError("the level is below 1 / (permutations + 1): ask for more permutations")
-            permuted = permuted_of(study.domain, parameters, rng)
-            return Plan(parameters, samples, form, permuted, decision_guarantee(study.budget))
-        guarantee = (halved_guarantee if form == "paired" else gaussian_guarantee)(study.budget)
-        release = vectors_of(study.domain, parameters, form, _mu(guarantee), rng)
-    except (ChoiceError, SensitivityError) as error:
-        raise StudyError(str(error)) from None
+    form = form_of(parameters)
+    if form == "permutation":
+        if rank_max(study.level, parameters.permutations + 1) < 1:
+            raise StudyError("the level is below 1 / (permutations + 1): ask for more permutations")
+        permuted = permuted_of(study.domain, parameters, rng)
+        return Plan(parameters, samples, form, permuted, decision_guarantee(study.budget))
+    guarantee = (halved_guarantee if form == "paired" else gaussian_guarantee)(study.budget)
+    release = vectors_of(study.domain, parameters, form, _mu(guarantee), rng)
     if release.numbers > COORDINATES_MAX:
         raise StudyError("the study asks for too many numbers; use fewer columns, levels or features")
     return Plan(parameters, samples, form, release, guarantee)

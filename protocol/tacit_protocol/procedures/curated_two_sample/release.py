@@ -49,6 +49,7 @@ from tacit_protocol.privacy.gaussian_mechanism import SumPart
 from tacit_protocol.privacy.guarantee import NoisyVector
 from tacit_protocol.procedures.means.private_means import FloatMatrix as PrivateMeansFloatMatrix
 from tacit_protocol.procedures.means.private_means import FloatVector
+from tacit_protocol.strict import StudyError
 
 DIFFERENCE, CENTRE = "difference", "centre"
 COLUMNS, PAIRS = "columns", "pairs"
@@ -347,7 +348,7 @@ SHARES = MomentShares(1.0, 1.0)
 """Each of P0's two releases has an event, and a mu, of its own."""
 
 
-class UnequalSamplesError(ValueError):
+class UnequalSamplesError(StudyError):
     """Paired differences need two samples of one size. Sizes are public."""
 
 

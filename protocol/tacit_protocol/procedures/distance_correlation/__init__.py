@@ -22,12 +22,7 @@ from tacit_protocol.features.sketches import SketchSums
 from tacit_protocol.messages.release import Release
 from tacit_protocol.messages.study import Study
 from tacit_protocol.privacy.accounting import Family
-from tacit_protocol.privacy.gaussian_mechanism import (
-    LayoutError,
-    SensitivityError,
-    check_layout,
-    release_sums,
-)
+from tacit_protocol.privacy.gaussian_mechanism import check_layout, release_sums
 from tacit_protocol.privacy.guarantee import COORDINATES_MAX, Guarantee
 from tacit_protocol.privacy.noise import NoiseSource
 from tacit_protocol.procedures.base import (
@@ -247,10 +242,7 @@ class DistanceCorrelation(Procedure):
             parts = plan.sketches[summary.side].parts(sums.design, sums)
         else:
             parts = plan.projections[summary.side].parts(sums.units, sums)
-        try:
-            vectors = release_sums(parts, plan.guarantee, noise)
-        except SensitivityError as error:
-            raise StudyError(str(error)) from None
+        vectors = release_sums(parts, plan.guarantee, noise)
         return Release(units=sums.units, guarantee=plan.guarantee, vectors=vectors)
 
     def check_release(self, study: Study, release: Release) -> None:
@@ -390,7 +382,7 @@ def _check_side(plan: Plan, side: int, release: Release) -> None:
     try:
         layout = plan.layout(side, release.units)
         check_layout(release.vectors, release.guarantee, layout, plan.guarantee)
-    except (StudyError, LayoutError) as error:
+    except StudyError as error:
         raise ReleaseError(str(error)) from None
 
 

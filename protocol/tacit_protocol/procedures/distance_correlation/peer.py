@@ -24,8 +24,6 @@ from tacit_protocol.messages.study import Study
 from tacit_protocol.numerics.distance_covariance import UNITS_MIN, projection_constant
 from tacit_protocol.privacy.exact_sums import GRID_BITS_MAX, rounding_sensitivity
 from tacit_protocol.privacy.gaussian_mechanism import (
-    LayoutError,
-    SensitivityError,
     SumPart,
     check_layout,
     release_sums,
@@ -257,10 +255,7 @@ def publish(plan: Plan, own: OwnCovariance, noise: NoiseSource) -> Release:
     sums = np.array([round(own.value * (1 << COVARIANCE_BITS))], dtype=np.int64)
     sensitivity = own.sensitivity + 2.0**-COVARIANCE_BITS
     part = SumPart(COVARIANCE, sums, -COVARIANCE_BITS, sensitivity, 1.0)
-    try:
-        vectors = release_sums((part,), plan.guarantee, noise)
-    except SensitivityError as error:
-        raise StudyError(str(error)) from None
+    vectors = release_sums((part,), plan.guarantee, noise)
     return Release(units=own.units, guarantee=plan.guarantee, vectors=vectors)
 
 
@@ -275,10 +270,7 @@ def check_published(plan: Plan, release: Release) -> None:
     vector = release.vectors[COVARIANCE]
     zeros = np.zeros(1, dtype=np.int64)
     part = SumPart(COVARIANCE, zeros, -COVARIANCE_BITS, vector.scale * plan.mu, 1.0)
-    try:
-        check_layout(release.vectors, release.guarantee, (part,), plan.guarantee)
-    except LayoutError as error:
-        raise ReleaseError(str(error)) from None
+    check_layout(release.vectors, release.guarantee, (part,), plan.guarantee)
 
 
 def peer_verdict(

@@ -14,10 +14,10 @@ from pydantic import Field
 from tacit_protocol.domain.columns import Domain
 from tacit_protocol.features.aligned_sums import ProjectionRelease, RowProjections, deal_out
 from tacit_protocol.features.brownian import BrownianFeatures, crowded_half_width, random_directions
-from tacit_protocol.features.sketches import BucketDesign, DesignError, SketchRelease
+from tacit_protocol.features.sketches import BucketDesign, SketchRelease
 from tacit_protocol.messages.study import Owner, PartyName, Study
 from tacit_protocol.numerics.distance_covariance import UNITS_MIN
-from tacit_protocol.privacy.gaussian_mechanism import SensitivityError, SumPart, gaussian_guarantee
+from tacit_protocol.privacy.gaussian_mechanism import SumPart, gaussian_guarantee
 from tacit_protocol.privacy.guarantee import COORDINATES_MAX, GaussianEvent, Guarantee
 from tacit_protocol.procedures.base import StudyError, parse_parameters
 from tacit_protocol.signing.sealing import SealError, require_certified
@@ -103,10 +103,7 @@ class Plan:
         room = [
             (COORDINATES_MAX - sketch.numbers(0)) // sketch.features.dimension for sketch in self.sketches
         ]
-        try:
-            design = BucketDesign.near(units, max(1.0, min(wished, *room)))
-        except DesignError as error:
-            raise StudyError(str(error)) from None
+        design = BucketDesign.near(units, max(1.0, min(wished, *room)))
         if design.buckets > min(room):
             # Rounding to a size made too many: the next larger size makes fewer.
             size = design.bucket_units + 2
@@ -163,10 +160,7 @@ def plan_of(study: Study) -> Plan:
     parameters = parse_parameters(DistanceCorrelationParameters, study)
     require_two_sides(study)
     _require_mode(study, parameters)
-    try:
-        guarantee = gaussian_guarantee(study.budget)
-    except SensitivityError as error:
-        raise StudyError(str(error)) from None
+    guarantee = gaussian_guarantee(study.budget)
     domains = [(side, owner, study.domain_of(owner)) for side, owner in enumerate(study.owners)]
     columns = tuple(len(domain.columns) for _, _, domain in domains)
     if parameters.method != "sketch":

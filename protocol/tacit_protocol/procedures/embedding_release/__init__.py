@@ -22,9 +22,7 @@ from tacit_protocol.features.moments import MEAN, FeatureSums
 from tacit_protocol.messages.release import Release
 from tacit_protocol.messages.study import Owner, Study
 from tacit_protocol.privacy.accounting import Family
-from tacit_protocol.privacy.gaussian_mechanism import SensitivityError
 from tacit_protocol.privacy.guarantee import COORDINATES_MAX, Guarantee
-from tacit_protocol.privacy.laplace_mechanism import StatisticError
 from tacit_protocol.privacy.noise import NoiseError, NoiseSource
 from tacit_protocol.procedures.base import (
     Fields,
@@ -199,7 +197,7 @@ class EmbeddingRelease(Procedure):
             return summary
         try:
             return replace(summary, sums=found.adapt(summary.sums, noise))
-        except (SensitivityError, NoiseError) as error:
+        except NoiseError as error:
             raise StudyError(str(error)) from None
 
     def privatise(self, study: Study, summary: DatabaseSummary, noise: NoiseSource) -> Release:
@@ -210,7 +208,7 @@ class EmbeddingRelease(Procedure):
                 release = found.release(_histogram_sums(summary.sums), noise)
             else:
                 release = found.release(_feature_sums(summary.sums), noise)
-        except (SensitivityError, NoiseError, StatisticError) as error:
+        except NoiseError as error:
             raise StudyError(str(error)) from None
         return release.model_copy(update={"units_by_owner": dict(summary.units_by_owner)})
 

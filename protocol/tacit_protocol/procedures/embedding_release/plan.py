@@ -54,7 +54,7 @@ BLOCK = 1024
 """Candidates compared at once."""
 
 
-class CandidatesError(ValueError):
+class CandidatesError(StudyError):
     """The list of candidates cannot be used. The message says what to change."""
 
 
@@ -245,7 +245,7 @@ def plan_of(study: Study) -> EmbeddingPlan:
         )
     try:
         return _plan(parameters, study.domain, study.budget, study.seed)
-    except (ValueError, CandidatesError) as error:
+    except ValueError as error:
         raise StudyError(str(error)) from None
 
 

@@ -18,14 +18,13 @@ from pydantic import BaseModel
 
 from tacit_protocol.domain.columns import Column
 from tacit_protocol.domain.table import Table
-from tacit_protocol.features.cell_counts import CellCounts, CountError, sum_cells
+from tacit_protocol.features.cell_counts import CellCounts, sum_cells
 from tacit_protocol.messages.release import Release
 from tacit_protocol.messages.study import Owner, Study
 from tacit_protocol.numerics.noisy_tables import SUM_TOLERANCE
 from tacit_protocol.privacy.accounting import Family
 from tacit_protocol.privacy.gaussian_mechanism import SCALE_TOLERANCE
 from tacit_protocol.privacy.guarantee import Guarantee, NoisyVector
-from tacit_protocol.privacy.laplace_mechanism import StatisticError
 from tacit_protocol.privacy.noise import NoiseError, NoiseSource
 from tacit_protocol.privacy.noisy_counts import COUNTS, laplace_counts
 from tacit_protocol.procedures.base import (
@@ -205,10 +204,7 @@ class Identity(Procedure):
         """
         plan = plan_of(study)
         plan.check_units(table.units)
-        try:
-            counts = sum_cells(table, plan.grid)
-        except CountError as error:
-            raise StudyError(str(error)) from None
+        counts = sum_cells(table, plan.grid)
         whole, rng = counts.steps >> counts.bits, order or np.random.default_rng()
         if plan.method == "privit":
             return IdentitySummary(counts, plan.privit(table.units).draw(whole, rng))
@@ -230,7 +226,7 @@ class Identity(Procedure):
                 rejections = int(np.asarray(summary.drawn))
                 return Release(decision=plan.repetition.decide(rejections, noise), **fields)
             return Release(vectors=_vectors(plan, counts, noise), **fields)
-        except (NoiseError, StatisticError) as error:
+        except NoiseError as error:
             raise StudyError(str(error)) from None
 
     def check_release(self, study: Study, release: Release) -> None:

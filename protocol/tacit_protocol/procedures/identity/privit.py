@@ -28,6 +28,7 @@ import numpy.typing as npt
 from scipy.special import bdtrc, pdtr, pdtrc
 
 from tacit_protocol.privacy.noise import NoiseSource, private_coin
+from tacit_protocol.strict import StudyError
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
@@ -56,7 +57,7 @@ PRIVIT_BLOCKS_MAX = 99
 """Most blocks: a hundred tests of a hundredth of the data see less than any other method."""
 
 
-class PrivitRefusedError(ValueError):
+class PrivitRefusedError(StudyError):
     """The instance is not private, or does not keep the level. The message says what to change."""
 
 
@@ -471,7 +472,7 @@ EPSILON_SLACK = 1e-12
 """Relative part of epsilon given away for the rounding of the answer's probability."""
 
 
-class RepetitionRefusedError(ValueError):
+class RepetitionRefusedError(StudyError):
     """There are too few units for the blocks that the budget needs. The message says what to change."""
 
 

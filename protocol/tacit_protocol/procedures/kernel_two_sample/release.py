@@ -20,7 +20,6 @@ from tacit_protocol.features.choice import (
 from tacit_protocol.features.moments import FeatureSums, MomentRelease, MomentShares
 from tacit_protocol.messages.study import Study
 from tacit_protocol.privacy.gaussian_mechanism import (
-    SensitivityError,
     SumPart,
     gaussian_guarantee,
     halved_guarantee,
@@ -107,11 +106,8 @@ def plan_of(study: Study) -> Plan:
     release = _release(study, parameters)
     if release.numbers > COORDINATES_MAX:
         raise StudyError("the study asks for too many numbers; use fewer columns, levels or features")
-    try:
-        calibrate = halved_guarantee if parameters.calibration == "paper" else gaussian_guarantee
-        return Plan(parameters, release, form, calibrate(study.budget))
-    except SensitivityError as error:
-        raise StudyError(str(error)) from None
+    calibrate = halved_guarantee if parameters.calibration == "paper" else gaussian_guarantee
+    return Plan(parameters, release, form, calibrate(study.budget))
 
 
 def _form(parameters: KernelTwoSampleParameters, owners: int) -> Form:

@@ -20,12 +20,7 @@ from tacit_protocol.features.sketches import ColumnsSums
 from tacit_protocol.messages.release import Release
 from tacit_protocol.messages.study import Study
 from tacit_protocol.privacy.accounting import Family
-from tacit_protocol.privacy.gaussian_mechanism import (
-    LayoutError,
-    SensitivityError,
-    check_layout,
-    release_sums,
-)
+from tacit_protocol.privacy.gaussian_mechanism import check_layout, release_sums
 from tacit_protocol.privacy.guarantee import COORDINATES_MAX, Guarantee
 from tacit_protocol.privacy.noise import NoiseSource
 from tacit_protocol.procedures.base import (
@@ -334,12 +329,7 @@ class Screening(Procedure):
     def privatise(self, study: Study, summary: OwnColumns, noise: NoiseSource) -> Release:
         """Add the noise that ``cost`` states, jointly, to the sums."""
         plan, sums = screening_plan(study), summary.sums
-        try:
-            vectors = release_sums(
-                plan.sketches[summary.side].parts(sums.design, sums), plan.guarantee, noise
-            )
-        except SensitivityError as error:
-            raise StudyError(str(error)) from None
+        vectors = release_sums(plan.sketches[summary.side].parts(sums.design, sums), plan.guarantee, noise)
         return Release(units=sums.units, guarantee=plan.guarantee, vectors=vectors)
 
     def check_release(self, study: Study, release: Release) -> None:
@@ -429,7 +419,7 @@ def _check_side(plan: ScreeningPlan, side: int, release: Release) -> None:
     try:
         layout = plan.sketches[side].parts(plan.design(release.units))
         check_layout(release.vectors, release.guarantee, layout, plan.guarantee)
-    except (StudyError, LayoutError) as error:
+    except StudyError as error:
         raise ReleaseError(str(error)) from None
 
 

@@ -12,9 +12,9 @@ from scipy.special import ndtri
 
 from tacit_protocol.domain.columns import Domain
 from tacit_protocol.features.brownian import BrownianColumns
-from tacit_protocol.features.sketches import BUCKETS_MIN, BucketDesign, ColumnsSketch, DesignError
+from tacit_protocol.features.sketches import BUCKETS_MIN, BucketDesign, ColumnsSketch
 from tacit_protocol.messages.study import PartyName, Study
-from tacit_protocol.privacy.gaussian_mechanism import SensitivityError, gaussian_guarantee
+from tacit_protocol.privacy.gaussian_mechanism import gaussian_guarantee
 from tacit_protocol.privacy.guarantee import COORDINATES_MAX, GaussianEvent, Guarantee
 from tacit_protocol.procedures.base import StudyError, parse_parameters
 from tacit_protocol.procedures.distance_correlation.release import require_two_sides
@@ -110,10 +110,7 @@ class ScreeningPlan:
         The best number is the geometric mean of both owners': n times what a column gets of mu squared.
         """
         wished = BUCKET_DENSITY * units * self.mu**2 / math.sqrt(self.pairs)
-        try:
-            design = BucketDesign.near(units, max(wished, BUCKETS_AIMED_MIN))
-        except DesignError as error:
-            raise StudyError(str(error)) from None
+        design = BucketDesign.near(units, max(wished, BUCKETS_AIMED_MIN))
         room = min(_room(sketch) for sketch in self.sketches)
         if design.buckets <= room:
             return design
@@ -141,10 +138,7 @@ def screening_plan(study: Study) -> ScreeningPlan:
     """Return what the study fixes; raises StudyError where it cannot be run as written."""
     parameters = parse_parameters(ScreeningParameters, study)
     require_two_sides(study)
-    try:
-        guarantee = gaussian_guarantee(study.budget)
-    except SensitivityError as error:
-        raise StudyError(str(error)) from None
+    guarantee = gaussian_guarantee(study.budget)
     first, second = (study.domain_of(owner) for owner in study.owners)
     names = (_names(first), _names(second))
     _require_room(parameters, names)
