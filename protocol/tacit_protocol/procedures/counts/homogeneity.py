@@ -17,6 +17,7 @@ from tacit_protocol.numerics.noisy_tables import NoisyTable, onto_simplex
 from tacit_protocol.privacy.accounting import Family
 from tacit_protocol.procedures.base import Fields, Progress, Question, Releases, StudyError, reuse_warnings
 from tacit_protocol.procedures.counts.base import (
+    Cells,
     ComparedPair,
     CountsTestResult,
     CountTest,
@@ -29,7 +30,6 @@ from tacit_protocol.procedures.counts.base import (
     striking_cells,
     tables_of,
 )
-from tacit_protocol.procedures.counts.populations import Cells
 from tacit_protocol.procedures.counts.statistic import PairTest, Weights, compare_pairs, homogeneity_test
 from tacit_protocol.procedures.populations import Population
 from tacit_protocol.verdicts.base import BaseVerdict, ShownTable

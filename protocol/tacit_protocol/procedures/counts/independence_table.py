@@ -19,9 +19,11 @@ from tacit_protocol.numerics.noisy_tables import NoisyTable, add_tables, total_v
 from tacit_protocol.privacy.accounting import Family
 from tacit_protocol.procedures.base import Fields, Progress, Question, Releases, StudyError, reuse_warnings
 from tacit_protocol.procedures.counts.base import (
+    Cells,
     ComparedPair,
     CountsTestResult,
     CountTest,
+    require_near,
     require_work,
     residual_panel,
     shown_counts,
@@ -31,7 +33,6 @@ from tacit_protocol.procedures.counts.base import (
     striking_cells,
     tables_of,
 )
-from tacit_protocol.procedures.counts.populations import Cells, require_near
 from tacit_protocol.procedures.counts.release import CountPlan
 from tacit_protocol.procedures.counts.statistic import (
     DRAWS,

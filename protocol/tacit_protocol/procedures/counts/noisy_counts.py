@@ -18,13 +18,13 @@ from tacit_protocol.privacy.accounting import Family
 from tacit_protocol.privacy.guarantee import COORDINATES_MAX
 from tacit_protocol.procedures.base import Fields, Progress, Question, Releases, StudyError, reuse_warnings
 from tacit_protocol.procedures.counts.base import (
+    Cells,
     CountProcedure,
     NoisyTables,
     TablesVerdict,
     count_panels,
     written_counts,
 )
-from tacit_protocol.procedures.counts.populations import Cells
 from tacit_protocol.procedures.populations import Held, Measure, Population
 from tacit_protocol.verdicts.base import BaseVerdict, ShownTable
 from tacit_protocol.verdicts.panels import BarsPanel

@@ -40,8 +40,7 @@ from tacit_protocol.procedures.base import (
     require_shared_columns,
     reuse_warnings,
 )
-from tacit_protocol.procedures.counts.base import HOPELESS, residual_panel, simulations
-from tacit_protocol.procedures.counts.populations import Cells
+from tacit_protocol.procedures.counts.base import HOPELESS, Cells, residual_panel, simulations
 from tacit_protocol.procedures.identity.release import (
     COUNTED,
     DECISIONS,

@@ -28,9 +28,11 @@ from tacit_protocol.procedures.base import (
     reuse_warnings,
 )
 from tacit_protocol.procedures.counts.base import (
+    Cells,
     CountTest,
     CountTestParameters,
     TablesVerdict,
+    require_near,
     require_work,
     shown_counts,
     silent,
@@ -38,7 +40,6 @@ from tacit_protocol.procedures.counts.base import (
     simulations,
     tables_of,
 )
-from tacit_protocol.procedures.counts.populations import Cells, require_near
 from tacit_protocol.procedures.counts.release import CountPlan
 from tacit_protocol.procedures.populations import Floats, Population
 from tacit_protocol.procedures.stratified_table.statistic import (

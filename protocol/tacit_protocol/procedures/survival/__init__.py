@@ -28,6 +28,7 @@ from tacit_protocol.procedures.base import (
     reuse_warnings,
 )
 from tacit_protocol.procedures.counts.base import (
+    Cells,
     CountTest,
     CountTestParameters,
     TablesVerdict,
@@ -38,7 +39,6 @@ from tacit_protocol.procedures.counts.base import (
     simulations,
     tables_of,
 )
-from tacit_protocol.procedures.counts.populations import Cells
 from tacit_protocol.procedures.counts.release import grid_of
 from tacit_protocol.procedures.populations import EffectError, Floats, Held, Measure, Population
 from tacit_protocol.procedures.survival.statistic import (
