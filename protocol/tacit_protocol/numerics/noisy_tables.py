@@ -6,8 +6,8 @@ sum of Laplace ones.
 """
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
@@ -193,6 +193,46 @@ class NuisanceNull:
         """Return the statistics, (replicates,), of the value that has the largest p-value."""
         above = np.count_nonzero(self.statistics >= statistic, axis=-1)
         return np.asarray(self.statistics[int(np.argmax(above))])
+
+
+@dataclass(frozen=True)
+class SimulatedTest:
+    """``pvalue`` of a statistic; ``simulated`` (replicates,) are those drawn where the p-value is largest."""
+
+    statistic: float
+    pvalue: float
+    simulated: Floats = field(repr=False)
+
+    @classmethod
+    def of(cls, statistic: float, null: NuisanceNull) -> "SimulatedTest":
+        """Return the test of a statistic against its simulated null."""
+        return cls(statistic, null.pvalue(statistic), null.least_favourable(statistic))
+
+
+def simulated_null(
+    draw: Callable[[np.random.Generator, int], Iterable[tuple[Floats, Floats]]],
+    values: int,
+    replicates: int,
+    seed: np.random.SeedSequence,
+    *,
+    numbers: int,
+    progress: Callable[[float], None] | None = None,
+) -> NuisanceNull:
+    """Simulate a null at several plausible values of its nuisance, ``numbers`` numbers a replicate.
+
+    ``draw`` yields so many statistics, and the largest cell of each table, (count,) both, for each value; all
+    values have the same seeds.
+    """
+    statistics, largest = np.empty((2, values, replicates))
+    done = 0
+    for rng, count in in_blocks(seed, replicates, numbers):
+        part = slice(done, done + count)
+        for place, (found, cells) in enumerate(draw(rng, count)):
+            statistics[place, part], largest[place, part] = found, cells
+        done += count
+        if progress is not None:
+            progress(done / replicates)
+    return NuisanceNull(statistics, largest)
 
 
 def plausible(fitted: Floats, noise_variance: float, units: float) -> tuple[Floats, Floats, Floats]:

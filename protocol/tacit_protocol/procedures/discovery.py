@@ -87,11 +87,7 @@ PROCEDURES: dict[str, Procedure] = _BUILT_IN | _OTHERS
 
 
 def procedure_named(name: str) -> Procedure:
-    """Return the procedure of that name.
-
-    Raises:
-        StudyError: there is no such procedure.
-    """
+    """Return the procedure of that name. Raises StudyError where there is no such procedure."""
     try:
         return PROCEDURES[name]
     except KeyError:

@@ -1,6 +1,6 @@
 """What procedures on noisy counts share: the owner's part, what verdicts show, and simulated counts."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import product
@@ -19,21 +19,26 @@ from tacit_protocol.numerics.noisy_tables import (
     CellNoise,
     DistributionError,
     NoisyTable,
+    SimulatedTest,
     add_tables,
     cell_probabilities,
     distribution,
     paninski,
     total_variation,
 )
+from tacit_protocol.privacy.accounting import Family
 from tacit_protocol.privacy.guarantee import Guarantee
 from tacit_protocol.privacy.noise import NoiseSource
 from tacit_protocol.procedures.base import (
+    HOPELESS,
     Fields,
     Procedure,
     Releases,
     StudyError,
+    common_fields,
     parse_parameters,
     require_shared_columns,
+    reuse_warnings,
 )
 from tacit_protocol.procedures.counts.release import (
     CountParameters,
@@ -42,7 +47,7 @@ from tacit_protocol.procedures.counts.release import (
     counted_part,
     grid_of,
 )
-from tacit_protocol.procedures.counts.statistic import HomogeneityTest, IndependenceOutcome
+from tacit_protocol.procedures.counts.statistic import TableTest
 from tacit_protocol.procedures.populations import (
     Columns,
     EffectError,
@@ -56,9 +61,12 @@ from tacit_protocol.verdicts.panels import (
     BARS_MAX,
     BarsPanel,
     Floats,
+    Null,
     Row,
     RowsPanel,
+    affordable,
     bar,
+    from_draws,
     half_width,
     largest,
 )
@@ -78,9 +86,6 @@ numbers cannot make a verdict too long to be sent."""
 
 CELLS_SHOWN = 10
 """Most cells that a verdict names."""
-
-HOPELESS = "Hopeless: "
-"""What a warning starts with where the study should not be run as planned."""
 
 TABLE_NUMBERS_MAX = 10_000
 """Most noisy counts that a test's verdict shows beside its findings."""
@@ -215,6 +220,8 @@ class CountTestParameters(CountParameters):
 class CountProcedure(Procedure):
     """Every owner releases one table of noisy counts; what is made of the tables is each procedure's own."""
 
+    families: ClassVar[frozenset[Family]] = frozenset(("gaussian", "pure"))
+
     Parameters: ClassVar[type[BaseModel]] = CountParameters
     released: ClassVar[str] = "the number of units in each public cell"
     choices: ClassVar[tuple[Mapping[str, Any], ...]] = ({"noise": "laplace"}, {"noise": "gaussian"})
@@ -278,18 +285,54 @@ class CountTest(CountProcedure):
 
     Parameters: ClassVar[type[BaseModel]] = CountTestParameters
 
+    simulated: ClassVar[str]
+    """What its null simulates, in words: "tables of one distribution"."""
+
+    added: ClassVar[bool] = False
+    """Whether it tests all owners' tables added up."""
+
     def parameters(self, study: Study) -> CountTestParameters:
         """Read the study's parameters. Raises StudyError where they are none of a test's."""
-        return parse_parameters(CountTestParameters, study)
+        model = self.Parameters
+        return parse_parameters(
+            model if issubclass(model, CountTestParameters) else CountTestParameters, study
+        )
 
+    def test(
+        self,
+        study: Study,
+        tables: Sequence[NoisyTable],
+        replicates: int,
+        progress: Callable[[float], None] | None = None,
+    ) -> SimulatedTest:
+        """Test the owners' tables; the null's first simulations do not depend on how many there are."""
+        raise NotImplementedError
 
-def simulation_seed(study: Study, stream: int) -> np.random.SeedSequence:
-    """Return the public seed of one of a study's simulations."""
-    return np.random.SeedSequence(int(study.seed, 16), spawn_key=(stream,))
+    def null(self, study: Study, verdict: Fields, releases: Releases) -> Null | None:
+        """Work out the null distribution again; simulations are the first of the verdict's."""
+        tables = tables_of(self.plan(study), study, verdict, releases)
+        if tables is None or verdict.get("pvalue") is None:
+            return None
+        tables = [add_tables(tables)] if self.added else tables
+        replicates = affordable(self.parameters(study).replicates, sum(len(t.counts) for t in tables))
+        if replicates is None:
+            return None
+        words = f"{replicates} simulations of {self.simulated}, with the noise"
+        return from_draws(words, self.test(study, tables, replicates).simulated, study.level)
 
+    def caveats(self, study: Study) -> tuple[str, ...]:  # noqa: ARG002
+        """Say what a verdict leaves out, whatever the numbers of units."""
+        return ()
 
-def silent(part: float, step: str) -> None:
-    """Report progress to nobody."""
+    def shown(self, study: Study, tables: Mapping[str, NoisyTable]) -> dict[str, Any]:
+        """Return the fields of a verdict that every test on the owners' tables states alike."""
+        grid, units = self.plan(study).grid, {name: table.units for name, table in tables.items()}
+        return common_fields(study, units) | {
+            "columns": grid.names,
+            "shape": grid.shape,
+            "counts": shown_counts(tables),
+            "warnings": self.warnings(study, units) + self.caveats(study) + reuse_warnings(study),
+        }
 
 
 def noise_warnings(plan: CountPlan, units: Mapping[str, int]) -> tuple[str, ...]:
@@ -325,7 +368,7 @@ def written_counts(table: NoisyTable) -> tuple[float, ...]:
 
 def striking_cells(
     grid: CellGrid,
-    test: HomogeneityTest | IndependenceOutcome,
+    test: TableTest,
     shares: Mapping[str, npt.NDArray[np.float64]],
     level: float,
 ) -> tuple[CellComparison, ...]:

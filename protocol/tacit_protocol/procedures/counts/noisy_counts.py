@@ -14,9 +14,16 @@ import numpy.typing as npt
 
 from tacit_protocol.messages.release import Release
 from tacit_protocol.messages.study import Study
-from tacit_protocol.privacy.accounting import Family
 from tacit_protocol.privacy.guarantee import COORDINATES_MAX
-from tacit_protocol.procedures.base import Fields, Progress, Question, Releases, StudyError, reuse_warnings
+from tacit_protocol.procedures.base import (
+    Fields,
+    Progress,
+    Question,
+    Releases,
+    StudyError,
+    common_fields,
+    reuse_warnings,
+)
 from tacit_protocol.procedures.counts.base import (
     Cells,
     CountProcedure,
@@ -130,8 +137,8 @@ class NoisyCounts(CountProcedure):
 
     name: ClassVar[str] = "noisy_counts"
     title: ClassVar[str] = "How many units are in each cell?"
-    families: ClassVar[frozenset[Family]] = frozenset(("gaussian", "pure"))
     Verdict: ClassVar[type[BaseVerdict]] = NoisyCountsResult
+    cited: ClassVar[tuple[Work, ...]] = (CHI_SQUARED,)
     question: ClassVar[Question | None] = Question(
         "How many are there in each category?",
         r"how many|count|number of|frequenc|cross.?tab",
@@ -157,10 +164,6 @@ class NoisyCounts(CountProcedure):
             tests=False,
         )
 
-    def works(self, study: Study) -> tuple[Work, ...]:  # noqa: ARG002
-        """Return the works that the study's method comes from."""
-        return (CHI_SQUARED,)
-
     def panels(self, study: Study, verdict: Fields, releases: Releases) -> list[BarsPanel]:
         """Return the bars of all owners' tables."""
         return count_panels(self.plan(study), study, verdict, releases)
@@ -181,10 +184,7 @@ class NoisyCounts(CountProcedure):
         return NoisyCountsResult(
             method=f"noisy counts of {size} cells, {plan.noise.kind} noise",
             reject=False,
-            level=study.level,
-            units=units,
-            epsilon=study.budget.epsilon,
-            delta=study.budget.delta,
+            **common_fields(study, units),
             columns=plan.grid.names,
             shape=plan.grid.shape,
             counts={name: written_counts(table) for name, table in tables.items()},

@@ -20,8 +20,8 @@ docs/mathematics/categorical.md; coverage: docs/benchmarks/categorical.md.
 """
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import reduce
 from itertools import combinations
 
@@ -32,17 +32,15 @@ from tacit_protocol.numerics.multiplicity import holm
 from tacit_protocol.numerics.noisy_tables import (
     NoisyTable,
     NuisanceNull,
-    in_blocks,
+    SimulatedTest,
     onto_simplex,
     plausible,
+    simulated_null,
     sum_cells_of,
 )
 
 Floats = npt.NDArray[np.float64]
 Report = Callable[[float], None]
-
-STATISTIC_STREAM = 0
-"""First spawn key of the overall test; pair m of owners has m + 1."""
 
 
 @dataclass(frozen=True)
@@ -91,24 +89,25 @@ class Weights:
 
 
 @dataclass(frozen=True)
-class HomogeneityTest:
-    """``pvalue`` of all owners together, and ``cells`` (k,), single cells' p-values adjusted for all cells.
+class TableTest(SimulatedTest):
+    """A test of tables, with ``cells`` (k,), single cells' p-values adjusted for all cells.
 
     The adjustment is by the largest cell of each simulated table; ``ratios`` (k,) is what is compared.
-    ``simulated`` (replicates,) are the statistics that were drawn under the null hypothesis, from the
-    distribution that gave the largest p-value.
     """
 
-    statistic: float
-    pvalue: float
     cells: Floats
     ratios: Floats
-    simulated: Floats = field(repr=False)
+
+    @classmethod
+    def of_cells(cls, statistic: float, ratios: Floats, null: NuisanceNull) -> "TableTest":
+        """Return the test of a statistic and of each cell against their simulated null."""
+        drawn = null.least_favourable(statistic)
+        return cls(statistic, null.pvalue(statistic), drawn, null.cells(ratios), ratios)
 
 
 @dataclass(frozen=True)
 class PairTest:
-    """Two owners, by place; ``pvalue`` is adjusted for all pairs by Holm's method."""
+    """Two owners, or two columns, by place; ``pvalue`` is adjusted for all pairs by Holm's method."""
 
     first: int
     second: int
@@ -116,12 +115,32 @@ class PairTest:
     pvalue: float
 
 
+def compare_each(
+    count: int,
+    test: Callable[[tuple[int, int], np.random.SeedSequence], SimulatedTest],
+    seed: np.random.SeedSequence,
+    progress: Report | None,
+) -> tuple[PairTest, ...]:
+    """Test every pair of so many owners or columns, with Holm's adjustment for all of them."""
+    places = list(combinations(range(count), 2))
+    found = []
+    for done, (pair, child) in enumerate(zip(places, seed.spawn(len(places)), strict=True)):
+        found.append(test(pair, child))
+        if progress is not None:
+            progress((done + 1) / len(places))
+    adjusted = holm(np.array([test.pvalue for test in found]))
+    return tuple(
+        PairTest(*pair, test.statistic, float(pvalue))
+        for pair, test, pvalue in zip(places, found, adjusted, strict=True)
+    )
+
+
 def homogeneity_test(
     tables: Sequence[NoisyTable],
     replicates: int,
     seed: np.random.SeedSequence,
     progress: Report | None = None,
-) -> HomogeneityTest:
+) -> TableTest:
     """Test whether tables of the same k cells come from one distribution.
 
     The p-value is the largest, over plausible pooled distributions, of (1 + simulated statistics at least as
@@ -130,11 +149,8 @@ def homogeneity_test(
     weights = Weights.of(*_sizes(tables), cells=len(tables[0].counts))
     shares = np.stack([table.counts / table.units for table in tables])
     ratio, excess = weights.cells(shares)
-    statistic = float(excess.sum())
     null = homogeneity_null(tables, weights, replicates, seed, progress)
-    return HomogeneityTest(
-        statistic, null.pvalue(statistic), null.cells(ratio), ratio, null.least_favourable(statistic)
-    )
+    return TableTest.of_cells(float(excess.sum()), ratio, null)
 
 
 def homogeneity_null(
@@ -146,21 +162,19 @@ def homogeneity_null(
 ) -> NuisanceNull:
     """Simulate the null distribution at plausible pools; all have the same noise and seeds."""
     pools = plausible_pools(tables, weights)
-    statistics, largest = np.empty((2, len(pools), replicates))
-    done = 0
-    for rng, count in in_blocks(seed, replicates, len(tables) * len(tables[0].counts)):
-        noises, part = [table.draw_noise(rng, count) for table in tables], slice(done, done + count)
-        for place, pool in enumerate(pools):
+
+    def draw(rng: np.random.Generator, count: int) -> Iterator[tuple[Floats, Floats]]:
+        noises = [table.draw_noise(rng, count) for table in tables]
+        for pool in pools:
             drawn = [
                 (rng.multinomial(table.units, pool, size=count) + noise) / table.units
                 for table, noise in zip(tables, noises, strict=True)
             ]
             ratio, excess = weights.cells(np.stack(drawn, axis=1))
-            statistics[place, part], largest[place, part] = excess.sum(axis=-1), ratio.max(axis=-1)
-        done += count
-        if progress is not None:
-            progress(done / replicates)
-    return NuisanceNull(statistics, largest)
+            yield excess.sum(axis=-1), ratio.max(axis=-1)
+
+    numbers = len(tables) * len(tables[0].counts)
+    return simulated_null(draw, len(pools), replicates, seed, numbers=numbers, progress=progress)
 
 
 def plausible_pools(tables: Sequence[NoisyTable], weights: Weights) -> tuple[Floats, ...]:
@@ -181,16 +195,11 @@ def compare_pairs(
     progress: Report | None = None,
 ) -> tuple[PairTest, ...]:
     """Test every pair of owners, with Holm's adjustment for all of them."""
-    places = list(combinations(range(len(tables)), 2))
-    found = []
-    for done, ((first, second), child) in enumerate(zip(places, seed.spawn(len(places)), strict=True)):
-        found.append(homogeneity_test([tables[first], tables[second]], replicates, child))
-        if progress is not None:
-            progress((done + 1) / len(places))
-    adjusted = holm(np.array([test.pvalue for test in found]))
-    return tuple(
-        PairTest(first, second, test.statistic, float(pvalue))
-        for (first, second), test, pvalue in zip(places, found, adjusted, strict=True)
+    return compare_each(
+        len(tables),
+        lambda pair, child: homogeneity_test([tables[place] for place in pair], replicates, child),
+        seed,
+        progress,
     )
 
 
@@ -258,39 +267,13 @@ def _outer(table: Floats, margin: Floats) -> Floats:
     return np.asarray(cells.reshape(*cells.shape[:-2], -1))
 
 
-@dataclass(frozen=True)
-class IndependenceOutcome:
-    """``pvalue`` of independence, and ``cells`` (k,), single cells' p-values adjusted for all cells.
-
-    The adjustment is by the largest cell of each simulated table; ``ratios`` (k,) is what is compared.
-    ``simulated`` (replicates,) are the statistics that were drawn under the null hypothesis, at the margins
-    that gave the largest p-value.
-    """
-
-    statistic: float
-    pvalue: float
-    cells: Floats
-    ratios: Floats
-    simulated: Floats = field(repr=False)
-
-
-@dataclass(frozen=True)
-class PairOutcome:
-    """Two columns, by place; ``pvalue`` is adjusted for all pairs by Holm's method."""
-
-    first: int
-    second: int
-    statistic: float
-    pvalue: float
-
-
 def independence_test(
     table: NoisyTable,
     shape: tuple[int, ...],
     replicates: int,
     seed: np.random.SeedSequence,
     progress: Report | None = None,
-) -> IndependenceOutcome:
+) -> TableTest:
     """Test whether the columns of a table, (k,) in row-major order of ``shape``, are independent.
 
     The p-value is the largest, over plausible margins, of (1 + simulated statistics at least as large) /
@@ -299,14 +282,7 @@ def independence_test(
     variance = table.noise_variance / table.units**2
     own = residuals(table.counts / table.units, shape, table.units, variance)
     null = independence_null(table, shape, replicates, seed, progress)
-    statistic = float(own.statistics)
-    return IndependenceOutcome(
-        statistic,
-        null.pvalue(statistic),
-        null.cells(own.ratios),
-        own.ratios,
-        null.least_favourable(statistic),
-    )
+    return TableTest.of_cells(float(own.statistics), own.ratios, null)
 
 
 def independence_null(
@@ -318,18 +294,15 @@ def independence_null(
 ) -> NuisanceNull:
     """Simulate the null distribution at plausible margins; all have the same noise and seeds."""
     values, variance = plausible_margins(table, shape), table.noise_variance / table.units**2
-    statistics, largest = np.empty((2, len(values), replicates))
-    done = 0
-    for rng, count in in_blocks(seed, replicates, len(table.counts)):
-        noise, part = table.draw_noise(rng, count), slice(done, done + count)
-        for place, probabilities in enumerate(values):
+
+    def draw(rng: np.random.Generator, count: int) -> Iterator[tuple[Floats, Floats]]:
+        noise = table.draw_noise(rng, count)
+        for probabilities in values:
             counts = rng.multinomial(table.units, probabilities, size=count) + noise
             drawn = residuals(counts / table.units, shape, table.units, variance)
-            statistics[place, part], largest[place, part] = drawn.statistics, drawn.ratios.max(axis=-1)
-        done += count
-        if progress is not None:
-            progress(done / replicates)
-    return NuisanceNull(statistics, largest)
+            yield drawn.statistics, drawn.ratios.max(axis=-1)
+
+    return simulated_null(draw, len(values), replicates, seed, numbers=len(table.counts), progress=progress)
 
 
 def plausible_margins(table: NoisyTable, shape: tuple[int, ...]) -> tuple[Floats, ...]:
@@ -370,18 +343,13 @@ def compare_columns(
     replicates: int,
     seed: np.random.SeedSequence,
     progress: Report | None = None,
-) -> tuple[PairOutcome, ...]:
+) -> tuple[PairTest, ...]:
     """Test every pair of columns in its own margin of the table, with Holm's adjustment for all of them."""
-    places = list(combinations(range(len(shape)), 2))
-    found = []
-    for done, (pair, child) in enumerate(zip(places, seed.spawn(len(places)), strict=True)):
-        found.append(independence_test(*margin_table(table, shape, pair), replicates, child))
-        if progress is not None:
-            progress((done + 1) / len(places))
-    adjusted = holm(np.array([test.pvalue for test in found]))
-    return tuple(
-        PairOutcome(first, second, test.statistic, float(pvalue))
-        for (first, second), test, pvalue in zip(places, found, adjusted, strict=True)
+    return compare_each(
+        len(shape),
+        lambda pair, child: independence_test(*margin_table(table, shape, pair), replicates, child),
+        seed,
+        progress,
     )
 
 

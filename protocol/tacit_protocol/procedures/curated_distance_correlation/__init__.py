@@ -7,7 +7,7 @@ Derivations: docs/mathematics/curated-distance-correlation.md.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -25,6 +25,7 @@ from tacit_protocol.privacy.guarantee import Guarantee
 from tacit_protocol.privacy.noise import NoiseError, NoiseSource
 from tacit_protocol.privacy.permutation_test import decision_xi, permutation_decision
 from tacit_protocol.procedures.base import (
+    HOPELESS,
     Fields,
     Holder,
     Procedure,
@@ -32,8 +33,11 @@ from tacit_protocol.procedures.base import (
     Question,
     ReleaseError,
     StudyError,
+    common_fields,
+    public_seed,
     require_shared_columns,
     row_warnings,
+    step,
 )
 from tacit_protocol.procedures.curated_distance_correlation.release import (
     COVARIANCE,
@@ -64,9 +68,6 @@ from tacit_protocol.verdicts.words import DISTANCE, PERMUTATION, TWO_PARTIES, Me
 from tacit_protocol.workers import Workers, workers_of
 
 Floats = npt.NDArray[np.float64]
-
-HOPELESS = "Hopeless: "
-"""What a warning starts with where the study should not be run as planned."""
 
 
 class CuratedDistanceCorrelationResult(BaseVerdict):
@@ -176,6 +177,7 @@ class CuratedDistanceCorrelation(Procedure):
         "the roots of the distance covariance and of both distance variances, "
         "and the decision of a permutation test"
     )
+    cited: ClassVar[tuple[Work, ...]] = (TWO_PARTIES, PERMUTATION, DISTANCE)
     question: ClassVar[Question | None] = Question(
         "How strongly do columns in one place depend on each other?",
         r"how strong|strength",
@@ -253,7 +255,7 @@ class CuratedDistanceCorrelation(Procedure):
         rows = gather_units(chunks)
         rows = rows.reordered((order or np.random.default_rng()).permutation(rows.units))
         workers = workers_of(table)
-        roots = _column_roots(plan, rows) if columns else _paired_roots(plan, rows, workers, progress)
+        roots = _roots(plan, rows, columns, workers, progress)
         by_owner = table.units_by_owner if isinstance(table, PooledTable) else {}
         return DistanceSummary(roots, by_owner, _statistics(plan, study, rows, workers, progress))
 
@@ -308,10 +310,6 @@ class CuratedDistanceCorrelation(Procedure):
             f"No dependence between {first} and {second} was shown: they may be independent",
         )
 
-    def works(self, study: Study) -> tuple[Work, ...]:  # noqa: ARG002
-        """Return the works that the study's method comes from."""
-        return (TWO_PARTIES, PERMUTATION, DISTANCE)
-
     def assemble(
         self, study: Study, releases: Mapping[str, Release], progress: Progress | None = None
     ) -> CuratedDistanceCorrelationResult:
@@ -332,10 +330,7 @@ class CuratedDistanceCorrelation(Procedure):
             method=_method(plan),
             statistic=noisy.values[0],
             reject=rejects(noisy, study.level) if release.decision is None else release.decision,
-            level=study.level,
-            units=units,
-            epsilon=study.budget.epsilon,
-            delta=study.budget.delta,
+            **common_fields(study, units),
             variables=(plan.sides[0].names, plan.sides[1].names),
             distance_covariance_sqr=covariance.value,
             distance_covariance_sqr_unbiased=covariance.unbiased,
@@ -360,16 +355,14 @@ def _containing(value: float | None, interval: Interval | None) -> Interval | No
     return own.lower, own.upper
 
 
-def _column_roots(plan: DistancePlan, rows: UnitRows) -> DistanceRoots:
-    x, y = (rows.numeric[:, side.numeric[0]] for side in plan.sides)
-    return column_roots(x, y)
-
-
-def _paired_roots(
-    plan: DistancePlan, rows: UnitRows, workers: Workers, progress: Progress | None
+def _roots(
+    plan: DistancePlan, rows: UnitRows, columns: bool, workers: Workers, progress: Progress | None
 ) -> DistanceRoots:
+    if columns:
+        x, y = (rows.numeric[:, side.numeric[0]] for side in plan.sides)
+        return column_roots(x, y)
     first, second = (side.gram(rows) for side in plan.sides)
-    return paired_roots(first, second, workers, _step(progress, "comparing pairs"))
+    return paired_roots(first, second, workers, step(progress, "comparing pairs"))
 
 
 def _statistics(
@@ -380,14 +373,10 @@ def _statistics(
     return permuted_feature_statistics(
         [side.factor(rows) for side in plan.sides],
         plan.parameters.permutations,
-        np.random.SeedSequence(int(study.seed, 16), spawn_key=(PERMUTATIONS_STREAM,)),
+        public_seed(study, PERMUTATIONS_STREAM),
         workers=workers,
-        progress=_step(progress, "permuting"),
+        progress=step(progress, "permuting"),
     )
-
-
-def _step(progress: Progress | None, step: str) -> Callable[[float], None] | None:
-    return None if progress is None else lambda part: progress(part, step)
 
 
 def _noisy(plan: DistancePlan, release: Release) -> NoisyRoots:

@@ -20,8 +20,8 @@ from tacit_protocol.features.kernels import DistanceKernel
 from tacit_protocol.features.unit_gram import UnitGram, UnitRows, unit_features
 from tacit_protocol.messages.study import Study
 from tacit_protocol.numerics.distance_covariance import STEPS_MAX, exact_distance_sums
-from tacit_protocol.privacy.gaussian_mechanism import SumPart, gaussian_guarantee
-from tacit_protocol.privacy.guarantee import Budget, GaussianEvent, Guarantee
+from tacit_protocol.privacy.gaussian_mechanism import SumPart, gaussian_guarantee, mu_of
+from tacit_protocol.privacy.guarantee import Budget, Guarantee
 from tacit_protocol.privacy.permutation_test import decision_guarantee, rank_max
 from tacit_protocol.procedures.base import StudyError, parse_parameters
 from tacit_protocol.procedures.joint_independence.sensitivity import (
@@ -299,10 +299,7 @@ class DistancePlan:
     @property
     def mu(self) -> float:
         """The Gaussian privacy of the estimates."""
-        event = self.estimates.events[0]
-        if not isinstance(event, GaussianEvent):
-            raise TypeError("the guarantee is not that of a Gaussian release")
-        return 1 / event.noise_multiplier
+        return mu_of(self.estimates)
 
     def check_units(self, units: int, largest: int) -> None:
         """Raise StudyError where the test or the estimates cannot take so many units."""

@@ -25,6 +25,7 @@ from tacit_protocol.privacy.guarantee import Guarantee
 from tacit_protocol.privacy.noise import NoiseError, NoiseSource
 from tacit_protocol.privacy.permutation_test import permutation_decision
 from tacit_protocol.procedures.base import (
+    HOPELESS,
     Fields,
     Holder,
     Procedure,
@@ -33,8 +34,12 @@ from tacit_protocol.procedures.base import (
     ReleaseError,
     Releases,
     StudyError,
+    common_fields,
     parse_parameters,
+    public_seed,
     require_shared_columns,
+    step,
+    tested,
 )
 from tacit_protocol.procedures.curated_two_sample.permuted_means import draw_choices
 from tacit_protocol.procedures.curated_two_sample.plan import (
@@ -82,9 +87,6 @@ from tacit_protocol.verdicts.base import BaseVerdict, DecisionResult, stated
 from tacit_protocol.verdicts.panels import DRAWN_MAX, SIMULATED, WEIGHTED, Null, from_draws, quadratic
 from tacit_protocol.verdicts.words import KERNEL, PERMUTATION, Meaning, Work
 from tacit_protocol.workers import Workers, workers_of
-
-HOPELESS = "Hopeless: "
-"""What a warning starts with where the study should not be run as planned."""
 
 
 class CuratedTwoSampleDecision(DecisionResult):
@@ -259,16 +261,15 @@ class CuratedTwoSample(Procedure):
         """Compute the verdict: post-processing alone, the same for everyone."""
         plan = plan_of(study)
         release = releases[study.senders[0].name]
-        report = progress if progress is not None else _silent
-        report(0.05, "testing the samples")
-        found = _verdict_fields(plan, study, release, report)
-        report(1.0, "testing the samples")
+        report = step(progress, "testing the samples")
+        report(0.05)
+        found = _verdict_fields(plan, study, release, progress)
+        report(1.0)
         return self.verdict_type(study)(
             method=method_of(plan.parameters, plan.form),
-            level=study.level,
-            units={owner.name: release.units_by_owner[owner.name] for owner in study.owners},
-            epsilon=study.budget.epsilon,
-            delta=study.budget.delta,
+            **common_fields(
+                study, {owner.name: release.units_by_owner[owner.name] for owner in study.owners}
+            ),
             warnings=self.warnings(study, release.units_by_owner) + plan.caveats,
             **found,
         )
@@ -286,14 +287,13 @@ def _exact(
         seed = np.random.SeedSequence(order.integers(2**32, size=8).tolist())
         units = tables[0].units, tables[1].units
         choices = draw_choices(units, plan.parameters.permutations, seed)
-        step = None if progress is None else lambda part: progress(part, "permuting")
-        return release.distances(tables, choices, step, workers)
+        return release.distances(tables, choices, step(progress, "permuting"), workers)
     if isinstance(release, PairedRelease):
         return release.sum(*tables, order)
     return release.sum(*tables)
 
 
-def _verdict_fields(plan: Plan, study: Study, release: Release, report: Progress) -> dict[str, Any]:
+def _verdict_fields(plan: Plan, study: Study, release: Release, progress: Progress | None) -> dict[str, Any]:
     """Return what the release tells of the samples, by field of the verdict."""
     if plan.form == "permutation":
         return {"reject": release.decision}
@@ -303,7 +303,7 @@ def _verdict_fields(plan: Plan, study: Study, release: Release, report: Progress
         moment = read_second_moment(release.vectors, units[0])
         gamma = plan.parameters.regularisation or PAPER_REGULARISATION
         statistic, law = paired_law(mean.mean(units[0]), moment, units[0], mean.scale / units[0], gamma)
-        return _tested(study, statistic, law.pvalue(statistic))
+        return tested(study, statistic, law.pvalue(statistic))
     if isinstance(plan.release, RidgeRelease):
         noisy, features = release.vectors[STATISTIC], plan.release.features
         statistic = float(noisy.mean(1)[0])
@@ -315,15 +315,15 @@ def _verdict_fields(plan: Plan, study: Study, release: Release, report: Progress
             norm=features.norm,
             noise=noisy.scale,
         )
-        return _tested(study, statistic, pvalue)
-    found = _finding(plan, study, release, report)
+        return tested(study, statistic, pvalue)
+    found = _finding(plan, study, release, progress)
     named: tuple[LocationComparison, ...] = ()
     embedding = getattr(plan.release, "features", None)
     if found.witness is not None and isinstance(embedding, MeanEmbedding):
         names = ["+".join(names) for names in plan.samples]
         named = location_differences(study.domain, embedding, names, {(0, 1): found.witness}, study.level)
     mmd = stated(found.mmd.squared_mmd, (found.mmd.lower, found.mmd.upper))
-    return _tested(study, found.statistic, found.pvalue) | {
+    return tested(study, found.statistic, found.pvalue) | {
         "squared_mmd": mmd.value,
         "squared_mmd_unbiased": mmd.unbiased,
         "lower": mmd.lower,
@@ -333,11 +333,7 @@ def _verdict_fields(plan: Plan, study: Study, release: Release, report: Progress
     }
 
 
-def _tested(study: Study, statistic: float, pvalue: float) -> dict[str, Any]:
-    return {"statistic": statistic, "pvalue": pvalue, "reject": pvalue <= study.level}
-
-
-def _finding(plan: Plan, study: Study, release: Release, report: Progress) -> CuratedFinding:
+def _finding(plan: Plan, study: Study, release: Release, progress: Progress | None) -> CuratedFinding:
     units = plan.units(release.units_by_owner)
     confidence = 1 - study.level
     if isinstance(plan.release, CuratedAdditiveRelease):
@@ -350,15 +346,10 @@ def _finding(plan: Plan, study: Study, release: Release, report: Progress) -> Cu
         "noise-aware" if plan.form == "noise-aware" else "mmd",
         plan.release.features,
         plan.parameters.replicates,
-        null_seed(study),
+        public_seed(study, NULL_STREAM),
     )
     moment = plan.release.read_moment(release.vectors, units)
-    return test.run(means, moment, confidence, lambda part: report(0.05 + 0.9 * part, "simulating the null"))
-
-
-def null_seed(study: Study) -> np.random.SeedSequence:
-    """Return the public seed of simulated null distributions."""
-    return np.random.SeedSequence(int(study.seed, 16), spawn_key=(NULL_STREAM,))
+    return test.run(means, moment, confidence, step(progress, "simulating the null", 0.05, 0.95))
 
 
 def means_of(
@@ -368,10 +359,6 @@ def means_of(
     read = layout.read(release.vectors, units)
     noise = read.difference_noise, read.centre_noise
     return CuratedMeans.of(read.difference, read.centre, units, noise, read.weights)
-
-
-def _silent(part: float, step: str) -> None:
-    """Report progress to nobody."""
 
 
 def _curated_moments(
@@ -393,5 +380,7 @@ def _curated_moments(
         return quadratic(WEIGHTED, (law,), statistic, study.level)
     replicates = min(DRAWN_MAX, plan.parameters.replicates)
     trace_max = release.features.norm**2
-    _, _, draws = noise_aware_test(means, covariance, replicates, null_seed(study), trace_max=trace_max)
+    _, _, draws = noise_aware_test(
+        means, covariance, replicates, public_seed(study, NULL_STREAM), trace_max=trace_max
+    )
     return from_draws(SIMULATED, draws, study.level)

@@ -33,11 +33,12 @@ from tacit_protocol.privacy.gaussian_mechanism import (
     SumPart,
     gaussian_guarantee,
     halved_guarantee,
+    mu_of,
     noise_scales,
 )
-from tacit_protocol.privacy.guarantee import COORDINATES_MAX, GaussianEvent, Guarantee
+from tacit_protocol.privacy.guarantee import COORDINATES_MAX, Guarantee
 from tacit_protocol.privacy.permutation_test import decision_guarantee, decision_xi, rank_max
-from tacit_protocol.procedures.base import ReleaseError, StudyError, parse_parameters
+from tacit_protocol.procedures.base import ReleaseError, StudyError, parse_parameters, public_seed
 from tacit_protocol.procedures.curated_two_sample.permuted_means import PermutedFeatures, PermutedKernel
 from tacit_protocol.procedures.curated_two_sample.release import (
     MOMENT_CENTRE_SHARE,
@@ -361,7 +362,7 @@ def plan_of(study: Study) -> Plan:
     """Read a study; raises StudyError where it cannot be run as written."""
     parameters = parse_parameters(CuratedTwoSampleParameters, study)
     samples = _samples(study, parameters)
-    seed = np.random.SeedSequence(int(study.seed, 16), spawn_key=(LOCATIONS_STREAM,))
+    seed = public_seed(study, LOCATIONS_STREAM)
     rng = np.random.default_rng(seed)
     form = form_of(parameters)
     if form == "permutation":
@@ -370,7 +371,7 @@ def plan_of(study: Study) -> Plan:
         permuted = permuted_of(study.domain, parameters, rng)
         return Plan(parameters, samples, form, permuted, decision_guarantee(study.budget))
     guarantee = (halved_guarantee if form == "paired" else gaussian_guarantee)(study.budget)
-    release = vectors_of(study.domain, parameters, form, _mu(guarantee), rng)
+    release = vectors_of(study.domain, parameters, form, mu_of(guarantee), rng)
     if release.numbers > COORDINATES_MAX:
         raise StudyError("the study asks for too many numbers; use fewer columns, levels or features")
     return Plan(parameters, samples, form, release, guarantee)
@@ -386,10 +387,3 @@ def _samples(study: Study, parameters: CuratedTwoSampleParameters) -> tuple[tupl
     if sorted((*first, *second)) != sorted(names):
         raise StudyError("parameter samples: every owner of the study must be in exactly one sample")
     return first, second
-
-
-def _mu(guarantee: Guarantee) -> float:
-    event = guarantee.events[0]
-    if not isinstance(event, GaussianEvent):
-        raise TypeError("the guarantee is not that of a Gaussian release")
-    return 1 / event.noise_multiplier

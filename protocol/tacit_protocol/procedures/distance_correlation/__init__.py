@@ -11,7 +11,6 @@ Derivations: docs/mathematics/distance-correlation.md.
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, ClassVar
 
 from pydantic import BaseModel
@@ -26,6 +25,7 @@ from tacit_protocol.privacy.gaussian_mechanism import check_layout, release_sums
 from tacit_protocol.privacy.guarantee import COORDINATES_MAX, Guarantee
 from tacit_protocol.privacy.noise import NoiseSource
 from tacit_protocol.procedures.base import (
+    HOPELESS,
     Fields,
     Procedure,
     Progress,
@@ -33,8 +33,11 @@ from tacit_protocol.procedures.base import (
     ReleaseError,
     Releases,
     StudyError,
+    common_fields,
     parse_parameters,
     row_warnings,
+    step,
+    tested,
 )
 from tacit_protocol.procedures.distance_correlation.peer import (
     OwnCovariance,
@@ -70,9 +73,6 @@ from tacit_protocol.verdicts.words import DISTANCE, TWO_PARTIES, Meaning, Work, 
 
 MATCHED_BY_ORDER = "rows were matched by their order at either owner, which nothing has checked"
 """What a verdict says where owners did not compare digests of their units."""
-
-HOPELESS = "Hopeless: "
-"""What a warning starts with where the study should not be run as planned."""
 
 
 class DistanceCorrelationResult(PvalueVerdict):
@@ -169,6 +169,7 @@ class DistanceCorrelation(Procedure):
     Verdict: ClassVar[type[BaseVerdict]] = DistanceCorrelationResult
     released: ClassVar[str] = "bounded features of its columns, in sums over public buckets or projected"
     RelayedVerdict: ClassVar[type[BaseVerdict]] = PeerResult
+    cited: ClassVar[tuple[Work, ...]] = (TWO_PARTIES, DISTANCE)
     question: ClassVar[Question | None] = Question(
         "Do the columns of one owner depend on those that another owner holds of the same people?",
         r"(other|another|their|two) .*(depend|relate|correlat|associat)|same people",
@@ -276,10 +277,6 @@ class DistanceCorrelation(Procedure):
             f"No dependence between the {between} was shown: they may be independent",
         )
 
-    def works(self, study: Study) -> tuple[Work, ...]:  # noqa: ARG002
-        """Return the works that the study's method comes from."""
-        return (TWO_PARTIES, DISTANCE)
-
     def null(self, study: Study, verdict: Fields, releases: Releases) -> Null | None:  # noqa: ARG002
         """Work out the null distribution again; simulations are the verdict's, or the first of them."""
         if any(owner.name not in releases for owner in study.owners):
@@ -289,7 +286,7 @@ class DistanceCorrelation(Procedure):
         count = plan.parameters.permutations
         if PROJECTIONS in own[0].vectors and numbers * count > WORK_MAX:
             return None
-        found = (sketched if plan.sketches else projected)(plan, study, own, partial(_silent))
+        found = (sketched if plan.sketches else projected)(plan, study, own, step(None, "permuting"))
         return from_draws(f"the statistic at {count} random permutations", found.test.permuted, study.level)
 
     def assemble(
@@ -302,7 +299,7 @@ class DistanceCorrelation(Procedure):
             _check_side(plan, side, release)
         if own[0].units != own[1].units:
             raise ReleaseError("the owners counted different numbers of units: their rows are not aligned")
-        report = partial(_permuting, progress)
+        report = step(progress, "permuting")
         found = sketched(plan, study, own, report) if plan.sketches else projected(plan, study, own, report)
         units = {owner.name: release.units for owner, release in zip(study.owners, own, strict=True)}
         return self._verdict(study, found, units)
@@ -331,7 +328,7 @@ class DistanceCorrelation(Procedure):
         plan, own = plan_of(study), self.summarise(study, table)
         if not isinstance(own.sums, ProjectedUnits):
             raise TypeError("peer mode is for projections")
-        found = found_by_receiver(plan, study, received, own.sums, partial(_permuting, None))
+        found = found_by_receiver(plan, study, received, own.sums, step(None, "permuting"))
         finding = self._verdict(study, found, {owner.name: table.units for owner in study.owners})
         published = plan.parameters.publish
         return Combined(finding, covariance_moved(plan, study, received, own.sums) if published else None)
@@ -345,13 +342,8 @@ class DistanceCorrelation(Procedure):
         largest = math.inf if found.covariance_interval[0] is None else COVARIANCE_SQR_MAX
         return DistanceCorrelationResult(
             method=found.method if study.alignment is None else f"{found.method}, aligned units",
-            statistic=found.test.statistic,
-            pvalue=found.test.pvalue,
-            reject=found.test.pvalue <= study.level,
-            level=study.level,
-            units=units,
-            epsilon=study.budget.epsilon,
-            delta=study.budget.delta,
+            **tested(study, found.test.statistic, found.test.pvalue),
+            **common_fields(study, units),
             distance_covariance_sqr=stated(found.covariance_sqr, (0.0, math.inf), largest).value,
             distance_covariance_sqr_unbiased=found.covariance_sqr,
             covariance_lower=found.covariance_interval[0],
@@ -371,11 +363,6 @@ class DistanceCorrelation(Procedure):
 
 def _root(squared: float) -> float:
     return math.sqrt(min(1.0, max(0.0, squared)))
-
-
-def _permuting(progress: Progress | None, part: float) -> None:
-    if progress is not None:
-        progress(part, "permuting")
 
 
 def _check_side(plan: Plan, side: int, release: Release) -> None:
@@ -409,7 +396,3 @@ def _sketch_warnings(plan: Plan, units: int) -> tuple[str, ...]:
             f"{HOPELESS}even equal columns would hardly be told from independent ones; ask for more units",
         )
     return ()
-
-
-def _silent(part: float) -> None:
-    """Report progress to nobody."""

@@ -11,7 +11,6 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from functools import partial
 from typing import ClassVar
 
 import numpy as np
@@ -29,11 +28,12 @@ from tacit_protocol.privacy.gaussian_mechanism import (
     release_sums,
 )
 from tacit_protocol.privacy.noise import NoiseSource
-from tacit_protocol.procedures.base import ReleaseError, StudyError, row_warnings
+from tacit_protocol.procedures.base import ReleaseError, StudyError, common_fields, row_warnings
 from tacit_protocol.procedures.distance_correlation.release import Plan, blocks_of
 from tacit_protocol.procedures.distance_correlation.statistic import (
     Found,
     NoisyProjections,
+    Report,
     from_projections,
     read_projections,
 )
@@ -183,7 +183,7 @@ def peer_sides(plan: Plan, study: Study) -> tuple[int, int]:
 
 
 def found_by_receiver(
-    plan: Plan, study: Study, received: Release, own: ProjectedUnits, report: partial[None]
+    plan: Plan, study: Study, received: Release, own: ProjectedUnits, report: Report
 ) -> Found:
     """Estimate and test from the sender's release and the receiver's exact projections.
 
@@ -303,10 +303,7 @@ def peer_verdict(
         method=stays,
         receiver=receiver.name,
         reject=False,
-        level=study.level,
-        units={owner.name: units[owner.name] for owner in study.owners},
-        epsilon=study.budget.epsilon,
-        delta=study.budget.delta,
+        **common_fields(study, {owner.name: units[owner.name] for owner in study.owners}),
         spent=spent,
         distance_covariance_sqr=value,
         covariance_lower=low,

@@ -17,8 +17,8 @@ from tacit_protocol.features.brownian import BrownianFeatures, crowded_half_widt
 from tacit_protocol.features.sketches import BucketDesign, SketchRelease
 from tacit_protocol.messages.study import Owner, PartyName, Study
 from tacit_protocol.numerics.distance_covariance import UNITS_MIN
-from tacit_protocol.privacy.gaussian_mechanism import SumPart, gaussian_guarantee
-from tacit_protocol.privacy.guarantee import COORDINATES_MAX, GaussianEvent, Guarantee
+from tacit_protocol.privacy.gaussian_mechanism import SumPart, gaussian_guarantee, mu_of
+from tacit_protocol.privacy.guarantee import COORDINATES_MAX, Guarantee
 from tacit_protocol.procedures.base import StudyError, parse_parameters
 from tacit_protocol.signing.sealing import SealError, require_certified
 from tacit_protocol.strict import StrictModel
@@ -144,10 +144,7 @@ class Plan:
     @property
     def mu(self) -> float:
         """The Gaussian privacy of one owner's whole release."""
-        event = self.guarantee.events[0]
-        if not isinstance(event, GaussianEvent):
-            raise TypeError("the guarantee is not that of a Gaussian release")
-        return 1 / event.noise_multiplier
+        return mu_of(self.guarantee)
 
     @property
     def directions(self) -> int:

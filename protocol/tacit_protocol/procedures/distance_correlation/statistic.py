@@ -11,7 +11,6 @@ docs/mathematics/distance-correlation.md.
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -19,8 +18,8 @@ from scipy.special import ndtri
 
 from tacit_protocol.features.aligned_sums import PROJECTIONS
 from tacit_protocol.features.base import FloatMatrix
-from tacit_protocol.features.brownian import BrownianFeatures, frequencies
-from tacit_protocol.features.sketches import BucketDesign, SketchRelease
+from tacit_protocol.features.brownian import frequencies
+from tacit_protocol.features.sketches import BucketDesign, Side, SketchRelease
 from tacit_protocol.messages.release import Release
 from tacit_protocol.messages.study import Study
 from tacit_protocol.numerics.distance_covariance import (
@@ -40,34 +39,6 @@ Floats = npt.NDArray[np.float64]
 
 VARIANCE_FACTOR_MIN = 2.0
 """Both distance variances must be this many standard errors above 0 for a correlation to be stated."""
-
-
-@dataclass(frozen=True)
-class Side:
-    """One owner's part: rows over buckets, the noise on them, and the covariance of the features.
-
-    ``buckets`` (m, J) has rows of covariance ``covariance`` + ``bucket_noise``^2 I. ``covariance`` (J, J)
-    carries noise of standard deviation ``covariance_noise`` on isometric coordinates. ``norm`` bounds |f| and
-    ``left_out`` the variance in features left out, its trace; ``units`` is n. ``mean`` (J,), whose square was
-    subtracted in ``covariance``, carries noise ``mean_noise`` on each coordinate.
-    """
-
-    buckets: FloatMatrix
-    bucket_noise: float
-    covariance: FloatMatrix
-    covariance_noise: float
-    norm: float
-    left_out: float
-    units: int
-    mean: Floats
-    mean_noise: float
-
-    @property
-    def bucket_covariance(self) -> FloatMatrix:
-        """The covariance of a row of ``buckets``, (J, J)."""
-        values, vectors = np.linalg.eigh(self.covariance)
-        total: FloatMatrix = (vectors * (np.maximum(values, 0.0) + self.bucket_noise**2)) @ vectors.T
-        return total
 
 
 @dataclass(frozen=True)
@@ -290,6 +261,7 @@ FREQUENCIES = 3
 """Sines of every released column that the test looks at; the noise hides finer structure."""
 
 Blocks = npt.NDArray[np.int64]
+Report = Callable[[float], None]
 
 
 @dataclass(frozen=True)
@@ -404,12 +376,12 @@ class Found:
 
 
 def _permutations(
-    plan: Plan, study: Study, report: partial[None], blocks: npt.NDArray[np.int64] | None = None
+    plan: Plan, study: Study, report: Report, blocks: npt.NDArray[np.int64] | None = None
 ) -> Permutations:
     return Permutations(plan.parameters.permutations, public_generator(study, NULL_STREAM), blocks, report)
 
 
-def sketched(plan: Plan, study: Study, own: list[Release], report: partial[None]) -> Found:
+def sketched(plan: Plan, study: Study, own: list[Release], report: Report) -> Found:
     """Estimate and test from two sketches, in the study's order of owners."""
     design, count = plan.design(own[0].units), plan.parameters.permutations
     first, second = (read_side(sketch, design, each) for sketch, each in zip(plan.sketches, own, strict=True))
@@ -448,24 +420,11 @@ def resolution_caveat(truncation: float, *, drawn: bool) -> str:
 
 
 def read_side(sketch: SketchRelease, design: BucketDesign, release: Release) -> Side:
-    """Read one owner's sketch as statistics take it."""
-    read = sketch.read(release.vectors, design)
-    features = sketch.features
-    left_out = features.left_out if isinstance(features, BrownianFeatures) else 0.0
-    return Side(
-        read.buckets,
-        read.bucket_noise,
-        read.covariance,
-        read.covariance_noise,
-        features.norm,
-        left_out,
-        release.units,
-        read.mean,
-        read.mean_noise,
-    )
+    """Read one owner's sketch, which is of one block."""
+    return sketch.read(release.vectors, design)[0]
 
 
-def projected(plan: Plan, study: Study, own: list[Release], report: partial[None]) -> Found:
+def projected(plan: Plan, study: Study, own: list[Release], report: Report) -> Found:
     """Estimate and test from both owners' noisy projections, in the study's order of owners."""
     first, second = (read_projections(plan, study, side, release) for side, release in enumerate(own))
     return from_projections(plan, study, first, second, report)
@@ -479,7 +438,7 @@ def read_projections(plan: Plan, study: Study, side: int, release: Release) -> N
 
 
 def from_projections(
-    plan: Plan, study: Study, first: NoisyProjections, second: NoisyProjections, report: partial[None]
+    plan: Plan, study: Study, first: NoisyProjections, second: NoisyProjections, report: Report
 ) -> Found:
     """Estimate and test from two owners' projections; the second one's rows are permuted."""
     disjoint, count = plan.parameters.method == "pnc-disjoint", plan.parameters.permutations

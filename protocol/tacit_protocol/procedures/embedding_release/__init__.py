@@ -25,6 +25,7 @@ from tacit_protocol.privacy.accounting import Family
 from tacit_protocol.privacy.guarantee import COORDINATES_MAX, Guarantee
 from tacit_protocol.privacy.noise import NoiseError, NoiseSource
 from tacit_protocol.procedures.base import (
+    HOPELESS,
     Fields,
     Holder,
     Procedure,
@@ -32,6 +33,7 @@ from tacit_protocol.procedures.base import (
     Question,
     Releases,
     StudyError,
+    common_fields,
     parse_parameters,
     require_shared_columns,
     reuse_warnings,
@@ -65,9 +67,6 @@ from tacit_protocol.verdicts.panels import BarsPanel
 from tacit_protocol.verdicts.words import DATABASE, OWNERS_NAMED_MAX, Meaning, Work, joined
 
 __all__ = ["CELLS_MAX", "EmbeddingRelease", "EmbeddingReleaseVerdict", "features_of", "plan_of"]
-
-HOPELESS = "Hopeless: "
-"""What a warning starts with where the study should not be run as planned."""
 
 
 @dataclass(frozen=True)
@@ -124,6 +123,7 @@ class EmbeddingRelease(Procedure):
     Parameters: ClassVar[type[BaseModel]] = EmbeddingReleaseParameters
     Verdict: ClassVar[type[BaseVerdict]] = EmbeddingReleaseVerdict
     released: ClassVar[str] = "the kernel mean embedding of its units at public points"
+    cited: ClassVar[tuple[Work, ...]] = (DATABASE,)
     question: ClassVar[Question | None] = Question(
         "Publish a private database that anybody may query for ever?",
         r"publish|synthetic|database|release|share (a|the) (data|copy)",
@@ -259,10 +259,6 @@ class EmbeddingRelease(Procedure):
             tests=False,
         )
 
-    def works(self, study: Study) -> tuple[Work, ...]:  # noqa: ARG002
-        """Return the works that the study's method comes from."""
-        return (DATABASE,)
-
     def panels(
         self,
         study: Study,
@@ -283,10 +279,7 @@ class EmbeddingRelease(Procedure):
         units = {name: release.units for name, release in made.items()}
         return EmbeddingReleaseVerdict(
             reject=False,
-            level=study.level,
-            units=units,
-            epsilon=study.budget.epsilon,
-            delta=study.budget.delta,
+            **common_fields(study, units),
             columns=tuple(column.name for column in study.domain.columns),
             warnings=self.warnings(study, units) + reuse_warnings(study),
             **databases_of(study, _mechanism(study), made),

@@ -18,7 +18,7 @@ from tacit_protocol.privacy.noisy_counts import (
     gaussian_count_guarantee,
     laplace_count_guarantee,
 )
-from tacit_protocol.procedures.base import StudyError, parse_parameters
+from tacit_protocol.procedures.base import StudyError, parse_parameters, public_seed
 from tacit_protocol.procedures.counts.release import CellParameters, CountPlan, grid_of
 from tacit_protocol.procedures.identity.privit import (
     ClippedIdentity,
@@ -170,7 +170,7 @@ class IdentityPlan:
 
     def seed(self) -> np.random.SeedSequence:
         """Return the public seed of simulated null distributions."""
-        return np.random.SeedSequence(int(self.study.seed, 16), spawn_key=(NULL_STREAM,))
+        return public_seed(self.study, NULL_STREAM)
 
 
 def plan_of(study: Study) -> IdentityPlan:

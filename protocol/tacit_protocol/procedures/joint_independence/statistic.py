@@ -91,10 +91,6 @@ def _block(shared: _Shared, replicates: range) -> list[float]:
     return shared.statistic([draw_permutations(shared.seed, index, *shape) for index in replicates])
 
 
-__all__ = ["TENSOR_ENTRIES_MAX", "permuted_feature_statistics", "permuted_statistics", "units_max"]
-
-Floats = npt.NDArray[np.float64]
-
 RESIDUAL_MAX = 1e-14
 """Diagonal residual at which factorising stops: entries are then as good as their evaluation."""
 

@@ -24,6 +24,7 @@ from tacit_protocol.privacy.gaussian_mechanism import check_layout, noise_scales
 from tacit_protocol.privacy.guarantee import Guarantee
 from tacit_protocol.privacy.noise import NoiseSource
 from tacit_protocol.procedures.base import (
+    HOPELESS,
     Fields,
     Procedure,
     Progress,
@@ -31,8 +32,12 @@ from tacit_protocol.procedures.base import (
     ReleaseError,
     Releases,
     StudyError,
+    common_fields,
+    public_seed,
     require_shared_columns,
     reuse_warnings,
+    step,
+    tested,
 )
 from tacit_protocol.procedures.kernel_two_sample.release import (
     KernelTwoSampleParameters,
@@ -80,9 +85,6 @@ from tacit_protocol.verdicts.panels import (
     quadratic,
 )
 from tacit_protocol.verdicts.words import KERNEL, Meaning, Work, either, names_of
-
-HOPELESS = "Hopeless: "
-"""What a warning starts with where the study should not be run as planned."""
 
 NULL_STREAM = 2
 """Spawn key under the study's seed of simulated null distributions; public choices have another."""
@@ -244,6 +246,7 @@ class KernelTwoSample(Procedure):
     Parameters: ClassVar[type[BaseModel]] = KernelTwoSampleParameters
     Verdict: ClassVar[type[BaseVerdict]] = TwoSampleResult
     released: ClassVar[str] = "the mean of bounded features of its units"
+    cited: ClassVar[tuple[Work, ...]] = (KERNEL,)
     question: ClassVar[Question | None] = ONE_POPULATION
     population: ClassVar[type[Population] | None] = Difference
     choices: ClassVar[tuple[Mapping[str, Any], ...]] = FEATURE_CHOICES
@@ -327,10 +330,6 @@ class KernelTwoSample(Procedure):
         """Say what a verdict means, in sentences."""
         return two_sample_meaning(study, verdict)
 
-    def works(self, study: Study) -> tuple[Work, ...]:  # noqa: ARG002
-        """Return the works that the study's method comes from."""
-        return (KERNEL,)
-
     def null(self, study: Study, verdict: Fields, releases: Releases) -> Null | None:
         """Work out the null distribution again; simulations are the verdict's, or the first of them."""
         plan, statistic = plan_of(study), float(verdict["statistic"])
@@ -346,13 +345,14 @@ class KernelTwoSample(Procedure):
     ) -> TwoSampleResult:
         """Compute the verdict: post-processing alone, the same for everyone."""
         plan = plan_of(study)
-        report = progress if progress is not None else _silent
+        report = step(progress, "testing all owners together")
         names = [owner.name for owner in study.owners]
         evidence = evidence_of(plan, [releases[name] for name in names])
         test = planned_test(plan, study)
-        report(0.05, "testing all owners together")
-        overall = test.run(evidence, progress=lambda part: report(0.05 + 0.45 * part, "simulating the null"))
-        report(0.5, "comparing pairs of owners")
+        report(0.05)
+        overall = test.run(evidence, progress=step(progress, "simulating the null", 0.05, 0.5))
+        compared = step(progress, "comparing pairs of owners", 0.5)
+        compared(0.0)
         pairs = tuple(
             _compared(names, found, study.level)
             for found in test.compare_pairs(
@@ -360,20 +360,15 @@ class KernelTwoSample(Procedure):
                 overall,
                 # Bonferroni over the pairs, so that their average is covered too.
                 1 - study.level / max(1, len(names) * (len(names) - 1) // 2),
-                lambda part: report(0.5 + 0.5 * part, "comparing pairs of owners"),
+                compared,
             )
         )
         units = {name: releases[name].units for name in names}
         average = _average(pairs)
         return TwoSampleResult(
             method=_method(plan),
-            statistic=overall.statistic,
-            pvalue=overall.pvalue,
-            reject=overall.pvalue <= study.level,
-            level=study.level,
-            units=units,
-            epsilon=study.budget.epsilon,
-            delta=study.budget.delta,
+            **tested(study, overall.statistic, overall.pvalue),
+            **common_fields(study, units),
             squared_mmd=None if average is None else average.value,
             squared_mmd_unbiased=None if average is None else average.unbiased,
             lower=None if average is None else average.lower,
@@ -416,7 +411,7 @@ def planned_test(plan: Plan, study: Study) -> TwoSampleTest:
         families=additive_families(features) if features is not None else (),
         replicates=plan.parameters.replicates,
         regularisation=plan.parameters.regularisation,
-        seed=np.random.SeedSequence(int(study.seed, 16), spawn_key=(NULL_STREAM,)),
+        seed=public_seed(study, NULL_STREAM),
         trace_max=plan.release.features.norm**2,
     )
 
@@ -486,10 +481,6 @@ def _caveats(plan: Plan) -> tuple[str, ...]:
     return (
         "this null distribution treats the noisy covariance as exact: its level is not kept under privacy",
     )
-
-
-def _silent(part: float, step: str) -> None:
-    """Report progress to nobody."""
 
 
 def two_sample_meaning(study: Study, verdict: Fields) -> Meaning:

@@ -25,7 +25,7 @@ from tacit_protocol.privacy.gaussian_mechanism import (
     halved_guarantee,
 )
 from tacit_protocol.privacy.guarantee import COORDINATES_MAX, Guarantee
-from tacit_protocol.procedures.base import ReleaseError, StudyError, parse_parameters
+from tacit_protocol.procedures.base import ReleaseError, StudyError, parse_parameters, public_seed
 from tacit_protocol.procedures.kernel_two_sample.statistic import Form
 
 MEAN_SHARE = 0.8
@@ -151,7 +151,7 @@ def _release(study: Study, parameters: KernelTwoSampleParameters) -> AdditiveRel
     if parameters.features == "auto" or parameters.features == "columns":  # noqa: PLR1714 (narrows the type)
         pairs = parameters.features == "auto"
         return AdditiveRelease(additive_features(study.domain, parameters, pairs=pairs))
-    seed = np.random.SeedSequence(int(study.seed, 16), spawn_key=(LOCATIONS_STREAM,))
+    seed = public_seed(study, LOCATIONS_STREAM)
     paper = parameters.calibration == "paper"
     shares = MomentShares(parameters.mean_share, 1 - parameters.mean_share)
     if paper:

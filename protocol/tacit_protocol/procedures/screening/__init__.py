@@ -9,14 +9,13 @@ Derivations: docs/mathematics/screening.md.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
 from pydantic import BaseModel
 
 from tacit_protocol.domain.table import Table
-from tacit_protocol.features.sketches import ColumnsSums
+from tacit_protocol.features.sketches import SketchSums
 from tacit_protocol.messages.release import Release
 from tacit_protocol.messages.study import Study
 from tacit_protocol.privacy.accounting import Family
@@ -24,15 +23,18 @@ from tacit_protocol.privacy.gaussian_mechanism import check_layout, release_sums
 from tacit_protocol.privacy.guarantee import COORDINATES_MAX, Guarantee
 from tacit_protocol.privacy.noise import NoiseSource
 from tacit_protocol.procedures.base import (
+    HOPELESS,
     Fields,
     Procedure,
     Progress,
     Question,
     ReleaseError,
     StudyError,
+    common_fields,
     row_warnings,
+    step,
 )
-from tacit_protocol.procedures.distance_correlation import HOPELESS, MATCHED_BY_ORDER
+from tacit_protocol.procedures.distance_correlation import MATCHED_BY_ORDER
 from tacit_protocol.procedures.distance_correlation.release import (
     DESIGN_STREAM,
     NULL_STREAM,
@@ -42,7 +44,6 @@ from tacit_protocol.procedures.distance_correlation.release import (
 from tacit_protocol.procedures.distance_correlation.statistic import (
     COVARIANCE_SQR_MAX,
     Permutations,
-    Side,
     resolution_caveat,
     truncation_bound,
 )
@@ -244,7 +245,7 @@ class OwnColumns:
     """One owner's exact numbers and its place in the study. They never leave the owner."""
 
     side: int
-    sums: ColumnsSums
+    sums: SketchSums
 
 
 class ScreenedDependence(Dependence):
@@ -265,6 +266,7 @@ class Screening(Procedure):
     Parameters: ClassVar[type[BaseModel]] = ScreeningParameters
     Verdict: ClassVar[type[BaseVerdict]] = ScreeningVerdict
     released: ClassVar[str] = "bounded features of all its columns, summed over public buckets of units"
+    cited: ClassVar[tuple[Work, ...]] = (TWO_PARTIES, DISTANCE, FALSE_DISCOVERIES)
     question: ClassVar[Question | None] = Question(
         "Which of one owner's columns relate to the outcome that another owner holds?",
         r"which .*(column|variable|feature|factor|gene|marker|relate|associat|predict|matter)|screen",
@@ -367,10 +369,6 @@ class Screening(Procedure):
             "the others nothing was shown, which is no proof of their independence.",
         )
 
-    def works(self, study: Study) -> tuple[Work, ...]:  # noqa: ARG002
-        """Return the works that the study's method comes from."""
-        return (TWO_PARTIES, DISTANCE, FALSE_DISCOVERIES)
-
     def assemble(
         self, study: Study, releases: Mapping[str, Release], progress: Progress | None = None
     ) -> ScreeningVerdict:
@@ -389,7 +387,7 @@ class Screening(Procedure):
             Permutations(
                 plan.permutations,
                 public_generator(study, NULL_STREAM),
-                progress=partial(_permuting, progress),
+                progress=step(progress, "permuting"),
             ),
             public_generator(study, PILOT_STREAM),
         )
@@ -400,10 +398,7 @@ class Screening(Procedure):
         return ScreeningVerdict(
             method=_method(plan, design.buckets, design.bucket_units),
             reject=any(pair.reject for pair in pairs),
-            level=study.level,
-            units=units,
-            epsilon=study.budget.epsilon,
-            delta=study.budget.delta,
+            **common_fields(study, units),
             pairs=pairs,
             matrix=_matrix(plan, columns) if plan.parameters.matrix else None,
             buckets=design.buckets,
@@ -423,11 +418,6 @@ def _check_side(plan: ScreeningPlan, side: int, release: Release) -> None:
         raise ReleaseError(str(error)) from None
 
 
-def _permuting(progress: Progress | None, part: float) -> None:
-    if progress is not None:
-        progress(part, "permuting")
-
-
 def _method(plan: ScreeningPlan, buckets: int, bucket_units: int) -> str:
     name = {"by": "Benjamini and Yekutieli", "bh": "Benjamini and Hochberg"}[plan.parameters.control]
     return (
@@ -437,25 +427,11 @@ def _method(plan: ScreeningPlan, buckets: int, bucket_units: int) -> str:
 
 
 def _read(plan: ScreeningPlan, side: int, release: Release) -> list[ColumnSide]:
+    """Return every column's part; numeric ones, which have an order, come first."""
     sketch = plan.sketches[side]
     read = sketch.read(release.vectors, plan.design(release.units))
-    return [
-        ColumnSide(
-            Side(
-                own.buckets,
-                own.bucket_noise,
-                own.covariance,
-                own.covariance_noise,
-                block.norm,
-                block.left_out,
-                release.units,
-                own.mean,
-                own.mean_noise,
-            ),
-            ordered=not block.categories,
-        )
-        for own, block in zip(read, sketch.features.blocks, strict=True)
-    ]
+    numeric = sum(not getattr(block, "categories", ()) for block in sketch.blocks)
+    return [ColumnSide(own, ordered=place < numeric) for place, own in enumerate(read)]
 
 
 def _pairs(

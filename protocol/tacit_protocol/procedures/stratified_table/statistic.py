@@ -13,15 +13,21 @@ docs/mathematics/stratified.md; levels and coverage: docs/benchmarks/stratified.
 """
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 
 from tacit_protocol.numerics.common_effects import LEAST, Score, products
-from tacit_protocol.numerics.noisy_tables import NuisanceNull, PlacedCells, in_blocks, onto_simplex, plausible
+from tacit_protocol.numerics.noisy_tables import (
+    PlacedCells,
+    SimulatedTest,
+    in_blocks,
+    onto_simplex,
+    plausible,
+    simulated_null,
+)
 
 Floats = npt.NDArray[np.float64]
 Report = Callable[[float], None]
@@ -49,15 +55,6 @@ class Strata(PlacedCells):
             for place, (rows, columns) in enumerate(zip(*margins, strict=True)):
                 found[place, cells] = share * np.outer(rows, columns)
         return tuple(one / one.sum() for one in found)
-
-
-@dataclass(frozen=True)
-class StratifiedTest:
-    """``pvalue`` of independence within all strata; ``simulated`` (replicates,) as its null has them."""
-
-    statistic: float
-    pvalue: float
-    simulated: Floats = field(repr=False)
 
 
 def contrasts(size: int) -> Floats:
@@ -99,7 +96,7 @@ def statistics(counts: Floats, variances: Floats) -> Floats:
 
 def stratified_test(
     owners: Sequence[Strata], replicates: int, seed: np.random.SeedSequence, progress: Report | None = None
-) -> StratifiedTest:
+) -> SimulatedTest:
     """Test whether rows and columns are independent within every stratum of every owner.
 
     The p-value is the largest, over plausible margins, of (1 + simulated statistics at least as large) /
@@ -107,20 +104,21 @@ def stratified_test(
     """
     variances = np.concatenate([own.variances for own in owners])
     statistic = float(statistics(np.concatenate([own.counts for own in owners]), variances))
-    found, done = np.empty((3, replicates)), 0
-    for rng, count in in_blocks(seed, replicates, sum(len(own.table.counts) for own in owners)):
+
+    def draw(rng: np.random.Generator, count: int) -> Iterator[tuple[Floats, Floats]]:
         noises = [own.table.draw_noise(rng, count) for own in owners]
         for place in range(3):
             drawn = [
                 (rng.multinomial(own.table.units, own.null[place], size=count) + noise)[:, own.cells]
                 for own, noise in zip(owners, noises, strict=True)
             ]
-            found[place, done : done + count] = statistics(np.concatenate(drawn, axis=1), variances)
-        done += count
-        if progress is not None:
-            progress(done / replicates)
-    null = NuisanceNull(found, found)
-    return StratifiedTest(statistic, null.pvalue(statistic), null.least_favourable(statistic))
+            found = statistics(np.concatenate(drawn, axis=1), variances)
+            yield found, found
+
+    numbers = sum(len(own.table.counts) for own in owners)
+    return SimulatedTest.of(
+        statistic, simulated_null(draw, 3, replicates, seed, numbers=numbers, progress=progress)
+    )
 
 
 def _expected(kind: str) -> Callable[[Floats, Floats], Floats]:

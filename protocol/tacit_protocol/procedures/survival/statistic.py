@@ -11,8 +11,8 @@ docs/mathematics/survival.md.
 """
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -21,7 +21,13 @@ from scipy.optimize import isotonic_regression
 from scipy.special import ndtri
 
 from tacit_protocol.numerics.common_effects import LEAST, Estimated, Score
-from tacit_protocol.numerics.noisy_tables import NuisanceNull, PlacedCells, in_blocks, onto_simplex, plausible
+from tacit_protocol.numerics.noisy_tables import (
+    PlacedCells,
+    SimulatedTest,
+    onto_simplex,
+    plausible,
+    simulated_null,
+)
 
 Floats = npt.NDArray[np.float64]
 Report = Callable[[float], None]
@@ -96,15 +102,6 @@ def with_hazard(group: Floats, hazard: Floats) -> Floats:
     return np.maximum(found, 0.0)
 
 
-@dataclass(frozen=True)
-class LogRankTest:
-    """``pvalue`` of equal hazards within all strata; ``simulated`` (replicates,) as its null has them."""
-
-    statistic: float
-    pvalue: float
-    simulated: Floats = field(repr=False)
-
-
 def log_rank(counts: Floats, variances: Floats) -> Floats:
     """Return the statistics, (...), of noisy counts (..., S, G, m, 2), noise ``variances`` (S,) on a cell."""
     groups, m = counts.shape[-3:-1]
@@ -143,20 +140,21 @@ def log_rank(counts: Floats, variances: Floats) -> Floats:
 
 def log_rank_test(
     owners: Sequence[Times], replicates: int, seed: np.random.SeedSequence, progress: Report | None = None
-) -> LogRankTest:
+) -> SimulatedTest:
     """Test whether groups have the same hazards within every stratum of every owner."""
     variances = np.concatenate([own.variances for own in owners])
     statistic = float(log_rank(np.concatenate([own.counts for own in owners]), variances))
-    found, done = np.empty((3, replicates)), 0
-    for rng, count in in_blocks(seed, replicates, sum(len(own.table.counts) for own in owners)):
+
+    def draw(rng: np.random.Generator, count: int) -> Iterator[tuple[Floats, Floats]]:
         for place in range(3):
             drawn = [own.draw(own.null[place], rng, count) for own in owners]
-            found[place, done : done + count] = log_rank(np.concatenate(drawn, axis=1), variances)
-        done += count
-        if progress is not None:
-            progress(done / replicates)
-    null = NuisanceNull(found, found)
-    return LogRankTest(statistic, null.pvalue(statistic), null.least_favourable(statistic))
+            found = log_rank(np.concatenate(drawn, axis=1), variances)
+            yield found, found
+
+    numbers = sum(len(own.table.counts) for own in owners)
+    return SimulatedTest.of(
+        statistic, simulated_null(draw, 3, replicates, seed, numbers=numbers, progress=progress)
+    )
 
 
 def hazard_ratio(counts: Floats, variances: Floats, pair: tuple[int, int], level: float) -> Estimated:
