@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tacit_protocol.domain.table import EncodedChunk, Table, reduce_table
-from tacit_protocol.features.base import FeatureMap, FloatMatrix, Rows
+from tacit_protocol.features.base import FeatureMap, FloatMatrix, OnUnitSphere, Rows
 from tacit_protocol.features.moments import UnitCountError, contributions, sum_sensitivity, unit_slices
 from tacit_protocol.numerics.sincos import Harmonics
 from tacit_protocol.privacy.exact_sums import (
@@ -97,7 +97,7 @@ class Coordinate:
     """The coordinate is ``scale`` times the cosine, sine or indicator."""
 
 
-class ColumnWise:
+class ColumnWise(OnUnitSphere):
     """Column-wise characteristic features of ``numeric`` columns and of columns with ``categories``.
 
     ``cycles`` and ``weights`` are public and serve every numeric column.
@@ -136,20 +136,10 @@ class ColumnWise:
         return 2 * self._numeric * len(self._cycles) + sum(self._categories)
 
     @property
-    def norm(self) -> float:
-        """1, attained by every row."""
-        return 1.0
-
-    @property
     def diameter(self) -> float:
         """The square root of the columns' average squared movement."""
         total = self._numeric * self._movement + 2.0 * len(self._categories)
         return float(np.sqrt(total / self.columns))
-
-    @property
-    def second_moment_diameter(self) -> float:
-        """The square root of 2, for vectors in the unit ball."""
-        return float(np.sqrt(2))
 
     def __call__(self, rows: Rows) -> FloatMatrix:
         """Return the features, (rows, dimension), in the order of ``coordinates``."""
@@ -168,7 +158,7 @@ def smallest_pair_average(numeric: int, categorical: int, lowest: float) -> floa
     return min(sums) / (columns * (columns - 1) / 2)
 
 
-class Pairwise:
+class Pairwise(OnUnitSphere):
     """Features of every pair of columns; the pairs' order is that of ``pairs``."""
 
     def __init__(
@@ -197,19 +187,9 @@ class Pairwise:
         return sum(self.widths)
 
     @property
-    def norm(self) -> float:
-        """1, attained by every row."""
-        return 1.0
-
-    @property
     def diameter(self) -> float:
         """The square root of 2 - 2 m: see the module's derivation."""
         return self._diameter
-
-    @property
-    def second_moment_diameter(self) -> float:
-        """The square root of 2, for vectors in the unit ball."""
-        return float(np.sqrt(2))
 
     def parts(self, rows: Rows) -> FloatMatrix:
         """Return every column's part side by side, (rows, sum of ``part_widths``), each of norm 1."""

@@ -22,7 +22,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from tacit_protocol.features.base import CodeMatrix, FloatMatrix, Rows, row_products
+from tacit_protocol.features.base import CodeMatrix, FloatMatrix, OnUnitSphere, Rows, row_products
 from tacit_protocol.numerics.sincos import wave
 
 BANDWIDTH_MIN = 1e-6
@@ -215,7 +215,7 @@ ROUNDING = 1e-9
 
 
 @dataclass(frozen=True)
-class RandomFourier:
+class RandomFourier(OnUnitSphere):
     """Pairs at ``frequencies`` (F, numeric columns), in radians per unit of the scaled columns.
 
     ``signs`` has (F, categories) of +1 and -1 for each categorical column. Without numeric columns the sines
@@ -254,20 +254,10 @@ class RandomFourier:
         """2 F, or F where there are no numeric columns."""
         return self.count * (2 if self.frequencies.shape[1] else 1)
 
-    @property
-    def norm(self) -> float:
-        """1, whatever was drawn."""
-        return 1.0
-
     @cached_property
     def diameter(self) -> float:
         """At most 2; less where a grid shows that inner products stay above -1."""
         return min(2.0, math.sqrt(2 - 2 * self.smallest_product()))
-
-    @property
-    def second_moment_diameter(self) -> float:
-        """The square root of 2: vectors in the unit ball."""
-        return math.sqrt(2)
 
     def __call__(self, rows: Rows) -> FloatMatrix:
         """Return phi, (rows, dimension): all cosines, then all sines."""
@@ -299,8 +289,7 @@ class RandomFourier:
         """Bound the inner product of two rows' features from below, in [-1, 1], over the whole domain.
 
         Between points of a grid of step d on [-1, 1]^D the average of cosines exceeds its minimum by at most
-        L D (d/2)^2 / 2, L the largest eigenvalue of (1/F) sum w w': its first derivative vanishes there in
-        every coordinate but those at an end, which the grid holds.
+        L D (d/2)^2 / 2, L the largest eigenvalue of (1/F) sum w w' (docs/mathematics/database-release.md).
         """
         patterns = self._patterns()
         columns = self.frequencies.shape[1]

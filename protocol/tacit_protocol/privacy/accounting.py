@@ -112,9 +112,8 @@ PURE_EPSILON_EXACT_MAX = 500.0
 def pure_mu(epsilon: float) -> float:
     """Return a mu for which every (epsilon, 0)-private mechanism is mu-Gaussian private, rounded up.
 
-    The least one is 2 Phi^-1(e^epsilon / (1 + e^epsilon)): there the Gaussian trade-off curve, which is
-    convex, passes through the kink of the pure one and lies below its two straight lines. About 1.2533
-    epsilon where epsilon is small; at most sqrt(8 epsilon), as Phi(-t) <= exp(-t^2/2)/2.
+    The least one is 2 Phi^-1(e^epsilon / (1 + e^epsilon)), at most sqrt(8 epsilon)
+    (docs/mathematics/privacy.md).
 
     >>> round(pure_mu(0.01), 6), round(pure_mu(1.0), 6)
     (0.012533, 1.232035)

@@ -56,11 +56,9 @@ TEST_STREAM, PAIRS_STREAM = 1, 2
 class HomogeneityResult(CountsTestResult):
     """Whether the owners' units come from one distribution over the cells, and who and what differs.
 
-    ``cells`` are those with the smallest p-values, adjusted for all cells; ``counts`` are the noisy tables
-    themselves, None where they are large.
-
     Attributes:
         pairs: owners compared with each other; empty for more than ten.
+        cells: those with the smallest p-values, adjusted for all cells.
     """
 
     listed: ClassVar[tuple[str, ...]] = ("statistic", "pvalue")

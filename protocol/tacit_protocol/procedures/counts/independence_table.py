@@ -80,15 +80,14 @@ class ColumnsCompared(ComparedPair):
 class IndependenceTableResult(CountsTestResult):
     """Whether the columns are independent, among the units of all owners, and how strongly they depend.
 
-    ``cramers_v`` and its interval are of two columns, among the units whose values in both are listed (all
-    units where a column lists one level alone), and None of more; ``pairs`` has them for each pair.
-    Intervals are for one pair, not for all together. ``cells`` are those with the smallest p-values,
-    adjusted for all cells; ``counts`` are the noisy tables themselves, None where they are large.
+    Intervals are for one pair, not for all together.
 
     Attributes:
-        cramers_v: strength of the association of two columns, in [0, 1]; None for more columns.
+        cramers_v: strength of the association of two columns, in [0, 1], among the units whose values in both
+            are listed; None for more columns.
         interval: of Cramér's V; counts the noise. None for more columns.
         pairs: columns compared with each other, with Cramér's V.
+        cells: those with the smallest p-values, adjusted for all cells.
     """
 
     listed: ClassVar[tuple[str, ...]] = ("statistic", "pvalue", "cramers_v", "interval")

@@ -42,18 +42,13 @@ ROWS_SHOWN = 60
 
 
 class NoisyCountsResult(TablesVerdict):
-    """Every owner's noisy table, cells in row-major order of ``shape``; labels follow from the study.
-
-    A count in the data lies within ``half_width`` of the noisy one with probability 1 - level; all counts of
-    an owner together do within ``half_width_all``. Both are the largest of all owners', whose noises differ
-    where releases are reused; ``noise`` and ``scale`` are those of the owner with the largest
-    ``half_width_all``. ``reject`` is always false: a table tests nothing.
+    """Every owner's noisy table, cells in row-major order of ``shape``; it tests nothing.
 
     Attributes:
         tables: every owner's noisy counts.
-        noise: "laplace" or "gaussian".
-        scale: Laplace scale, or standard deviation, of the noise on each cell.
-        half_width: the noise of one cell is within it with probability 1 - alpha.
+        noise: "laplace" or "gaussian", of the owner with the largest ``half_width_all``.
+        scale: Laplace scale, or standard deviation, of its noise on each cell.
+        half_width: the noise of one cell is within it with probability 1 - alpha, at every owner.
         half_width_all: that of all cells of an owner is, together, with probability 1 - alpha.
     """
 

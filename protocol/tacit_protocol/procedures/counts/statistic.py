@@ -402,10 +402,7 @@ def cramers_v(
 
 
 class _ListedCells:
-    """The listed cells of a noisy table: estimates of phi^2, and tables like it.
-
-    ``shares`` (k,) are noisy shares of all units.
-    """
+    """The listed cells of a noisy table, whose ``shares`` (k,) are of all units: estimates of phi^2."""
 
     def __init__(self, table: NoisyTable, shape: tuple[int, int], listed: tuple[int, int]) -> None:
         self._table, self.shape = table, listed

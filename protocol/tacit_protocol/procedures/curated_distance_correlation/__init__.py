@@ -73,20 +73,15 @@ Floats = npt.NDArray[np.float64]
 class CuratedDistanceCorrelationResult(BaseVerdict):
     """Whether X and Y depend on each other, and how strongly. Distances are over a public diameter.
 
-    ``statistic`` is the noisy dCov. ``distance_covariance_sqr_unbiased`` is unbiased for the units' own
-    V-statistic, whose mean exceeds the population's by ``bias_max`` at most, and may be negative;
-    ``distance_covariance_sqr`` is the same cut to [0, 1/4]. Every interval contains its estimate.
-    ``covariance_lower`` to ``covariance_upper``
-    and ``lower`` to ``upper`` (of the correlation, None where a side hardly varies) cover the population's
-    values with probability 1 - level or more in large samples; ``held_lower`` to ``held_upper`` covers the
-    correlation of the units that are held, and counts the noise alone.
-
-    It cannot be unpacked: the decision has no p-value.
+    It cannot be unpacked: the decision has no p-value. ``statistic`` is the noisy dCov; every interval
+    contains
+    its estimate.
 
     Attributes:
-        distance_covariance_sqr: squared distance covariance of the units, of distances over a public
-            diameter, cut to [0, 1/4].
-        distance_covariance_sqr_unbiased: the same before it is cut: what to average over studies.
+        distance_covariance_sqr: squared distance covariance of the units, cut to [0, 1/4].
+        distance_covariance_sqr_unbiased: the same before it is cut: what to average over studies. It is
+        unbiased
+            for the units' own V-statistic, whose mean exceeds the population's by ``bias_max`` at most.
         covariance_interval: covers the population's with probability 1 - alpha or more in large samples.
         distance_variances: squared distance variances of X and of Y.
         distance_correlation: in [0, 1], or None where a side hardly varies.

@@ -87,9 +87,9 @@ class CuratedMeans(PrivateMeans):
 def curated_covariance(means: CuratedMeans, second_moment: FloatMatrix, noise: float) -> PrivateCovariance:
     """Return the covariance within the samples, from both samples' noisy second moment, (J, J).
 
-    ``noise`` is the standard deviation on its diagonal. The outer products of the means are corrected for
-    their noise in expectation. What that noise adds to trace and energy is what a second moment of larger
-    variance would: its noise is stated so (docs/mathematics/trusted-curator.md).
+    ``noise`` is the standard deviation on its diagonal. Outer products of the means are corrected for their
+    noise in
+    expectation; what it adds to trace and energy is stated as noise (docs/mathematics/trusted-curator.md).
     """
     shares = means.units / means.units.sum()
     outer = np.einsum("g,gi,gj->ij", shares, means.means, means.means)

@@ -21,8 +21,8 @@ from tacit_protocol.features.sketches import SketchSums
 from tacit_protocol.messages.release import Release
 from tacit_protocol.messages.study import Study
 from tacit_protocol.privacy.accounting import Family
-from tacit_protocol.privacy.gaussian_mechanism import check_layout, release_sums
-from tacit_protocol.privacy.guarantee import COORDINATES_MAX, Guarantee
+from tacit_protocol.privacy.gaussian_mechanism import release_sums
+from tacit_protocol.privacy.guarantee import Guarantee
 from tacit_protocol.privacy.noise import NoiseSource
 from tacit_protocol.procedures.base import (
     HOPELESS,
@@ -30,7 +30,6 @@ from tacit_protocol.procedures.base import (
     Procedure,
     Progress,
     Question,
-    ReleaseError,
     Releases,
     StudyError,
     common_fields,
@@ -54,8 +53,13 @@ from tacit_protocol.procedures.distance_correlation.release import (
     DistanceCorrelationParameters,
     Plan,
     blocks_of,
+    both_releases,
+    check_either_side,
+    check_side,
+    numbers_released,
     plan_of,
     public_generator,
+    require_same_units,
     side_of,
 )
 from tacit_protocol.procedures.distance_correlation.statistic import (
@@ -78,27 +82,23 @@ MATCHED_BY_ORDER = "rows were matched by their order at either owner, which noth
 class DistanceCorrelationResult(PvalueVerdict):
     """Whether the owners' columns depend on each other, and how strongly.
 
-    Distances are over a public diameter. ``distance_covariance_sqr_unbiased`` is unbiased for the sketch, up
-    to ``truncation`` at most, and may be negative; ``distance_covariance_sqr`` is the same cut to [0, 1/4],
-    where it lies in its interval. That and that of ``distance_correlation`` (the root of the squared one, in
-    [0, 1]; None where a column hardly varies) cover, with probability 1 - level in large samples, the values
-    of the frequencies kept and the directions drawn: neither what ``truncation`` bounds nor another draw.
-    For ``pnc`` both are of the noisy projections, there is no interval, and ``attenuation`` says what part of
-    a squared correlation is left. ``aligned`` says that either owner checked, before it spent anything, that
-    both hold the same units.
+    Distances are over a public diameter. Intervals cover, with probability 1 - alpha in large samples, the
+    values of the frequencies kept and the
+    directions drawn: neither what ``truncation`` bounds nor another draw. For ``pnc`` estimates are of the
+    noisy
+    projections, and have no interval.
 
     Attributes:
         statistic: the test statistic, from private releases alone.
         pvalue: probability under independence of a statistic at least as large; exact.
-        distance_covariance_sqr: squared distance covariance, of distances over a public diameter, cut to
-            [0, 1/4].
-        distance_covariance_sqr_unbiased: the same before it is cut: what to average over studies.
-        covariance_interval: contains the one, and covers what both estimate with probability 1 - alpha in
-            large samples, as far as the kept frequencies and the public directions show it: ``truncation`` is
-            not in it. None for pnc.
-        distance_correlation: its root over both distance deviations, in [0, 1], or None.
-        interval: covers the distance correlation of the kept frequencies and the public directions with
-            probability 1 - alpha in large samples, or None.
+        distance_covariance_sqr: squared distance covariance, cut to [0, 1/4].
+        distance_covariance_sqr_unbiased: the same before it is cut: what to average over studies. It is
+        unbiased
+            for the sketch, up to ``truncation``, and may be negative.
+        covariance_interval: contains the one, and covers what both estimate; None for pnc.
+        distance_correlation: its root over both distance deviations, in [0, 1]; None where a column hardly
+        varies.
+        interval: covers the distance correlation, or None.
         truncation: the most that ``distance_covariance_sqr``, and its interval, leave out; or None.
         attenuation: what part of a squared correlation the noise has left, for pnc alone.
         aligned: whether either owner checked, before it spent anything, that both hold the same units.
@@ -186,15 +186,7 @@ class DistanceCorrelation(Procedure):
 
     def check(self, study: Study) -> None:
         """Raise StudyError where the study cannot be run as written."""
-        plan = plan_of(study)
-        if study.unit_column is not None and study.alignment is None:
-            raise StudyError("with a unit column, name the digest of the owners' alignment of their units")
-        expected = {owner.units for owner in study.owners if owner.units is not None}
-        if len(expected) > 1:
-            raise StudyError("both owners hold the same units, so their numbers must agree")
-        for units in expected:
-            plan.layout(0, units)
-            plan.layout(1, units)
+        require_same_units(study, plan_of(study))
 
     def cost(self, study: Study) -> Guarantee:
         """Return what each owner spends: the study's whole budget, in one joint Gaussian release."""
@@ -202,11 +194,7 @@ class DistanceCorrelation(Procedure):
 
     def numbers_released(self, study: Study) -> int:
         """Return how many noisy numbers one owner sends, at most: it depends on the number of units."""
-        plan = plan_of(study)
-        known = [owner.units for owner in study.owners if owner.units is not None]
-        if not known:
-            return COORDINATES_MAX
-        return max(sum(len(part.sums) for part in plan.layout(side, known[0])) for side in (0, 1))
+        return numbers_released(study, plan_of(study))
 
     def warnings(self, study: Study, units: Mapping[str, int]) -> tuple[str, ...]:
         """Say what the study could not see, at these numbers of units or with so few permutations."""
@@ -255,10 +243,7 @@ class DistanceCorrelation(Procedure):
         if plan.parameters.mode == "peer":
             check_published(plan, release)
             return
-        try:
-            _check_side(plan, 0, release)
-        except ReleaseError:
-            _check_side(plan, 1, release)
+        check_either_side(plan, release)
 
     def meaning(self, study: Study, verdict: Fields) -> Meaning:
         """Say what a verdict means, in sentences."""
@@ -294,11 +279,7 @@ class DistanceCorrelation(Procedure):
     ) -> DistanceCorrelationResult:
         """Compute the verdict: post-processing alone, the same for everyone."""
         plan = plan_of(study)
-        own = [releases[owner.name] for owner in study.owners]
-        for side, release in enumerate(own):
-            _check_side(plan, side, release)
-        if own[0].units != own[1].units:
-            raise ReleaseError("the owners counted different numbers of units: their rows are not aligned")
+        own = both_releases(plan, study, releases)
         report = step(progress, "permuting")
         found = sketched(plan, study, own, report) if plan.sketches else projected(plan, study, own, report)
         units = {owner.name: release.units for owner, release in zip(study.owners, own, strict=True)}
@@ -321,7 +302,7 @@ class DistanceCorrelation(Procedure):
     def check_received(self, study: Study, release: Release) -> None:
         """Raise ReleaseError where a sealed release has not the shape and the noise of the sender's."""
         plan = plan_of(study)
-        _check_side(plan, peer_sides(plan, study)[0], release)
+        check_side(plan, peer_sides(plan, study)[0], release)
 
     def combine(self, study: Study, received: Release, table: Table) -> Combined:
         """Estimate and test from the sender's noisy projections and the receiver's raw rows."""
@@ -363,14 +344,6 @@ class DistanceCorrelation(Procedure):
 
 def _root(squared: float) -> float:
     return math.sqrt(min(1.0, max(0.0, squared)))
-
-
-def _check_side(plan: Plan, side: int, release: Release) -> None:
-    try:
-        layout = plan.layout(side, release.units)
-        check_layout(release.vectors, release.guarantee, layout, plan.guarantee)
-    except StudyError as error:
-        raise ReleaseError(str(error)) from None
 
 
 def _too_few_permutations(level: float) -> str:

@@ -121,16 +121,14 @@ COVARIANCE_BITS = 40
 
 
 class PeerResult(BaseVerdict):
-    """What everybody learns of a study in peer mode: that it was done, and what the receiver published.
-
-    ``distance_covariance_sqr`` is that of the sender's noisy projections and the receiver's raw ones, with
-    the receiver's noise on it; the bounds cover it without that noise, with probability 1 - level. Nothing is
-    tested: ``reject`` is False. ``spent`` is what each owner spent, of epsilon.
+    """What everybody learns of a study in peer mode. Nothing is tested: ``reject`` is False.
 
     Attributes:
         receiver: the owner with whom the result stays; its operator reads it with ``tacit agent result``.
         spent: epsilon that each owner spent, by name.
-        distance_covariance_sqr: what the receiver published, with its noise, or None.
+        distance_covariance_sqr: what the receiver published, with its noise, or None: that of the sender's
+        noisy
+            projections and the receiver's raw ones.
         interval: covers it without the receiver's noise with probability 1 - alpha, or None.
     """
 

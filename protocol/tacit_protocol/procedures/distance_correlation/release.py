@@ -4,8 +4,9 @@ Derivations: docs/mathematics/distance-correlation.md.
 """
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -15,11 +16,12 @@ from tacit_protocol.domain.columns import Domain
 from tacit_protocol.features.aligned_sums import ProjectionRelease, RowProjections, deal_out
 from tacit_protocol.features.brownian import BrownianFeatures, crowded_half_width, random_directions
 from tacit_protocol.features.sketches import BucketDesign, SketchRelease
+from tacit_protocol.messages.release import Release
 from tacit_protocol.messages.study import Owner, PartyName, Study
 from tacit_protocol.numerics.distance_covariance import UNITS_MIN
-from tacit_protocol.privacy.gaussian_mechanism import SumPart, gaussian_guarantee, mu_of
+from tacit_protocol.privacy.gaussian_mechanism import SumPart, check_layout, gaussian_guarantee, mu_of
 from tacit_protocol.privacy.guarantee import COORDINATES_MAX, Guarantee
-from tacit_protocol.procedures.base import StudyError, parse_parameters
+from tacit_protocol.procedures.base import ReleaseError, StudyError, parse_parameters, public_seed
 from tacit_protocol.signing.sealing import SealError, require_certified
 from tacit_protocol.strict import StrictModel
 
@@ -204,6 +206,64 @@ def require_two_sides(study: Study) -> None:
         raise StudyError("give each owner its own columns; every column belongs to one owner")
 
 
+class SidedPlan(Protocol):
+    """What a study between two owners of different columns fixes."""
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """What each owner spends."""
+
+    def layout(self, side: int, units: int) -> tuple[SumPart, ...]:
+        """Lay out one owner's release of so many units; raises StudyError where there can be none."""
+
+
+def require_same_units(study: Study, plan: SidedPlan) -> None:
+    """Raise StudyError where owners plan for other units than each other, or than a release can hold."""
+    if study.unit_column is not None and study.alignment is None:
+        raise StudyError("with a unit column, name the digest of the owners' alignment of their units")
+    expected = {owner.units for owner in study.owners if owner.units is not None}
+    if len(expected) > 1:
+        raise StudyError("both owners hold the same units, so their numbers must agree")
+    for units in expected:
+        plan.layout(0, units)
+        plan.layout(1, units)
+
+
+def numbers_released(study: Study, plan: SidedPlan) -> int:
+    """Return how many noisy numbers one owner sends, at most: it depends on the number of units."""
+    known = [owner.units for owner in study.owners if owner.units is not None]
+    if not known:
+        return COORDINATES_MAX
+    return max(sum(len(part.sums) for part in plan.layout(side, known[0])) for side in (0, 1))
+
+
+def check_side(plan: SidedPlan, side: int, release: Release) -> None:
+    """Raise ReleaseError where a release has not the shape and the noise of one owner's."""
+    try:
+        layout = plan.layout(side, release.units)
+    except StudyError as error:
+        raise ReleaseError(str(error)) from None
+    check_layout(release.vectors, release.guarantee, layout, plan.guarantee)
+
+
+def check_either_side(plan: SidedPlan, release: Release) -> None:
+    """Raise ReleaseError where a release has not the shape and the noise of either owner's."""
+    try:
+        check_side(plan, 0, release)
+    except ReleaseError:
+        check_side(plan, 1, release)
+
+
+def both_releases(plan: SidedPlan, study: Study, releases: Mapping[str, Release]) -> list[Release]:
+    """Return the owners' releases in their order; raises ReleaseError where they do not fit each other."""
+    own = [releases[owner.name] for owner in study.owners]
+    for side, release in enumerate(own):
+        check_side(plan, side, release)
+    if own[0].units != own[1].units:
+        raise ReleaseError("the owners counted different numbers of units: their rows are not aligned")
+    return own
+
+
 def _names(owner: Owner) -> set[str]:
     if owner.columns is None:
         raise StudyError("say which columns each owner holds")
@@ -267,4 +327,4 @@ def side_of(study: Study, domain: Domain) -> int:
 
 def public_generator(study: Study, *stream: int) -> np.random.Generator:
     """Return the study's public randomness of one stream."""
-    return np.random.default_rng(np.random.SeedSequence(int(study.seed, 16), spawn_key=stream))
+    return np.random.default_rng(public_seed(study, *stream))

@@ -73,9 +73,8 @@ class CovarianceEstimate:
 def covariance_estimate(first: Side, second: Side) -> CovarianceEstimate:
     """Return the U-statistic 4/(m (m - 1)) sum_{h != h'} (a_h'a_h') (b_h'b_h') and the law of its variance.
 
-    Unbiased for D = 4 |C|^2. Its variance is 16 (4 z_1/m + 2 z_2/m^2), z_1 = Var a_h'C b_h, and z_2 the one
-    of a pair: |S_a|^2 |S_b|^2 under independence, S the covariance of a bucket. For normal buckets z_1 is
-    tr S_a C S_b C' + tr (C'C)^2; a jackknife that finds more is believed.
+    Unbiased for D = 4 |C|^2. Its variance is that for normal buckets, or more where a jackknife finds more
+    (docs/mathematics/distance-correlation.md).
     """
     a, b, m = first.buckets, second.buckets, len(first.buckets)
     products = a.T @ b
@@ -97,11 +96,8 @@ def covariance_estimate(first: Side, second: Side) -> CovarianceEstimate:
 def variance_estimate(side: Side) -> Estimate:
     """Return the squared distance variance, 4 |covariance|^2 less its noise's energy, with its error.
 
-    The noise is that of the second moment and, from an error e of the mean, em' + me' + ee' - s^2 I. The
-    sampling part of the variance is a bound: to first order the estimate's error is that of the mean of
-    z'S z, S = covariance/|covariance| and z the centred features. It lies in [0, M], M the largest eigenvalue
-    of S times the squared diameter 2 norm^2, and has mean |covariance|, so its variance is at most
-    |covariance| (M - |covariance|) (Bhatia and Davis).
+    The noise is that of the second moment and of the mean; the sampling part of the variance is a bound
+    (docs/mathematics/distance-correlation.md).
     """
     dimension, noise_sqr = len(side.covariance), side.covariance_noise**2
     own = dimension * (dimension + 1) / 2 * noise_sqr
@@ -114,12 +110,7 @@ def variance_estimate(side: Side) -> Estimate:
 
 
 def _variance_by_mean(side: Side, mean_sqr: float, squared: float) -> float:
-    """Bound the variance that the mean's noise alone gives |covariance|^2 less its energy.
-
-    By Hermite polynomials in e it is 16 s^2 |S m|^2 + 8 s^4 ||m|^2 I + mm' - S|^2 + 32 (J + 2) s^6 |m|^2
-    + 8 J (J + 2) s^8, S being the covariance; it is positive, so that the second norm's square is at most
-    (J + 3) |m|^4 + |S|^2.
-    """
+    """Bound the variance that the mean's noise alone gives |covariance|^2 less its energy."""
     dimension, noise_sqr = len(side.covariance), side.mean_noise**2
     moved = min(_squared_norm(side.covariance @ side.mean), squared * mean_sqr)
     return noise_sqr * (
@@ -171,9 +162,8 @@ def truncation_bound(first: Side, second: Side) -> float:
     """Bound what the estimate leaves out: squared covariances of pairs of features not both in it, times 4.
 
     For fixed features of covariance V, the squares of their covariances with all features of the other side
-    add up to at most tr V times the largest eigenvalue of that side's covariance. Those left out of the first
-    side are paired with all of the second, those left out of the second with what is kept of the first, or
-    the other way about.
+    add
+    up to at most tr V times the largest eigenvalue of that side's covariance.
     """
     kept = [max(0.0, float(np.linalg.eigvalsh(side.covariance)[-1])) for side in (first, second)]
     shared = first.left_out * kept[1] + second.left_out * kept[0]

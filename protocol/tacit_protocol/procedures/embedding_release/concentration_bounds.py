@@ -211,8 +211,7 @@ class ProvedDistance:
     def pvalue(self) -> float:
         """Bound the probability of so large a distance, were both of one population: valid at every level.
 
-        The p with P(d; trace bounds that fail with probability p/10) = 9p/10: at each level a tenth goes to
-        the traces, and the test at a larger level rejects whenever that at a smaller one does.
+        The p with P(d; trace bounds that fail with probability p/10) = 9p/10.
         """
 
         def excess(log_p: float) -> float:

@@ -124,18 +124,14 @@ class PairComparison(Comparison):
 class TwoSampleResult(PvalueVerdict):
     """Outcome of a kernel two-sample (or k-sample) test. Unpacks into ``statistic, pvalue``.
 
-    ``squared_mmd`` is the average over pairs of owners of the estimated squared maximum mean discrepancy of
-    the features' kernel, 0 where the unbiased one is negative; the interval contains it, and covers what it
-    estimates with probability 1 - level at least, in large samples. ``locations`` are the test locations
-    where two owners differ most, with ME features.
-
     Attributes:
         statistic: the test statistic, from private releases alone.
         pvalue: probability under the null hypothesis (one population) of a statistic at least as large.
-        estimate: ``squared_mmd``, or None.
+        estimate: ``squared_mmd``, the squared maximum mean discrepancy of the features' kernel, averaged over
+            pairs of owners and cut at 0; or None.
         estimate_unbiased: the same before it is cut at 0: what to average over studies.
-        interval: contains ``estimate``, and covers what ``estimate`` estimates with probability 1 - alpha at
-            least, or None.
+        interval: contains ``estimate``, and covers what it estimates with probability 1 - alpha at least, in
+            large samples; or None.
         pairs: which owners differ (Holm).
         columns: which columns, and which pairs of columns, differ (Holm), where the features tell.
         locations: the test locations where owners differ most (Holm), with mean embeddings.

@@ -96,9 +96,8 @@ def pool_covariance(
     """Pool the owners' covariances, weighted by ``weights`` (k,), by default their units.
 
     ``second_moments`` is (k, J, J); ``noise`` (k,) the standard deviation on their diagonal entries. The
-    covariance of an owner is its second moment less the outer product of its mean; the outer product's own
-    noise is corrected in expectation; what it adds to the matrix has less energy than the noise of the second
-    moment, by a factor of the order of the dimension.
+    outer
+    products of the means are corrected for their noise in expectation.
     """
     weights = means.units if weights is None else weights
     shares = weights / weights.sum()

@@ -14,7 +14,7 @@ from tacit_protocol.domain.columns import Domain
 from tacit_protocol.features.brownian import BrownianColumns
 from tacit_protocol.features.sketches import BUCKETS_MIN, BucketDesign, SketchRelease
 from tacit_protocol.messages.study import PartyName, Study
-from tacit_protocol.privacy.gaussian_mechanism import gaussian_guarantee, mu_of
+from tacit_protocol.privacy.gaussian_mechanism import SumPart, gaussian_guarantee, mu_of
 from tacit_protocol.privacy.guarantee import COORDINATES_MAX, Guarantee
 from tacit_protocol.procedures.base import StudyError, parse_parameters
 from tacit_protocol.procedures.distance_correlation.release import require_two_sides
@@ -115,6 +115,10 @@ class ScreeningPlan:
         while units // size > room:
             size += 2
         return BucketDesign(units, units // size, size)
+
+    def layout(self, side: int, units: int) -> tuple[SumPart, ...]:
+        """Lay out one owner's release of so many units; raises StudyError where no sketch serves them."""
+        return self.sketches[side].parts(self.design(units))
 
     def hopeless(self, units: int) -> str | None:
         """Say why even a column equal to the outcome would hardly be found among so many units, or None."""
