@@ -218,10 +218,7 @@ class BrownianFeatures:
         return features.T
 
     def _write_waves(self, places: FloatMatrix, scale: float, out: npt.NDArray[np.float64]) -> None:
-        """Write the values at the places, (rows, K), times ``scale``, to (K, r, rows).
-
-        They are 0 in the middle, and their slopes have norm 1 on [0, 1].
-        """
+        """Write the values at the places, (rows, K), times ``scale``, to (K, r, rows)."""
         if self.half_width is None:
             write_sines(places, scale, out)
             return

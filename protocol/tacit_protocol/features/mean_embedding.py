@@ -8,13 +8,12 @@ J), have norm |g(x)| <= 1 and diameter 2: P0's sqrt J for the unscaled map is to
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 
 from tacit_protocol.domain.columns import Domain
 from tacit_protocol.domain.table import encode
-from tacit_protocol.features.base import FeatureMap, FloatMatrix, Rows, row_products
+from tacit_protocol.features.base import FloatMatrix, Rows, row_products
 from tacit_protocol.features.kernels import ProductKernel
 from tacit_protocol.numerics.sincos import wave
 
@@ -254,51 +253,3 @@ def median_distance(points: FloatMatrix) -> float:
 def draw_frequencies(columns: int, count: int, bandwidth: float, rng: np.random.Generator) -> FloatMatrix:
     """Draw frequencies, (count, columns), of the Gaussian kernel of that bandwidth (radians per unit)."""
     return np.asarray(rng.standard_normal((count, columns)) / bandwidth)
-
-
-@dataclass(frozen=True)
-class KernelChoice:
-    """Public settings of ME and SCF features; ``bandwidth`` None is the median distance of the locations.
-
-    ``raw`` leaves out whitening (ME) and scaling (SCF), as P0 does. ``locations`` are public rows of the
-    domain, or None to draw ``count`` of them. ``frequencies`` are those of SCF features, in turns over each
-    numeric column's bounds, or None to draw them.
-    """
-
-    count: int
-    shape: Literal["gaussian", "laplacian"]
-    bandwidth: float | None
-    similarity: float
-    locations: Sequence[Sequence[float | str | None]] | None
-    raw: bool
-    frequencies: Sequence[Sequence[float]] | None = None
-
-
-def mean_embedding(domain: Domain, choice: KernelChoice, rng: np.random.Generator) -> FeatureMap:
-    """Build ME features. Raises ValueError where the locations do not fit the domain."""
-    if choice.locations is None:
-        locations = draw_locations(domain, choice.count, rng)
-    else:
-        locations = encode_locations(domain, choice.locations)
-    bandwidth = choice.bandwidth or median_distance(locations.numeric)
-    kernel = ProductKernel(choice.shape, bandwidth, choice.similarity)
-    return RawMeanEmbedding(kernel, locations) if choice.raw else WhitenedMeanEmbedding(kernel, locations)
-
-
-def smooth_characteristic(domain: Domain, choice: KernelChoice, rng: np.random.Generator) -> FeatureMap:
-    """Build SCF features, ``count`` coordinates in pairs.
-
-    Raises ValueError for categorical columns, and where a frequency has not one value per column.
-    """
-    if domain.categorical:
-        raise ValueError("smooth characteristic features take numeric columns alone")
-    if choice.frequencies is not None:
-        if any(len(row) != len(domain.numeric) for row in choice.frequencies):
-            raise ValueError("every frequency needs one value per column")
-        turns = np.array(choice.frequencies, dtype=np.float64)
-        return SmoothCharacteristic(2 * np.pi * turns, raw=choice.raw)
-    points = draw_locations(domain, BANDWIDTH_POINTS, rng).numeric
-    bandwidth = choice.bandwidth or median_distance(points)
-    pairs = max(1, choice.count // 2)
-    frequencies = draw_frequencies(len(domain.numeric), pairs, bandwidth, rng)
-    return SmoothCharacteristic(frequencies, raw=choice.raw)

@@ -69,10 +69,7 @@ def panels_of(study: Study, verdict: Mapping[str, Any], releases: Mapping[str, R
 
 
 def _or_none(work_out: Callable[[], Found]) -> Found | None:
-    """Return what can be worked out; None where study, releases and verdict do not fit each other.
-
-    So it is with a verdict of another version: what it states itself is drawn all the same.
-    """
+    """Return what can be worked out; None where study, releases and verdict do not fit each other."""
     try:
         return work_out()
     except (StudyError, ReleaseError, LookupError, TypeError, ValueError, ArithmeticError):

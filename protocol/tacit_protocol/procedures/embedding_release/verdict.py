@@ -271,10 +271,7 @@ def _from_histograms(study: Study, verdict: Mapping[str, Any], name: str) -> lis
 def _bins(
     places: Floats, shares: Floats, halves: Callable[[int], float | None]
 ) -> tuple[tuple[float, ...], list[Bar]]:
-    """Add neighbouring bins up to ``BINS_MAX`` at most; a sum's interval is that of so many noises.
-
-    ``places`` (bins + 1,) are the bins' edges.
-    """
+    """Add neighbouring bins up to ``BINS_MAX`` at most; a sum's interval is that of so many noises."""
     step = -(-len(shares) // COLUMN_BINS_MAX)
     starts = [*range(0, len(shares), step), len(shares)]
     edges = [float(places[start]) for start in starts]
