@@ -21,7 +21,11 @@ from tacit_protocol.features.moments import DIAGONAL
 from tacit_protocol.features.sketches import SKETCH, SketchRelease
 from tacit_protocol.privacy.gaussian_mechanism import gaussian_guarantee
 from tacit_protocol.privacy.guarantee import Budget
-from tacit_protocol.procedures.distance_correlation.release import DistanceCorrelationParameters, Plan, aimed
+from tacit_protocol.procedures.distance_correlation.release import (
+    DistanceCorrelationParameters,
+    DistanceCorrelationPlan,
+    aimed,
+)
 from tacit_protocol.procedures.distance_correlation.statistic import Permutations, Side, permutation_test
 
 DELTA, LEVEL = 1e-5, 0.05
@@ -112,7 +116,7 @@ class Released:
     @classmethod
     def of(cls, found: Moments, units: int, epsilon: float) -> "Released":
         """Lay both releases out as the procedure does."""
-        plan = Plan(
+        plan = DistanceCorrelationPlan(
             DistanceCorrelationParameters(),
             found.columns,
             found.sketches,

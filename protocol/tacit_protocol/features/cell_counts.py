@@ -36,7 +36,7 @@ Integers = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
 
-class GridError(StudyError):
+class CellsError(StudyError):
     """The columns have no such cells. The message says what to change; the cells are public."""
 
 
@@ -111,19 +111,19 @@ class CellGrid:
         ``folded`` counts values that are not listed, and missing ones, with each column's last level.
 
         Raises:
-            GridError: a column is unknown or repeated, cuts are missing or do not fit, or there are more
+            CellsError: a column is unknown or repeated, cuts are missing or do not fit, or there are more
                 than CELLS_MAX cells.
         """
         known = {column.name: column for column in domain.columns}
         names = list(known) if columns is None else list(columns)
         cuts = {} if cuts is None else cuts
         if not names or len(set(names)) != len(names) or not set(names) <= set(known):
-            raise GridError("cells need distinct columns of the study")
+            raise CellsError("cells need distinct columns of the study")
         if not set(cuts) <= {column.name for column in domain.numeric if column.name in names}:
-            raise GridError("cuts are for the numeric columns that are counted")
+            raise CellsError("cuts are for the numeric columns that are counted")
         grid = cls(tuple(_axis(domain, known[name], cuts.get(name, ()), folded) for name in names))
         if grid.size > CELLS_MAX:
-            raise GridError(f"the columns have more than {CELLS_MAX} cells together: use fewer levels")
+            raise CellsError(f"the columns have more than {CELLS_MAX} cells together: use fewer levels")
         return grid
 
     @property
@@ -186,10 +186,10 @@ def _axis(
     if isinstance(column, CategoricalColumn):
         return Axis(column, domain.categorical.index(column), folded=folded)
     if not cuts:
-        raise GridError("a numeric column needs cuts to have cells")
+        raise CellsError("a numeric column needs cuts to have cells")
     ends = [column.lower, *cuts, column.upper]
     if not all(low < high for low, high in pairwise(ends)):
-        raise GridError("cuts must increase strictly and lie within the column's bounds")
+        raise CellsError("cuts must increase strictly and lie within the column's bounds")
     return Axis(column, domain.numeric.index(column), tuple(float(cut) for cut in cuts))
 
 

@@ -234,7 +234,7 @@ class CuratedDistanceCorrelationParameters(StrictModel):
 
 
 @dataclass(frozen=True)
-class Side:
+class SideColumns:
     """The columns of X or Y, by name and by place among the study's numeric and categorical ones."""
 
     names: tuple[str, ...]
@@ -262,7 +262,7 @@ class DistancePlan:
     """What a study fixes before any data."""
 
     parameters: CuratedDistanceCorrelationParameters
-    sides: tuple[Side, Side]
+    sides: tuple[SideColumns, SideColumns]
     estimates: Guarantee
     decision: Budget | None
     rows_are_units: bool
@@ -357,13 +357,13 @@ def _groups(study: Study, groups: tuple[Group, Group] | None) -> tuple[Group, Gr
     return groups
 
 
-def _side(study: Study, index: int, names: Group) -> Side:
+def _side(study: Study, index: int, names: Group) -> SideColumns:
     numeric = tuple(i for i, column in enumerate(study.domain.numeric) if column.name in names)
     categorical = tuple(i for i, column in enumerate(study.domain.categorical) if column.name in names)
     categories = tuple(study.domain.categorical[i].categories for i in categorical)
     frequencies = FREQUENCIES_ONE if len(numeric) <= 1 else FREQUENCIES_MANY
     features = BrownianFeatures(_directions(study, index, len(numeric)), frequencies, categories)
-    return Side(names, numeric, categorical, features)
+    return SideColumns(names, numeric, categorical, features)
 
 
 def _directions(study: Study, index: int, numeric: int) -> Floats:

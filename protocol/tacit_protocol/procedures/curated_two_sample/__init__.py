@@ -45,10 +45,10 @@ from tacit_protocol.procedures.curated_two_sample.permuted_means import draw_cho
 from tacit_protocol.procedures.curated_two_sample.plan import (
     NULL_STREAM,
     PAPER_REGULARISATION,
+    CuratedPlan,
     CuratedTwoSampleParameters,
     Exact,
     Permuted,
-    Plan,
     method_of,
     plan_of,
 )
@@ -276,7 +276,7 @@ class CuratedTwoSample(Procedure):
 
 
 def _exact(
-    plan: Plan,
+    plan: CuratedPlan,
     tables: tuple[PooledTable, PooledTable],
     order: np.random.Generator,
     progress: Progress | None,
@@ -293,7 +293,9 @@ def _exact(
     return release.sum(*tables)
 
 
-def _verdict_fields(plan: Plan, study: Study, release: Release, progress: Progress | None) -> dict[str, Any]:
+def _verdict_fields(
+    plan: CuratedPlan, study: Study, release: Release, progress: Progress | None
+) -> dict[str, Any]:
     """Return what the release tells of the samples, by field of the verdict."""
     if plan.form == "permutation":
         return {"reject": release.decision}
@@ -333,7 +335,7 @@ def _verdict_fields(plan: Plan, study: Study, release: Release, progress: Progre
     }
 
 
-def _finding(plan: Plan, study: Study, release: Release, progress: Progress | None) -> CuratedFinding:
+def _finding(plan: CuratedPlan, study: Study, release: Release, progress: Progress | None) -> CuratedFinding:
     units = plan.units(release.units_by_owner)
     confidence = 1 - study.level
     if isinstance(plan.release, CuratedAdditiveRelease):
@@ -362,7 +364,7 @@ def means_of(
 
 
 def _curated_moments(
-    study: Study, plan: Plan, units: tuple[int, int], releases: Releases, statistic: float
+    study: Study, plan: CuratedPlan, units: tuple[int, int], releases: Releases, statistic: float
 ) -> Null | None:
     sent, release = releases[study.senders[0].name], plan.release
     if isinstance(release, PairedRelease):

@@ -303,7 +303,7 @@ Exact = CuratedSums | FeatureSums | ExactStatistic | npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Plan:
+class CuratedPlan:
     """What a study fixes before any data."""
 
     parameters: CuratedTwoSampleParameters
@@ -358,7 +358,7 @@ class Plan:
         return vectors_hope(self.release, units, next(iter(scales.values())), study.level)
 
 
-def plan_of(study: Study) -> Plan:
+def plan_of(study: Study) -> CuratedPlan:
     """Read a study; raises StudyError where it cannot be run as written."""
     parameters = parse_parameters(CuratedTwoSampleParameters, study)
     samples = _samples(study, parameters)
@@ -369,12 +369,12 @@ def plan_of(study: Study) -> Plan:
         if rank_max(study.level, parameters.permutations + 1) < 1:
             raise StudyError("the level is below 1 / (permutations + 1): ask for more permutations")
         permuted = permuted_of(study.domain, parameters, rng)
-        return Plan(parameters, samples, form, permuted, decision_guarantee(study.budget))
+        return CuratedPlan(parameters, samples, form, permuted, decision_guarantee(study.budget))
     guarantee = (halved_guarantee if form == "paired" else gaussian_guarantee)(study.budget)
     release = vectors_of(study.domain, parameters, form, mu_of(guarantee), rng)
     if release.numbers > COORDINATES_MAX:
         raise StudyError("the study asks for too many numbers; use fewer columns, levels or features")
-    return Plan(parameters, samples, form, release, guarantee)
+    return CuratedPlan(parameters, samples, form, release, guarantee)
 
 
 def _samples(study: Study, parameters: CuratedTwoSampleParameters) -> tuple[tuple[str, ...], tuple[str, ...]]:

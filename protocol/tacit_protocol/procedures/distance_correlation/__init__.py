@@ -51,7 +51,7 @@ from tacit_protocol.procedures.distance_correlation.peer import (
 from tacit_protocol.procedures.distance_correlation.release import (
     DESIGN_STREAM,
     DistanceCorrelationParameters,
-    Plan,
+    DistanceCorrelationPlan,
     blocks_of,
     both_releases,
     check_either_side,
@@ -354,7 +354,7 @@ def _too_few_permutations(level: float) -> str:
     )
 
 
-def _sketch_warnings(plan: Plan, units: int) -> tuple[str, ...]:
+def _sketch_warnings(plan: DistanceCorrelationPlan, units: int) -> tuple[str, ...]:
     """Compare what noise alone does to the leading covariance with the most that it can be, 1/4."""
     try:
         design = plan.design(units)

@@ -29,7 +29,7 @@ from tacit_protocol.privacy.gaussian_mechanism import (
 )
 from tacit_protocol.privacy.noise import NoiseSource
 from tacit_protocol.procedures.base import ReleaseError, StudyError, common_fields, row_warnings
-from tacit_protocol.procedures.distance_correlation.release import Plan, blocks_of
+from tacit_protocol.procedures.distance_correlation.release import DistanceCorrelationPlan, blocks_of
 from tacit_protocol.procedures.distance_correlation.statistic import (
     Found,
     NoisyProjections,
@@ -174,14 +174,14 @@ class OwnCovariance:
     sensitivity: float
 
 
-def peer_sides(plan: Plan, study: Study) -> tuple[int, int]:
+def peer_sides(plan: DistanceCorrelationPlan, study: Study) -> tuple[int, int]:
     """Return the places of the sender and the receiver among the study's owners."""
     receiver = [owner.name for owner in study.owners].index(str(plan.parameters.receiver))
     return 1 - receiver, receiver
 
 
 def found_by_receiver(
-    plan: Plan, study: Study, received: Release, own: ProjectedUnits, report: Report
+    plan: DistanceCorrelationPlan, study: Study, received: Release, own: ProjectedUnits, report: Report
 ) -> Found:
     """Estimate and test from the sender's release and the receiver's exact projections.
 
@@ -199,7 +199,9 @@ def found_by_receiver(
     return from_projections(plan, study, raw, noisy, report)
 
 
-def covariance_moved(plan: Plan, study: Study, received: Release, own: ProjectedUnits) -> OwnCovariance:
+def covariance_moved(
+    plan: DistanceCorrelationPlan, study: Study, received: Release, own: ProjectedUnits
+) -> OwnCovariance:
     """Return the average covariance over directions, exactly, and its sensitivity in the receiver's units."""
     _, receiver = peer_sides(plan, study)
     fixed = np.array(received.vectors[PROJECTIONS].values, dtype=np.int64).reshape(own.units, -1)
@@ -234,7 +236,9 @@ def _column(fixed: Integers, own: Integers) -> _Column:
     return _Column(value, influences(steps) * step)
 
 
-def _moved_together(plan: Plan, receiver: int, influence: npt.NDArray[np.float64]) -> float:
+def _moved_together(
+    plan: DistanceCorrelationPlan, receiver: int, influence: npt.NDArray[np.float64]
+) -> float:
     """Bound the sum over directions, (units, K) influences, of a move of one unit in all of them.
 
     Each projection moves by 1 at most, and all of them together by the norm of the receiver's directions.
@@ -248,7 +252,7 @@ def _moved_together(plan: Plan, receiver: int, influence: npt.NDArray[np.float64
     return float(np.minimum(each, together).max())
 
 
-def publish(plan: Plan, own: OwnCovariance, noise: NoiseSource) -> Release:
+def publish(plan: DistanceCorrelationPlan, own: OwnCovariance, noise: NoiseSource) -> Release:
     """Add the noise that the study's budget buys to the covariance."""
     sums = np.array([round(own.value * (1 << COVARIANCE_BITS))], dtype=np.int64)
     sensitivity = own.sensitivity + 2.0**-COVARIANCE_BITS
@@ -257,7 +261,7 @@ def publish(plan: Plan, own: OwnCovariance, noise: NoiseSource) -> Release:
     return Release(units=own.units, guarantee=plan.guarantee, vectors=vectors)
 
 
-def check_published(plan: Plan, release: Release) -> None:
+def check_published(plan: DistanceCorrelationPlan, release: Release) -> None:
     """Raise ReleaseError where a release is not one covariance at the study's guarantee.
 
     Its noise depends on the sealed projections, so that nobody but the receiver can check how large it is;
@@ -272,7 +276,7 @@ def check_published(plan: Plan, release: Release) -> None:
 
 
 def peer_verdict(
-    plan: Plan, study: Study, units: Mapping[str, int], releases: Mapping[str, Release]
+    plan: DistanceCorrelationPlan, study: Study, units: Mapping[str, int], releases: Mapping[str, Release]
 ) -> PeerResult:
     """State where the result stays, and what of it was published."""
     receiver, sender = (study.owners[side] for side in reversed(peer_sides(plan, study)))

@@ -82,7 +82,7 @@ class DistanceCorrelationParameters(StrictModel):
 
 
 @dataclass(frozen=True)
-class Plan:
+class DistanceCorrelationPlan:
     """What a study fixes before any data: both owners' releases, in the study's order, and the guarantee.
 
     ``columns`` is the number of columns of either owner.
@@ -154,7 +154,7 @@ class Plan:
         return max(release.features.dimension for release in self.projections)
 
 
-def plan_of(study: Study) -> Plan:
+def plan_of(study: Study) -> DistanceCorrelationPlan:
     """Return what the study fixes; raises StudyError where it cannot be run as written."""
     parameters = parse_parameters(DistanceCorrelationParameters, study)
     require_two_sides(study)
@@ -166,12 +166,12 @@ def plan_of(study: Study) -> Plan:
         if parameters.n_features is not None:
             raise StudyError("parameter n_features has no effect with pnc; leave it out")
         projections = tuple(_projection(study, parameters, side, domain) for side, _, domain in domains)
-        return Plan(parameters, columns, (), projections, guarantee)
+        return DistanceCorrelationPlan(parameters, columns, (), projections, guarantee)
     sketches = tuple(SketchRelease(_features(study, parameters, side, domain)) for side, _, domain in domains)
     for sketch in sketches:
         if sketch.numbers(2) > COORDINATES_MAX:
             raise StudyError("the study asks for too many numbers; use fewer columns, levels or projections")
-    return Plan(parameters, columns, sketches, (), guarantee)
+    return DistanceCorrelationPlan(parameters, columns, sketches, (), guarantee)
 
 
 def _require_mode(study: Study, parameters: DistanceCorrelationParameters) -> None:
@@ -312,7 +312,7 @@ def _directions(study: Study, side: int, numeric: int, count: int) -> npt.NDArra
     return random_directions(numeric, count, public_generator(study, DIRECTIONS_STREAM, side))
 
 
-def blocks_of(plan: Plan, study: Study, units: int) -> npt.NDArray[np.int64]:
+def blocks_of(plan: DistanceCorrelationPlan, study: Study, units: int) -> npt.NDArray[np.int64]:
     """Return each unit's direction for ``pnc-disjoint``, (units,), by its place among the aligned units."""
     return deal_out(units, plan.directions, public_generator(study, DESIGN_STREAM))
 

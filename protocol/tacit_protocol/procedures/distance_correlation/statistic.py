@@ -29,7 +29,7 @@ from tacit_protocol.numerics.distance_covariance import (
 )
 from tacit_protocol.procedures.distance_correlation.release import (
     NULL_STREAM,
-    Plan,
+    DistanceCorrelationPlan,
     blocks_of,
     public_generator,
 )
@@ -366,12 +366,12 @@ class Found:
 
 
 def _permutations(
-    plan: Plan, study: Study, report: Report, blocks: npt.NDArray[np.int64] | None = None
+    plan: DistanceCorrelationPlan, study: Study, report: Report, blocks: npt.NDArray[np.int64] | None = None
 ) -> Permutations:
     return Permutations(plan.parameters.permutations, public_generator(study, NULL_STREAM), blocks, report)
 
 
-def sketched(plan: Plan, study: Study, own: list[Release], report: Report) -> Found:
+def sketched(plan: DistanceCorrelationPlan, study: Study, own: list[Release], report: Report) -> Found:
     """Estimate and test from two sketches, in the study's order of owners."""
     design, count = plan.design(own[0].units), plan.parameters.permutations
     first, second = (read_side(sketch, design, each) for sketch, each in zip(plan.sketches, own, strict=True))
@@ -414,13 +414,15 @@ def read_side(sketch: SketchRelease, design: BucketDesign, release: Release) -> 
     return sketch.read(release.vectors, design)[0]
 
 
-def projected(plan: Plan, study: Study, own: list[Release], report: Report) -> Found:
+def projected(plan: DistanceCorrelationPlan, study: Study, own: list[Release], report: Report) -> Found:
     """Estimate and test from both owners' noisy projections, in the study's order of owners."""
     first, second = (read_projections(plan, study, side, release) for side, release in enumerate(own))
     return from_projections(plan, study, first, second, report)
 
 
-def read_projections(plan: Plan, study: Study, side: int, release: Release) -> NoisyProjections:
+def read_projections(
+    plan: DistanceCorrelationPlan, study: Study, side: int, release: Release
+) -> NoisyProjections:
     """Read one owner's noisy projections as statistics take them."""
     vector = release.vectors[PROJECTIONS]
     values = plan.projections[side].read(vector, release.units)
@@ -428,7 +430,11 @@ def read_projections(plan: Plan, study: Study, side: int, release: Release) -> N
 
 
 def from_projections(
-    plan: Plan, study: Study, first: NoisyProjections, second: NoisyProjections, report: Report
+    plan: DistanceCorrelationPlan,
+    study: Study,
+    first: NoisyProjections,
+    second: NoisyProjections,
+    report: Report,
 ) -> Found:
     """Estimate and test from two owners' projections; the second one's rows are permuted."""
     disjoint, count = plan.parameters.method == "pnc-disjoint", plan.parameters.permutations

@@ -21,7 +21,6 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -309,8 +308,6 @@ def plan_privit(
             return plan
     raise refusal
 
-
-Clipping = Literal["filter", "tight"]
 
 BATCH_NUMBERS = 2**20
 """Numbers of simulated counts held at once: 8 MiB."""

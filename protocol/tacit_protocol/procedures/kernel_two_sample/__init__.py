@@ -41,7 +41,7 @@ from tacit_protocol.procedures.base import (
 )
 from tacit_protocol.procedures.kernel_two_sample.release import (
     KernelTwoSampleParameters,
-    Plan,
+    TwoSamplePlan,
     plan_of,
     require_same_release,
 )
@@ -398,7 +398,7 @@ def _average(pairs: tuple[PairComparison, ...]) -> Stated | None:
     return stated(float(np.mean([pair.squared_mmd_unbiased for pair in pairs])), ends)
 
 
-def planned_test(plan: Plan, study: Study) -> TwoSampleTest:
+def planned_test(plan: TwoSamplePlan, study: Study) -> TwoSampleTest:
     """Return the test that a study plans."""
     features = plan.release.features if isinstance(plan.release, AdditiveRelease) else None
     return TwoSampleTest(
@@ -412,7 +412,7 @@ def planned_test(plan: Plan, study: Study) -> TwoSampleTest:
     )
 
 
-def _named_locations(plan: Plan, study: Study, evidence: Evidence) -> tuple[LocationComparison, ...]:
+def _named_locations(plan: TwoSamplePlan, study: Study, evidence: Evidence) -> tuple[LocationComparison, ...]:
     features = plan.release.features
     if not isinstance(features, MeanEmbedding):
         return ()
@@ -420,7 +420,7 @@ def _named_locations(plan: Plan, study: Study, evidence: Evidence) -> tuple[Loca
     return locations_of_owners(study.domain, features, names, evidence, study.level)
 
 
-def evidence_of(plan: Plan, releases: list[Release]) -> Evidence:
+def evidence_of(plan: TwoSamplePlan, releases: list[Release]) -> Evidence:
     """Read the releases of a study, in the order of its owners."""
     units = np.array([release.units for release in releases], dtype=np.float64)
     read = [plan.release.read(release.vectors, release.units) for release in releases]
@@ -439,7 +439,7 @@ def _second_moment(release: Release, dimension: int) -> npt.NDArray[np.float64]:
     return read_second_moment(release.vectors, release.units)
 
 
-def _detectable(plan: Plan, study: Study, units: tuple[int, int]) -> float:
+def _detectable(plan: TwoSamplePlan, study: Study, units: tuple[int, int]) -> float:
     """Return the detectable difference between two owners, relative to the one that is called hopeless."""
     # The mean comes first in every layout.
     scale = next(iter(noise_scales(plan.layout(max(units)), plan.guarantee).values()))
@@ -453,7 +453,7 @@ def _detectable(plan: Plan, study: Study, units: tuple[int, int]) -> float:
     return detectable_difference(noise, units, weight, level) / DETECTABLE_MAX
 
 
-def _method(plan: Plan) -> str:
+def _method(plan: TwoSamplePlan) -> str:
     forms = {
         "max": "max form",
         "mmd": "MMD form, exact weighted chi-squared null",
@@ -471,7 +471,7 @@ def _method(plan: Plan) -> str:
     return f"kernel two-sample test: {forms[plan.form]}, {features[plan.parameters.features]}{raw}"
 
 
-def _caveats(plan: Plan) -> tuple[str, ...]:
+def _caveats(plan: TwoSamplePlan) -> tuple[str, ...]:
     if plan.form not in ("weighted", "asymptotic"):
         return ()
     return (
@@ -491,7 +491,7 @@ def two_sample_meaning(study: Study, verdict: Fields) -> Meaning:
     )
 
 
-def _kernel_moments(study: Study, plan: Plan, releases: Releases, statistic: float) -> Null | None:
+def _kernel_moments(study: Study, plan: TwoSamplePlan, releases: Releases, statistic: float) -> Null | None:
     evidence = evidence_of(plan, [releases[owner.name] for owner in study.owners])
     covariance, test = evidence.covariance(), planned_test(plan, study)
     if plan.form == "mmd":

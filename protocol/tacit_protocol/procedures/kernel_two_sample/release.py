@@ -74,7 +74,7 @@ class KernelTwoSampleParameters(FeatureParameters):
 
 
 @dataclass(frozen=True)
-class Plan:
+class TwoSamplePlan:
     """What a study fixes before any data: the release of its features, the form and the guarantee."""
 
     parameters: KernelTwoSampleParameters
@@ -98,7 +98,7 @@ class Plan:
         raise TypeError("the sums are not those of this study's features")
 
 
-def plan_of(study: Study) -> Plan:
+def plan_of(study: Study) -> TwoSamplePlan:
     """Return what a study fixes; raises StudyError where it cannot be run as written."""
     parameters = parse_parameters(KernelTwoSampleParameters, study)
     form = _form(parameters, len(study.owners))
@@ -107,7 +107,7 @@ def plan_of(study: Study) -> Plan:
     if release.numbers > COORDINATES_MAX:
         raise StudyError("the study asks for too many numbers; use fewer columns, levels or features")
     calibrate = halved_guarantee if parameters.calibration == "paper" else gaussian_guarantee
-    return Plan(parameters, release, form, calibrate(study.budget))
+    return TwoSamplePlan(parameters, release, form, calibrate(study.budget))
 
 
 def _form(parameters: KernelTwoSampleParameters, owners: int) -> Form:
