@@ -459,7 +459,7 @@ def common_fields(study: Study, units: Mapping[str, int]) -> dict[str, Any]:
     return {"level": study.level, "units": units, "epsilon": budget.epsilon, "delta": budget.delta}
 
 
-def tested(study: Study, statistic: float, pvalue: float) -> dict[str, Any]:
+def decided(study: Study, statistic: float, pvalue: float) -> dict[str, Any]:
     """Return a test's fields of a verdict: rejected is where the p-value does not pass the level."""
     return {"statistic": statistic, "pvalue": pvalue, "reject": pvalue <= study.level}
 

@@ -20,9 +20,9 @@ from tacit_protocol.procedures.base import (
     Question,
     Releases,
     StudyError,
+    decided,
     public_seed,
     step,
-    tested,
 )
 from tacit_protocol.procedures.counts.base import (
     Cells,
@@ -174,13 +174,13 @@ class Homogeneity(CountTest):
         return HomogeneityResult(
             method=f"chi-square test of homogeneity over {plan.grid.size} cells with {plan.noise.kind} noise "
             f"in its null, {replicates} replicates",
-            **tested(study, test.statistic, test.pvalue),
+            **decided(study, test.statistic, test.pvalue),
             **self.shown(study, tables),
             pairs=tuple(
                 ComparedPair(
                     first=names[pair.first],
                     second=names[pair.second],
-                    **tested(study, pair.statistic, pair.pvalue),
+                    **decided(study, pair.statistic, pair.pvalue),
                 )
                 for pair in pairs
             ),

@@ -22,9 +22,9 @@ from tacit_protocol.procedures.base import (
     Question,
     Releases,
     StudyError,
+    decided,
     public_seed,
     step,
-    tested,
 )
 from tacit_protocol.procedures.counts.base import (
     Cells,
@@ -223,7 +223,7 @@ class IndependenceTable(CountTest):
         return IndependenceTableResult(
             method=f"chi-square test of independence in a table of {' x '.join(map(str, plan.grid.shape))} "
             f"cells with {plan.noise.kind} noise in its null, {parameters.replicates} replicates",
-            **tested(study, test.statistic, test.pvalue),
+            **decided(study, test.statistic, test.pvalue),
             **self.shown(study, tables),
             cramers_v=None if only is None else only.cramers_v,
             lower=None if only is None else only.lower,
@@ -262,7 +262,7 @@ def _pairs(
             ColumnsCompared(
                 first=names[test.first],
                 second=names[test.second],
-                **tested(study, test.statistic, test.pvalue),
+                **decided(study, test.statistic, test.pvalue),
                 cramers_v=strength.value,
                 lower=strength.lower,
                 upper=strength.upper,

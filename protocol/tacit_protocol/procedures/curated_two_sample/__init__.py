@@ -35,11 +35,11 @@ from tacit_protocol.procedures.base import (
     Releases,
     StudyError,
     common_fields,
+    decided,
     parse_parameters,
     public_seed,
     require_shared_columns,
     step,
-    tested,
 )
 from tacit_protocol.procedures.curated_two_sample.permuted_means import draw_choices
 from tacit_protocol.procedures.curated_two_sample.plan import (
@@ -305,7 +305,7 @@ def _verdict_fields(
         moment = read_second_moment(release.vectors, units[0])
         gamma = plan.parameters.regularisation or PAPER_REGULARISATION
         statistic, law = paired_law(mean.mean(units[0]), moment, units[0], mean.scale / units[0], gamma)
-        return tested(study, statistic, law.pvalue(statistic))
+        return decided(study, statistic, law.pvalue(statistic))
     if isinstance(plan.release, RidgeRelease):
         noisy, features = release.vectors[STATISTIC], plan.release.features
         statistic = float(noisy.mean(1)[0])
@@ -317,7 +317,7 @@ def _verdict_fields(
             norm=features.norm,
             noise=noisy.scale,
         )
-        return tested(study, statistic, pvalue)
+        return decided(study, statistic, pvalue)
     found = _finding(plan, study, release, progress)
     named: tuple[LocationComparison, ...] = ()
     embedding = getattr(plan.release, "features", None)
@@ -325,7 +325,7 @@ def _verdict_fields(
         names = ["+".join(names) for names in plan.samples]
         named = location_differences(study.domain, embedding, names, {(0, 1): found.witness}, study.level)
     mmd = stated(found.mmd.squared_mmd, (found.mmd.lower, found.mmd.upper))
-    return tested(study, found.statistic, found.pvalue) | {
+    return decided(study, found.statistic, found.pvalue) | {
         "squared_mmd": mmd.value,
         "squared_mmd_unbiased": mmd.unbiased,
         "lower": mmd.lower,

@@ -33,10 +33,10 @@ from tacit_protocol.procedures.base import (
     Releases,
     StudyError,
     common_fields,
+    decided,
     parse_parameters,
     row_warnings,
     step,
-    tested,
 )
 from tacit_protocol.procedures.distance_correlation.peer import (
     OwnCovariance,
@@ -323,7 +323,7 @@ class DistanceCorrelation(Procedure):
         largest = math.inf if found.covariance_interval[0] is None else COVARIANCE_SQR_MAX
         return DistanceCorrelationResult(
             method=found.method if study.alignment is None else f"{found.method}, aligned units",
-            **tested(study, found.test.statistic, found.test.pvalue),
+            **decided(study, found.test.statistic, found.test.pvalue),
             **common_fields(study, units),
             distance_covariance_sqr=stated(found.covariance_sqr, (0.0, math.inf), largest).value,
             distance_covariance_sqr_unbiased=found.covariance_sqr,

@@ -38,11 +38,11 @@ from tacit_protocol.procedures.base import (
     Releases,
     StudyError,
     common_fields,
+    decided,
     parse_parameters,
     require_shared_columns,
     reuse_warnings,
     step,
-    tested,
 )
 from tacit_protocol.procedures.counts.base import Cells, residual_panel, simulations
 from tacit_protocol.procedures.identity.release import (
@@ -404,14 +404,14 @@ def _found(plan: IdentityPlan, release: Release, report: Callable[[float], None]
         score = float(clipped.scores(statistic, counted))
         pvalue = clipped.pvalue(score, noisy.scale, draws, plan.seed(), report)
         words = f"Priv'IT, noisy statistic, {plan.parameters.clipping} clipping, {draws} simulations"
-        return {"method": words} | tested(plan.study, statistic, pvalue)
+        return {"method": words} | decided(plan.study, statistic, pvalue)
     table = plan.counted.read(release)
     fit = plan.fitted(release.units, table.noises[0])
     fitted = fit.test(table.counts, plan.null, draws, plan.seed(), report)
     name = "zCDP-GOF" if plan.method == "zcdp-gof" else f"MCGOF, {fit.weights} weights"
     rho = table.noises[0].scale ** -2 if fit.noise.kind == "gaussian" else None
     found = {"method": f"{name}, {fit.noise.kind} counts, {fitted.null}", "rho": rho}
-    return found | tested(plan.study, fitted.statistic, fitted.pvalue)
+    return found | decided(plan.study, fitted.statistic, fitted.pvalue)
 
 
 def _decision_method(plan: IdentityPlan, units: int) -> str:

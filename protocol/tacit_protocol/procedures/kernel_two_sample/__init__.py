@@ -33,11 +33,11 @@ from tacit_protocol.procedures.base import (
     Releases,
     StudyError,
     common_fields,
+    decided,
     public_seed,
     require_shared_columns,
     reuse_warnings,
     step,
-    tested,
 )
 from tacit_protocol.procedures.kernel_two_sample.release import (
     KernelTwoSampleParameters,
@@ -363,7 +363,7 @@ class KernelTwoSample(Procedure):
         average = _average(pairs)
         return TwoSampleResult(
             method=_method(plan),
-            **tested(study, overall.statistic, overall.pvalue),
+            **decided(study, overall.statistic, overall.pvalue),
             **common_fields(study, units),
             squared_mmd=None if average is None else average.value,
             squared_mmd_unbiased=None if average is None else average.unbiased,

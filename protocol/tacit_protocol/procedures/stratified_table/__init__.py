@@ -23,10 +23,10 @@ from tacit_protocol.procedures.base import (
     Question,
     Releases,
     StudyError,
+    decided,
     parse_parameters,
     public_seed,
     step,
-    tested,
 )
 from tacit_protocol.procedures.counts.base import (
     Cells,
@@ -345,7 +345,7 @@ class StratifiedTable(CountTest):
         step(progress, "estimating effects")(0.7)
         return StratifiedTableResult(
             method=_method(plan, layout, len(owners), parameters.replicates),
-            **tested(study, test.statistic, test.pvalue),
+            **decided(study, test.statistic, test.pvalue),
             **self.shown(study, tables),
             effects=tuple(
                 layout.effects(
