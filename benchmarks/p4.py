@@ -45,19 +45,22 @@ from tacit_protocol.domain.columns import Domain, NumericColumn
 from tacit_protocol.features.aligned_sums import ProjectionRelease, RowProjections, deal_out
 from tacit_protocol.features.brownian import BrownianFeatures, crowded_half_width, random_directions
 from tacit_protocol.features.moments import DIAGONAL
-from tacit_protocol.features.sketches import SKETCH as SKETCHED
-from tacit_protocol.features.sketches import SketchRelease
+from tacit_protocol.features.sketches import SKETCH, SketchRelease
+from tacit_protocol.features.sketches import Side as SKETCHED
 from tacit_protocol.messages.study import Study
 from tacit_protocol.privacy.gaussian_mechanism import gaussian_guarantee
 from tacit_protocol.privacy.guarantee import Budget
 from tacit_protocol.privacy.noise import OpenDPNoise
 from tacit_protocol.procedures.curated_distance_correlation import CuratedDistanceCorrelation, DistanceSummary
-from tacit_protocol.procedures.distance_correlation.release import DistanceCorrelationParameters, Plan, aimed
+from tacit_protocol.procedures.distance_correlation.release import (
+    DistanceCorrelationParameters,
+    DistanceCorrelationPlan,
+    aimed,
+)
 from tacit_protocol.procedures.distance_correlation.statistic import (
     NoisyProjections,
     Permutations,
     RawCorrelation,
-    Side,
     permutation_test,
     raw_correlation,
 )
@@ -486,7 +489,7 @@ class Released:
     @classmethod
     def of(cls, found: Moments, units: int, epsilon: float) -> "Released":
         """Lay both releases out as the procedure does."""
-        plan = Plan(
+        plan = DistanceCorrelationPlan(
             DistanceCorrelationParameters(),
             found.columns,
             found.sketches,

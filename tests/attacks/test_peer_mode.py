@@ -15,13 +15,14 @@ from peer_world import PROCEDURE, RECEIVER, SENDER, GaussianNoise, make_peer_age
 from simulation import Network
 
 from tacit_protocol.messages.encoding import MESSAGE_BYTES_MAX, decode, encode
-from tacit_protocol.messages.release import Release, ReleaseMessage
-from tacit_protocol.messages.sealed import (
+from tacit_protocol.messages.release import (
     CIPHERTEXT_BYTES_MAX,
     HEADER_BYTES,
     NUMBER_BYTES,
     SEAL_BYTES,
     Receipt,
+    Release,
+    ReleaseMessage,
     SealedPackage,
     SealedRelease,
     ciphertext_digest,

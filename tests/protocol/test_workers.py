@@ -19,7 +19,6 @@ from tacit_protocol.features.additive import ColumnWise
 from tacit_protocol.features.kernels import DistanceKernel, ProductKernel
 from tacit_protocol.features.unit_gram import KernelMixture, UnitGram, UnitRows
 from tacit_protocol.messages.study import Party
-from tacit_protocol.numerics.permutations import Permutations, replicated
 from tacit_protocol.procedures.curated_distance_correlation.release import paired_roots
 from tacit_protocol.procedures.curated_two_sample.permuted_means import (
     PermutedFeatures,
@@ -30,8 +29,10 @@ from tacit_protocol.procedures.discovery import PROCEDURES
 from tacit_protocol.procedures.joint_independence import statistic
 from tacit_protocol.procedures.joint_independence.statistic import (
     PairStatistic,
+    Permutations,
     permuted_feature_statistics,
     permuted_statistics,
+    replicated,
 )
 from tacit_protocol.workers import ONE_WORKER, ItemT, ResultT, SharedT, ThreadWorkers, Workers
 

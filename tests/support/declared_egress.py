@@ -12,8 +12,13 @@ from typing import Literal
 from pydantic import BaseModel
 
 from tacit_protocol.messages.alignment import AlignmentMessage
-from tacit_protocol.messages.release import DeclineMessage, ReleaseMessage
-from tacit_protocol.messages.sealed import Receipt, SealedPackage, SealedRelease
+from tacit_protocol.messages.release import (
+    DeclineMessage,
+    Receipt,
+    ReleaseMessage,
+    SealedPackage,
+    SealedRelease,
+)
 from tacit_protocol.messages.study import CancellationMessage, Study
 from tacit_protocol.messages.transcript import Transcript, VerdictMessage
 from tacit_protocol.signing.envelope import (

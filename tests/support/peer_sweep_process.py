@@ -21,7 +21,7 @@ from kill_sweep_process import IMPORTED_LATE, Sweep
 from peer_world import RECEIVER, SENDER, GaussianNoise, make_peer_agent, peer_study, write_source
 
 from tacit_protocol.messages.encoding import decode
-from tacit_protocol.messages.sealed import SealedPackage
+from tacit_protocol.messages.release import SealedPackage
 from tacit_protocol.messages.study import Study
 from tacit_protocol.signing.envelope import digest
 from tacit_protocol.verification import VerificationError, verify_transcript

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from tacit.atomic_write import written_whole
 from tacit.errors import InputError, PlottingError
-from tacit_protocol.reporting.charts import Chart, chart_of, short
-from tacit_protocol.reporting.panels import Panel, panels_of
+from tacit_protocol.reporting.charts import Chart, Panel, chart_of, panels_of, short
 from tacit_protocol.reporting.report import Reported, report_html
 from tacit_protocol.reporting.svg import COLOURS, stacked_svg
 from tacit_protocol.terminal import printable

@@ -11,11 +11,17 @@ from pydantic import Field
 from tacit_protocol.domain.columns import Domain
 from tacit_protocol.features.additive import AdditiveChoice, AdditiveFeatures, default_choice
 from tacit_protocol.features.base import FeatureMap
+from tacit_protocol.features.kernels import ProductKernel
 from tacit_protocol.features.mean_embedding import (
+    BANDWIDTH_POINTS,
     FREQUENCY_MAX,
-    KernelChoice,
-    mean_embedding,
-    smooth_characteristic,
+    RawMeanEmbedding,
+    SmoothCharacteristic,
+    WhitenedMeanEmbedding,
+    draw_frequencies,
+    draw_locations,
+    encode_locations,
+    median_distance,
 )
 from tacit_protocol.strict import StrictModel
 
@@ -120,14 +126,38 @@ def kernel_features(
     ``raw`` leaves out whitening and scaling, as P0 does. Raises ValueError where the parameters do not fit
     the domain.
     """
-    choice = KernelChoice(
-        count=parameters.n_features or FEATURES_DEFAULT,
-        shape=parameters.kernel,
-        bandwidth=parameters.bandwidth,
-        similarity=parameters.category_similarity,
-        locations=parameters.locations,
-        frequencies=parameters.frequencies,
-        raw=raw,
-    )
     build = mean_embedding if name == "me" else smooth_characteristic
-    return build(domain, choice, rng)
+    return build(domain, parameters, rng, raw=raw)
+
+
+def mean_embedding(
+    domain: Domain, parameters: FeatureParameters, rng: np.random.Generator, *, raw: bool
+) -> FeatureMap:
+    """Build ME features. Raises ValueError where the locations do not fit the domain."""
+    if parameters.locations is None:
+        locations = draw_locations(domain, parameters.n_features or FEATURES_DEFAULT, rng)
+    else:
+        locations = encode_locations(domain, parameters.locations)
+    bandwidth = parameters.bandwidth or median_distance(locations.numeric)
+    kernel = ProductKernel(parameters.kernel, bandwidth, parameters.category_similarity)
+    return RawMeanEmbedding(kernel, locations) if raw else WhitenedMeanEmbedding(kernel, locations)
+
+
+def smooth_characteristic(
+    domain: Domain, parameters: FeatureParameters, rng: np.random.Generator, *, raw: bool
+) -> FeatureMap:
+    """Build SCF features, their coordinates in pairs.
+
+    Raises ValueError for categorical columns, and where a frequency has not one value per column.
+    """
+    if domain.categorical:
+        raise ValueError("smooth characteristic features take numeric columns alone")
+    if parameters.frequencies is not None:
+        if any(len(row) != len(domain.numeric) for row in parameters.frequencies):
+            raise ValueError("every frequency needs one value per column")
+        turns = np.array(parameters.frequencies, dtype=np.float64)
+        return SmoothCharacteristic(2 * np.pi * turns, raw=raw)
+    points = draw_locations(domain, BANDWIDTH_POINTS, rng).numeric
+    bandwidth = parameters.bandwidth or median_distance(points)
+    pairs = max(1, (parameters.n_features or FEATURES_DEFAULT) // 2)
+    return SmoothCharacteristic(draw_frequencies(len(domain.numeric), pairs, bandwidth, rng), raw=raw)

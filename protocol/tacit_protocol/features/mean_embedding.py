@@ -1,17 +1,9 @@
-"""Mean-embedding (ME) features at public locations: whitened, and raw as in P0.
+"""Mean-embedding (ME) features at public locations, whitened and raw, and smooth characteristic ones (SCF).
 
-Whitened: psi(x) = (K_T + lambda I)^(-1/2) [k(x, T_1) ... k(x, T_J)]'. Writing h = k(x, .) and P for the
-orthogonal projection on span{k(T_j, .)}, |psi(x)|^2 = k_x'(K_T + lambda I)^-1 k_x <= k_x' K_T^-1 k_x =
-|P h|^2 <= |h|^2 = k(x, x) = 1, and in the same way |psi(x) - psi(x')|^2 <= |h - h'|^2 = 2 - 2 k(x, x').
-Hence norm 1 and diameter sqrt(2 - 2 min k) <= sqrt 2, whatever J is; and |f f' - g g'|_F <=
-|h (x) h - h' (x) h'| <= sqrt(2 - 2 (min k)^2) <= sqrt 2, for averages over a unit's rows too
+Whitened, psi(x) = (K_T + lambda I)^(-1/2) [k(x, T_1) ... k(x, T_J)]' has norm at most 1 and diameter sqrt(2 -
+2 min k) <= sqrt 2, whatever J is. SCF, g(x) [sin(x'w_j), cos(x'w_j)]_j of numeric columns scaled by sqrt(2 /
+J), have norm |g(x)| <= 1 and diameter 2: P0's sqrt J for the unscaled map is too small by sqrt 2
 (docs/mathematics/features.md).
-
-Smooth characteristic features (SCF): g(x) [sin(x'w_j), cos(x'w_j)]_j, numeric columns alone.
-
-With |g| <= 1 and J/2 frequencies, each pair [sin, cos] has norm 1. Scaled by sqrt(2 / J) the vector has norm
-|g(x)| <= 1 and diameter 2 (two rows half a turn apart at every frequency). P0 states sqrt J for the unscaled
-map, whose diameter is sqrt(2 J): too small by sqrt 2 (docs/mathematics/features.md).
 """
 
 from collections.abc import Sequence
@@ -22,7 +14,7 @@ import numpy as np
 
 from tacit_protocol.domain.columns import Domain
 from tacit_protocol.domain.table import encode
-from tacit_protocol.features.base import FeatureMap, FloatMatrix, Rows, row_products
+from tacit_protocol.features.base import FloatMatrix, Rows, row_products
 from tacit_protocol.features.kernels import ProductKernel
 from tacit_protocol.numerics.sincos import wave
 
@@ -278,51 +270,3 @@ def median_distance(points: FloatMatrix) -> float:
 def draw_frequencies(columns: int, count: int, bandwidth: float, rng: np.random.Generator) -> FloatMatrix:
     """Draw frequencies, (count, columns), of the Gaussian kernel of that bandwidth (radians per unit)."""
     return np.asarray(rng.standard_normal((count, columns)) / bandwidth)
-
-
-@dataclass(frozen=True)
-class KernelChoice:
-    """Public settings of ME and SCF features; ``bandwidth`` None is the median distance of the locations.
-
-    ``raw`` leaves out whitening (ME) and scaling (SCF), as P0 does. ``locations`` are public rows of the
-    domain, or None to draw ``count`` of them. ``frequencies`` are those of SCF features, in turns over each
-    numeric column's bounds, or None to draw them.
-    """
-
-    count: int
-    shape: Literal["gaussian", "laplacian"]
-    bandwidth: float | None
-    similarity: float
-    locations: Sequence[Sequence[float | str | None]] | None
-    raw: bool
-    frequencies: Sequence[Sequence[float]] | None = None
-
-
-def mean_embedding(domain: Domain, choice: KernelChoice, rng: np.random.Generator) -> FeatureMap:
-    """Build ME features. Raises ValueError where the locations do not fit the domain."""
-    if choice.locations is None:
-        locations = draw_locations(domain, choice.count, rng)
-    else:
-        locations = encode_locations(domain, choice.locations)
-    bandwidth = choice.bandwidth or median_distance(locations.numeric)
-    kernel = ProductKernel(choice.shape, bandwidth, choice.similarity)
-    return RawMeanEmbedding(kernel, locations) if choice.raw else WhitenedMeanEmbedding(kernel, locations)
-
-
-def smooth_characteristic(domain: Domain, choice: KernelChoice, rng: np.random.Generator) -> FeatureMap:
-    """Build SCF features, ``count`` coordinates in pairs.
-
-    Raises ValueError for categorical columns, and where a frequency has not one value per column.
-    """
-    if domain.categorical:
-        raise ValueError("smooth characteristic features take numeric columns alone")
-    if choice.frequencies is not None:
-        if any(len(row) != len(domain.numeric) for row in choice.frequencies):
-            raise ValueError("every frequency needs one value per column")
-        turns = np.array(choice.frequencies, dtype=np.float64)
-        return SmoothCharacteristic(2 * np.pi * turns, raw=choice.raw)
-    points = draw_locations(domain, BANDWIDTH_POINTS, rng).numeric
-    bandwidth = choice.bandwidth or median_distance(points)
-    pairs = max(1, choice.count // 2)
-    frequencies = draw_frequencies(len(domain.numeric), pairs, bandwidth, rng)
-    return SmoothCharacteristic(frequencies, raw=choice.raw)

@@ -71,9 +71,8 @@ class KernelMixture:
     def error(self, numeric_columns: int) -> float:
         """Bound |computed k - k| over the domain, for so many numeric columns, by the rules of rounding.
 
-        A sum over m columns has a relative error of m units of 2^-53. Exponents t that are summed directly
-        move exp(-t) by at most t exp(-t) of that; expanded ones consist of terms that add up to m /
-        (2 bandwidth^2) and cancel.
+        A sum over m columns has a relative error of m units of 2^-53; expanded exponents have terms that
+        cancel.
         """
         largest = 0.0
         for kernel in self.kernels:

@@ -1,1 +1,1 @@
-"""One file per named procedure; the registry is the only place that lists them."""
+"""One package or module for each procedure, which ``discovery`` finds by itself."""

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Protocol, TypeVar, runtime_checkable
 
+import numpy as np
 from pydantic import BaseModel, ValidationError
 
 from tacit_protocol.domain.columns import Column
@@ -19,9 +20,13 @@ from tacit_protocol.privacy.guarantee import COORDINATES_MAX, Guarantee
 from tacit_protocol.privacy.noise import NoiseSource
 from tacit_protocol.procedures.populations import Population
 from tacit_protocol.signing.envelope import digest
+from tacit_protocol.strict import ReleaseError, StudyError
 from tacit_protocol.verdicts.base import BaseVerdict
 from tacit_protocol.verdicts.panels import BarsPanel, CurvesPanel, Null, RowsPanel
 from tacit_protocol.verdicts.words import Meaning, Work, plain_meaning
+
+__all__ = ["ReleaseError", "StudyError"]
+"""Errors that this module has from :mod:`tacit_protocol.strict`; the rest of its names are its own."""
 
 NOT_CANONICAL = (
     "the study's bytes are not its canonical ones: every field and parameter spelled out, keys sorted, no "
@@ -33,13 +38,8 @@ Progress = Callable[[float, str], None]
 """Called with the part done in [0, 1] and what is being done."""
 
 
-class StudyError(ValueError):
-    """The study cannot be run as written. The message says what to change and quotes no data."""
-
-
-class ReleaseError(ValueError):
-    """A release does not fit its study. The message says which rule it breaks and quotes no value."""
-
+HOPELESS = "Hopeless: "
+"""What a warning starts with where the study should not be run as planned."""
 
 Fields = Mapping[str, Any]
 """A verdict as plain values: that of this version, or of another, which may lack some."""
@@ -162,9 +162,12 @@ class Procedure(Protocol):
         """Say what a verdict means, in sentences."""
         return plain_meaning(study, verdict)
 
+    cited: ClassVar[tuple[Work, ...]] = ()
+    """The works that its method comes from, whatever a study's parameters."""
+
     def works(self, study: Study) -> tuple[Work, ...]:  # noqa: ARG002
         """Return the works that the study's method comes from."""
-        return ()
+        return self.cited
 
     def null(self, study: Study, verdict: Fields, releases: Releases) -> Null | None:  # noqa: ARG002
         """Work out the null distribution of the verdict's statistic again; None where none is drawn."""
@@ -455,6 +458,29 @@ def require_shared_columns(study: Study) -> None:
     """Raise StudyError where owners hold columns of their own: most procedures compare the same columns."""
     if any(owner.columns is not None for owner in study.owners):
         raise StudyError("every owner holds all columns here; leave the owners' columns out")
+
+
+def common_fields(study: Study, units: Mapping[str, int]) -> dict[str, Any]:
+    """Return what every verdict on a study states alike: level, units by owner, and what each spent."""
+    budget = study.budget
+    return {"level": study.level, "units": units, "epsilon": budget.epsilon, "delta": budget.delta}
+
+
+def decided(study: Study, statistic: float, pvalue: float) -> dict[str, Any]:
+    """Return a test's fields of a verdict: rejected is where the p-value does not pass the level."""
+    return {"statistic": statistic, "pvalue": pvalue, "reject": pvalue <= study.level}
+
+
+def public_seed(study: Study, *stream: int) -> np.random.SeedSequence:
+    """Return a study's public randomness of one stream: for locations and simulations, never for noise."""
+    return np.random.SeedSequence(int(study.seed, 16), spawn_key=stream)
+
+
+def step(
+    progress: Progress | None, words: str, start: float = 0.0, end: float = 1.0
+) -> Callable[[float], None]:
+    """Return what reports the part done of one step, which takes the progress from ``start`` to ``end``."""
+    return lambda part: None if progress is None else progress(start + (end - start) * part, words)
 
 
 ParametersT = TypeVar("ParametersT", bound=BaseModel)

@@ -1,12 +1,9 @@
 """Discovery of procedures: the built-in ones by package, others by entry points of installed distributions.
 
 A procedure is a class with a ``name`` that derives from :class:`~tacit_protocol.procedures.base.Procedure`.
-The built-in ones are found in the modules of ``tacit_protocol.procedures``; another distribution names its
-own as entry points of the group :data:`GROUP`. Its code runs with all rights of the process that it is
-installed for, at an owner beside the rows: docs/how-to/add-a-procedure.md.
-
-One that cannot be loaded, or takes the name of another one, is left out, and :data:`LEFT_OUT` says why: it
-takes the place of no built-in one, and keeps no service from starting.
+Another distribution names its own as entry points of the group :data:`GROUP`; its code runs with all rights
+of the process that it is installed for (docs/how-to/add-a-procedure.md). One that cannot be loaded, or takes
+the name of another, is left out, and :data:`LEFT_OUT` says why: it keeps no service from starting.
 """
 
 import re
@@ -90,11 +87,7 @@ PROCEDURES: dict[str, Procedure] = _BUILT_IN | _OTHERS
 
 
 def procedure_named(name: str) -> Procedure:
-    """Return the procedure of that name.
-
-    Raises:
-        StudyError: there is no such procedure.
-    """
+    """Return the procedure of that name. Raises StudyError where there is no such procedure."""
     try:
         return PROCEDURES[name]
     except KeyError:

@@ -23,9 +23,10 @@ import sqlalchemy as sa
 import structlog
 
 from tacit_protocol.messages.encoding import MessageError, decode, encode
-from tacit_protocol.messages.release import Release, ReleaseMessage
-from tacit_protocol.messages.sealed import (
+from tacit_protocol.messages.release import (
     Receipt,
+    Release,
+    ReleaseMessage,
     SealedPackage,
     SealedRelease,
     ciphertext_digest,

@@ -27,8 +27,7 @@ from tacit_protocol.messages.encoding import decode
 from tacit_protocol.messages.study import Study
 from tacit_protocol.messages.transcript import VerdictMessage
 from tacit_protocol.procedures.discovery import PROCEDURES, procedure_named
-from tacit_protocol.reporting.charts import number
-from tacit_protocol.reporting.panels import NullPanel, Panel, PvaluePanel, panels_of
+from tacit_protocol.reporting.charts import NullPanel, Panel, PvaluePanel, number, panels_of
 from tacit_protocol.reporting.report import Reported, meaning_of, report_html
 from tacit_protocol.reporting.svg import Drawing, horizontal, panel_svg, path_of, vertical
 from tacit_protocol.signing.envelope import VERDICT_TYPE, open_envelope

@@ -16,7 +16,7 @@ from tacit.errors import PlottingError
 from tacit.results import NoisyCountsResult, Result, result_of
 from tacit.results.rendering import figure_of
 from tacit_protocol.numerics.noisy_tables import CellNoise
-from tacit_protocol.reporting.panels import NullPanel, panels_of
+from tacit_protocol.reporting.charts import NullPanel, panels_of
 from tacit_protocol.reporting.svg import panel_svg, stacked_svg
 from tacit_protocol.verdicts.panels import BarsPanel
 

@@ -11,8 +11,8 @@ from tacit_protocol.domain.columns import CategoricalColumn, Domain, NumericColu
 from tacit_protocol.domain.table import EncodedChunk, encode
 from tacit_protocol.features.cell_counts import (
     CellGrid,
+    CellsError,
     CountError,
-    GridError,
     count_cells,
     sum_cells,
     unit_steps,
@@ -203,14 +203,14 @@ def test_a_table_that_holds_other_units_than_declared_is_refused() -> None:
 def test_cells_that_do_not_fit_the_columns_are_refused(
     columns: list[str], cuts: dict[str, tuple[float, ...]]
 ) -> None:
-    with pytest.raises(GridError):
+    with pytest.raises(CellsError):
         CellGrid.of(DOMAIN, columns, cuts)
 
 
 def test_too_many_cells_are_refused_before_anything_is_counted() -> None:
     levels = tuple(f"l{i}" for i in range(300))
     wide = Domain(columns=tuple(CategoricalColumn(name=name, levels=levels) for name in "ab"))
-    with pytest.raises(GridError, match="more than 36000 cells"):
+    with pytest.raises(CellsError, match="more than 36000 cells"):
         CellGrid.of(wide)
 
 

@@ -14,11 +14,11 @@ from two_sample_cases import domain_of
 from tacit_protocol.domain.columns import CategoricalColumn, Domain, NumericColumn
 from tacit_protocol.features import kernels
 from tacit_protocol.features.base import EVALUATION_ERROR
+from tacit_protocol.features.choice import FeatureParameters, smooth_characteristic
 from tacit_protocol.features.kernels import ProductKernel
 from tacit_protocol.features.mean_embedding import (
     FINE_SLACK,
     RIDGES,
-    KernelChoice,
     Locations,
     RawMeanEmbedding,
     Ridge,
@@ -28,7 +28,6 @@ from tacit_protocol.features.mean_embedding import (
     draw_locations,
     encode_locations,
     median_distance,
-    smooth_characteristic,
 )
 
 Shape = Literal["gaussian", "laplacian"]
@@ -213,14 +212,6 @@ MIXED = Domain(
 )
 
 
-def choice(**changes: Any) -> KernelChoice:
-    plain: dict[str, Any] = {
-        "count": 6, "shape": "gaussian", "bandwidth": None, "similarity": 0.5, "locations": None,
-        "raw": False,
-    }  # fmt: skip
-    return KernelChoice(**(plain | changes))
-
-
 def test_drawn_locations_lie_in_the_domain_and_follow_the_seed() -> None:
     locations = draw_locations(MIXED, 500, np.random.default_rng(1))
     assert locations.numeric.shape == (500, 2)
@@ -271,11 +262,15 @@ def test_frequencies_are_those_of_the_gaussian_kernel() -> None:
 
 def test_scf_features_come_in_pairs_and_take_numeric_columns_alone() -> None:
     rng = np.random.default_rng(6)
-    assert [smooth_characteristic(domain_of(2), choice(count=c), rng).dimension for c in (1, 6, 7)] == [
+    assert [
+        smooth_characteristic(domain_of(2), FeatureParameters(n_features=c), rng, raw=False).dimension
+        for c in (1, 6, 7)
+    ] == [
         2,
         6,
         6,
     ]
     with pytest.raises(ValueError, match="numeric columns alone"):
-        smooth_characteristic(MIXED, choice(), rng)
-    assert smooth_characteristic(domain_of(2), choice(raw=True), rng).norm == pytest.approx(np.sqrt(3))
+        smooth_characteristic(MIXED, FeatureParameters(), rng, raw=False)
+    raw = smooth_characteristic(domain_of(2), FeatureParameters(n_features=6), rng, raw=True)
+    assert raw.norm == pytest.approx(np.sqrt(3))

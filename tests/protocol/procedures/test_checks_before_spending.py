@@ -19,7 +19,7 @@ from tacit_protocol.privacy.guarantee import Budget
 from tacit_protocol.privacy.noise import OpenDPNoise
 from tacit_protocol.procedures.base import StudyError, check_release, check_study
 from tacit_protocol.procedures.discovery import PROCEDURES
-from tacit_protocol.procedures.distance_correlation.release import Plan
+from tacit_protocol.procedures.distance_correlation.release import DistanceCorrelationPlan
 
 ENDED = 30
 """Studies of a procedure that are to end in a verdict."""
@@ -163,7 +163,9 @@ def test_what_passes_the_checks_ends_in_a_verdict(name: str) -> None:
 
 def test_the_search_finds_a_check_that_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Planted: projections are laid out whatever the number of units, as they once were."""
-    monkeypatch.setattr(Plan, "layout", lambda plan, side, units: plan.projections[side].parts(units))
+    monkeypatch.setattr(
+        DistanceCorrelationPlan, "layout", lambda plan, side, units: plan.projections[side].parts(units)
+    )
     study = Study.model_validate(
         {
             **random_study("distance_correlation", np.random.default_rng(0)).model_dump(),

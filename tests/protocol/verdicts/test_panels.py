@@ -5,7 +5,7 @@ import pytest
 from scipy.stats import chi2
 
 from tacit_protocol.numerics.quadratic_forms import QuadraticLaw
-from tacit_protocol.reporting.panels import NullPanel
+from tacit_protocol.reporting.charts import NullPanel
 from tacit_protocol.reporting.svg import panel_svg
 from tacit_protocol.verdicts.panels import chi_square, from_draws, quadratic
 

@@ -58,8 +58,8 @@ def _sketch(table: Table) -> Arrays:
     design = BucketDesign.near(table.units, 30)
     codes = design.assign(np.random.default_rng(5))
     found = SketchRelease(WAVES).sum(table, design, codes)
-    assert found.moments.second is not None
-    return [found.sketch, found.moments.total, found.moments.second]
+    assert found.moments[0].second is not None
+    return [found.sketch, found.moments[0].total, found.moments[0].second]
 
 
 def _projections(table: Table) -> Arrays:

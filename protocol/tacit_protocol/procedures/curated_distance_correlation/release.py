@@ -1,9 +1,8 @@
 """Distance covariance and both distance deviations of data in one place: exact, with their sensitivities.
 
-The roots are released, T = dCov, S_x = dVar_x and S_y = dVar_y (V-statistics of distances in [0, 1]): of n
-units, replacing one moves each of them by at most 2 (n - 1)/n^2, which is attained for all three at once;
-but T, where neither side is a single numeric column, by at most sqrt 6 (n - 1)/n^2. Proofs:
-docs/mathematics/curated-distance-correlation.md.
+The roots T = dCov, S_x = dVar_x and S_y = dVar_y are released (V-statistics of distances in [0, 1]): of n
+units, replacing one moves each by at most 2 (n - 1)/n^2; but T, where neither side is a single numeric
+column, by at most sqrt 6 (n - 1)/n^2. Proofs: docs/mathematics/curated-distance-correlation.md.
 """
 
 import math
@@ -21,8 +20,8 @@ from tacit_protocol.features.kernels import DistanceKernel
 from tacit_protocol.features.unit_gram import UnitGram, UnitRows, unit_features
 from tacit_protocol.messages.study import Study
 from tacit_protocol.numerics.distance_covariance import STEPS_MAX, exact_distance_sums
-from tacit_protocol.privacy.gaussian_mechanism import SensitivityError, SumPart, gaussian_guarantee
-from tacit_protocol.privacy.guarantee import Budget, GaussianEvent, Guarantee
+from tacit_protocol.privacy.gaussian_mechanism import SumPart, gaussian_guarantee, mu_of
+from tacit_protocol.privacy.guarantee import Budget, Guarantee
 from tacit_protocol.privacy.permutation_test import decision_guarantee, rank_max
 from tacit_protocol.procedures.base import StudyError, parse_parameters
 from tacit_protocol.procedures.joint_independence.sensitivity import (
@@ -235,7 +234,7 @@ class CuratedDistanceCorrelationParameters(StrictModel):
 
 
 @dataclass(frozen=True)
-class Side:
+class SideColumns:
     """The columns of X or Y, by name and by place among the study's numeric and categorical ones."""
 
     names: tuple[str, ...]
@@ -263,7 +262,7 @@ class DistancePlan:
     """What a study fixes before any data."""
 
     parameters: CuratedDistanceCorrelationParameters
-    sides: tuple[Side, Side]
+    sides: tuple[SideColumns, SideColumns]
     estimates: Guarantee
     decision: Budget | None
     rows_are_units: bool
@@ -300,10 +299,7 @@ class DistancePlan:
     @property
     def mu(self) -> float:
         """The Gaussian privacy of the estimates."""
-        event = self.estimates.events[0]
-        if not isinstance(event, GaussianEvent):
-            raise TypeError("the guarantee is not that of a Gaussian release")
-        return 1 / event.noise_multiplier
+        return mu_of(self.estimates)
 
     def check_units(self, units: int, largest: int) -> None:
         """Raise StudyError where the test or the estimates cannot take so many units."""
@@ -342,10 +338,7 @@ def plan_of(study: Study) -> DistancePlan:
     if parameters.test and first.features.dimension * second.features.dimension > TENSOR_ENTRIES_MAX:
         raise StudyError("too many columns or levels to permute; use fewer, or leave the test out")
     estimates = study.budget.model_copy(update={"epsilon_micro": study.budget.epsilon_micro - decided})
-    try:
-        guarantee = gaussian_guarantee(estimates)
-    except SensitivityError as error:
-        raise StudyError(str(error)) from None
+    guarantee = gaussian_guarantee(estimates)
     decision = Budget(epsilon_micro=decided, delta_pico=0) if parameters.test else None
     return DistancePlan(parameters, (first, second), guarantee, decision, not study.averages_rows)
 
@@ -364,13 +357,13 @@ def _groups(study: Study, groups: tuple[Group, Group] | None) -> tuple[Group, Gr
     return groups
 
 
-def _side(study: Study, index: int, names: Group) -> Side:
+def _side(study: Study, index: int, names: Group) -> SideColumns:
     numeric = tuple(i for i, column in enumerate(study.domain.numeric) if column.name in names)
     categorical = tuple(i for i, column in enumerate(study.domain.categorical) if column.name in names)
     categories = tuple(study.domain.categorical[i].categories for i in categorical)
     frequencies = FREQUENCIES_ONE if len(numeric) <= 1 else FREQUENCIES_MANY
     features = BrownianFeatures(_directions(study, index, len(numeric)), frequencies, categories)
-    return Side(names, numeric, categorical, features)
+    return SideColumns(names, numeric, categorical, features)
 
 
 def _directions(study: Study, index: int, numeric: int) -> Floats:

@@ -1,9 +1,7 @@
-"""What a curated two-sample study chooses: its parameters, the form they stand for, and what is released.
+"""What a curated two-sample study chooses: parameters, the form they stand for, and what is released.
 
-What a curated study can see at best: whether n and epsilon leave any hope, before anything is spent.
-
-The difference that is asked for is a very large one: half of a sample's units moved across a column, or a
-squared MMD of the squared norm of the features.
+The difference that a hopeless study could not see is a very large one: half of a sample's units moved across
+a column, or a squared MMD of the squared norm of the features.
 """
 
 import math
@@ -32,15 +30,15 @@ from tacit_protocol.features.mean_embedding import BANDWIDTH_POINTS, draw_locati
 from tacit_protocol.features.moments import FeatureSums, MomentRelease, MomentShares
 from tacit_protocol.messages.study import PartyName, Study
 from tacit_protocol.privacy.gaussian_mechanism import (
-    SensitivityError,
     SumPart,
     gaussian_guarantee,
     halved_guarantee,
+    mu_of,
     noise_scales,
 )
-from tacit_protocol.privacy.guarantee import COORDINATES_MAX, GaussianEvent, Guarantee
+from tacit_protocol.privacy.guarantee import COORDINATES_MAX, Guarantee
 from tacit_protocol.privacy.permutation_test import decision_guarantee, decision_xi, rank_max
-from tacit_protocol.procedures.base import ReleaseError, StudyError, parse_parameters
+from tacit_protocol.procedures.base import ReleaseError, StudyError, parse_parameters, public_seed
 from tacit_protocol.procedures.curated_two_sample.permuted_means import PermutedFeatures, PermutedKernel
 from tacit_protocol.procedures.curated_two_sample.release import (
     MOMENT_CENTRE_SHARE,
@@ -86,7 +84,7 @@ Vectors = CuratedAdditiveRelease | CuratedMomentRelease | PairedRelease | RidgeR
 Permuted = PermutedFeatures | PermutedKernel
 
 
-class ChoiceError(ValueError):
+class ChoiceError(StudyError):
     """The choices do not fit each other or the domain. The message says what to change."""
 
 
@@ -305,7 +303,7 @@ Exact = CuratedSums | FeatureSums | ExactStatistic | npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Plan:
+class CuratedPlan:
     """What a study fixes before any data."""
 
     parameters: CuratedTwoSampleParameters
@@ -360,26 +358,23 @@ class Plan:
         return vectors_hope(self.release, units, next(iter(scales.values())), study.level)
 
 
-def plan_of(study: Study) -> Plan:
+def plan_of(study: Study) -> CuratedPlan:
     """Read a study; raises StudyError where it cannot be run as written."""
     parameters = parse_parameters(CuratedTwoSampleParameters, study)
     samples = _samples(study, parameters)
-    seed = np.random.SeedSequence(int(study.seed, 16), spawn_key=(LOCATIONS_STREAM,))
+    seed = public_seed(study, LOCATIONS_STREAM)
     rng = np.random.default_rng(seed)
-    try:
-        form = form_of(parameters)
-        if form == "permutation":
-            if rank_max(study.level, parameters.permutations + 1) < 1:
-                raise StudyError("the level is below 1 / (permutations + 1): ask for more permutations")
-            permuted = permuted_of(study.domain, parameters, rng)
-            return Plan(parameters, samples, form, permuted, decision_guarantee(study.budget))
-        guarantee = (halved_guarantee if form == "paired" else gaussian_guarantee)(study.budget)
-        release = vectors_of(study.domain, parameters, form, _mu(guarantee), rng)
-    except (ChoiceError, SensitivityError) as error:
-        raise StudyError(str(error)) from None
+    form = form_of(parameters)
+    if form == "permutation":
+        if rank_max(study.level, parameters.permutations + 1) < 1:
+            raise StudyError("the level is below 1 / (permutations + 1): ask for more permutations")
+        permuted = permuted_of(study.domain, parameters, rng)
+        return CuratedPlan(parameters, samples, form, permuted, decision_guarantee(study.budget))
+    guarantee = (halved_guarantee if form == "paired" else gaussian_guarantee)(study.budget)
+    release = vectors_of(study.domain, parameters, form, mu_of(guarantee), rng)
     if release.numbers > COORDINATES_MAX:
         raise StudyError("the study asks for too many numbers; use fewer columns, levels or features")
-    return Plan(parameters, samples, form, release, guarantee)
+    return CuratedPlan(parameters, samples, form, release, guarantee)
 
 
 def _samples(study: Study, parameters: CuratedTwoSampleParameters) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -392,10 +387,3 @@ def _samples(study: Study, parameters: CuratedTwoSampleParameters) -> tuple[tupl
     if sorted((*first, *second)) != sorted(names):
         raise StudyError("parameter samples: every owner of the study must be in exactly one sample")
     return first, second
-
-
-def _mu(guarantee: Guarantee) -> float:
-    event = guarantee.events[0]
-    if not isinstance(event, GaussianEvent):
-        raise TypeError("the guarantee is not that of a Gaussian release")
-    return 1 / event.noise_multiplier

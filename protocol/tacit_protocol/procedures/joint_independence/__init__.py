@@ -32,6 +32,7 @@ from tacit_protocol.privacy.permutation_test import (
     rank_max,
 )
 from tacit_protocol.procedures.base import (
+    HOPELESS,
     Fields,
     Holder,
     Procedure,
@@ -39,9 +40,12 @@ from tacit_protocol.procedures.base import (
     Question,
     ReleaseError,
     StudyError,
+    common_fields,
     parse_parameters,
+    public_seed,
     require_shared_columns,
     row_warnings,
+    step,
 )
 from tacit_protocol.procedures.joint_independence.sensitivity import (
     evaluation_error,
@@ -73,9 +77,6 @@ BANDWIDTH_PER_COLUMN = 0.12
 """Default bandwidth, times the root of the number of numeric columns of a variable. Public bounds are usually
 wider than the data: this serves data whose standard deviation is a twentieth to a quarter of the range
 (docs/procedures/joint_independence.md has the table)."""
-
-HOPELESS = "Hopeless: "
-"""What a warning starts with where the study should not be run as planned."""
 
 PERMUTATIONS_STREAM = 3
 """Spawn key under the study's seed of the permutations."""
@@ -158,6 +159,7 @@ class JointIndependence(Procedure):
     Parameters: ClassVar[type[BaseModel]] = JointIndependenceParameters
     Verdict: ClassVar[type[BaseVerdict]] = JointIndependenceDecision
     released: ClassVar[str] = "the decision of a permutation test of the d-variable Hilbert-Schmidt criterion"
+    cited: ClassVar[tuple[Work, ...]] = (JOINT, PERMUTATION)
     question: ClassVar[Question | None] = Question(
         "Do these columns depend on each other?",
         r"depend|relat|correlat|associat|link|connect|effect of|influence",
@@ -236,9 +238,9 @@ class JointIndependence(Procedure):
         values = permuted_statistics(
             [_gram(plan, study, names, rows) for names in plan.variables],
             plan.parameters.permutations,
-            np.random.SeedSequence(int(study.seed, 16), spawn_key=(PERMUTATIONS_STREAM,)),
+            public_seed(study, PERMUTATIONS_STREAM),
             workers=workers_of(table),
-            progress=None if progress is None else lambda part: progress(part, "permuting"),
+            progress=step(progress, "permuting"),
         )
         by_owner = table.units_by_owner if isinstance(table, PooledTable) else {}
         return PermutedStatistics(rows.units, by_owner, values)
@@ -280,10 +282,6 @@ class JointIndependence(Procedure):
             f"No dependence of the columns was shown:{of} may be independent",
         )
 
-    def works(self, study: Study) -> tuple[Work, ...]:  # noqa: ARG002
-        """Return the works that the study's method comes from."""
-        return (JOINT, PERMUTATION)
-
     def assemble(
         self, study: Study, releases: Mapping[str, Release], progress: Progress | None = None
     ) -> JointIndependenceDecision:
@@ -299,10 +297,7 @@ class JointIndependence(Procedure):
         return JointIndependenceDecision(
             method=_method(plan.parameters),
             reject=release.decision,
-            level=study.level,
-            units=units,
-            epsilon=study.budget.epsilon,
-            delta=study.budget.delta,
+            **common_fields(study, units),
             variables=plan.variables,
             warnings=self.warnings(study, units),
         )

@@ -11,8 +11,14 @@ from peer_world import PROCEDURE, RECEIVER, SENDER, GaussianNoise, peer_study
 from two_sample_cases import MemoryTable
 
 from tacit_protocol.messages.encoding import encode
-from tacit_protocol.messages.release import Release, ReleaseMessage
-from tacit_protocol.messages.sealed import Receipt, SealedPackage, SealedRelease, ciphertext_digest
+from tacit_protocol.messages.release import (
+    Receipt,
+    Release,
+    ReleaseMessage,
+    SealedPackage,
+    SealedRelease,
+    ciphertext_digest,
+)
 from tacit_protocol.messages.study import Study
 from tacit_protocol.messages.transcript import Transcript, VerdictMessage
 from tacit_protocol.numerics.distance_covariance import distance_covariance_sqr

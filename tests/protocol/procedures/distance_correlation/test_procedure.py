@@ -141,7 +141,7 @@ def test_independence_is_rejected_at_most_at_the_level(kind: str) -> None:
             codes = design.assign(np.random.default_rng(run))
             parts = sketch.parts(design, sketch.sum(table, design, codes))
             vectors = release_sums(parts, plan.guarantee, SeededNoise(10_000 + 2 * run + len(sides)))
-            read = sketch.read(vectors, design)
+            (read,) = sketch.read(vectors, design)
             sides.append(
                 Side(
                     *(read.buckets, read.bucket_noise, read.covariance, 0.0),

@@ -10,7 +10,6 @@ import pytest
 
 from tacit_protocol.features.kernels import ProductKernel
 from tacit_protocol.features.unit_gram import KernelMixture, UnitGram, UnitRows
-from tacit_protocol.numerics import permutations
 from tacit_protocol.procedures.joint_independence import statistic
 from tacit_protocol.procedures.joint_independence.sensitivity import SUMMATION_ROUNDINGS, evaluation_error
 from tacit_protocol.procedures.joint_independence.statistic import (
@@ -18,6 +17,7 @@ from tacit_protocol.procedures.joint_independence.statistic import (
     PAIRS_MAX,
     PairStatistic,
     TensorStatistic,
+    draw_permutations,
     permuted_statistics,
     units_max,
 )
@@ -53,7 +53,7 @@ def definition(values: Floats, bandwidth: float, orders: Sequence[np.typing.NDAr
 
 
 def orders_of(index: int, variables: int, units: int) -> list[np.typing.NDArray[np.int64]]:
-    drawn = permutations.draw_permutations(SEED, index, variables, units)
+    drawn = draw_permutations(SEED, index, variables, units)
     return [np.arange(units) if order is None else order for order in drawn]
 
 
@@ -250,7 +250,7 @@ def test_the_result_does_not_depend_on_workers_and_blocks(
     assert np.array_equal(one, permuted_statistics(grams, 40, SEED, workers=ThreadWorkers(4)))
     assert np.array_equal(one[:21], permuted_statistics(grams, 20, SEED, workers=ThreadWorkers(2)))
     for block in (1, 5, 100):
-        monkeypatch.setattr(permutations, "REPLICATES_AT_ONCE", block)
+        monkeypatch.setattr(statistic, "REPLICATES_AT_ONCE", block)
         assert np.array_equal(one, permuted_statistics(grams, 40, SEED))
 
 
