@@ -45,8 +45,8 @@ from tacit_protocol.domain.columns import Domain, NumericColumn
 from tacit_protocol.features.aligned_sums import ProjectionRelease, RowProjections, deal_out
 from tacit_protocol.features.brownian import BrownianFeatures, crowded_half_width, random_directions
 from tacit_protocol.features.moments import DIAGONAL
-from tacit_protocol.features.sketches import SKETCH, SketchRelease
-from tacit_protocol.features.sketches import Side as SKETCHED
+from tacit_protocol.features.sketches import SKETCH as SKETCHED
+from tacit_protocol.features.sketches import Side, SketchRelease
 from tacit_protocol.messages.study import Study
 from tacit_protocol.privacy.gaussian_mechanism import gaussian_guarantee
 from tacit_protocol.privacy.guarantee import Budget
