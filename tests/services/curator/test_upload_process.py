@@ -93,20 +93,6 @@ def test_a_connection_that_breaks_leaves_what_was_held(tmp_path: Path, prepared:
     assert "internal_error" not in log
 
 
-@pytest.mark.long
-def test_killed_in_mid_upload_it_starts_with_what_it_held(tmp_path: Path, prepared: CuratorWorld) -> None:
-    with CuratorProcess(tmp_path, prepared) as curator:
-        held = curator.files_at_start
-        with curator.begin(10 * len(HALF), HALF):
-            curator.child.kill()
-            curator.child.wait()
-        assert len(curator.files()) == 2, "the file that was begun must be there to be removed"
-    with CuratorProcess(tmp_path, prepared) as curator:
-        assert curator.files_at_start == held == curator.files()
-        assert curator.show()["rows"] == 4
-    require_first_rows(tmp_path)
-
-
 HELD_AFTER = {
     StorageStep.FILE_BEGUN: 4,
     StorageStep.FILE_WRITTEN: 4,
