@@ -8,7 +8,6 @@ import pytest
 
 from tacit_services.shared import arithmetic as module
 from tacit_services.shared.arithmetic import arithmetic, probe
-from tacit_services.shared.cluster_task import difference, versions
 
 
 def test_two_processes_of_one_machine_compute_alike() -> None:
@@ -28,12 +27,3 @@ def test_one_last_bit_in_one_number_is_noticed(monkeypatch: pytest.MonkeyPatch, 
 
     monkeypatch.setattr(module.np, name, off)
     assert probe() != before
-
-
-def test_other_instructions_are_a_difference_that_says_which() -> None:
-    ours = versions()
-    theirs = ours | {"linear algebra": "openblas 0.3.31 Haswell"}
-    assert difference(ours, ours) is None
-    said = difference(ours, theirs)
-    assert said is not None
-    assert said.startswith("linear algebra openblas 0.3.31 Haswell where this service has openblas")

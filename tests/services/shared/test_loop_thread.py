@@ -69,12 +69,6 @@ def test_a_caller_that_waits_is_told_when_the_loop_is_stopped_and_so_is_a_later_
     assert done == ["cancelled", "last"]
 
 
-def test_it_can_be_stopped_from_inside_as_by_the_garbage_collector(thread: LoopThread) -> None:
-    thread.soon(lambda: thread.stop(nothing))
-    with pytest.raises(LoopStoppedError):
-        thread.call(asyncio.sleep(600))
-
-
 def test_a_coroutine_that_loses_a_cancellation_is_cancelled_again(
     thread: LoopThread, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -45,11 +45,6 @@ def test_a_secret_may_be_in_a_file(config: Path, monkeypatch: pytest.MonkeyPatch
     assert Example.load(config).database_url == "postgresql://user:password@host/name"
 
 
-def test_the_file_may_be_named_by_the_environment(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TACIT_CONFIG", str(config))
-    assert Example.load(None).name == "from file"
-
-
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
@@ -65,11 +60,6 @@ def test_wrong_settings_are_named(tmp_path: Path, text: str, complaint: str) -> 
     (tmp_path / "c.toml").write_text(text)
     with pytest.raises(SettingsError, match=complaint):
         Example.load(tmp_path / "c.toml")
-
-
-def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match=r"none\.toml"):
-        Example.load(tmp_path / "none.toml")
 
 
 def test_key_files(tmp_path: Path) -> None:

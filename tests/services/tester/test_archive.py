@@ -186,17 +186,6 @@ def test_pages_of_an_archived_study_say_so(federation: Federation, folder: Path)
 FORM = "application/x-www-form-urlencoded"
 
 
-def test_without_deletion_files_are_written_once_and_rows_stay(federation: Federation, folder: Path) -> None:
-    study = completed(federation)
-    assert run(federation, folder, delete=False).written == [study]
-    written = (folder / f"{study}.json").stat().st_mtime_ns
-    assert federation.state(study) == "completed"
-    assert run(federation, folder, delete=False) == Archived()
-    assert run(federation, folder).deleted == [study]
-    assert (folder / f"{study}.json").stat().st_mtime_ns == written
-    assert set(entries(folder)) == {study}
-
-
 def test_a_source_stays_until_the_study_that_reads_it_is_archived(
     federation: Federation, folder: Path
 ) -> None:
@@ -317,14 +306,6 @@ def test_a_damaged_index_is_refused_and_an_unfinished_line_is_written_anew(
         with pytest.raises(ArchiveError, match=reason):
             run(federation, folder)
         assert federation.state(study) == "completed"
-
-
-def test_one_process_at_a_time_writes_to_an_archive(tmp_path: Path) -> None:
-    with open_folder(tmp_path), pytest.raises(ArchiveError, match="another process"), open_folder(tmp_path):
-        pass
-    (tmp_path / "file").touch()
-    with pytest.raises(ArchiveError, match="cannot be written"), open_folder(tmp_path / "file"):
-        pass
 
 
 def test_what_does_not_verify_stays_and_others_are_archived(

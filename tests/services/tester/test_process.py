@@ -2,7 +2,6 @@
 
 import json
 import os
-import signal
 import subprocess
 import sys
 import threading
@@ -14,21 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import numpy as np
 import own_time
 import pytest
-from study_parties import Parties, study_bytes
-from two_sample_cases import MemoryTable, SeededNoise
 
 from tacit.setup.processes import free_ports
-from tacit_protocol.messages.encoding import encode
-from tacit_protocol.messages.release import ReleaseMessage
-from tacit_protocol.messages.study import Party
-from tacit_protocol.procedures.discovery import procedure_named
-from tacit_protocol.signing.envelope import RELEASE_TYPE, STUDY_TYPE, digest, seal
 from tacit_protocol.signing.keys import PrivateKey
 from tacit_protocol.signing.tokens import issue_token
-from tacit_protocol.verification import verify_transcript
 
 START_S_MAX = 300
 ANSWER_S_MAX = 300
@@ -165,83 +155,13 @@ def test_a_tester_that_stops_lets_its_callers_go(tester: TesterProcess) -> None:
         assert owner.public_hex not in stop.log
 
 
-def _real_study(parties: Parties, tester: TesterProcess) -> tuple[str, bytes, dict[str, bytes]]:
-    """A study of a real procedure between two owners: its digest, its envelope, and their releases."""
-    now = int(time.time())
-    study = parties.study(
-        procedure="kernel_two_sample",
-        owners=parties.study().owners[:2],
-        tester=Party(name="tester", key=tester.key.public_hex),
-        created_at=now,
-        deadline=now + 3600,
-    )
-    payload = study_bytes(study)
-    name = digest(payload)
-    procedure, releases = procedure_named(study.procedure), {}
-    for seed, owner in enumerate(study.owners):
-        ages = np.random.default_rng(seed).uniform(size=(500, 1))
-        table = MemoryTable(study.domain, ages, np.empty((500, 0), dtype=np.int32))
-        release = procedure.privatise(study, procedure.summarise(study, table), SeededNoise(seed))
-        message = ReleaseMessage(study=name, party=owner.name, release=release)
-        releases[owner.name] = seal(encode(message), RELEASE_TYPE, parties.owners[owner.name])
-    return name, seal(payload, STUDY_TYPE, parties.analyst), releases
-
-
-@pytest.mark.long
-def test_a_tester_killed_between_storing_and_answering_loses_nothing(
-    tester: TesterProcess, parties: Parties
-) -> None:
-    tester.start(TACIT_FAILPOINT="tester.release.stored")
-    study, envelope, releases = _real_study(parties, tester)
-    everyone = {
-        "analyst": parties.analyst,
-        "north": parties.owners["north"],
-        "south": parties.owners["south"],
-    }
-    for name, key in everyone.items():
-        role = "analyst" if name == "analyst" else "owner"
-        body = {"role": role, "name": name}
-        invitation = tester.call("POST", "/v1/invitations", json=body).json()["invitation"]
-        body |= {"invitation": invitation, "key": key.public_hex}
-        assert tester.call("POST", "/v1/enrolments", signer=key, json=body).status_code == 201
-
-    def put(path: str, key: PrivateKey, content: bytes) -> int:
-        headers = {"content-type": "application/json"}
-        return tester.call("PUT", path, signer=key, content=content, headers=headers).status_code
-
-    north, south = (f"/v1/studies/{study}/releases/{name}" for name in ("north", "south"))
-    assert put(f"/v1/studies/{study}", parties.analyst, envelope) == 201
-    with pytest.raises(httpx.TransportError):
-        put(north, parties.owners["north"], releases["north"])
-    assert tester.wait_for_end() == -signal.SIGKILL
-
-    tester.start(TACIT_FAILPOINT="tester.verdict.stored")
-    assert put(north, parties.owners["north"], releases["north"]) == 200
-    with suppress(httpx.TransportError):  # the worker may be quicker than the answer
-        assert put(south, parties.owners["south"], releases["south"]) == 201
-    assert tester.wait_for_end() == -signal.SIGKILL
-
-    tester.start()
-    answer = tester.call("GET", f"/v1/studies/{study}/transcript")
-    assert answer.status_code == 200
-    verified = verify_transcript(answer.content, tester.key.public_hex)
-    assert verified.study_digest == study
-    assert verified.verdict.outcome == "completed"
-    assert tester.stop()[0] == 0
-
-
-def test_a_wrong_setting_is_said_on_one_line(tester: TesterProcess) -> None:
-    tester.config.write_text(tester.config.read_text() + "prot = 1\n")
-    command = [sys.executable, "-m", "tacit_services.tester", "serve", "--config", str(tester.config)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=ANSWER_S_MAX, check=False)
-    assert done.returncode == 2
-    assert done.stderr.startswith("tester: setting prot")
-    assert len(done.stderr.splitlines()) == 1
-
-
-def test_a_database_that_is_away_is_said_on_one_line(tester: TesterProcess) -> None:
+def test_a_wrong_setting_and_a_database_that_is_away_are_said_on_one_line(tester: TesterProcess) -> None:
     text = tester.config.read_text()
-    tester.config.write_text(text.replace("sqlite:///tester.sqlite3", "postgresql://127.0.0.1:1/none"))
+    away = text.replace("sqlite:///tester.sqlite3", "postgresql://127.0.0.1:1/none")
     command = [sys.executable, "-m", "tacit_services.tester", "serve", "--config", str(tester.config)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=ANSWER_S_MAX, check=False)
-    assert (done.returncode, done.stderr) == (2, "tester: the database is unavailable\n")
+    for written, said in ((text + "prot = 1\n", "setting prot"), (away, "the database is unavailable\n")):
+        tester.config.write_text(written)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=ANSWER_S_MAX, check=False)
+        assert done.returncode == 2
+        assert done.stderr.startswith(f"tester: {said}")
+        assert len(done.stderr.splitlines()) == 1

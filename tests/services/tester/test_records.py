@@ -19,9 +19,7 @@ from tacit_protocol.signing.envelope import (
     CANCELLATION_TYPE,
     DECLINE_TYPE,
     STUDY_TYPE,
-    VERDICT_TYPE,
     digest,
-    open_envelope,
     seal,
 )
 from tacit_protocol.signing.keys import PrivateKey
@@ -244,18 +242,3 @@ def test_what_a_verdict_without_declines_cannot_tell_is_counted_and_an_early_end
     with open_archive(folder) as check:
         ((_, fault),) = check.faults()
     assert "lacks a decline" in fault
-
-
-def test_verdicts_that_need_no_new_field_have_none(federation: Federation) -> None:
-    """Agents and verifiers of the version before read completed studies still."""
-    study = federation.create()
-    federation.release_all(study)
-    while federation.work():
-        pass
-    answer = federation.get(f"/v1/studies/{study}/verdict")
-    payload = open_envelope(answer.content, VERDICT_TYPE, federation.parties.tester.public_hex)
-    assert b"declines" not in payload
-    assert b"revoked" not in payload
-    data = transcript(federation, study)
-    assert b"cancellation" not in data
-    assert b"declines" not in data

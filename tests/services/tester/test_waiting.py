@@ -5,7 +5,6 @@ import threading
 import time
 from typing import Any
 
-import pytest
 from planted import with_mistake
 from tester_federation import Federation
 
@@ -96,20 +95,6 @@ def test_a_verdict_wakes_whoever_waits_for_it(federation: Federation) -> None:
     assert asyncio.run(run()).status_code == 200
 
 
-def test_a_poll_that_may_not_wait_answers_at_once() -> None:
-    async def run() -> Any:
-        return await poll(lambda: None, 0, Bell(), Stopping())
-
-    assert asyncio.run(run()) is None
-
-
-def test_a_stopping_service_lets_its_callers_go() -> None:
-    async def run() -> Any:
-        return await asyncio.wait_for(poll(lambda: None, 3600, Bell(), Stopping(requested=True)), 120)
-
-    assert asyncio.run(run()) is None
-
-
 def test_a_ring_between_the_look_and_the_wait_is_not_missed() -> None:
     bell = Bell()
     looks = 0
@@ -126,26 +111,6 @@ def test_a_ring_between_the_look_and_the_wait_is_not_missed() -> None:
         return await asyncio.wait_for(poll(look, 3600, bell, Stopping()), 120)
 
     assert asyncio.run(run()) == 2
-
-
-def test_a_ring_wakes_a_blocking_wait() -> None:
-    bell = Bell()
-    ringer = threading.Timer(0.01, bell.ring)
-    ringer.start()
-    bell.wait_blocking(0, 30)
-    ringer.join()
-    assert bell.rings == 1
-
-
-def test_an_exception_of_the_look_ends_the_poll() -> None:
-    def look() -> None:
-        raise KeyError("planted")
-
-    async def run() -> None:
-        await poll(look, 30, Bell(), Stopping())
-
-    with pytest.raises(KeyError):
-        asyncio.run(run())
 
 
 def looks_of(waiting: Any) -> tuple[int, int]:
