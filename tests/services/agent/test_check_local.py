@@ -59,11 +59,3 @@ def test_check_tells_sizes_and_bounds(tmp_path: Path, capsys: pytest.CaptureFixt
     (data_set,) = json.loads(capsys.readouterr().out)["data_sets"]
     assert (data_set["rows"], data_set["units"], data_set["columns"]) == (60, 60, 3)
     assert data_set["bounds"] == {"x": "all values lie within"}
-
-
-def test_a_blank_bound_names_its_column(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = World(tmp_path).write(
-        "http://tester", data_set='columns = [{kind = "numeric", name = "x", lower = 0, upper = ""}]'
-    )
-    assert main(["check", "--config", str(path)]) == 1
-    assert "column 1, upper" in capsys.readouterr().out

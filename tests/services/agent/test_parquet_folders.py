@@ -193,27 +193,6 @@ def test_a_key_that_is_a_column_of_the_files_too_is_refused_where_it_is_used(tmp
     assert "more than one column 'sex'" in refused(lambda: SourceTable(source, domain))
 
 
-def cut_short(path: Path) -> None:
-    path.write_bytes(path.read_bytes()[:-9] + CANARY.encode())
-
-
-def break_a_page(path: Path) -> None:
-    data = bytearray(path.read_bytes())
-    data[4:60] = bytes(56)
-    path.write_bytes(bytes(data))
-
-
-@pytest.mark.parametrize("damage", [cut_short, break_a_page, lambda path: path.write_bytes(b"")])
-def test_damage_in_one_of_many_files_is_told_without_its_name(
-    tmp_path: Path, damage: Callable[[Path], object]
-) -> None:
-    source = odd_folder(tmp_path, visits(0, 3))
-    damage(tmp_path / "t" / f"patient={CANARY}odd" / "0.parquet")
-    message = refused(lambda: list(source.batches(AGES, 8)))
-    assert "Parquet file" in message
-    assert str(tmp_path) not in message
-
-
 def add(where: str, content: str = "") -> Callable[[Path], object]:
     def make(data: Path) -> None:
         (data / where).parent.mkdir(parents=True, exist_ok=True)

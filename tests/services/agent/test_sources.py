@@ -160,6 +160,11 @@ def test_a_file_replaced_between_reads_is_noticed(tmp_path: Path) -> None:
         list(table.chunks())
 
 
+def test_dates_are_not_numbers() -> None:
+    with pytest.raises(DataError, match="'born'"):
+        numbers("born", pc.cast(pa.array([1, 2], pa.int32()), pa.date32()))
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [

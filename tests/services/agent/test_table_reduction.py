@@ -214,16 +214,6 @@ def test_a_part_that_is_added_twice_or_left_out_is_noticed(
         _sketch(_table(files, "t.parquet", None, ThreadWorkers(2), TableBounds()))
 
 
-def test_a_file_replaced_while_parts_are_read_is_noticed(files: Path, tmp_path: Path) -> None:
-    rows = pq.read_table(files / "t.parquet")
-    pq.write_table(rows, tmp_path / "t.parquet", row_group_size=GROUP_ROWS)
-    table = _table(tmp_path, "t.parquet", None, ThreadWorkers(2), TableBounds())
-    assert table.units == ROWS
-    pq.write_table(rows.slice(0, ROWS), tmp_path / "t.parquet", row_group_size=GROUP_ROWS // 2)
-    with pytest.raises(DataError, match="changed"):
-        _sums(table)
-
-
 def test_a_pool_is_reduced_owner_by_owner(files: Path) -> None:
     tables = {
         str(number): _table(files, "t.parquet", None, ThreadWorkers(2), TableBounds()) for number in range(2)

@@ -199,21 +199,6 @@ def decisions_of(setup: Setup, study: str) -> list[Any]:
     return list(setup.read(lambda c: decisions_on(c, [study]))[study])
 
 
-def test_one_decline_declines_for_everyone(make: Make) -> None:
-    setup = make(by_hand=("east", "west"))
-    study = setup.ask(curated_study_of(OWNERS))
-    setup.turn()
-    setup.curator.approve(study, "west")
-    setup.curator.decline(study, "west", "we thought again")
-    with pytest.raises(AlreadyDecidedError):
-        setup.curator.approve(study, "east")
-    setup.turn()
-    assert setup.row(study).state is State.DECLINED
-    assert setup.debits() == []
-    assert [row.kind for row in setup.outbox()] == ["decline"]
-    assert setup.end(study).verdict.missing == (CURATOR,)
-
-
 def refused_for(setup: Setup, study: Study, problem: str) -> None:
     name = setup.ask(study)
     setup.turn()
@@ -323,20 +308,6 @@ def test_a_data_set_that_changes_while_it_is_read_costs_nobody(
     setup.turn()
     assert setup.row(study).state is State.SENT
     assert len(setup.debits()) == 3
-
-
-def test_a_file_that_changes_while_others_are_read_refuses(
-    make: Make, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    setup = make()
-    genuine = CuratedSum.summarise
-
-    def replaced(self: CuratedSum, study: Study, table: Any) -> Any:
-        (tmp_path / "west.csv").write_text("x\n" + "9\n" * 60)
-        return genuine(self, study, table)
-
-    monkeypatch.setattr(CuratedSum, "summarise", replaced)
-    refused_for(setup, curated_study_of(OWNERS), "data-unreadable")
 
 
 # What one owner refuses, and what the tester sees of it.

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from curator_process import load, prepare
 from curator_server import PATH, CuratorProcess
-from curator_world import ROWS, CuratorWorld, problem
+from curator_world import ROWS, CuratorWorld
 from long_runs import choose
 from own_time import require_a_stop_in_time, stop
 
@@ -137,14 +137,6 @@ def test_asked_to_stop_in_mid_upload_it_stops_and_leaves_nothing(
 
     require_a_stop_in_time(stopped_s)
     require_first_rows(tmp_path)
-
-
-def test_a_refusal_in_mid_upload_reaches_its_sender(tmp_path: Path, prepared: CuratorWorld) -> None:
-    broken = b"patient,age,sex\n" + b"1,2,f\n" * 100_000 + b"1\n" + b"1,2,f\n" * 500_000
-    with CuratorProcess(tmp_path, prepared) as curator:
-        answer = curator.upload(broken)
-        assert (answer.status_code, problem(answer)) == (422, "upload-refused")
-        assert curator.files() == curator.files_at_start
 
 
 def test_who_waits_to_be_asked_for_its_rows_is_refused_without_sending_them(

@@ -9,15 +9,13 @@ import pytest
 from fastapi import Depends, FastAPI, Query
 from pydantic import Field
 from starlette.responses import Response
-from starlette.types import Message, Receive, Scope, Send
 
 from tacit_protocol.messages.encoding import MESSAGE_BYTES_MAX
 from tacit_protocol.signing.keys import PrivateKey
 from tacit_protocol.signing.tokens import issue_token
 from tacit_protocol.strict import StrictModel
 from tacit_services.shared.database import DatabaseUnavailableError, StorageFullError
-from tacit_services.shared.http_app import BearerToken, BodyLimits, create_app, json_body, json_response
-from tacit_services.shared.problem_responses import ProblemError
+from tacit_services.shared.http_app import BearerToken, create_app, json_body, json_response
 
 CANARY = "canary-7391"
 AUDIENCE = "https://service.example"
@@ -195,22 +193,3 @@ def test_not_ready_is_a_problem() -> None:
     response = asyncio.run(run())
     assert response.status_code == 503
     assert problem(response)["type"] == "urn:tacit:problem:not-ready"
-
-
-def test_a_body_that_never_ends_is_timed_out() -> None:
-    async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        while (await receive()).get("more_body"):
-            pass
-
-    async def run() -> None:
-        pieces: asyncio.Queue[Message] = asyncio.Queue()
-        pieces.put_nowait({"type": "http.request", "body": b"x", "more_body": True})
-
-        async def send(_: Message) -> None:
-            raise AssertionError("nothing to send")
-
-        await BodyLimits(app, timeout_s=0.01)({"type": "http", "headers": []}, pieces.get, send)
-
-    with pytest.raises(ProblemError) as caught:
-        asyncio.run(run())
-    assert caught.value.problem.status == 408

@@ -46,7 +46,6 @@ class Limits:
 HASTE_S = 0.3
 """A time in which nothing need arrive."""
 
-NO_HEADERS_WAITED_FOR = pytest.mark.parametrize("limits", [Limits(header_s=HASTE_S)])
 NO_BODY_WAITED_FOR = pytest.mark.parametrize("limits", [Limits(body_s=HASTE_S)])
 
 
@@ -111,12 +110,6 @@ def _read(connection: socket.socket, until: bytes = b"nothing that is ever sent"
 
 
 HEAD = b"PUT /echo HTTP/1.1\r\nhost: a\r\ncontent-type: application/json\r\n"
-
-
-@NO_HEADERS_WAITED_FOR
-def test_headers_that_never_end_are_dropped(address: tuple[str, int]) -> None:
-    assert _exchange(address) == b""
-    assert _exchange(address, b"GET /healthz HTTP/1.1\r\nhost: a\r\nx-slow: ") == b""
 
 
 @pytest.mark.parametrize("at_once", [True, False])

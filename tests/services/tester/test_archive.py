@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
+from ended_studies import cancelled, completed, incomplete
 from forked_python import forked_python
 from study_parties import MeanProcedure
 from tester_federation import URL, Federation, problem
@@ -44,32 +45,6 @@ def run(federation: Federation, folder: Path, *, delete: bool = True, **chosen: 
     with open_folder(folder) as opened:
         archiver = Archiver(federation.engine, opened, lambda: federation.now, delete=delete)
         return archiver.run(before, **chosen)
-
-
-def completed(federation: Federation, **changes: Any) -> str:
-    study = federation.create(**changes)
-    federation.release_all(study)
-    while federation.work():
-        pass
-    assert federation.state(study) == "completed"
-    return study
-
-
-def incomplete(federation: Federation) -> str:
-    study = federation.create(title="Incomplete?")
-    federation.release(study, "south")
-    for owner in ("north", "west"):
-        assert federation.decline(study, owner).status_code == 201
-    assert federation.state(study) == "incomplete"
-    return study
-
-
-def cancelled(federation: Federation) -> str:
-    study = federation.create(title="Cancelled?")
-    envelope = federation.parties.cancellation(study)
-    put = federation.put(f"/v1/studies/{study}/cancellation", federation.parties.analyst, envelope)
-    assert put.status_code == 201
-    return study
 
 
 def rows_of(federation: Federation, study: str) -> dict[str, int]:

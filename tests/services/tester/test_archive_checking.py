@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from ended_studies import cancelled, completed, incomplete
 from tester_federation import Federation
 
 from tacit_protocol.messages.encoding import decode, encode, encode_json
@@ -30,20 +31,8 @@ class Archive:
 
     def __init__(self, federation: Federation, folder: Path) -> None:
         self.folder, self.index = folder, folder / INDEX
-        self.completed = federation.create(title="Completed?")
-        federation.release_all(self.completed)
-        while federation.work():
-            pass
-        self.incomplete = federation.create(title="Incomplete?")
-        federation.release(self.incomplete, "south")
-        for owner in ("north", "west"):
-            assert federation.decline(self.incomplete, owner).status_code == 201
-        self.cancelled = federation.create(title="Cancelled?")
-        envelope = federation.parties.cancellation(self.cancelled)
-        put = federation.put(
-            f"/v1/studies/{self.cancelled}/cancellation", federation.parties.analyst, envelope
-        )
-        assert put.status_code == 201
+        self.completed = completed(federation, title="Completed?")
+        self.incomplete, self.cancelled = incomplete(federation), cancelled(federation)
         federation.now += 1
         with open_folder(folder) as opened:
             archiver = Archiver(federation.engine, opened, lambda: federation.now, delete=True)

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import respelled
+from ended_studies import cancelled, incomplete
 from study_parties import study_bytes
 from tester_federation import Federation, problem
 
@@ -81,14 +82,6 @@ def fails(data: bytes, step: str, **options: Any) -> VerificationError:
     return caught.value
 
 
-def cancelled(federation: Federation) -> str:
-    study = federation.create(title="Cancelled?")
-    envelope = federation.parties.cancellation(study)
-    answer = federation.put(f"/v1/studies/{study}/cancellation", federation.parties.analyst, envelope)
-    assert answer.status_code == 201
-    return study
-
-
 def retold(data: bytes, **changes: Any) -> bytes:
     return encode(decode(Transcript, data, size_bytes_max=2**28).model_copy(update=changes))
 
@@ -117,14 +110,6 @@ def test_a_tester_cannot_call_a_study_cancelled_by_itself(federation: Federation
         verdict = signer.sign(study, "cancelled", {}, missing, declines=declines)
         lie = Transcript(study=envelope.decode(), releases={}, verdict=verdict.decode())
         fails(encode(lie), "cancellation")
-
-
-def incomplete(federation: Federation) -> str:
-    study = federation.create(title="Incomplete?")
-    assert federation.release(study, "south").status_code == 201
-    for owner in ("north", "west"):
-        assert federation.decline(study, owner).status_code == 201
-    return study
 
 
 def test_declines_are_signed_twice_and_none_can_be_removed_or_put_in(federation: Federation) -> None:

@@ -3,8 +3,10 @@
 from collections.abc import Callable
 from typing import Any
 
+import ended_studies
 import pytest
 import sqlalchemy as sa
+from ended_studies import cancelled, incomplete
 from study_parties import MeanProcedure, Parties
 from tester_federation import Federation, problem
 
@@ -21,13 +23,19 @@ VALUES = {"north": 10, "south": 20, "west": 60}
 
 
 def completed(federation: Federation, **changes: Any) -> str:
-    """Run a study of the three owners to its end; returns its digest."""
-    study = federation.create(**changes)
-    for owner, value in VALUES.items():
-        assert federation.release(study, owner, value=value).status_code == 201
-    while federation.work():
-        pass
-    assert federation.state(study) == "completed"
+    """A study of the three owners, run to its end."""
+    return ended_studies.completed(federation, VALUES, **changes)
+
+
+def collecting(federation: Federation) -> str:
+    study = federation.create()
+    assert federation.release(study, "north").status_code == 201
+    return study
+
+
+def computing(federation: Federation) -> str:
+    study = federation.create()
+    federation.release_all(study)
     return study
 
 
@@ -107,11 +115,8 @@ def test_a_study_that_ends_without_a_verdict_keeps_what_it_would_have_reused(fed
     owners = owners_of(federation.parties, north=first, south=None)
     declined = federation.create(owners=owners)
     assert federation.decline(declined, "south").status_code == 201
-    cancelled = federation.create(owners=owners, title="Cancelled?")
-    envelope = federation.parties.cancellation(cancelled)
-    path = f"/v1/studies/{cancelled}/cancellation"
-    assert federation.put(path, federation.parties.analyst, envelope).status_code == 201
-    for study, outcome in ((declined, "incomplete"), (cancelled, "cancelled")):
+    withdrawn = cancelled(federation, owners=owners)
+    for study, outcome in ((declined, "incomplete"), (withdrawn, "cancelled")):
         found = verified(federation, study)
         assert found.verdict.outcome == outcome
         assert found.verdict.missing == ("south",)
@@ -126,33 +131,6 @@ def test_reuse_of_a_study_that_is_not_known_here_is_refused(federation: Federati
     forged = first[:-1] + ("0" if first[-1] != "0" else "1")
     owners = owners_of(federation.parties, north=first, south=forged)
     assert "not known here" in refusal(federation, owners=owners)
-
-
-def collecting(federation: Federation) -> str:
-    study = federation.create()
-    assert federation.release(study, "north").status_code == 201
-    return study
-
-
-def computing(federation: Federation) -> str:
-    study = federation.create()
-    federation.release_all(study)
-    return study
-
-
-def incomplete(federation: Federation) -> str:
-    study = collecting(federation)
-    for owner in ("south", "west"):
-        assert federation.decline(study, owner).status_code == 201
-    return study
-
-
-def cancelled(federation: Federation) -> str:
-    study = collecting(federation)
-    envelope = federation.parties.cancellation(study)
-    path = f"/v1/studies/{study}/cancellation"
-    assert federation.put(path, federation.parties.analyst, envelope).status_code == 201
-    return study
 
 
 @pytest.mark.parametrize("unfinished", [collecting, computing, incomplete, cancelled])

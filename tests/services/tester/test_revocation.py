@@ -5,6 +5,7 @@ import json
 from typing import Any
 
 import pytest
+from ended_studies import cancel, completed
 from tester_federation import Federation, problem
 
 from tacit_protocol.messages.encoding import decode, encode
@@ -89,10 +90,7 @@ def test_no_study_is_taken_from_or_for_a_revoked_key(federation: Federation) -> 
     assert revoke(federation, "analyst").status_code == 201
     other, envelope = parties.sealed_study(owners=owners, title="One more?")
     assert problem(federation.put(f"/v1/studies/{other}", parties.analyst, envelope)) == "key-revoked"
-    cancellation = federation.put(
-        f"/v1/studies/{study}/cancellation", parties.analyst, parties.cancellation(study)
-    )
-    assert problem(cancellation) == "key-revoked"
+    assert problem(cancel(federation, study)) == "key-revoked"
 
 
 def test_a_creation_that_was_let_in_before_the_revocation_stores_nothing_after_it(
@@ -146,10 +144,7 @@ def test_studies_that_need_the_key_end_and_others_go_on(federation: Federation) 
 
 
 def test_an_analysts_collecting_studies_end_with_its_key(federation: Federation) -> None:
-    collecting, done = federation.create(title="Collecting?"), federation.create(title="Done?")
-    federation.release_all(done)
-    while federation.work():
-        pass
+    collecting, done = federation.create(title="Collecting?"), completed(federation, title="Done?")
     before = transcript(federation, done)
     assert revoke(federation, "analyst").status_code == 201
     assert federation.state(collecting) == "incomplete"

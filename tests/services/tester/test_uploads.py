@@ -23,31 +23,6 @@ def _count(federation: Federation, table: str) -> int:
     return int(run_transaction(federation.engine, lambda c: c.execute(query).scalar_one(), read_only=True))
 
 
-def test_other_bytes_never_replace_a_release(federation: Federation) -> None:
-    study = federation.create()
-    federation.release(study, "north", value=1)
-    response = federation.release(study, "north", value=2)
-    assert (response.status_code, problem(response)) == (409, "conflicting-upload")
-    federation.release(study, "south", value=1)
-    federation.release(study, "west", value=1)
-    federation.work()
-    result = federation.verdict(study).result
-    assert result is not None
-    assert result["mean"] == pytest.approx(0.1)
-
-
-def test_a_late_release_is_refused_and_a_late_repeat_is_answered(federation: Federation) -> None:
-    study = federation.create()
-    federation.release(study, "north")
-    federation.now += 3600
-    late = federation.release(study, "south")
-    assert (late.status_code, problem(late)) == (409, "study-expired")
-    federation.work()
-    assert problem(federation.release(study, "south")) == "study-expired"
-    assert federation.release(study, "north").status_code == 200
-    assert problem(federation.release(study, "north", value=99)) == "conflicting-upload"
-
-
 def test_the_key_of_the_studys_own_roster_decides(federation: Federation) -> None:
     """An owner enrolled in another study under the same name has no say in this one."""
     study = federation.create()

@@ -46,38 +46,6 @@ def test_an_inbox_sees_what_another_tester_took(federation: Federation) -> None:
     assert [item["digest"] for item in asyncio.run(run())["items"]] == [study]
 
 
-def test_the_watch_rings_for_every_change_of_a_study_and_for_nothing_else(federation: Federation) -> None:
-    bell, watch = federation.app.state.bell, federation.app.state.watch
-
-    def has_rung() -> bool:
-        before = bell.rings
-        watch.check()
-        return bool(bell.rings != before)
-
-    watch.check()
-    rings = bell.rings
-    study, other, third = federation.create(), federation.create(title="2"), federation.create(title="3")
-    assert bell.rings == rings + 3, "each upload looks by itself"
-    federation.release(study, "north")
-    federation.decline(other, "north")
-    assert bell.rings == rings + 3, "an answer that is not the last changes nothing that anyone waits for"
-    federation.release(study, "south")
-    federation.release(study, "west")
-    assert bell.rings == rings + 4, "a verdict is to be computed"
-    federation.work()
-    assert has_rung(), "completed"
-    federation.put(
-        f"/v1/studies/{third}/cancellation",
-        federation.parties.analyst,
-        federation.parties.cancellation(third),
-    )
-    assert bell.rings == rings + 6, "cancelled"
-    federation.now += 3600
-    federation.work()
-    assert has_rung(), "incomplete"
-    assert not has_rung()
-
-
 def test_a_verdict_wakes_whoever_waits_for_it(federation: Federation) -> None:
     study = federation.create()
     federation.release_all(study)
