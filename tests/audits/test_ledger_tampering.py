@@ -14,7 +14,7 @@ import pytest
 import sqlalchemy as sa
 import structlog
 from agent_fakes import FAKES, World
-from debit_process import COST, DEBIT_MICRO
+from debit_cost import COST, DEBIT_MICRO
 from planted import with_mistake
 
 from tacit.client.agent import AgentClient

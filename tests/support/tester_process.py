@@ -1,10 +1,9 @@
 """Runs a real tester with the stand-in procedure: ``python tester_process.py CONFIG [PLANTED]``.
 
-``answer-first`` plants a tester that answers an upload at once and stores it later, ``slow-stop`` one that
-takes ten minutes to stop, ``endless-check`` one whose forty-first study is checked for ten minutes.
+``answer-first`` plants a tester that answers an upload at once and stores it later, ``endless-check`` one
+whose forty-first study is checked for ten minutes.
 """
 
-import atexit
 import itertools
 import sys
 import threading
@@ -21,7 +20,7 @@ from tacit_services.tester.__main__ import main
 ENDLESS_AFTER = 40
 
 LATER_S = 600.0
-"""When what was acknowledged is stored, and how long a slow stop takes: longer than any is waited for."""
+"""When what was acknowledged is stored, and how long a check takes: longer than any is waited for."""
 
 
 def answer_first() -> None:
@@ -54,6 +53,4 @@ if __name__ == "__main__":
     discovery.PROCEDURES["mean"] = EndlessCheck() if sys.argv[2:] == ["endless-check"] else MeanProcedure()
     if sys.argv[2:] == ["answer-first"]:
         answer_first()
-    elif sys.argv[2:] == ["slow-stop"]:
-        atexit.register(time.sleep, LATER_S)
     sys.exit(main(["serve", "--config", sys.argv[1]]))

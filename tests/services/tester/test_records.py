@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import respelled
+from ended_studies import cancelled, incomplete
 from study_parties import study_bytes
 from tester_federation import Federation, problem
 
@@ -19,9 +20,7 @@ from tacit_protocol.signing.envelope import (
     CANCELLATION_TYPE,
     DECLINE_TYPE,
     STUDY_TYPE,
-    VERDICT_TYPE,
     digest,
-    open_envelope,
     seal,
 )
 from tacit_protocol.signing.keys import PrivateKey
@@ -83,14 +82,6 @@ def fails(data: bytes, step: str, **options: Any) -> VerificationError:
     return caught.value
 
 
-def cancelled(federation: Federation) -> str:
-    study = federation.create(title="Cancelled?")
-    envelope = federation.parties.cancellation(study)
-    answer = federation.put(f"/v1/studies/{study}/cancellation", federation.parties.analyst, envelope)
-    assert answer.status_code == 201
-    return study
-
-
 def retold(data: bytes, **changes: Any) -> bytes:
     return encode(decode(Transcript, data, size_bytes_max=2**28).model_copy(update=changes))
 
@@ -119,14 +110,6 @@ def test_a_tester_cannot_call_a_study_cancelled_by_itself(federation: Federation
         verdict = signer.sign(study, "cancelled", {}, missing, declines=declines)
         lie = Transcript(study=envelope.decode(), releases={}, verdict=verdict.decode())
         fails(encode(lie), "cancellation")
-
-
-def incomplete(federation: Federation) -> str:
-    study = federation.create(title="Incomplete?")
-    assert federation.release(study, "south").status_code == 201
-    for owner in ("north", "west"):
-        assert federation.decline(study, owner).status_code == 201
-    return study
 
 
 def test_declines_are_signed_twice_and_none_can_be_removed_or_put_in(federation: Federation) -> None:
@@ -244,18 +227,3 @@ def test_what_a_verdict_without_declines_cannot_tell_is_counted_and_an_early_end
     with open_archive(folder) as check:
         ((_, fault),) = check.faults()
     assert "lacks a decline" in fault
-
-
-def test_verdicts_that_need_no_new_field_have_none(federation: Federation) -> None:
-    """Agents and verifiers of the version before read completed studies still."""
-    study = federation.create()
-    federation.release_all(study)
-    while federation.work():
-        pass
-    answer = federation.get(f"/v1/studies/{study}/verdict")
-    payload = open_envelope(answer.content, VERDICT_TYPE, federation.parties.tester.public_hex)
-    assert b"declines" not in payload
-    assert b"revoked" not in payload
-    data = transcript(federation, study)
-    assert b"cancellation" not in data
-    assert b"declines" not in data
