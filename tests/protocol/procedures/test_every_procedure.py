@@ -80,11 +80,11 @@ def held(case: Case, study: Study, again: int = 1, shift: int = 0) -> dict[str, 
     return {study.curator.name: PooledTable(study.domain, tables)}
 
 
-def exact(form: str, again: int = 1) -> dict[str, Release]:
+def exact(form: str, again: int = 1, shift: int = 0) -> dict[str, Release]:
     """Return a form's releases without noise."""
     study, _ = played(form)
     procedure = procedure_named(study.procedure)
-    tables = held(CASES[form], study, again)
+    tables = held(CASES[form], study, again, shift)
     return {
         name: procedure.privatise(study, procedure.summarise(study, table), Exact())
         for name, table in tables.items()
@@ -108,6 +108,39 @@ def test_a_study_costs_its_budget_and_sends_as_many_numbers_as_it_says(form: str
         assert set(release.units_by_owner) == (
             set() if study.curator is None else {o.name for o in study.owners}
         )
+
+
+def misfits(form: str, shift: int = 0) -> set[str]:
+    """Return the vectors of a form's releases that are not what its rows give, and noise of their scale.
+
+    The mean on points that were drawn from noisy histograms is on other points without the noise.
+    """
+    found = set()
+    rows = exact(form, shift=shift)
+    for sender, release in played(form)[1].items():
+        for name, vector in release.vectors.items():
+            if name == "mean" and "histograms" in release.vectors:
+                continue
+            away = np.subtract(vector.values, rows[sender].vectors[name].values) * 2.0**vector.exponent
+            laplace = vector.noise == "laplace"
+            standard = away / vector.scale / (np.sqrt(2) if laplace else 1)
+            spread = abs(np.mean(standard**2) - 1)
+            if np.abs(standard).max() > (9 if laplace else 6) or spread > 6 * np.sqrt(5 / len(away)):
+                found.add(name)
+    return found
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_release_is_what_its_rows_give_and_noise_of_the_stated_scale(form: str) -> None:
+    """Of the stored releases, whose noise is the same at every run: nothing here fails by chance."""
+    assert misfits(form) == set()
+
+
+def test_releases_of_other_rows_would_be_seen() -> None:
+    """But not of dependence, whose single numbers are small beside their noise."""
+    seen = {CASES[form].procedure for form in FIRST if misfits(form, shift=1)}
+    dependence = {"joint_independence", "curated_distance_correlation", "distance_correlation", "screening"}
+    assert seen >= set(PROCEDURES) - dependence
 
 
 def tampered(procedure: str, release: Release) -> Iterator[tuple[str, dict[str, Any]]]:
