@@ -1,15 +1,17 @@
 """Studies with made-up keys, tables in memory and a seeded noise, for the tests of every procedure."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from two_sample_cases import MemoryTable, NoNoise
+from two_sample_cases import Floats, MemoryTable, NoNoise
 
 from tacit_protocol.domain.columns import Domain
+from tacit_protocol.domain.table import EncodedChunk
 from tacit_protocol.messages.study import Owner, Party, Study
 from tacit_protocol.privacy.guarantee import Budget
 
@@ -78,6 +80,28 @@ def made_study(
         "seed": f"{seed:032x}",
     }
     return Study(**(asked | fields))
+
+
+@dataclass(frozen=True)
+class PlacedTable:
+    """Rows of units at ``places``, (units,), in the chunks that ``cuts`` makes of the units in ``order``."""
+
+    domain: Domain
+    numeric: Floats
+    unit: Integers
+    places: Integers
+    order: Integers
+    cuts: tuple[int, ...] = ()
+
+    @property
+    def units(self) -> int:
+        return len(self.places)
+
+    def chunks(self) -> Iterator[EncodedChunk]:
+        for units in np.split(self.order, self.cuts):
+            rows, names = np.flatnonzero(np.isin(self.unit, units)), np.sort(units)
+            own, none = np.searchsorted(names, self.unit[rows]), np.zeros((len(rows), 0), np.int32)
+            yield EncodedChunk(self.numeric[rows], none, own, len(names), self.places[names])
 
 
 def rows_table(domain: Domain, values: Any, unit: Any = None, codes: Any = None, **more: Any) -> MemoryTable:

@@ -1,25 +1,20 @@
 """Permuted statistics by threads and processes: the same bits as here, also where a process is killed."""
 
-import os
-import pickle
-import signal
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures.process import BrokenProcessPool
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from made_studies import made_study
 from process_workers import ProcessWorkers
-from two_sample_cases import MemoryTable, domain_of, study_of
+from two_sample_cases import MemoryTable, domain_of
 
 from tacit_protocol.domain.table import PooledTable
 from tacit_protocol.features.additive import ColumnWise
 from tacit_protocol.features.kernels import DistanceKernel, ProductKernel
 from tacit_protocol.features.unit_gram import KernelMixture, UnitGram, UnitRows
-from tacit_protocol.messages.study import Party
-from tacit_protocol.numerics.permutations import Permutations, replicated
+from tacit_protocol.numerics.permutations import replicated
 from tacit_protocol.procedures.curated_distance_correlation.release import paired_roots
 from tacit_protocol.procedures.curated_two_sample.permuted_means import (
     PermutedFeatures,
@@ -119,95 +114,12 @@ def test_results_are_the_same_bits_here_and_in_other_processes(
     assert len(np.unique(here)) > 2
 
 
-def test_no_matrix_travels() -> None:
-    """What is sent grows with the units, not with their pairs: 200 units' matrices have 640 kB."""
-    statistic = PairStatistic(grams_of(SEVERAL), True, ThreadWorkers(1))
-    statistic([[None, None]])
-    assert len(pickle.dumps(statistic)) < 20_000
-
-
-def test_matrices_too_large_for_workers_elsewhere_are_held_here(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Their entries come from the workers, replicates from this process: the same bits."""
-    handed: list[str] = []
-
-    class Elsewhere(ThreadWorkers):
-        in_process = False
-
-        def map(
-            self, function: Callable[[SharedT, ItemT], ResultT], shared: SharedT, items: Iterable[ItemT]
-        ) -> Iterator[ResultT]:
-            handed.append(function.__name__)
-            return super().map(function, shared, items)
-
-    monkeypatch.setattr(statistic, "holding_pays", lambda _: True)
-    expected = permuted_statistics(grams_of(SEVERAL), 30, SEED)
-    for most, replicates_travel in ((2 * 8 * 200**2, True), (2 * 8 * 200**2 - 1, False)):
-        monkeypatch.setattr(statistic, "WORKER_BYTES_MAX", most)
-        assert np.array_equal(
-            permuted_statistics(grams_of(SEVERAL), 30, SEED, workers=Elsewhere(2)), expected
-        )
-        assert ("_block" in handed) is replicates_travel
-        assert ("_rows" in handed) is not replicates_travel
-        handed.clear()
-
-
-@dataclass(frozen=True)
-class Killed:
-    """A statistic whose process is killed in the midst of replicates, once."""
-
-    statistic: PairStatistic
-    mark: Path
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        return self.statistic.shape
-
-    def __call__(self, permutations: Sequence[Permutations]) -> list[float]:
-        if permutations[0][1] is not None and not self.mark.exists():
-            self.mark.touch()
-            os.kill(os.getpid(), signal.SIGKILL)
-        return self.statistic(permutations)
-
-
-class Renewed:
-    """Processes; once some have died, what has not come back is computed again by new ones."""
-
-    in_process, count = False, 2
-
-    def __init__(self) -> None:
-        self.deaths = 0
-
-    def map(
-        self, function: Callable[[SharedT, ItemT], ResultT], shared: SharedT, items: Iterable[ItemT]
-    ) -> Iterator[ResultT]:
-        waiting = list(items)
-        while waiting:
-            try:
-                with ProcessWorkers(2) as workers:
-                    for result in workers.map(function, shared, list(waiting)):
-                        del waiting[0]
-                        yield result
-            except BrokenProcessPool:
-                self.deaths += 1
-
-
-@pytest.mark.long
-def test_a_killed_worker_changes_no_bit(tmp_path: Path) -> None:
-    statistic = PairStatistic(grams_of(LAPLACIAN), False)
-    workers = Renewed()
-    found = replicated(Killed(statistic, tmp_path / "killed"), 30, SEED, workers, lambda part: None)
-    assert workers.deaths == 1
-    assert np.array_equal(found, replicated(statistic, 30, SEED, ThreadWorkers(1), lambda part: None))
-
-
-NUMBERS = domain_of(2)
-
-
 class Recording(ThreadWorkers):
     """Threads, and the functions that they were handed."""
 
-    def __init__(self) -> None:
+    def __init__(self, in_process: bool = True) -> None:
         super().__init__(3)
+        self.in_process = in_process
         self.functions: list[str] = []
 
     def map(
@@ -215,6 +127,22 @@ class Recording(ThreadWorkers):
     ) -> Iterator[ResultT]:
         self.functions.append(function.__name__)
         return super().map(function, shared, items)
+
+
+def test_matrices_too_large_for_workers_elsewhere_are_held_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their entries come from the workers, replicates from this process: the same bits."""
+    monkeypatch.setattr(statistic, "holding_pays", lambda _: True)
+    expected = permuted_statistics(grams_of(SEVERAL), 30, SEED)
+    for most, replicates_travel in ((2 * 8 * 200**2, True), (2 * 8 * 200**2 - 1, False)):
+        monkeypatch.setattr(statistic, "WORKER_BYTES_MAX", most)
+        elsewhere = Recording(in_process=False)
+        found = permuted_statistics(grams_of(SEVERAL), 30, SEED, workers=elsewhere)
+        assert np.array_equal(found, expected)
+        assert ("_block" in elsewhere.functions) is replicates_travel
+        assert ("_rows" in elsewhere.functions) is not replicates_travel
+
+
+NUMBERS = domain_of(2)
 
 
 @dataclass(frozen=True)
@@ -229,13 +157,7 @@ def table_of(workers: Workers) -> PooledTable:
 
     def part(rows: int) -> Shared:
         unit = np.sort(np.concatenate([np.arange(rows - 5), np.arange(5)]))
-        return Shared(
-            NUMBERS,
-            rng.random((rows, 2)),
-            np.zeros((rows, 0), np.int32),
-            unit,
-            workers=workers,
-        )
+        return Shared(NUMBERS, rng.random((rows, 2)), np.zeros((rows, 0), np.int32), unit, workers=workers)
 
     return PooledTable(NUMBERS, {"o0": part(40), "o1": part(55)})
 
@@ -244,25 +166,16 @@ def table_of(workers: Workers) -> PooledTable:
 @pytest.mark.parametrize(
     ("name", "parameters", "functions"),
     [
-        ("joint_independence", {"permutations": 99}, {"_strip_matches", "_block"}),
-        ("joint_independence", {"permutations": 99, "kernel": "laplacian"}, {"_row_means", "_block"}),
-        ("curated_distance_correlation", {"permutations": 99}, {"_strip_sums", "_block"}),
-        ("curated_two_sample", {"release": "permutation", "permutations": 99}, {"_chunk_sums"}),
-        (
-            "curated_two_sample",
-            {"release": "permutation", "permutations": 99, "features": "kernel"},
-            {"_block_row"},
-        ),
+        ("joint_independence", {}, {"_strip_matches", "_block"}),
+        ("joint_independence", {"kernel": "laplacian"}, {"_row_means", "_block"}),
+        ("curated_distance_correlation", {}, {"_strip_sums", "_block"}),
+        ("curated_two_sample", {"release": "permutation"}, {"_chunk_sums"}),
+        ("curated_two_sample", {"release": "permutation", "features": "kernel"}, {"_block_row"}),
     ],
 )
 def test_the_tables_workers_permute(name: str, parameters: dict[str, Any], functions: set[str]) -> None:
-    study = study_of(NUMBERS, parameters).model_copy(
-        update={
-            "procedure": name,
-            "curator": Party(name="curator", key="c" * 64),
-            "unit_column": "person",
-        }
-    )
+    asked = parameters | {"permutations": 99}
+    study = made_study(name, NUMBERS, asked, owners=("o0", "o1"), curated=True, unit_column="person")
     workers, parts = Recording(), []
 
     def summary(workers: Workers, progress: Any = None) -> Any:

@@ -41,11 +41,6 @@ def test_levels_others_and_missing_values_have_codes() -> None:
     assert encode_categorical(SEX, values).tolist() == [1, 0, 2, 3, 3, 1]
 
 
-def test_values_that_are_not_text_are_compared_by_their_text() -> None:
-    column = CategoricalColumn(name="c", levels=("1", "True"))
-    assert encode_categorical(column, np.array([1, True, 2], dtype=object)).tolist() == [0, 1, 2]
-
-
 def test_dictionary_values_encode_as_the_same_values_spelled_out() -> None:
     held = DictionaryValues(["x", None, "f", "m"], np.array([3, 2, -1, 1, 0], dtype=np.int32))
     spelled = np.array(["m", "f", None, None, "x"], dtype=object)

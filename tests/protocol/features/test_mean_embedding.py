@@ -1,7 +1,5 @@
 """Embeddings at locations and frequencies: their definition, also where ill-conditioned, and their choice."""
 
-import itertools
-import math
 from typing import Any, Literal
 
 import mpmath
@@ -9,23 +7,19 @@ import numpy as np
 import pytest
 from definitions import Rows, distance, gram, random_rows
 from mpmath import mpf
-from two_sample_cases import domain_of
 
 from tacit_protocol.domain.columns import CategoricalColumn, Domain, NumericColumn
 from tacit_protocol.features import kernels, mean_embedding
 from tacit_protocol.features.base import EVALUATION_ERROR
 from tacit_protocol.features.kernels import ProductKernel
 from tacit_protocol.features.mean_embedding import (
-    KernelChoice,
     Locations,
-    RawMeanEmbedding,
     SmoothCharacteristic,
     WhitenedMeanEmbedding,
     draw_frequencies,
     draw_locations,
     encode_locations,
     median_distance,
-    smooth_characteristic,
 )
 
 Shape = Literal["gaussian", "laplacian"]
@@ -123,33 +117,6 @@ def test_features_are_those_of_the_definition() -> None:
         assert distance(computed[i], list(exact[i, :])) <= 1e-10
 
 
-@pytest.mark.parametrize("shape", ["gaussian", "laplacian"])
-@pytest.mark.parametrize("count", [1, 5, 60])
-def test_whitened_features_stay_within_the_kernels_distances(shape: Shape, count: int) -> None:
-    rng = np.random.default_rng(count)
-    kernel = ProductKernel(shape, 0.5, 0.2)
-    locations, rows = random_rows(rng, count, 3, (3,)), random_rows(rng, 200, 3, (3,))
-    features = whitened(kernel, locations)
-    values = features(rows)
-    assert (np.linalg.norm(values, axis=1) <= 1 + EVALUATION_ERROR).all()
-    allowed = np.sqrt(np.maximum(2 - 2 * kernel.gram(rows, rows), 0)) + 2 * EVALUATION_ERROR + 2e-8
-    moved = np.linalg.norm(values[:, None, :] - values[None, :, :], axis=2)
-    assert (moved <= allowed).all()
-    assert features.dimension == count
-
-
-def test_raw_features_are_the_kernels_values_at_the_locations_in_order() -> None:
-    rng = np.random.default_rng(5)
-    kernel = ProductKernel("laplacian", 0.6, 0.5)
-    locations, rows = random_rows(rng, 7, 2, (3,)), random_rows(rng, 5, 2, (3,))
-    features = RawMeanEmbedding(kernel, Locations(locations.numeric, locations.categorical))
-    exact, values = gram(kernel, rows, locations), features(rows)
-    for i, j in itertools.product(range(5), range(7)):
-        assert values[i, j] == pytest.approx(float(exact[i, j]), abs=1e-14)
-    assert (features.norm, features.diameter) == (np.sqrt(7), np.sqrt(7))
-    assert features.second_moment_diameter == 7
-
-
 FREQUENCIES = 5 * np.random.default_rng(0).standard_normal((4, 3))
 
 
@@ -174,14 +141,6 @@ def test_features_are_those_of_the_definition_sines_then_cosines(window: float |
         assert distance(values[i], definition(rows, i, window, scale)) <= EVALUATION_ERROR / 10
 
 
-def test_the_constants_are_twice_the_norm_and_root_two_times_its_square() -> None:
-    scaled, raw = SmoothCharacteristic(FREQUENCIES), SmoothCharacteristic(FREQUENCIES, raw=True)
-    assert (scaled.norm, scaled.diameter, scaled.second_moment_diameter) == (1.0, 2.0, math.sqrt(2))
-    assert raw.norm == pytest.approx(math.sqrt(8 / 2))
-    assert raw.diameter == pytest.approx(math.sqrt(2 * 8))
-    assert raw.second_moment_diameter == pytest.approx(math.sqrt(2) * 8 / 2)
-
-
 MIXED = Domain(
     columns=(
         NumericColumn(name="age", lower=0.0, upper=100.0),
@@ -189,14 +148,6 @@ MIXED = Domain(
         NumericColumn(name="dose", lower=-1.0, upper=1.0, missing=1.0),
     )
 )
-
-
-def choice(**changes: Any) -> KernelChoice:
-    plain: dict[str, Any] = {
-        "count": 6, "shape": "gaussian", "bandwidth": None, "similarity": 0.5, "locations": None,
-        "raw": False,
-    }  # fmt: skip
-    return KernelChoice(**(plain | changes))
 
 
 def test_drawn_locations_lie_in_the_domain_and_follow_the_seed() -> None:
@@ -245,15 +196,3 @@ def test_frequencies_are_those_of_the_gaussian_kernel() -> None:
     frequencies = draw_frequencies(2, 100_000, 0.5, np.random.default_rng(4))
     difference = np.array([0.3, -0.4])
     assert np.cos(frequencies @ difference).mean() == pytest.approx(np.exp(-0.5), abs=6 / np.sqrt(100_000))
-
-
-def test_scf_features_come_in_pairs_and_take_numeric_columns_alone() -> None:
-    rng = np.random.default_rng(6)
-    assert [smooth_characteristic(domain_of(2), choice(count=c), rng).dimension for c in (1, 6, 7)] == [
-        2,
-        6,
-        6,
-    ]
-    with pytest.raises(ValueError, match="numeric columns alone"):
-        smooth_characteristic(MIXED, choice(), rng)
-    assert smooth_characteristic(domain_of(2), choice(raw=True), rng).norm == pytest.approx(np.sqrt(3))

@@ -15,7 +15,6 @@ from tacit_protocol.numerics.noisy_tables import (
     add_tables,
     onto_simplex,
     plausible,
-    sum_cells_of,
 )
 
 NOISES = [
@@ -43,12 +42,6 @@ def test_bounds_of_single_noises_are_exact() -> None:
     assert CellNoise("gaussian", 1.0, 4).half_width(0.05) == pytest.approx(2 * 1.959963984540054)
 
 
-def test_the_bound_of_a_sum_is_above_the_exact_one_of_a_single_noise() -> None:
-    for outside in (0.1, 1e-6):
-        single = CellNoise("laplace", 1.0).half_width(outside)
-        assert single < CellNoise("laplace", 1.0, 2).half_width(outside) < 4 * single
-
-
 def test_added_tables_add_counts_units_and_noises() -> None:
     one = NoisyTable(np.array([1.0, 2.0]), 3, (CellNoise("laplace", 1.0),))
     two = NoisyTable(np.array([4.0, 5.0]), 9, (CellNoise("laplace", 1.0), CellNoise("gaussian", 2.0)))
@@ -57,13 +50,6 @@ def test_added_tables_add_counts_units_and_noises() -> None:
     assert total.units == 12
     assert set(total.noises) == {CellNoise("laplace", 1.0, 2), CellNoise("gaussian", 2.0)}
     assert total.noise_variance == one.noise_variance + two.noise_variance
-
-
-def test_sums_of_unequally_many_cells_are_refused() -> None:
-    table = NoisyTable(np.arange(3.0), 3, (CellNoise("laplace", 1.0),))
-    assert sum_cells_of(table, np.zeros(3, dtype=np.int64), 1).noises == (CellNoise("laplace", 1.0, 3),)
-    with pytest.raises(ValueError, match="equally many"):
-        sum_cells_of(table, np.array([0, 0, 1]), 2)
 
 
 @given(st.lists(st.floats(-10, 10), min_size=1, max_size=30), st.integers(0, 2**32 - 1))

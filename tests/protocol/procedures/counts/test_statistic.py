@@ -14,7 +14,6 @@ from tacit_protocol.procedures.counts.statistic import (
     cramers_v,
     homogeneity_test,
     independence_test,
-    margin_table,
     residuals,
 )
 
@@ -202,15 +201,6 @@ def dependent(strength: float) -> Floats:
     return np.asarray(joint.ravel())
 
 
-def test_margins_add_cells_and_noise_up() -> None:
-    shape = (2, 3, 4)
-    table = NoisyTable(np.arange(24.0), 100, (CellNoise("laplace", 1.0),))
-    margin, kept = margin_table(table, shape, (0, 2))
-    assert kept == (2, 4)
-    assert margin.counts.tolist() == np.arange(24.0).reshape(shape).sum(axis=1).ravel().tolist()
-    assert margin.noises == (CellNoise("laplace", 1.0, 3),)
-
-
 def test_pairs_of_columns_are_told_apart() -> None:
     joint = np.multiply.outer(dependent(0.5).reshape(4, 4), np.array([0.6, 0.4]))
     table = draw(joint.ravel(), 20_000, CellNoise("laplace", 2.0), np.random.default_rng(3))
@@ -253,11 +243,3 @@ def test_cells_that_nobody_lists_do_not_blur_cramers_v() -> None:
         assert found.lower < found.value < found.upper
     assert missed < 10
     assert max(widths) < 0.15
-
-
-def test_without_two_listed_levels_all_cells_count() -> None:
-    joint = np.array([[0.4, 0.1, 0.0], [0.1, 0.4, 0.0], [0.0, 0.0, 0.0]])
-    table = draw(joint.ravel(), 3000, CellNoise("laplace", 0.1), np.random.default_rng(9))
-    found = cramers_v(table, (3, 3), (1, 1), 0.05, np.random.SeedSequence(9))
-    # All three levels of either column: V^2 is phi^2 = .36 over two.
-    assert found.lower <= 0.36**0.5 / 2**0.5 <= found.upper

@@ -17,7 +17,6 @@ from tacit_protocol.procedures.base import StudyError, check_release
 from tacit_protocol.procedures.curated_distance_correlation import (
     CuratedDistanceCorrelation,
     CuratedDistanceCorrelationResult,
-    release,
 )
 
 Floats = np.typing.NDArray[np.float64]
@@ -67,27 +66,6 @@ def test_without_noise_the_numbers_are_those_of_the_definition(kind: str) -> Non
     assert found.held_lower is not None
     assert found.held_upper is not None
     assert found.held_lower <= correlation <= found.held_upper
-
-
-def test_categories_groups_and_units_of_several_rows_go_through_all_pairs() -> None:
-    """A unit with the same row twice is that row."""
-    parameters = {"test": False, "groups": [["n0", "n1"], ["c0"]]}
-    study = study_of(2, parameters, categories=(3,), epsilon=20.0)
-    rng = np.random.default_rng(2)
-    values = rng.random((200, 2))
-    codes = (values[:, :1] > 0.5).astype(np.int32)
-    single = verdict_of(study, table_of(study, values, None, codes), Nothing())
-    assert single.distance_correlation is not None
-    assert single.distance_correlation > 0.5
-    twice = np.repeat(np.arange(200), 2)
-    again = table_of(study, values[twice], twice, codes[twice])
-    assert verdict_of(study, again, Nothing()).statistic == pytest.approx(single.statistic, abs=1e-6)
-
-
-def test_one_column_a_side_and_many_units_take_no_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(release, "PAIRED_UNITS_MAX", 100)
-    values = dependent("linear", 500, np.random.default_rng(3))
-    verdict_of(study_of(2, ESTIMATES), table_of(study_of(), values), Nothing())
 
 
 @pytest.mark.long

@@ -68,28 +68,6 @@ def test_distances_of_the_kernel_are_those_of_the_definition(sizes: tuple[int, i
         assert found == pytest.approx(np.sqrt(weights @ gram @ weights), rel=1e-6)
 
 
-@pytest.mark.parametrize("cuts", [(), (7,), (8, 9, 25)])
-def test_distances_are_the_same_bits_whatever_the_chunks(cuts: tuple[int, ...]) -> None:
-    choices = draw_choices((30, 70), 40, SEED)
-    whole = FEATURES.distances((sample(30, 1), sample(70, 2, "y")), choices)
-    cut = FEATURES.distances((sample(30, 1, cuts=cuts), sample(70, 2, "y", cuts=cuts)), choices)
-    assert np.array_equal(whole, cut)
-
-
-def test_units_of_several_rows_count_by_their_average() -> None:
-    """Each unit's row twice is the unit itself."""
-    base = next(sample(20, 1).chunks())
-    doubled = MemoryTable(
-        DOMAIN, np.repeat(base.numeric, 2, axis=0), np.repeat(base.categorical, 2, axis=0), np.arange(40) // 2
-    )
-    twice = PooledTable(DOMAIN, {"x": doubled})
-    choices = draw_choices((20, 30), 20, SEED)
-    other = sample(30, 2, "y")
-    for statistic in (FEATURES, KERNEL):
-        once = statistic.distances((sample(20, 1), other), choices)
-        assert statistic.distances((twice, other), choices) == pytest.approx(once, abs=1e-6)
-
-
 def moved(statistic: PermutedFeatures | PermutedKernel, seed: int) -> float:
     """The largest part of the sensitivity that replacing the first unit moves any distance by."""
     rng = np.random.default_rng(seed)

@@ -50,10 +50,3 @@ def test_more_than_can_be_drawn_exactly_are_refused_at_once(points: int, rows: i
     assert math.comb(points + rows - 1, rows) > CANDIDATES_MAX
     with pytest.raises(CandidatesError, match="use fewer points or rows"):
         Candidates.multisets(points, rows)
-
-
-def test_lists_that_leave_no_choice_or_too_many_rows_are_refused() -> None:
-    with pytest.raises(CandidatesError, match="two or more"):
-        Candidates.multisets(1, 5)
-    with pytest.raises(CandidatesError, match="different rows"):
-        Candidates.of_rows(places(11), [5, 6], 10)

@@ -13,11 +13,9 @@ from tacit_protocol.features.column_histograms import ColumnHistograms
 from tacit_protocol.features.moments import MEAN
 from tacit_protocol.messages.release import Release
 from tacit_protocol.messages.study import Party, Study
-from tacit_protocol.privacy.accounting import fits
-from tacit_protocol.privacy.guarantee import Budget, GaussianEvent, LaplaceEvent
 from tacit_protocol.privacy.noise import OpenDPNoise
 from tacit_protocol.procedures.base import ReleaseError, StudyError, check_release, check_study, reread
-from tacit_protocol.procedures.embedding_release import CELLS_MAX, EmbeddingRelease, features_of, plan_of
+from tacit_protocol.procedures.embedding_release import EmbeddingRelease, features_of, plan_of
 from tacit_protocol.procedures.embedding_release.release import HISTOGRAMS
 from tacit_protocol.procedures.kernel_two_sample import KernelTwoSample
 
@@ -41,37 +39,8 @@ FOURIER: dict[str, Any] = {"method": "random-features", "n_frequencies": 30}
 CHOSEN: dict[str, Any] = {"method": "exponential", "candidate_rows": 2, "n_points": 6}
 
 
-def without_delta(study: Study) -> Study:
-    return study.model_copy(update={"budget": Budget.of(1.0, 0.0)})
-
-
 def release_of(study: Study, noise: Any) -> Release:
     return PROCEDURE.privatise(study, PROCEDURE.summarise(study, table(domain=study.domain)), noise)
-
-
-def test_without_noise_the_release_is_the_mean_embedding_on_the_points() -> None:
-    study = asked(n_points=20, placement="uniform")
-    PROCEDURE.check(study)
-    verdict = PROCEDURE.assemble(study, {"o0": release_of(study, NoNoise())})
-    plan = plan_of(study)
-    (chunk,) = table().chunks()
-    exact = plan.features(chunk).mean(axis=0)
-    assert np.array(verdict.embedding["o0"]) == pytest.approx(exact, abs=1e-6)
-    assert len(verdict.points) == 20
-    assert verdict.noise_error["o0"] == pytest.approx(np.sqrt(20) * verdict.noise["o0"])
-
-
-def test_the_noise_is_that_of_a_diameter_of_at_most_sqrt_2_whatever_the_number_of_points_is() -> None:
-    """P2 adds noise for 2/n."""
-    for points in (5, 200):
-        study = asked(n_points=points, placement="uniform")
-        verdict = PROCEDURE.assemble(study, {"o0": release_of(study, SeededNoise(1))})
-        multiplier = next(
-            e for e in PROCEDURE.cost(study).events if e.mechanism == "gaussian"
-        ).noise_multiplier
-        bound = np.sqrt(2) * multiplier / 500
-        assert 0.9 * bound < verdict.noise["o0"] <= bound * (1 + 1e-3)
-        assert PROCEDURE.numbers_released(study) == points
 
 
 @pytest.mark.parametrize(
@@ -93,14 +62,6 @@ def test_the_noise_is_that_of_a_diameter_of_at_most_sqrt_2_whatever_the_number_o
 def test_studies_that_cannot_be_run_are_refused(parameters: dict[str, Any], words: str) -> None:
     with pytest.raises(StudyError, match=words):
         PROCEDURE.check(asked(**parameters))
-
-
-def test_too_many_values_and_no_delta_are_refused() -> None:
-    wide = domain_of(CELLS_MAX // 1000 + 1)
-    with pytest.raises(StudyError, match="use fewer points"):
-        PROCEDURE.check(asked(wide, n_points=1000))
-    with pytest.raises(StudyError, match="delta above 0"):
-        PROCEDURE.check(without_delta(asked(noise="gaussian")))
 
 
 ME: dict[str, Any] = {"features": "me", "n_features": 12, "bandwidth": 0.4}
@@ -141,37 +102,6 @@ def test_the_mean_of_other_features_is_no_such_database(
         reread(PROCEDURE, study, study.owners[0], source, made)
 
 
-def test_random_features_release_their_exact_mean_and_can_be_drawn_again() -> None:
-    study = asked(**FOURIER)
-    PROCEDURE.check(study)
-    release = release_of(study, NoNoise())
-    check_release(PROCEDURE, study, release)
-    verdict = PROCEDURE.assemble(study, {"o0": release})
-    (chunk,) = table().chunks()
-    exact = features_of(study)(chunk).mean(axis=0)
-    assert np.array(verdict.embedding["o0"]) == pytest.approx(exact, abs=1e-6)
-    assert (verdict.frequencies, verdict.points, len(exact)) == (30, (), 60)
-    other = study.model_copy(update={"seed": "9" * 32})
-    assert not np.allclose(features_of(other)(chunk), features_of(study)(chunk))
-
-
-@pytest.mark.parametrize("parameters", [{"n_points": 12, "placement": "uniform"}, FOURIER])
-def test_without_delta_the_noise_is_laplace_and_pure(parameters: dict[str, Any]) -> None:
-    """Its scale is that of sqrt J times the L2 sensitivity over epsilon."""
-    study = without_delta(asked(**parameters))
-    (event,) = PROCEDURE.cost(study).events
-    assert event.mechanism == "laplace"
-    assert PROCEDURE.cost(asked(noise="laplace", **parameters)).events == (event,)
-    release = release_of(study, OpenDPNoise())
-    check_release(PROCEDURE, study, release)
-    verdict = PROCEDURE.assemble(study, {"o0": release})
-    features = features_of(study)
-    scale = np.sqrt(features.dimension) * features.diameter / 1.0 / 500
-    assert verdict.noise["o0"] == pytest.approx(np.sqrt(2) * scale, rel=1e-3)
-    assert verdict.noise["o0"] > np.sqrt(2) * scale
-    assert verdict.noise_law == "laplace"
-
-
 def test_the_likeliest_candidate_is_the_nearest_to_the_data() -> None:
     study = asked(**CHOSEN)
     PROCEDURE.check(study)
@@ -190,18 +120,6 @@ def test_the_likeliest_candidate_is_the_nearest_to_the_data() -> None:
     assert len(verdict.points) == len(verdict.weights["o0"]) == 6
     assert verdict.excess is not None
     assert 0 < verdict.excess["o0"] < 0.1
-
-
-def test_given_candidates_are_drawn_from_by_the_real_source() -> None:
-    """All units at one row: at n = 500 and epsilon 1 the other is taken with probability below 1e-50."""
-    study = without_delta(
-        asked(method="exponential", bandwidth=0.1, candidates=[[[0.9, 0.9, "l1"]], [[0.2, 0.2, "l0"]]])
-    )
-    rows = MemoryTable(MIXED, np.full((500, 2), 0.2), np.zeros((500, 1), dtype=np.int32))
-    release = PROCEDURE.privatise(study, PROCEDURE.summarise(study, rows), OpenDPNoise())
-    check_release(PROCEDURE, study, release)
-    assert release.choice == 1
-    assert release.vectors == {}
 
 
 def curated(study: Study) -> Study:
@@ -224,14 +142,6 @@ def test_a_curator_releases_one_database_of_all_its_owners_units(parameters: dic
         assert np.array(verdict.embedding["curator"]) == pytest.approx(stacked.mean(axis=0), abs=1e-6)
         alone = PROCEDURE.assemble(asked(**parameters), {"o0": release_of(asked(**parameters), NoNoise())})
         assert verdict.noise["curator"] == pytest.approx(alone.noise["o0"]), "the noise of 500 units"
-
-
-def test_warnings_know_a_curators_planned_units() -> None:
-    study = curated(asked(owners=2, n_points=100))
-    assert "noise exceeds" in PROCEDURE.warnings(study, {"o0": 10, "o1": 10})[0]
-    assert PROCEDURE.warnings(study, {"o0": 10}) == ()
-    assert PROCEDURE.warnings(study, {"o0": 50_000, "o1": 50_000}) == ()
-    assert PROCEDURE.warnings(asked(n_points=5), {"o0": 1})[0].startswith("Hopeless: ")
 
 
 @pytest.mark.parametrize("parameters", [{"n_points": 7}, FOURIER, CHOSEN])
@@ -323,38 +233,6 @@ def test_histograms_noise_is_drawn_once_where_data_are_read_before_the_budget_is
     assert one.vectors[MEAN] != again.vectors[MEAN]
     check_release(PROCEDURE, study, one)
     assert "noisy" not in repr(summary), "nothing of it gets into a log"
-
-
-def test_histograms_and_mean_share_mu_squared() -> None:
-    """sqrt(2 d)/n for the first, at most sqrt 2/n for the second; the ledger's events cost the budget."""
-    study = asked(**FEW, histogram_share=0.4)
-    cost = PROCEDURE.cost(study)
-    multiplier = next(e for e in cost.events if isinstance(e, GaussianEvent)).noise_multiplier
-    assert fits(cost.events, study.budget)
-    release = drawn_release_of(study, SeededNoise(1))
-    scales = {name: vector.scale for name, vector in release.vectors.items()}
-    assert scales[HISTOGRAMS] == pytest.approx(np.sqrt(6 / 0.4) * multiplier, rel=1e-6)
-    assert scales[HISTOGRAMS] >= np.sqrt(6 / 0.4) * multiplier
-    assert scales[MEAN] == pytest.approx(np.sqrt(2 / 0.6) * multiplier, rel=1e-3)
-    assert release.guarantee == cost
-
-
-def test_without_delta_epsilon_is_shared() -> None:
-    study = without_delta(asked(**FEW))
-    first, second = PROCEDURE.cost(study).events
-    assert isinstance(first, LaplaceEvent)
-    assert isinstance(second, LaplaceEvent)
-    assert 1 / first.noise_multiplier == pytest.approx(0.25)
-    assert 1 / second.noise_multiplier == pytest.approx(0.75)
-    assert fits(PROCEDURE.cost(study).events, study.budget)
-    release = drawn_release_of(study, OpenDPNoise())
-    check_release(PROCEDURE, study, release)
-    assert release.vectors[HISTOGRAMS].scale == pytest.approx(2 * 3 / 0.25)
-    assert release.vectors[MEAN].scale == pytest.approx(np.sqrt(20) * np.sqrt(2) / 0.75, rel=1e-3)
-    verdict = PROCEDURE.assemble(study, {"o0": release})
-    assert verdict.noise_law == "laplace"
-    assert verdict.histogram_noise is not None
-    assert verdict.histogram_noise["o0"] == pytest.approx(np.sqrt(2) * 24 / 500)
 
 
 @pytest.mark.parametrize(

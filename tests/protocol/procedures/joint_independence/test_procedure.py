@@ -9,12 +9,10 @@ from made_studies import SimulatedNoise, made_study, rows_table
 from threadpoolctl import threadpool_limits
 from two_sample_cases import MemoryTable, domain_of
 
-from tacit_protocol.domain.table import PooledTable, Table
 from tacit_protocol.features.unit_gram import gather_units
 from tacit_protocol.messages.release import Release
 from tacit_protocol.messages.study import Study
 from tacit_protocol.privacy.guarantee import Budget
-from tacit_protocol.privacy.noise import OpenDPNoise
 from tacit_protocol.privacy.permutation_test import permutation_decision
 from tacit_protocol.procedures import joint_independence
 from tacit_protocol.procedures.base import ReleaseError, StudyError
@@ -97,40 +95,6 @@ def test_independence_is_rejected_at_most_at_the_level(kind: str, variables: int
         assert min(rejected.values()) >= 50, "the level is exact where there are no ties"
 
 
-def test_one_bit_leaves_and_nothing_finer() -> None:
-    study = study_of(2, {"permutations": 99})
-    summary = PROCEDURE.summarise(study, table_of(study, dependent("linear", 40)))
-    release = PROCEDURE.privatise(study, summary, OpenDPNoise())
-    assert set(release.model_dump(exclude_defaults=True)) == {"units", "guarantee", "decision"}
-    verdict = PROCEDURE.assemble(study, {"owner-0": release})
-    assert set(verdict.model_dump()) == {
-        "method", "reject", "level", "units", "epsilon", "delta", "variables", "warnings",
-    }  # fmt: skip
-    assert verdict.reject is release.decision
-    assert verdict.units == {"owner-0": 40}
-    assert PROCEDURE.numbers_released(study) == 1
-
-
-def pooled(study: Study, sizes: tuple[int, ...], values: Floats) -> PooledTable:
-    parts = np.split(values, np.cumsum(sizes)[:-1])
-    return PooledTable(
-        study.domain,
-        {owner.name: table_of(study, part) for owner, part in zip(study.owners, parts, strict=True)},
-    )
-
-
-def exact(study: Study, table: Table) -> Floats:
-    return PROCEDURE.summarise(study, table, order=np.random.default_rng(0)).values
-
-
-def test_pooled_statistics_are_those_of_all_units_together() -> None:
-    study = study_of(2, {"permutations": 99}, owners=2, curated=True)
-    values = dependent("linear", 60)
-    assert np.array_equal(
-        exact(study, pooled(study, (20, 40), values)), exact(study, table_of(study, values))
-    )
-
-
 def test_the_order_of_units_is_secret_so_that_the_tables_order_says_nothing() -> None:
     """The permutations are public: without a secret order, units that trade places would change them."""
     study = study_of(2, {"permutations": 99})
@@ -138,16 +102,6 @@ def test_the_order_of_units_is_secret_so_that_the_tables_order_says_nothing() ->
     one, other = (PROCEDURE.summarise(study, table).values for _ in range(2))
     assert one[0] == pytest.approx(other[0], abs=1e-12)
     assert not np.allclose(one[1:], other[1:])
-
-
-def test_groups_are_variables_of_several_columns() -> None:
-    """The dependence inside a group is none of the test's business."""
-    values = np.concatenate([dependent("linear", 300), dependent("linear", 300, seed=1)], axis=1)
-    groups = {"permutations": 199, "groups": [["n0", "n1"], ["n2", "n3"]]}
-    study, apart = study_of(4, groups, epsilon=20.0), study_of(4, {"permutations": 199}, epsilon=20.0)
-    within, all_four = exact(study, table_of(study, values)), exact(apart, table_of(apart, values))
-    assert np.mean(within[1:] >= within[0]) > 0.05
-    assert all_four[0] > all_four[1:].max()
 
 
 @pytest.mark.parametrize(

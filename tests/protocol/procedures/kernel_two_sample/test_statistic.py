@@ -26,7 +26,6 @@ from tacit_protocol.procedures.means.private_means import (
     FloatMatrix,
     PrivateCovariance,
     PrivateMeans,
-    pool_covariance,
 )
 
 SPECTRUM = spectra(3)["powers"]
@@ -66,15 +65,6 @@ def test_pairs_are_in_order_adjusted_by_holm_and_name_who_differs(form: Form) ->
     for pair in pairs:
         assert (pair.pvalue <= 0.1) == (pair.second == 3)
         assert (pair.mmd.lower > 0) == (pair.second == 3)
-
-
-@pytest.mark.parametrize("form", ["mmd", "noise-aware", "weighted", "asymptotic"])
-def test_two_owners_are_tested_once(form: Form) -> None:
-    test, evidence = finder_of(form), evidence_of(2)
-    overall = test.run(evidence)
-    (pair,) = test.compare_pairs(evidence, overall, 0.95)
-    assert pair.pvalue == overall.pvalue
-    assert test.run(evidence) == overall
 
 
 def unequal(rng: np.random.Generator) -> tuple[Evidence, float]:
@@ -145,29 +135,6 @@ def _rows(points: FloatMatrix) -> Any:
         categorical = np.zeros((len(points), 0), dtype=np.int32)
 
     return Rows()
-
-
-def test_pooled_covariance_is_unbiased_and_states_its_noise() -> None:
-    rng, runs = np.random.default_rng(9), 4000
-    units, noise = np.array([100.0, 300.0]), np.array([0.04, 0.02])
-    draws = []
-    for _ in range(runs):
-        means = PrivateMeans(rng.standard_normal((2, 3)) * 0.05 + 0.3, units, np.full(2, 0.05))
-        truth = np.full((2, 3), 0.3)
-        moments = np.stack(
-            [
-                np.diag(SPECTRUM) + np.outer(t, t) + symmetric_noise(3, s, rng)
-                for t, s in zip(truth, noise, strict=True)
-            ]
-        )
-        draws.append(pool_covariance(means, moments, noise))
-    matrices = np.stack([draw.matrix for draw in draws])
-    np.testing.assert_allclose(matrices.mean(axis=0), np.diag(SPECTRUM), atol=5.5 * 0.04 / np.sqrt(runs))
-    assert draws[0].noise == pytest.approx(np.hypot(0.25 * 0.04, 0.75 * 0.02))
-    assert draws[0].units == 400.0
-    np.testing.assert_array_equal(matrices[0], matrices[0].T)
-    evenly = pool_covariance(means, moments, noise, np.ones(2))
-    assert evenly.noise == pytest.approx(np.hypot(0.5 * 0.04, 0.5 * 0.02))
 
 
 UNITS, NOISE, GAMMA = np.array([300.0, 700.0]), np.array([0.02, 0.01]), 1e-3

@@ -234,32 +234,6 @@ def test_doubled_frequencies_and_categories_give_the_variance_itself(name: str) 
             assert found[0, index] == pytest.approx(variance[index], abs=1e-12)
 
 
-def test_a_unit_of_several_rows_varies_less_than_its_bound() -> None:
-    rng = np.random.default_rng(3)
-    features = default_features(2, (4,))
-    law = atoms("uniform", 2, (4,), rng)
-    values = features(law)
-    units = values[rng.integers(0, 300, (4000, 3))].mean(axis=1)
-    bound = additive_variances(features, silent_means(units.mean(axis=0)))
-    assert np.all(units.var(axis=0) <= bound + 1e-12)
-
-
-def test_noise_rounds_variances_up_and_never_past_certainty() -> None:
-    """The standard deviation of the noise is added on both sides: most noisy bounds still hold."""
-    rng = np.random.default_rng(5)
-    features = default_features(4, (3,))
-    mean, variance = exact(features, atoms("narrow", 4, (3,), rng))
-    short = []
-    for _ in range(200):
-        noise = np.array([0.004, 0.003])
-        noisy = mean + rng.standard_normal((2, len(mean))) * noise[:, None]
-        bound = additive_variances(features, PrivateMeans(noisy, np.full(2, 1e4), noise))
-        short.append(np.mean(bound < variance))
-        assert np.all(np.isfinite(bound))
-        assert np.all(bound >= 0)
-    assert np.mean(short) < 0.16, "one standard deviation covers 84 % of normal errors"
-
-
 def rare_rejections(module: Any, units: tuple[int, ...], runs: int) -> int:
     """Rejections at 1e-3 where forty categories hold one unit in a thousand each; little privacy noise."""
     rng = np.random.default_rng(6)

@@ -14,11 +14,9 @@ from tacit_protocol.features.brownian import BrownianColumns, numeric_block
 from tacit_protocol.features.sketches import SketchRelease
 from tacit_protocol.messages.release import Release
 from tacit_protocol.messages.study import Party, Study
-from tacit_protocol.privacy.gaussian_mechanism import gaussian_guarantee
-from tacit_protocol.privacy.guarantee import COORDINATES_MAX, Budget
 from tacit_protocol.procedures.base import ReleaseError, StudyError
 from tacit_protocol.procedures.distance_correlation.release import DESIGN_STREAM, public_generator
-from tacit_protocol.procedures.distance_correlation.statistic import Permutations, Side, permutation_test
+from tacit_protocol.procedures.distance_correlation.statistic import Permutations, Side
 from tacit_protocol.procedures.screening import Screening, ScreeningVerdict
 from tacit_protocol.procedures.screening.release import PAIRS_MAX, screening_plan
 from tacit_protocol.procedures.screening.statistic import (
@@ -91,34 +89,6 @@ def test_dependent_columns_are_found_and_ranked() -> None:
     assert verdict.matrix is None
 
 
-def test_a_group_may_be_the_outcome_and_groups_may_be_columns() -> None:
-    """k-sample use: the label at one owner, numbers and another group at the other."""
-    rng = np.random.default_rng(2)
-    label = rng.integers(0, 3, 5000)
-    numbers = np.stack([rng.random(5000), 0.2 + 0.25 * label + 0.1 * rng.standard_normal(5000)], axis=1)
-    other = np.where(rng.random(5000) < 0.8, label, rng.integers(0, 4, 5000))
-    study = study_of(2, 0, groups=(4, 3), epsilon=20.0)
-    tables = table_of(study, 0, numbers, other), table_of(study, 1, None, label)
-    verdict = PROCEDURE.assemble(study, releases_of(study, tables, SeededNoise(1)))
-    assert {pair.column: pair.reject for pair in verdict.pairs} == {"c0": True, "n1": True, "n0": False}
-    assert {pair.outcome for pair in verdict.pairs} == {"c1"}
-    assert {pair.sign for pair in verdict.pairs} == {0}
-
-
-def test_the_outcome_is_the_owner_with_fewer_columns_or_the_one_named() -> None:
-    assert screening_plan(study_of(3, 1)).outcome == 1
-    assert screening_plan(study_of(1, 3)).outcome == 0
-    assert screening_plan(study_of(2, 2)).outcome == 0
-    assert screening_plan(study_of(3, 1, {"outcome": "a"})).outcome == 0
-    x = np.random.default_rng(3).random((200, 4))
-    verdict = verdict_of(study_of(3, 1, {"outcome": "a"}), x[:, :3], x[:, 3], SeededNoise(1))
-    assert {(pair.outcome, pair.column) for pair in verdict.pairs} == {
-        ("n0", "n3"),
-        ("n1", "n3"),
-        ("n2", "n3"),
-    }
-
-
 def test_every_columns_sketch_is_that_of_the_column_alone() -> None:
     """Same buckets, same sums, same moments: the joint release differs in its noise alone."""
     study = study_of(3, 1)
@@ -138,21 +108,6 @@ def test_every_columns_sketch_is_that_of_the_column_alone() -> None:
         features = numeric_block(4)(next(table_of(study_of(1, 1), 0, rows[:, index]).chunks()))
         spread = column.covariance - column.mean_noise**2 * np.eye(4)
         np.testing.assert_allclose(spread, np.cov(features.T, bias=True), atol=1e-5)
-
-
-def test_columns_of_one_owner_share_its_budget_and_the_outcome_has_its_own() -> None:
-    """The columns' noise is that of sqrt(9) columns; splitting both budgets would cost 9 or more, twice."""
-    study = study_of(9, 1, {"n_features": 4})
-    plan = screening_plan(study)
-    design = plan.design(2000)
-    columns, outcome = (sketch.parts(design)[0].scale(plan.mu) for sketch in plan.sketches)
-    assert columns == pytest.approx(3 * outcome)
-    alone = SketchRelease(numeric_block(4)).parts(design)[0]
-    assert outcome == pytest.approx(alone.scale(plan.mu))
-    event = gaussian_guarantee(Budget.of(4.0 / 9, 1e-5 / 9)).events[0]
-    split = alone.scale(1 / event.noise_multiplier)  # type: ignore[union-attr]
-    assert columns < split / 2
-    assert outcome < split / 7
 
 
 def dependent(rng: np.random.Generator, units: int) -> tuple[Floats, Floats]:
@@ -243,31 +198,6 @@ def test_each_pairs_test_has_its_level(kind: str) -> None:
     assert rejected.min() >= 5, "the level is exact"
 
 
-def test_a_pair_is_tested_as_by_the_procedure_for_one_pair() -> None:
-    """Statistics agree but for the permutations that standardise them: 400 and 4000 here."""
-    rng = np.random.default_rng(7)
-    outcome, columns = sides(rng, 1, "normal")[0], sides(rng, 3, "normal")
-    columns[1] = Side(
-        outcome.buckets[:, :3] + 0.5 * columns[1].buckets,
-        0.02,
-        np.eye(3),
-        0.0,
-        1.0,
-        0.0,
-        400,
-        np.zeros(3),
-        0.0,
-    )
-    joint = screening_tests(
-        [outcome], columns, Permutations(999, np.random.default_rng(1)), np.random.default_rng(2)
-    )
-    for index, column in enumerate(columns):
-        single = permutation_test(column, outcome, Permutations(4000, np.random.default_rng(3)))
-        assert joint.statistics[0, index] == pytest.approx(single.statistic, rel=0.4, abs=0.2)
-        assert joint.pvalues[0, index] == pytest.approx(single.pvalue, abs=0.08)
-    assert joint.pvalues[0, 1] == 1 / 1000
-
-
 FDR_LEVEL, FDR_RUNS = 0.2, choose(320, 2000)
 
 
@@ -309,21 +239,6 @@ def test_the_false_discovery_rate_is_controlled() -> None:
     assert found["uncorrected"] > FDR_LEVEL * 9 / 12 + room
 
 
-def test_numbers_fit_their_message_and_buckets_both_owners() -> None:
-    for units in (40, 3000, 10**6, 10**8):
-        for x, y, groups in ((1, 1, ()), (60, 1, ()), (900, 1, ()), (30, 30, (5, 40)), (4, 0, (100,))):
-            study = study_of(x, y, groups=groups, epsilon=20.0, units=(units, units))
-            PROCEDURE.check(study)
-            assert PROCEDURE.numbers_released(study) <= COORDINATES_MAX
-            plan = screening_plan(study)
-            design = plan.design(units)
-            assert min(16, units // 4) <= design.buckets <= units / 2
-            assert design.buckets * design.bucket_units <= units
-            for sketch in plan.sketches:
-                released = sum(len(part.sums) for part in sketch.parts(design))
-                assert released == sketch.numbers(design.buckets)
-
-
 def test_permutations_are_enough_for_one_discovery() -> None:
     for x in (1, 5, 50, 300):
         plan = screening_plan(study_of(x, 1))
@@ -335,18 +250,6 @@ def test_permutations_are_enough_for_one_discovery() -> None:
         screening_plan(study_of(50, 1)).permutations
         > screening_plan(study_of(50, 1, {"control": "bh"})).permutations
     )
-
-
-@pytest.mark.parametrize(
-    ("parameters", "message"),
-    [
-        ({"outcome": "secret"}, "one of the two owners"),
-    ],
-)
-def test_wrong_parameters_are_refused(parameters: dict[str, Any], message: str) -> None:
-    with pytest.raises(StudyError, match=message) as refused:
-        PROCEDURE.check(study_of(3, 1, parameters))
-    assert "secret" not in str(refused.value)
 
 
 def test_studies_of_another_kind_are_refused() -> None:

@@ -8,7 +8,6 @@ from made_studies import made_study
 import tacit.local
 from tacit.errors import InputError, StudyRefusedError
 from tacit_protocol.domain.columns import CategoricalColumn, Domain, NumericColumn
-from tacit_protocol.numerics.common_effects import Score, products
 from tacit_protocol.numerics.noisy_tables import CellNoise, NoisyTable
 from tacit_protocol.procedures.base import StudyError
 from tacit_protocol.procedures.discovery import procedure_named
@@ -121,12 +120,6 @@ def test_scores_have_mean_zero_at_the_truth_however_large_the_noise() -> None:
         assert abs(values.mean()) < 4.5 * values.std() / 200
 
 
-def test_a_product_of_a_cell_with_itself_is_refused() -> None:
-    with pytest.raises(ValueError, match="different cells"):
-        products(4, (1, 1, 1.0))
-    assert isinstance(SCORES["odds ratio"], Score)
-
-
 def test_owners_who_differ_in_their_odds_ratios_are_told_from_those_who_do_not() -> None:
     """100 studies: more than 14 rejections of one odds ratio have probability below 1e-3 at level .05."""
     rng, same, different = np.random.default_rng(5), 0, 0
@@ -142,27 +135,6 @@ def test_owners_who_differ_in_their_odds_ratios_are_told_from_those_who_do_not()
                 different += pvalue <= 0.05
     assert same <= 14
     assert different >= 95
-
-
-def test_a_result_says_direction_size_and_owner() -> None:
-    north, south = [[400, 100], [300, 200]], [[90, 10], [80, 20]]
-    result = tacit.local.stratified_table(north, south, epsilon=20, seed=1, names=["north", "south"])
-    statistic, pvalue = result
-    assert result.reject
-    assert pvalue == result.pvalue <= 0.01
-    assert statistic > 0
-    difference, _, odds = result.effects
-    assert [effect.kind for effect in result.effects] == ["risk difference", "risk ratio", "odds ratio"]
-    assert (difference.column, difference.level, difference.groups) == ("x2", "1", ("1", "0"))
-    assert difference.estimate == pytest.approx(0.183, abs=0.02)
-    assert odds.estimate == pytest.approx(2.6, abs=0.3)
-    assert result.odds_ratio == odds.estimate
-    assert result.interval == odds.interval
-    assert {effect.owner for effect in result.effects_by_owner} == {"north", "south"}
-    assert list(result.to_pandas()["kind"][:3]) == [effect.kind for effect in result.effects]
-    assert "odds ratio" in str(result)
-    assert "risk difference" in result.report_html()
-    assert "logarithm of the odds ratio" in result.to_svg()
 
 
 def test_nothing_that_could_be_known_is_said_of_empty_groups() -> None:

@@ -118,36 +118,6 @@ def people(rng: np.random.Generator, units: int) -> Any:
     return pd.DataFrame({"t": np.minimum(np.minimum(times, censored), 10), "died": died, "arm": arm})
 
 
-def test_a_result_has_curves_effects_and_a_picture() -> None:
-    rng = np.random.default_rng(4)
-    result = tacit.local.survival(
-        people(rng, 1500),
-        people(rng, 1000),
-        time="t",
-        event="died",
-        group="arm",
-        intervals=range(11),
-        bounds={"died": ["no", "yes"], "arm": ["a", "b"]},
-        epsilon=4,
-        names=["north", "south"],
-        seed=1,
-    )
-    statistic, pvalue = result
-    assert result.reject
-    assert (statistic, pvalue) == (result.statistic, result.pvalue)
-    assert result.hazard_ratio == pytest.approx(0.4, abs=0.1)
-    assert [curve.group for curve in result.curves] == ["a", "b"]
-    assert result.curves[0].median == pytest.approx(4 * np.log(2), abs=0.6)
-    assert [effect.kind for effect in result.effects] == ["hazard ratio", "restricted mean difference"]
-    assert result.effects[1].unit == "units of t"
-    assert {effect.owner for effect in result.effects_by_owner} == {"north", "south"}
-    assert len(result.to_pandas()) == 20
-    assert next(iter(result.effects_to_pandas()["kind"])) == "hazard ratio"
-    assert 'class="chart curves"' in result.to_svg()
-    assert "hazard ratio" in result.report_html()
-    assert result.plot() is not None
-
-
 def test_one_curve_tests_nothing() -> None:
     rng = np.random.default_rng(5)
     result = tacit.local.survival(
