@@ -37,32 +37,6 @@ def test_cells_are_bins_bounds_what_stands_for_missing_and_categories() -> None:
     assert (CELLS.size, found.shape, found.sum()) == (17, (6, 17), 18)
 
 
-def test_whole_numbers_have_a_bin_each_and_points_stand_on_them() -> None:
-    domain = Domain(
-        columns=(
-            NumericColumn(name="grade", lower=1, upper=16),
-            NumericColumn(name="income", lower=0, upper=1000),
-        )
-    )
-    grade, income = ColumnHistograms(domain, 4, ("grade", "income")).columns
-    assert (grade.bins, grade.whole, income.bins, income.whole) == (16, 1, 167, 6)
-    for cells, numbers in ((grade, np.arange(1, 17)), (income, np.arange(0, 1001))):
-        column = cells.column
-        assert isinstance(column, NumericColumn)
-        scaled = (numbers - column.lower) / (column.upper - column.lower)
-        zeros = np.zeros((len(numbers), 2))
-        zeros[:, cells.place] = scaled
-        codes = cells.codes(Locations(zeros, np.empty((len(numbers), 0), dtype=np.int32)))
-        inner = codes < cells.bins
-        edges = cells.edges
-        # Bounds and, of incomes, 500 for missing values have cells of their own.
-        assert (~inner).sum() == (2 if column.name == "grade" else 3)
-        assert np.all((edges[codes[inner]] < numbers[inner]) & (numbers[inner] < edges[codes[inner] + 1]))
-        drawn = {cells.value(cell, within) for cell in range(cells.bins) for within in (0, 2**23, 2**24 - 1)}
-        assert drawn <= set(scaled.tolist())
-        assert len(drawn) == (16 if column.name == "grade" else 3 * 167)
-
-
 @pytest.mark.parametrize(("column", "whole"), [("x", ("y", "x", "y")), ("x", ("c",)), ("x", ("z",))])
 def test_columns_of_whole_numbers_must_be_distinct_numeric_columns(
     column: str, whole: tuple[str, ...]

@@ -51,14 +51,11 @@ def gradient_error(choices: Choices, vector: FloatVector, test: PlannedTest, cat
     value, gradient = choices.criterion(vector, rows, test)
     assert value > 0
     step = 1e-6
-    measured = [
-        (
-            choices.criterion(vector + step * e, rows, test)[0]
-            - choices.criterion(vector - step * e, rows, test)[0]
-        )
-        / (2 * step)
+    ends = [
+        [choices.criterion(vector + sign * step * e, rows, test)[0] for sign in (1, -1)]
         for e in np.eye(len(vector))
     ]
+    measured = [(above - below) / (2 * step) for above, below in ends]
     return float(np.max(np.abs(gradient - measured)) / np.max(np.abs(gradient)))
 
 
@@ -88,21 +85,6 @@ def test_the_gradient_of_locations_is_that_of_finite_differences(
 def test_the_gradient_of_frequencies_is_that_of_finite_differences(form: Form, columns: int) -> None:
     choices, vector = frequency_choices(columns)
     assert gradient_error(choices, vector, planned(form)) < 1e-7
-
-
-@Forms
-def test_a_gradient_that_forgets_how_noise_falls_with_the_bandwidth_is_caught(
-    monkeypatch: pytest.MonkeyPatch, form: Form
-) -> None:
-    honest = LocationChoices._noise
-
-    def forgetful(self: LocationChoices, *arguments: Any) -> tuple[float, float, float]:
-        counted, _, noise = honest(self, *arguments)
-        return counted, 0.0, noise
-
-    choices, vector = location_choices(2, 0)
-    monkeypatch.setattr(LocationChoices, "_noise", forgetful)
-    assert gradient_error(choices, vector, planned(form)) > 1e-4
 
 
 def literal_criterion(x: FloatMatrix, y: FloatMatrix, test: PlannedTest, noise: tuple[float, float]) -> float:
@@ -179,11 +161,3 @@ def test_samples_that_look_the_same_are_refused() -> None:
     rows = shifted(2, 50, 1)[0]
     with pytest.raises(NoDifferenceError, match="look the same"):
         found(FrequencyChoices(2, 2), PublicPair((rows, rows), (rows, rows)), noise_for(300, 1.0))
-
-
-@pytest.mark.parametrize("weights", [[1.0], [1.0, -1.0], [1.0, math.nan]])
-def test_weights_that_make_no_law_are_refused(weights: list[float]) -> None:
-    with pytest.raises(ValueError, match="weights must be finite"):
-        PublicRows.of(np.zeros((2, 1)), np.zeros((2, 0), np.int32), np.array(weights))
-    with pytest.raises(ValueError, match="no public rows"):
-        PublicRows.of(np.zeros((0, 1)), np.zeros((0, 0), np.int32))

@@ -96,16 +96,6 @@ def test_even_degrees_agree_with_the_closed_form(weights: list[float], sigma: fl
     assert abs(p - max(exact, TINY)) <= 1e-10 * max(exact, TINY)
 
 
-@pytest.mark.parametrize(("weight", "sigma", "t"), [(1.0, 1.0, 3.0), (1.0, 0.05, 9.0), (-2.0, 1.0, 1.5)])
-def test_one_weight_plus_normal_agrees_with_quadrature(weight: float, sigma: float, t: float) -> None:
-    with mpmath.workdps(30):
-        exact = mpmath.quad(
-            lambda z: 2 * mpmath.npdf(z) * mpmath.ncdf((weight * z * z - t) / sigma),
-            [0, 0.5, 1, 1.5, 2, 2.5, 2.9, 3, 3.1, 4, 6, 15],
-        )
-    assert abs(survival(t, [weight], sigma) - exact) < 1e-12 * exact
-
-
 @settings(max_examples=60, deadline=None)
 @given(
     WEIGHTS,

@@ -98,16 +98,6 @@ def test_the_gap_is_the_linear_programme_it_claims_to_be() -> None:
     assert duality_gap(gram, linear, weights, ball) == pytest.approx(float(gradient @ weights) - lowest)
 
 
-def test_projection_on_the_ball_is_nearest() -> None:
-    """Against 2000 members drawn at random; members stay where they are."""
-    ball, point = CrossPolytope(1.0), 2 * RNG.normal(size=5)
-    nearest = ball.project(point)
-    members = RNG.dirichlet(np.ones(6), 2000)[:, :5] * RNG.choice([-1, 1], (2000, 5))
-    assert np.abs(nearest).sum() == pytest.approx(1)
-    assert np.sum((point - nearest) ** 2) <= np.min(np.sum((point - members) ** 2, axis=1)) + 1e-12
-    assert np.array_equal(ball.project(members.T), members.T)
-
-
 @pytest.mark.parametrize("radius", [0.0, -1.0, np.inf, np.nan])
 def test_a_bound_that_bounds_nothing_is_refused(radius: float) -> None:
     with pytest.raises(ValueError, match="positive and finite"):

@@ -10,7 +10,6 @@ from tacit_protocol.numerics.noisy_tables import CellNoise, NoisyTable
 from tacit_protocol.procedures.counts import statistic
 from tacit_protocol.procedures.counts.statistic import (
     Weights,
-    compare_columns,
     cramers_v,
     homogeneity_test,
     independence_test,
@@ -199,17 +198,6 @@ def test_a_null_of_independence_without_noise_is_caught(monkeypatch: pytest.Monk
 def dependent(strength: float) -> Floats:
     joint = (1 - strength) * np.outer(COLUMNS, COLUMNS) + strength * np.diag(COLUMNS)
     return np.asarray(joint.ravel())
-
-
-def test_pairs_of_columns_are_told_apart() -> None:
-    joint = np.multiply.outer(dependent(0.5).reshape(4, 4), np.array([0.6, 0.4]))
-    table = draw(joint.ravel(), 20_000, CellNoise("laplace", 2.0), np.random.default_rng(3))
-    pairs = {
-        (p.first, p.second): p.pvalue
-        for p in compare_columns(table, (4, 4, 2), 999, np.random.SeedSequence(1))
-    }
-    assert pairs[0, 1] == pytest.approx(3 / 1000)
-    assert min(pairs[0, 2], pairs[1, 2]) > pairs[0, 1]
 
 
 @pytest.mark.sweep(1)

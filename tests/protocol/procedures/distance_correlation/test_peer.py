@@ -19,7 +19,6 @@ from tacit_protocol.numerics.distance_covariance import distance_covariance_sqr
 from tacit_protocol.procedures.base import ReleaseError, StudyError
 from tacit_protocol.procedures.distance_correlation import DistanceCorrelationResult
 from tacit_protocol.procedures.distance_correlation.peer import (
-    OwnCovariance,
     exact_covariance,
     influences,
 )
@@ -81,15 +80,6 @@ def test_the_level_of_the_receivers_test_is_exact() -> None:
         for seed in range(400)
     )
     assert 10 < rejected <= 75
-
-
-def test_a_constant_column_at_the_receiver_is_no_fault() -> None:
-    """Whether it can be computed must not depend on data: the answer would tell."""
-    study = peer_study(publish=True)
-    _, made = combined(study, np.random.default_rng(8).random(UNITS), np.full(UNITS, 0.3))
-    assert finding(made).pvalue == 1.0
-    assert isinstance(made.summary, OwnCovariance)
-    assert made.summary.value == 0
 
 
 def test_other_or_too_few_units_are_refused() -> None:

@@ -80,14 +80,6 @@ def test_points_that_moved_match_better_than_points_that_could_not(name: str) ->
     assert found.squared_distance == pytest.approx(float(gained @ gained))
 
 
-def test_it_stops_at_the_noise() -> None:
-    features = fourier()
-    target = features.values(points(300)).mean(axis=0)
-    found = fit_reduced_set(features, target, 0.1, [points(8)])
-    closer = fit_reduced_set(features, target, 1e-4, [points(8)])
-    assert closer.squared_distance < 1e-4 < found.squared_distance <= 0.01
-
-
 def test_categories_stay_and_restarts_help_or_do_nothing() -> None:
     features = embedding("gaussian", categories=1)
     target = features.values(points(100, 1)).mean(axis=0)

@@ -165,21 +165,3 @@ def test_a_release_of_units_that_the_test_does_not_take_is_refused(units: int) -
     release = Release(units=units, guarantee=PROCEDURE.cost(study), decision=True)
     with pytest.raises(ReleaseError, match="number of units"):
         PROCEDURE.check_release(study, release)
-
-
-@pytest.mark.long
-def test_hopeless_studies_are_named_and_rightly_so() -> None:
-    """Two clusters that go together, half of the units each: nothing has a larger statistic."""
-    study = study_of(2, {"permutations": 99, "bandwidth": 0.02})
-    assert PROCEDURE.warnings(study, {}) == ()  # the numbers of units are not known yet
-    assert PROCEDURE.warnings(study, {"owner-0": 2})[0].startswith("Hopeless")
-    assert PROCEDURE.warnings(study, {"owner-0": 1})[0].startswith("Hopeless")
-    limit = next(n for n in range(2, 1000) if not PROCEDURE.warnings(study, {"owner-0": n}))
-    assert 20 < limit < 60
-    for units, hopeless in ((limit - 1, True), (2 * limit, False)):
-        clusters = np.repeat(np.arange(units) % 2, 2).reshape(units, 2).astype(np.float64)
-        summary = PROCEDURE.summarise(study, table_of(study, clusters))
-        noise = SimulatedNoise(3)
-        rejected = sum(bool(PROCEDURE.privatise(study, summary, noise).decision) for _ in range(2000))
-        # False alarm below 1e-9: seven standard deviations.
-        assert (rejected / 2000 < 0.5 + 0.08) is hopeless

@@ -1,7 +1,6 @@
 """Permuted statistics: the definition's number in all three ways, and for any workers."""
 
 import math
-import tracemalloc
 from collections.abc import Sequence
 from fractions import Fraction
 
@@ -18,7 +17,6 @@ from tacit_protocol.procedures.joint_independence.statistic import (
     TensorStatistic,
     permuted_statistics,
 )
-from tacit_protocol.workers import ThreadWorkers
 
 Floats = np.typing.NDArray[np.float64]
 SEED = np.random.SeedSequence(5)
@@ -227,32 +225,6 @@ def test_summation_takes_no_more_roundings_than_stated(name: str, variables: int
         (found,) = statistic([[None] * variables])
         # The root and its square add two roundings.
         assert abs(found**2 - exact) <= allowed + 2 * 2.0**-53 * exact
-
-
-@pytest.mark.parametrize("kernel", [ProductKernel("gaussian", 0.15), ProductKernel("laplacian", 0.15)])
-def test_the_result_does_not_depend_on_workers_and_blocks(
-    kernel: ProductKernel, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    grams = grams_of(data(150, 3), kernel)
-    one = permuted_statistics(grams, 40, SEED)
-    assert np.array_equal(one, permuted_statistics(grams, 40, SEED, workers=ThreadWorkers(4)))
-    assert np.array_equal(one[:21], permuted_statistics(grams, 20, SEED, workers=ThreadWorkers(2)))
-    for block in (1, 5, 100):
-        monkeypatch.setattr(permutations, "REPLICATES_AT_ONCE", block)
-        assert np.array_equal(one, permuted_statistics(grams, 40, SEED))
-
-
-def test_memory_does_not_grow_with_the_square_of_the_units() -> None:
-    """Two matrices of 4000 units would take 256 MB; the tiles' arrays, with row means by strips, take 40."""
-    grams = grams_of(data(4000, 2), ProductKernel("laplacian", 0.1))
-    assert not statistic.holding_pays(grams)
-    tracemalloc.start()
-    try:
-        permuted_statistics(grams, 1, SEED)
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-    assert peak < 60e6
 
 
 def test_a_factor_that_misses_an_entry_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,6 @@ from two_sample_cases import (
     NoNoise,
     SeededNoise,
     domain_of,
-    numbers,
     study_of,
     verdict_of,
 )
@@ -17,7 +16,6 @@ from two_sample_cases import (
 from tacit_protocol.domain.columns import Domain
 from tacit_protocol.procedures.base import StudyError
 from tacit_protocol.procedures.kernel_two_sample import (
-    HOPELESS,
     KernelTwoSample,
     TwoSampleResult,
 )
@@ -117,32 +115,3 @@ def test_the_owner_that_differs_is_in_every_pair_that_is_named(
         assert (pair.lower > 0) == pair.reject
     assert verdict.lower is not None
     assert verdict.lower > 0
-
-
-def test_an_owner_too_small_to_be_seen_is_named_in_a_warning() -> None:
-    study = study_of(NUMERIC, {}, owners=3)
-    (warning,) = PROCEDURE.warnings(study, {"o0": 100_000, "o1": 4, "o2": 90_000})
-    assert "o1" in warning
-    assert "o2" not in warning
-    assert not warning.startswith(HOPELESS)
-
-
-def test_a_hopeless_study_finds_nothing_and_one_without_warning_finds_the_difference_it_promises() -> None:
-    """At the smallest n without a warning, half of an owner's units moved across a column are seen."""
-    study = study_of(domain_of(1), {}, level=0.01)
-    sizes = [n for n in range(5, 400, 5) if not PROCEDURE.warnings(study, {"o0": n, "o1": n})]
-    seen = {}
-    for n in (sizes[0], 8):
-        halves = np.tile([[0.1], [0.715]], (n // 2 + 1, 1))[:n]  # half a period of the base frequency apart
-        found = [
-            verdict_of(
-                study,
-                [numbers(study.domain, np.full((n, 1), 0.1)), numbers(study.domain, halves)],
-                SeededNoise(s),
-            ).reject
-            for s in range(60)
-        ]
-        seen[n] = np.mean(found)
-    # the promise is .8; five standard errors of 60 runs are .26
-    assert seen[sizes[0]] >= 0.5
-    assert seen[8] <= 0.3

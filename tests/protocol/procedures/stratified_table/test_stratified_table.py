@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from local_noise import seeded_noise
 from made_studies import made_study
 
 import tacit.local
@@ -172,24 +171,3 @@ def test_bad_samples_are_refused() -> None:
         tacit.local.stratified_table(epsilon=1)
     with pytest.raises(StudyRefusedError):
         tacit.local.stratified_table([[1, 2], [3, 4]], epsilon=1, event="yes")
-
-
-def test_further_columns_stratify_and_unlisted_units_count_in_no_effect() -> None:
-    rng = np.random.default_rng(6)
-    ward = rng.choice(["a", "b"], 4000)
-    sex = np.where(rng.random(4000) < np.where(ward == "a", 0.2, 0.8), "m", "f")
-    sick = np.where(rng.random(4000) < np.where(ward == "a", 0.2, 0.7), "yes", "no")
-    sick[:40] = "unheard of"
-    bounds = {"sex": ["f", "m"], "sick": ["no", "yes"], "ward": ["a", "b"]}
-    pd = pytest.importorskip("pandas")
-    table = pd.DataFrame({"sex": sex, "sick": sick, "ward": ward})
-    with seeded_noise(1):
-        within = tacit.local.stratified_table(table, epsilon=4, bounds=bounds, seed=1)
-        bounds.pop("ward")
-        without = tacit.local.stratified_table(
-            table, epsilon=4, bounds=bounds, seed=1, columns=["sex", "sick"]
-        )
-    assert not within.reject
-    assert without.reject
-    assert within.interval is not None
-    assert within.interval[0] < 1 < within.interval[1]

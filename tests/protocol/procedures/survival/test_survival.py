@@ -118,25 +118,6 @@ def people(rng: np.random.Generator, units: int) -> Any:
     return pd.DataFrame({"t": np.minimum(np.minimum(times, censored), 10), "died": died, "arm": arm})
 
 
-def test_one_curve_tests_nothing() -> None:
-    rng = np.random.default_rng(5)
-    result = tacit.local.survival(
-        people(rng, 800),
-        time="t",
-        event="died",
-        intervals=[0, 2, 4, 6, 8, 10],
-        bounds={"died": ["no", "yes"]},
-        epsilon=2,
-        seed=1,
-    )
-    assert not result.reject
-    assert result.pvalue is None
-    assert result.hypotheses() == {}
-    with pytest.raises(TypeError, match="tests nothing"):
-        iter(result).__next__()
-    assert "median" in str(result)
-
-
 @pytest.mark.parametrize("rows", ["nobody dies", "one group", "early times"])
 def test_what_cannot_be_known_is_said_and_nothing_breaks(rows: str) -> None:
     table = people(np.random.default_rng(6), 300)
@@ -190,14 +171,3 @@ def test_bad_arguments_are_refused() -> None:
         tacit.local.survival(table, intervals=[0, 5, 10], **asked | {"time": "nothing"})
     with pytest.raises(StudyRefusedError):
         tacit.local.survival(table, intervals=[0, 5, 10], event_level="maybe", **asked)
-
-
-def test_one_curve_is_planned_by_its_error() -> None:
-    bounds = {"t": (0, 10), "died": ["no", "yes"]}
-    errors = [
-        tacit.local.plan_error(
-            n, procedure="survival", bounds=bounds, cuts={"t": [2.0, 5.0]}, epsilon=1, runs=20, seed=1
-        ).error
-        for n in (100, 2000)
-    ]
-    assert 0 < errors[1] < errors[0] < 0.5
