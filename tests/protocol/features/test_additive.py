@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from mpmath import mpf
 
 from tacit_protocol.features.additive import (
-    PAIR_COORDINATES_MAX,
     AdditiveChoice,
     AdditiveFeatures,
     ColumnWise,
@@ -23,7 +22,6 @@ from tacit_protocol.features.additive import (
     squared_movement_max,
 )
 from tacit_protocol.features.base import EVALUATION_ERROR
-from tacit_protocol.privacy.guarantee import COORDINATES_MAX
 
 DOMAINS: list[tuple[int, tuple[int, ...]]] = [
     (1, ()), (2, ()), (3, ()), (4, (3,)), (6, ()), (7, ()), (50, ()), (0, (3,)), (0, (3, 5)), (1, (40,)),
@@ -37,14 +35,6 @@ def test_pair_frequencies_are_among_the_columns_own(numeric: int, categories: tu
     choice = default_choice(numeric, categories, 0.3)
     assert set(choice.pair_cycles) <= set(choice.cycles)
     assert len(choice.cycles) == len(choice.weights) == len(set(choice.cycles))
-
-
-@pytest.mark.parametrize(("numeric", "categories"), DOMAINS)
-def test_the_pairwise_block_stays_within_its_cap(numeric: int, categories: tuple[int, ...]) -> None:
-    features = AdditiveFeatures(numeric, categories, default_choice(numeric, categories, 0.3))
-    pairs = features.dimension - features.column_wise.dimension
-    assert pairs <= PAIR_COORDINATES_MAX < COORDINATES_MAX
-    assert (pairs > 0) == (features.choice.pair_share > 0)
 
 
 @pytest.mark.parametrize("cycles", [(0.8125, 1.625), (1.625, 0.8125), (3.25,)])

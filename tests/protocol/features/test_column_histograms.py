@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tacit_protocol.domain.columns import CategoricalColumn, Domain, NumericColumn
-from tacit_protocol.features.column_histograms import ColumnHistograms, HistogramError, nearest_counts
+from tacit_protocol.features.column_histograms import ColumnHistograms, nearest_counts
 from tacit_protocol.features.mean_embedding import Locations
 
 MIXED = Domain(
@@ -35,17 +35,6 @@ def test_cells_are_bins_bounds_what_stands_for_missing_and_categories() -> None:
     codes = [np.argmax(part, axis=1).tolist() for part in np.split(found, [7, 11], axis=1)]
     assert codes == [[4, 0, 6, 1, 3, 5], [0, 1, 2, 3, 0, 0], [4, 0, 1, 1, 3, 5]]
     assert (CELLS.size, found.shape, found.sum()) == (17, (6, 17), 18)
-
-
-@pytest.mark.parametrize(("column", "whole"), [("x", ("y", "x", "y")), ("x", ("c",)), ("x", ("z",))])
-def test_columns_of_whole_numbers_must_be_distinct_numeric_columns(
-    column: str, whole: tuple[str, ...]
-) -> None:
-    with pytest.raises(HistogramError, match="distinct numeric"):
-        ColumnHistograms(MIXED, 4, whole).columns  # noqa: B018
-    odd = Domain(columns=(NumericColumn(name=column, lower=0.5, upper=3),))
-    with pytest.raises(HistogramError, match="bounds that are whole"):
-        ColumnHistograms(odd, 4, (column,)).columns  # noqa: B018
 
 
 @given(st.lists(st.integers(-(2**62), 2**62), min_size=1, max_size=30), st.integers(1, 2**61))

@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tacit_protocol.features import optimised_locations as optimising
 from tacit_protocol.features.kernels import ProductKernel
 from tacit_protocol.features.mean_embedding import (
     RawMeanEmbedding,
@@ -18,14 +17,9 @@ from tacit_protocol.features.optimised_locations import (
     Form,
     FrequencyChoices,
     LocationChoices,
-    NoDifferenceError,
     PlannedTest,
-    PublicPair,
     PublicRows,
-    optimise,
-    split_rows,
 )
-from tacit_protocol.privacy.accounting import gaussian_mu
 from tacit_protocol.procedures.means.private_means import FloatMatrix, FloatVector
 
 Forms = pytest.mark.parametrize("form", ["mmd", "noise-aware"])
@@ -118,46 +112,3 @@ def test_the_criterion_is_that_of_the_features_of_the_test(form: Form, kind: str
     spectral = test.moment_noise * features.second_moment_diameter * math.sqrt(2 * features.dimension)
     expected = literal_criterion(features(x), features(y), test, (noise, spectral * (1 / 200 + 1 / 300)))
     assert choices.criterion(vector, (x, y), test)[0] == pytest.approx(expected, rel=1e-6)
-
-
-def shifted(columns: int, rows: int, seed: int, shift: float = 0.12) -> tuple[PublicRows, PublicRows]:
-    rng = np.random.default_rng(seed)
-    none = np.zeros((rows, 0), np.int32)
-    x, y = 0.5 + 0.1 * rng.standard_normal((2, rows, columns))
-    y[:, 0] += shift
-    return PublicRows.of(np.clip(x, 0, 1), none), PublicRows.of(np.clip(y, 0, 1), none)
-
-
-def noise_for(n: int, epsilon: float, form: Form = "mmd") -> PlannedTest:
-    """The owners' noise at a budget, with the default shares."""
-    mu = gaussian_mu(epsilon, 1e-5)
-    return PlannedTest(form, (n, n), math.sqrt(2 / 0.8) / (n * mu), math.sqrt(0.5 / 0.2) / (n * mu))
-
-
-def pair_of(rows: tuple[PublicRows, PublicRows]) -> PublicPair:
-    rng = np.random.default_rng(0)
-    parts = [split_rows(len(one), 0.5, rng) for one in rows]
-    fit, held = (tuple(one.take(part[i]) for one, part in zip(rows, parts, strict=True)) for i in (0, 1))
-    return PublicPair((fit[0], fit[1]), (held[0], held[1]))
-
-
-def found(choices: Choices, public: PublicPair, test: PlannedTest, **settings: Any) -> optimising.Optimum:
-    rng = np.random.default_rng(5)
-    return optimise(choices, public, test, **{"level": 0.05, "starts": 4, "rng": rng} | settings)
-
-
-@Forms
-def test_ascent_raises_the_criterion_on_rows_that_it_has_not_seen(form: Form) -> None:
-    test = noise_for(300, 1.0, form)
-    for choices in (LocationChoices(2, np.zeros((3, 0), np.int32), 0.5), FrequencyChoices(2, 2)):
-        optimum = found(choices, pair_of(shifted(2, 1000, 1)), test)
-        assert optimum.held_out > 1.2 * optimum.unoptimised
-        assert optimum.fitted > 1.2 * optimum.unoptimised
-        for value, (low, high) in zip(optimum.choices, choices.bounds(), strict=True):
-            assert low <= value <= high
-
-
-def test_samples_that_look_the_same_are_refused() -> None:
-    rows = shifted(2, 50, 1)[0]
-    with pytest.raises(NoDifferenceError, match="look the same"):
-        found(FrequencyChoices(2, 2), PublicPair((rows, rows), (rows, rows)), noise_for(300, 1.0))

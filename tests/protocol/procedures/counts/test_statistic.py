@@ -42,21 +42,6 @@ def test_without_noise_the_spread_is_pearsons_chi_square() -> None:
     assert float(deviations.sum()) == pytest.approx(chi2_contingency(counts).statistic, rel=1e-9)
 
 
-def test_the_expected_spread_is_what_simulation_finds() -> None:
-    rng = np.random.default_rng(4)
-    noise, sizes = CellNoise("laplace", 2.0), (300, 900, 100)
-    shares = np.array([0.6, 0.3, 0.1])
-    weights = Weights.of(np.array(sizes, dtype=float), np.full(3, noise.variance), 3)
-    found = []
-    for _ in range(20_000):
-        drawn = np.stack([table.counts / table.units for table in tables(shares, sizes, noise, rng)])
-        pooled = weights.pooled(drawn)
-        found.append(np.einsum("j,jk->k", weights.spread, (drawn - pooled) ** 2))
-    expected = weights.sampling * shares * (1 - shares) + weights.noise
-    # Relative standard error below .01; six of them.
-    assert np.mean(found, axis=0) == pytest.approx(expected, rel=0.06)
-
-
 def rejections(shares: Floats, sizes: tuple[int, ...], epsilon: float, runs: int) -> int:
     rejected = 0
     for run in range(runs):

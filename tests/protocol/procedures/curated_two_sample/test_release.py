@@ -1,6 +1,5 @@
 """The curator's difference and centre, and P0's paired differences: exact sums, hidden samples."""
 
-import itertools
 from fractions import Fraction
 
 import numpy as np
@@ -10,8 +9,6 @@ from tacit_protocol.features.additive import AdditiveFeatures, AdditiveRelease, 
 from tacit_protocol.features.kernels import ProductKernel
 from tacit_protocol.features.mean_embedding import (
     Locations,
-    RawMeanEmbedding,
-    SmoothCharacteristic,
     WhitenedMeanEmbedding,
 )
 from tacit_protocol.features.moments import (
@@ -32,7 +29,6 @@ from tacit_protocol.procedures.curated_two_sample.release import (
     CuratedSums,
     balance,
     mean_bits,
-    paired_moment_diameter,
 )
 
 SIZES = [(1, 1), (2, 3), (50, 50), (50, 51), (300, 9000), (10_000_019, 10_000_079), (2, 2**33)]
@@ -129,11 +125,6 @@ def test_a_sensitivity_a_tenth_too_small_is_caught(
         test_the_noise_hides_one_unit_of_either_sample(units, additive(pairs=False))
 
 
-LOCATIONS = Locations(np.random.default_rng(1).random((5, 2)), np.zeros((5, 0), dtype=np.int32))
-RAW_ME = RawMeanEmbedding(ProductKernel("gaussian", 0.2), LOCATIONS)
-RAW_SCF = SmoothCharacteristic(np.array([[np.pi, 0.0], [0.0, np.pi]]), raw=True)
-
-
 def frobenius(first: np.ndarray, second: np.ndarray) -> np.ndarray:
     outer = np.einsum("ni,nj->nij", first, first) - np.einsum("ni,nj->nij", second, second)
     return np.linalg.norm(outer, axis=(1, 2))
@@ -150,14 +141,3 @@ def test_outer_products_of_pairs_in_a_ball_move_by_the_root_of_three_halves() ->
     corners = np.eye(3) / np.sqrt(2)
     reached = frobenius(corners[:1] - corners[2:], corners[1:2] - corners[2:])[0]
     assert reached == pytest.approx(np.sqrt(1.5))
-
-
-def test_raw_embeddings_move_by_their_number_of_locations() -> None:
-    """Every vertex of the cube for three points in it: the entries of zz' move by at most 1 each."""
-    cube = np.array(list(itertools.product((0.0, 0.5, 1.0), repeat=3)))
-    triples = np.array(list(itertools.product(cube, repeat=3)))
-    moved = frobenius(triples[:, 0] - triples[:, 2], triples[:, 1] - triples[:, 2]).max()
-    assert moved <= 3
-    assert moved == pytest.approx(3)
-    assert paired_moment_diameter(RAW_ME) == 5
-    assert paired_moment_diameter(RAW_SCF) == pytest.approx(np.sqrt(1.5) * 8)

@@ -7,11 +7,7 @@ import pytest
 from made_studies import PlacedTable, made_study
 from two_sample_cases import NoNoise, domain_of
 
-from tacit_protocol.domain.table import EncodedChunk
-from tacit_protocol.features.brownian import BrownianFeatures
-from tacit_protocol.features.moments import contributions
 from tacit_protocol.messages.study import Owner, Party, Study
-from tacit_protocol.privacy.exact_sums import GRID_BITS_MAX
 from tacit_protocol.privacy.noise import NoiseSource
 from tacit_protocol.procedures.base import StudyError
 from tacit_protocol.procedures.distance_correlation import (
@@ -86,19 +82,3 @@ def test_an_alignment_is_between_two_owners_of_different_columns() -> None:
     for digest in ("d" * 63, "D" * 64, ""):
         with pytest.raises(ValueError, match="alignment"):
             study_of(alignment=digest)
-
-
-def test_the_distance_of_two_units_is_the_energy_distance_of_their_rows() -> None:
-    """To within what 400 frequencies leave out, 2 (1/2 - sum of 1/w^2) = 5e-4 of a feature's variance."""
-    rng = np.random.default_rng(4)
-    rows, unit = rng.random((7, 1)), np.array([0, 0, 0, 1, 1, 1, 1])
-    chunk = EncodedChunk(rows, np.zeros((7, 0), np.int32), unit, 2)
-    (means,) = contributions(BrownianFeatures(np.ones((1, 1)), 400), chunk, GRID_BITS_MAX)
-    distances = np.abs(rows - rows.T)
-    x, y = unit == 0, unit == 1
-    energy = (
-        distances[np.ix_(x, y)].mean()
-        - distances[np.ix_(x, x)].mean() / 2
-        - distances[np.ix_(y, y)].mean() / 2
-    )
-    assert float(np.sum((means[0] - means[1]) ** 2)) == pytest.approx(energy, abs=2e-3)

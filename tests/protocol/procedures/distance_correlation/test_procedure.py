@@ -10,7 +10,6 @@ from made_studies import made_study, rows_table
 from two_sample_cases import MemoryTable, NoNoise, SeededNoise, domain_of
 
 from tacit_protocol.features.brownian import BrownianFeatures
-from tacit_protocol.features.sketches import BucketDesign
 from tacit_protocol.messages.release import Release
 from tacit_protocol.messages.study import Study
 from tacit_protocol.numerics.distance_covariance import distance_covariance_sqr
@@ -145,17 +144,6 @@ def test_independence_is_rejected_at_most_at_the_level(kind: str) -> None:
         rejected += test.pvalue <= 0.05
     assert rejected <= 70
     assert rejected >= 5, "the level is exact"
-
-
-def test_a_shift_of_the_features_changes_no_bucket() -> None:
-    """Buckets hold as many plus as minus signs: no private mean is needed."""
-    for units in (32, 33, 100, 1001):
-        design = BucketDesign.near(units, units / 7)
-        codes = design.assign(np.random.default_rng(units))
-        used = codes[codes >= 0]
-        assert len(codes) - len(used) < design.bucket_units
-        counts = np.bincount(used, minlength=2 * design.buckets)
-        assert set(counts) == {design.bucket_units // 2}
 
 
 def test_without_noise_the_sketch_is_the_definition() -> None:

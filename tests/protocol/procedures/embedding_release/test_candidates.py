@@ -22,16 +22,6 @@ def test_multisets_are_all_there_once() -> None:
     assert set(np.unique(found.weights * 3).round(9)) == {0, 1, 2, 3}
 
 
-def test_given_rows_are_merged_where_they_are_equal() -> None:
-    rows = Locations(np.array([[0.5], [0.1], [0.5], [0.5]]), np.array([[0], [1], [0], [1]], dtype=np.int32))
-    points, found = Candidates.of_rows(rows, [3, 1], 10)
-    assert len(points) == 3
-    places_found = zip(points.numeric[:, 0].tolist(), points.categorical[:, 0].tolist(), strict=True)
-    values = dict(zip(places_found, found.weights.T, strict=True))
-    assert values[0.5, 0] == pytest.approx([2 / 3, 0])
-    assert values[0.5, 1] == pytest.approx([0, 1])
-
-
 def test_distances_are_those_of_the_kernels_space() -> None:
     """For data on the points themselves, in the span: the distance is the whole MMD."""
     points, kernel = places(6), ProductKernel("gaussian", 0.3)

@@ -8,7 +8,6 @@ from noisy_moments import noisy_covariance, null_means, spectra, symmetric_noise
 from planted import with_mistake
 from scipy import stats
 
-from tacit_protocol.features.additive import AdditiveFeatures, default_choice
 from tacit_protocol.numerics.multiplicity import holm
 from tacit_protocol.numerics.quadratic_forms import survival
 from tacit_protocol.procedures.kernel_two_sample import statistic
@@ -21,7 +20,6 @@ from tacit_protocol.procedures.kernel_two_sample.statistic import (
     detectable_squared_mmd,
     published_test,
 )
-from tacit_protocol.procedures.means.max_form import Family
 from tacit_protocol.procedures.means.private_means import (
     FloatMatrix,
     PrivateCovariance,
@@ -102,39 +100,6 @@ def test_pooling_by_units_would_bias_the_estimate() -> None:
         abs(bias(with_mistake(statistic, "evidence.second_noise, 1 / means.units", "evidence.second_noise")))
         > 5.5
     )
-
-
-@pytest.mark.parametrize("shifted", [False, True])
-def test_additive_features_estimate_and_interval(shifted: bool) -> None:
-    """Released means alone: the trace follows from the features' norm of 1."""
-    features = AdditiveFeatures(2, (), default_choice(2, (), 0.3))
-    test = TwoSampleTest(
-        "max", features, (Family("column", (("0", 0, 12),), 1.0),), 99, 1e-3, np.random.SeedSequence(1)
-    )
-    rng, runs = np.random.default_rng(8), 300
-    law = [rng.random((400, 2)), rng.random((400, 2)) ** (3 if shifted else 1)]
-    if not shifted:
-        law[1] = law[0]
-    values = [features(_rows(points)) for points in law]
-    truth = float(np.sum((values[0].mean(axis=0) - values[1].mean(axis=0)) ** 2))
-    units, noise = np.array([300.0, 900.0]), np.array([0.01, 0.004])
-    found = []
-    for _ in range(runs):
-        drawn = [v[rng.integers(0, 400, int(n))].mean(axis=0) for v, n in zip(values, units, strict=True)]
-        noisy = np.stack(drawn) + rng.standard_normal((2, features.dimension)) * noise[:, None]
-        found.append(test.estimate(Evidence(PrivateMeans(noisy, units, noise)), 0.95))
-    estimates = np.array([f.squared_mmd for f in found])
-    assert abs(estimates.mean() - truth) < 5.5 * estimates.std() / np.sqrt(runs)
-    covered = np.mean([f.lower <= truth <= f.upper for f in found])
-    assert covered >= 0.88, "0.95 less more than five standard errors"
-
-
-def _rows(points: FloatMatrix) -> Any:
-    class Rows:
-        numeric = points
-        categorical = np.zeros((len(points), 0), dtype=np.int32)
-
-    return Rows()
 
 
 UNITS, NOISE, GAMMA = np.array([300.0, 700.0]), np.array([0.02, 0.01]), 1e-3

@@ -13,7 +13,6 @@ from tacit_protocol.procedures.discovery import procedure_named
 from tacit_protocol.procedures.stratified_table.statistic import (
     SCORES,
     Strata,
-    contrasts,
     fourfold,
     heterogeneity,
     statistics,
@@ -34,13 +33,6 @@ def owner(rng: np.random.Generator, units: int, share: float, risks: tuple[float
     noise = CellNoise("laplace", scale)
     counts = rng.multinomial(units, cells) + noise.draw(rng, (4,))
     return Strata(NoisyTable(counts, units, (noise,)), CELLS)
-
-
-def test_contrasts_are_orthonormal_and_see_no_constant() -> None:
-    for size in (2, 3, 7):
-        found = contrasts(size)
-        assert found @ found.T == pytest.approx(np.eye(size - 1))
-        assert found.sum(axis=1) == pytest.approx(np.zeros(size - 1))
 
 
 def test_without_noise_it_is_the_statistic_of_cochran_mantel_and_haenszel() -> None:

@@ -21,8 +21,6 @@ from tacit_protocol.procedures.survival.statistic import (
     hazard_ratio,
     log_rank,
     log_rank_test,
-    median,
-    restricted_mean,
 )
 
 pd = pytest.importorskip("pandas")
@@ -62,13 +60,6 @@ def test_without_noise_curves_are_kaplan_and_meiers_and_the_statistic_is_the_log
         away += (events[1, place] - both * share) * total**2 / (total**2 + 1)
         variance += both * share * (1 - share) * (total**2 / (total**2 + 1)) ** 2
     assert float(log_rank(counts[None], np.zeros(1))) == pytest.approx(away**2 / variance, rel=1e-6)
-
-
-def test_a_median_lies_between_the_ends_of_an_interval_or_is_not_reached() -> None:
-    edges = np.array([0.0, 1.0, 3.0])
-    assert median(np.array([0.75, 0.25]), edges) == pytest.approx(1 + 2 * np.log(1.5) / np.log(3))
-    assert median(np.array([0.9, 0.6]), edges) is None
-    assert float(restricted_mean(np.array([1.0, 0.5]), edges)) == pytest.approx(1 + 1 / np.log(2))
 
 
 def test_the_level_is_kept_where_owners_and_censoring_differ() -> None:
