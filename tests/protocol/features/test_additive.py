@@ -1,7 +1,6 @@
 """Additive features against their definition: columns, pairs, direct sums, and what the domain chooses."""
 
 import itertools
-import math
 from collections.abc import Sequence
 
 import mpmath
@@ -18,7 +17,6 @@ from tacit_protocol.features.additive import (
     ColumnWise,
     Pairwise,
     default_choice,
-    smallest_pair_average,
     squared_movement_max,
 )
 from tacit_protocol.features.base import EVALUATION_ERROR
@@ -100,27 +98,3 @@ def test_pairs_are_those_of_the_definition(numeric: int, categories: tuple[int, 
         exact = [a * b / mpmath.sqrt(len(pairs)) for p, q in pairs for a in parts[p] for b in parts[q]]
         assert distance(values[i], exact) <= EVALUATION_ERROR / 1000
     np.testing.assert_allclose(np.linalg.norm(values, axis=1), 1, rtol=0, atol=1e-14)
-
-
-def pair_average(kernels: np.typing.NDArray[np.float64]) -> np.typing.NDArray[np.float64]:
-    """Average over pairs of the products of the columns, (..., columns)."""
-    columns = kernels.shape[-1]
-    pairs = (kernels.sum(-1) ** 2 - (kernels**2).sum(-1)) / 2
-    return np.asarray(pairs / math.comb(columns, 2))
-
-
-@settings(max_examples=60, deadline=None)
-@given(st.integers(0, 6), st.integers(0, 4), st.floats(0.0, 1.0), st.integers(0, 2**31))
-def test_the_smallest_average_over_pairs_is_found(
-    numeric: int, categorical: int, lowest: float, seed: int
-) -> None:
-    if numeric + categorical < 2:
-        return
-    ends = [(-lowest, 1.0)] * numeric + [(0.0, 1.0)] * categorical
-    vertices = np.array(list(itertools.product(*ends)))
-    found = smallest_pair_average(numeric, categorical, lowest)
-    assert found == pytest.approx(pair_average(vertices).min(), abs=1e-12)
-    rng = np.random.default_rng(seed)
-    inside = rng.uniform(-lowest, 1.0, (500, numeric + categorical))
-    inside[:, numeric:] = rng.integers(0, 2, (500, categorical))
-    assert pair_average(inside).min() >= found - 1e-12

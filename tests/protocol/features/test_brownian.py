@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from definitions import Rows
 
-from tacit_protocol.features.base import EVALUATION_ERROR
 from tacit_protocol.features.brownian import (
     BrownianFeatures,
     crowded_half_width,
@@ -118,59 +117,6 @@ def test_squared_distances_are_distances_within_the_range(half_width: float | No
     squared = np.sum((features(rows_of(x)) - features(rows_of(other))) ** 2, axis=1)
     ends = np.clip([x, other], 0.5 - (half_width or 1), 0.5 + (half_width or 1))
     np.testing.assert_allclose(squared, np.abs(ends[0] - ends[1])[:, 0], atol=4 * 2 / (math.pi**2 * 4000))
-
-
-MAPS = {
-    "1 number": BrownianFeatures(ONE, 4),
-    "1 number, 64 frequencies": BrownianFeatures(ONE, 64),
-    "2 numbers": BrownianFeatures(random_directions(2, 6, np.random.default_rng(1)), 8),
-    "5 numbers, 7 directions": BrownianFeatures(random_directions(5, 7, np.random.default_rng(2)), 3),
-    "1 number, 64 cosines": BrownianFeatures(ONE, 64, half_width=0.5),
-    "1 number, cosines on a tenth": BrownianFeatures(ONE, 8, half_width=0.05),
-    "2 numbers, cosines": BrownianFeatures(random_directions(2, 6, np.random.default_rng(1)), 8, (), 0.5),
-    "5 numbers, 7 directions, cosines": BrownianFeatures(
-        random_directions(5, 7, np.random.default_rng(2)), 9, (), crowded_half_width(5)
-    ),
-    "mixed, cosines": BrownianFeatures(random_directions(3, 6, np.random.default_rng(3)), 5, (3,), 0.3),
-    "categories": BrownianFeatures(np.zeros((0, 0)), 4, (3, 4)),
-    "mixed": BrownianFeatures(random_directions(3, 6, np.random.default_rng(3)), 5, (3,)),
-}
-
-
-def searched(features: BrownianFeatures, seed: int = 0) -> tuple[float, float, float]:
-    """The largest movement, second moment movement and norm over corners and random rows."""
-    rng, width = np.random.default_rng(seed), features.directions.shape[1]
-    numeric = np.concatenate([rng.integers(0, 2, (300, width)), rng.random((100, width))]).astype(np.float64)
-    codes = np.zeros((400, len(features.categories)), np.int32)
-    for index, categories in enumerate(features.categories):
-        codes[:, index] = rng.integers(0, categories, 400)
-    values = features(rows_of(numeric, codes))
-    gram = values @ values.T
-    own = np.diagonal(gram)
-    moved = own[:, None] + own - 2 * gram
-    second = own[:, None] ** 2 + own**2 - 2 * gram**2
-    return math.sqrt(moved.max()), math.sqrt(second.max()), math.sqrt(own.max())
-
-
-@pytest.mark.sweep(3)
-@pytest.mark.parametrize("name", MAPS)
-def test_no_pair_of_rows_passes_the_bounds(name: str) -> None:
-    features = MAPS[name]
-    movement, second, norm = searched(features)
-    assert movement <= features.diameter + EVALUATION_ERROR
-    assert second <= features.second_moment_diameter + EVALUATION_ERROR
-    assert norm <= features.norm + EVALUATION_ERROR
-    assert features.norm <= 1
-
-
-@pytest.mark.parametrize(
-    "name", ["1 number", "1 number, 64 frequencies", "1 number, 64 cosines", "categories"]
-)
-def test_bounds_a_tenth_too_small_are_caught(name: str) -> None:
-    movement, second, norm = searched(MAPS[name])
-    assert movement > 0.9 * MAPS[name].diameter
-    assert second > 0.9 * MAPS[name].second_moment_diameter
-    assert norm > 0.9 * MAPS[name].norm
 
 
 def test_several_numbers_have_the_distance_of_vectors_on_average() -> None:

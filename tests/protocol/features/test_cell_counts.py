@@ -1,21 +1,13 @@
 """Counts over public cells: what they are, and that one unit moves them by at most 2 in L1, sqrt 2 in L2."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-
 import numpy as np
 import numpy.typing as npt
 import pytest
+from two_sample_cases import MemoryTable
 
 from tacit_protocol.domain.columns import CategoricalColumn, Domain, NumericColumn
-from tacit_protocol.domain.table import EncodedChunk, encode
-from tacit_protocol.features.cell_counts import (
-    CellGrid,
-    CountError,
-    GridError,
-    count_cells,
-    unit_steps,
-)
+from tacit_protocol.domain.table import encode
+from tacit_protocol.features.cell_counts import CellGrid, CountError, GridError, count_cells, unit_steps
 
 DOMAIN = Domain(
     columns=(
@@ -26,38 +18,15 @@ DOMAIN = Domain(
 )
 
 
-@dataclass(frozen=True)
-class Units:
-    """A table from rows' columns and each row's unit, in chunks of whole units."""
-
-    domain: Domain
-    columns: dict[str, list[object]]
-    unit: list[int] | None = None
-    chunk_units: int = 3
-    declared: int | None = None
-
-    @property
-    def units(self) -> int:
-        rows = len(next(iter(self.columns.values())))
-        return self.declared or (rows if self.unit is None else len(set(self.unit)))
-
-    def chunks(self) -> Iterator[EncodedChunk]:
-        rows = len(next(iter(self.columns.values())))
-        owner = np.arange(rows) if self.unit is None else np.array(self.unit)
-        for start in range(0, int(owner.max()) + 1, self.chunk_units):
-            keep = (owner >= start) & (owner < start + self.chunk_units)
-            raw = {name: np.array(values, dtype=object)[keep] for name, values in self.columns.items()}
-            unit = None
-            if self.unit is not None:
-                unit = np.unique(owner[keep], return_inverse=True)[1].astype(np.int64)
-            yield encode(self.domain, raw, unit, len(np.unique(owner[keep])))
-
-
-def rows_of(unit: list[int] | None = None, declared: int | None = None, **columns: list[object]) -> Units:
-    """Rows whose other columns are all alike."""
+def rows_of(
+    unit: list[int] | None = None, declared: int | None = None, **columns: list[object]
+) -> MemoryTable:
+    """Rows whose other columns are all alike, in two chunks of whole units."""
     rows = len(next(iter(columns.values())))
     alike: dict[str, list[object]] = {"sex": ["f"] * rows, "age": [1.0] * rows, "race": ["a"] * rows}
-    return Units(DOMAIN, alike | columns, unit, declared=declared)
+    held = {name: np.array(values, dtype=object) for name, values in (alike | columns).items()}
+    chunk, owner = encode(DOMAIN, held), None if unit is None else np.array(unit)
+    return MemoryTable(DOMAIN, chunk.numeric, chunk.categorical, owner, (1,), declared)
 
 
 EDGES = {"age": (18.0, 65.0)}

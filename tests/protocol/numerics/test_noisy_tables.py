@@ -7,12 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tacit_protocol.numerics.noisy_tables import (
-    REACH,
-    CellNoise,
-    onto_simplex,
-    plausible,
-)
+from tacit_protocol.numerics.noisy_tables import REACH, CellNoise, onto_simplex, plausible
 
 NOISES = [
     CellNoise("laplace", 2.0),

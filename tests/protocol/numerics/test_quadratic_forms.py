@@ -97,26 +97,6 @@ def test_even_degrees_agree_with_the_closed_form(weights: list[float], sigma: fl
 
 
 @settings(max_examples=60, deadline=None)
-@given(
-    WEIGHTS,
-    SIGMAS,
-    st.integers(1, 4000),
-    STANDARD,
-    st.floats(min_value=-100.0, max_value=100.0).map(lambda e: 10.0**e),
-)
-def test_the_law_scales_and_mirrors(
-    weights: list[float], sigma: float, degrees: int, x: float, factor: float
-) -> None:
-    d = [degrees] + [1] * (len(weights) - 1)
-    mean, sd = moments(weights, d, sigma)
-    t = mean + x * sd
-    p = survival(t, weights, sigma, d)
-    scaled = survival(factor * t, [factor * w for w in weights], factor * sigma, d)
-    assert abs(scaled - p) <= 1e-9 * p
-    assert abs(p + survival(-t, [-w for w in weights], sigma, d) - 1) < 1e-12
-
-
-@settings(max_examples=60, deadline=None)
 @given(WEIGHTS, SIGMAS, st.floats(min_value=-100.0, max_value=-1e-4).map(lambda e: 10.0**e))
 def test_quantiles_invert_survival(weights: list[float], sigma: float, p: float) -> None:
     t = quantile(p, weights, sigma)

@@ -13,13 +13,10 @@ from tacit_protocol.privacy.accounting import (
     APPROXIMATE_UNITS,
     CALIBRATION_SLACK,
     EVERYTHING_MAY_RUN,
-    FAMILIES,
     GAUSSIAN_UNITS,
-    PARTS,
     AccountingError,
     Amounts,
     Cap,
-    Division,
     charge,
     compose_epsilon_micro,
     epsilon_spent,
@@ -279,21 +276,3 @@ def test_charges_are_rounded_up_once_for_a_whole_study() -> None:
     assert charge([GaussianEvent(noise_multiplier=1e9)]).gaussian_femto == 1
     assert charge([ApproximateEvent(epsilon=0.0, delta=1e-19)]).approximate_atto == 1
     assert charge([ApproximateEvent(epsilon=0.1)]) == Amounts(pure_pico=10**11)
-
-
-@pytest.mark.parametrize(
-    ("families", "pure", "approximate"),
-    [
-        ({"gaussian"}, 0, PARTS // 20),
-        ({"pure"}, PARTS, PARTS),
-        ({"pure", "approximate"}, PARTS, PARTS),
-        ({"gaussian", "pure"}, PARTS // 2, PARTS // 20),
-        (FAMILIES, PARTS // 2, PARTS // 2),
-    ],
-)
-def test_one_family_gets_everything(families: set[str], pure: int, approximate: int) -> None:
-    division = Division.of(families)  # type: ignore[arg-type]
-    assert (division.pure_parts, division.approximate_parts) == (pure, approximate)
-    shares = division.shares_of(Cap(10**6, 10**7))
-    assert Cap(10**6, 10**7).covers(shares)
-    assert (shares.gaussian_femto > 0) == ("gaussian" in families)

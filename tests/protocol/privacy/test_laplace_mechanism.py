@@ -9,9 +9,7 @@ from scipy.stats import chi2
 
 from tacit_protocol.features.mean_embedding import SmoothCharacteristic
 from tacit_protocol.features.moments import sum_sensitivity
-from tacit_protocol.privacy.gaussian_mechanism import (
-    SumPart,
-)
+from tacit_protocol.privacy.gaussian_mechanism import SumPart
 from tacit_protocol.privacy.guarantee import Budget
 from tacit_protocol.privacy.laplace_mechanism import (
     ChoiceSource,

@@ -10,11 +10,7 @@ from planted import with_mistake
 from tacit_protocol.privacy import permutation_test
 from tacit_protocol.privacy.guarantee import Budget
 from tacit_protocol.privacy.noise import OpenDPNoise
-from tacit_protocol.privacy.permutation_test import (
-    decision_xi,
-    permutation_decision,
-    rank_max,
-)
+from tacit_protocol.privacy.permutation_test import decision_xi, permutation_decision, rank_max
 
 Integers = np.typing.NDArray[np.int64]
 

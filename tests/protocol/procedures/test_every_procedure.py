@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 from compatibility_cases import BOUNDS, CASES, FIXTURES, Case, rows_of
+from made_studies import Drawing
 
 from tacit.in_process.samples import ArrayTable, Sample, domain_of
 from tacit.studies.draft import HOPELESS
@@ -23,14 +24,7 @@ from tacit_protocol.messages.release import NoisyVector, Release
 from tacit_protocol.messages.study import Study
 from tacit_protocol.privacy.accounting import fits
 from tacit_protocol.privacy.guarantee import Budget, LaplaceEvent
-from tacit_protocol.privacy.noise import OpenDPNoise
-from tacit_protocol.procedures.base import (
-    ReleaseError,
-    StudyError,
-    canonical,
-    check_release,
-    check_study,
-)
+from tacit_protocol.procedures.base import ReleaseError, StudyError, canonical, check_release, check_study
 from tacit_protocol.procedures.discovery import PROCEDURES, procedure_named
 from tacit_protocol.verification import verify_transcript
 
@@ -54,18 +48,6 @@ def fixture(form: str) -> Any:
     return json.loads((FIXTURES / f"{form}.json").read_text())
 
 
-class Exact(OpenDPNoise):
-    """Adds nothing, and draws the likeliest candidate."""
-
-    def gaussian(self, values: Any, scale: float) -> Any:
-        return values.copy()
-
-    laplace = gaussian
-
-    def choose(self, scores: Any, scale: float) -> int:
-        return int(np.argmax(scores))
-
-
 def held(case: Case, study: Study, again: int = 1, shift: int = 0) -> dict[str, Table]:
     """Return what each sender summarises, every row ``again`` times, or another sender's."""
     tables = {}
@@ -86,7 +68,7 @@ def exact(form: str, again: int = 1, shift: int = 0) -> dict[str, Release]:
     procedure = procedure_named(study.procedure)
     tables = held(CASES[form], study, again, shift)
     return {
-        name: procedure.privatise(study, procedure.summarise(study, table), Exact())
+        name: procedure.privatise(study, procedure.summarise(study, table), Drawing())
         for name, table in tables.items()
     }
 

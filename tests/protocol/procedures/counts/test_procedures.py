@@ -1,22 +1,21 @@
 """Noisy counts and the two tests on them: studies, releases, reading again, verdicts."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pytest
-from made_studies import made_study
+from made_studies import made_study, release_of, releases_of
+from two_sample_cases import MemoryTable
 
 from tacit_protocol.domain.columns import CategoricalColumn, Column, Domain, NumericColumn
-from tacit_protocol.domain.table import EncodedChunk, encode
+from tacit_protocol.domain.table import encode
 from tacit_protocol.features.cell_counts import CellCounts
 from tacit_protocol.messages.release import Release
 from tacit_protocol.messages.study import Study
 from tacit_protocol.numerics.noisy_tables import CellNoise, NoisyTable
 from tacit_protocol.privacy.noise import OpenDPNoise
-from tacit_protocol.procedures.base import Procedure, ReleaseError, StudyError, check_release, reread
+from tacit_protocol.procedures.base import ReleaseError, StudyError, check_release, reread
 from tacit_protocol.procedures.counts.homogeneity import between_owners
 from tacit_protocol.procedures.counts.independence_table import from_independence
 from tacit_protocol.procedures.discovery import procedure_named
@@ -28,19 +27,9 @@ AGE = NumericColumn(name="age", lower=0.0, upper=100.0)
 Columns = dict[str, npt.NDArray[Any]]
 
 
-@dataclass(frozen=True)
-class Rows:
-    """Every row a unit, in one chunk."""
-
-    domain: Domain
-    columns: Columns
-
-    @property
-    def units(self) -> int:
-        return len(next(iter(self.columns.values())))
-
-    def chunks(self) -> Iterator[EncodedChunk]:
-        yield encode(self.domain, self.columns)
+def table_of(domain: Domain, columns: Columns) -> MemoryTable:
+    chunk = encode(domain, columns)
+    return MemoryTable(domain, chunk.numeric, chunk.categorical)
 
 
 def study(
@@ -53,7 +42,7 @@ def study(
     return made_study(procedure, Domain(columns=columns), owners=owners, delta=delta, **changes)
 
 
-def rows(asked: Study, units: int, seed: int, *, dependent: float = 0.0) -> Rows:
+def rows(asked: Study, units: int, seed: int, *, dependent: float = 0.0) -> MemoryTable:
     """Random rows; with ``dependent`` the race follows the sex in that part of the units."""
     rng = np.random.default_rng(seed)
     sex = rng.integers(0, 2, units)
@@ -63,23 +52,14 @@ def rows(asked: Study, units: int, seed: int, *, dependent: float = 0.0) -> Rows
         "race": np.array(RACE.levels, dtype=object)[race],
         "age": rng.uniform(0, 100, units),
     }
-    return Rows(asked.domain, {c.name: values[c.name] for c in asked.domain.columns})
+    return table_of(asked.domain, {c.name: values[c.name] for c in asked.domain.columns})
 
 
-def play(asked: Study, tables: list[Rows]) -> tuple[Any, dict[str, Release]]:
+def play(asked: Study, tables: list[MemoryTable]) -> tuple[Any, dict[str, Release]]:
     procedure = procedure_named(asked.procedure)
     procedure.check(asked)
-    releases = {
-        owner.name: _release(procedure, asked, table)
-        for owner, table in zip(asked.owners, tables, strict=True)
-    }
+    releases = releases_of(procedure, asked, tables, OpenDPNoise())
     return procedure.assemble(asked, releases), releases
-
-
-def _release(procedure: Procedure, asked: Study, table: Rows) -> Release:
-    release = procedure.privatise(asked, procedure.summarise(asked, table), OpenDPNoise())
-    check_release(procedure, asked, release)
-    return release
 
 
 @pytest.mark.parametrize("noise", ["laplace", "gaussian"])
@@ -124,9 +104,8 @@ def test_studies_that_cannot_be_run_are_refused(changes: dict[str, Any], message
 def test_homogeneity_finds_a_difference_and_names_owner_and_cell() -> None:
     asked = study("homogeneity", (RACE,), owners=3, parameters={"replicates": 999})
     tables = [rows(asked, 3000, seed) for seed in (1, 2, 3)]
-    changed = tables[2].columns["race"].copy()
-    changed[:900] = "c"
-    verdict, _ = play(asked, [*tables[:2], Rows(asked.domain, {"race": changed})])
+    tables[2].categorical[:900] = RACE.levels.index("c")
+    verdict, _ = play(asked, tables)
     assert verdict.reject
     assert verdict.pvalue == 1 / 1000
     differing = {(pair.first, pair.second) for pair in verdict.pairs if pair.reject}
@@ -145,7 +124,7 @@ def test_independence_table_finds_dependence_and_measures_it() -> None:
     assert abs(verdict.cramers_v - exact) < 0.1
 
 
-def _exact_v(table: Rows) -> float:
+def _exact_v(table: MemoryTable) -> float:
     found = np.zeros((2, 3))
     np.add.at(found, tuple(next(table.chunks()).categorical.T), 1)
     share = found / found.sum()
@@ -192,11 +171,11 @@ def test_half_widths_cover_every_owner_where_noises_differ() -> None:
     later = study("noisy_counts", (many,), owners=2, epsilon=6.0, delta=1e-5, parameters=gaussian)
     asked = reusing(later, 0)
     values = {"race": np.full(500, "level 0", dtype=object)}
-    tables = [Rows(source.domain, values), Rows(source.domain, values)]
+    tables = [table_of(source.domain, values)] * 2
     procedure, (_, releases) = procedure_named("noisy_counts"), play(source, tables)
     releases = {
         "owner-0": reread(procedure, asked, asked.owners[0], source, releases["owner-0"]),
-        "owner-1": _release(procedure, asked, tables[1]),
+        "owner-1": release_of(procedure, asked, tables[1], OpenDPNoise()),
     }
     verdict: Any = procedure.assemble(asked, releases)
     laplace, normal = CellNoise("laplace", 1.0), CellNoise("gaussian", (1 / 0.4) ** 0.5)
@@ -214,7 +193,7 @@ def test_one_owner_may_reuse_while_another_answers() -> None:
     asked = reusing(study("homogeneity", owners=2, parameters={"replicates": 999}), 0)
     procedure = procedure_named("homogeneity")
     again = reread(procedure, asked, asked.owners[0], source, releases["owner-0"])
-    fresh = _release(procedure, asked, rows(asked, 2000, 7))
+    fresh = release_of(procedure, asked, rows(asked, 2000, 7), OpenDPNoise())
     verdict: Any = procedure.assemble(asked, {"owner-0": again, "owner-1": fresh})
     assert verdict.units["owner-0"] == 2000
     # An owner that answers for itself must have exactly the study's noise: the tester refuses its upload.

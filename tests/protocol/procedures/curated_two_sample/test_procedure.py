@@ -5,19 +5,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from made_studies import SimulatedNoise as SeededNoise
-from two_sample_cases import MemoryTable, NoNoise, domain_of, numbers
+from made_studies import release_of, uniform
+from two_sample_cases import MemoryTable, SeededNoise, domain_of, numbers
 from two_sample_cases import study_of as owners_study
 
 from tacit_protocol.domain.columns import Domain
 from tacit_protocol.domain.table import PooledTable
-from tacit_protocol.messages.release import Release
 from tacit_protocol.messages.study import Party, Study
 from tacit_protocol.procedures.base import StudyError
-from tacit_protocol.procedures.curated_two_sample import (
-    CuratedTwoSample,
-    CuratedTwoSampleResult,
-)
+from tacit_protocol.procedures.curated_two_sample import CuratedTwoSample
 from tacit_protocol.procedures.kernel_two_sample import KernelTwoSample
 
 PROCEDURE = CuratedTwoSample()
@@ -34,24 +30,6 @@ def study_of(domain: Domain, parameters: Mapping[str, Any], **given: Any) -> Stu
 
 def pool(domain: Domain, *tables: MemoryTable) -> PooledTable:
     return PooledTable(domain, {f"o{i}": table for i, table in enumerate(tables)})
-
-
-def uniform(domain: Domain, rows: int, seed: int) -> MemoryTable:
-    rng = np.random.default_rng(seed)
-    codes = [rng.integers(0, column.categories - 2, rows) for column in domain.categorical]
-    categorical = np.stack(codes, axis=1).astype(np.int32) if codes else np.zeros((rows, 0), np.int32)
-    return MemoryTable(domain, rng.random((rows, len(domain.numeric))), categorical)
-
-
-def release_of(study: Study, table: PooledTable, noise: Any, order: int = 1) -> Release:
-    summary = PROCEDURE.summarise(study, table, order=np.random.default_rng(order))
-    release = PROCEDURE.privatise(study, summary, noise)
-    PROCEDURE.check_release(study, release)
-    return release
-
-
-def verdict_of(study: Study, table: PooledTable, noise: Any, order: int = 1) -> CuratedTwoSampleResult:
-    return PROCEDURE.assemble(study, {"curator": release_of(study, table, noise, order)})
 
 
 @pytest.mark.parametrize(
@@ -100,23 +78,6 @@ def test_a_level_that_no_permutation_reaches_is_refused() -> None:
         PROCEDURE.check(study_of(NUMERIC, {"release": "permutation", "permutations": 99}, level=0.001))
 
 
-@pytest.mark.parametrize("parameters", [{}, {"features": "me", "n_features": 5}, {"release": "statistic"}])
-def test_several_owners_make_one_sample(parameters: dict[str, Any]) -> None:
-    """The order of the owners, and of their rows, changes nothing."""
-    tables = [uniform(MIXED, n, seed) for seed, n in enumerate((40, 50, 60))]
-    three = study_of(MIXED, parameters | {"samples": [["o2", "o0"], ["o1"]]}, owners=3)
-    split = release_of(three, pool(MIXED, *tables), NoNoise())
-    both = MemoryTable(
-        MIXED,
-        np.concatenate([tables[0].numeric[::-1], tables[2].numeric]),
-        np.concatenate([tables[0].categorical[::-1], tables[2].categorical]),
-    )
-    whole = release_of(study_of(MIXED, parameters), pool(MIXED, both, tables[1]), NoNoise())
-    assert split.vectors == whole.vectors
-    assert split.units_by_owner == {"o0": 40, "o1": 50, "o2": 60}
-    assert PROCEDURE.assemble(three, {"curator": split}).units == split.units_by_owner
-
-
 def test_permutations_and_pairs_are_drawn_afresh_and_not_from_the_study() -> None:
     table = pool(NUMERIC, uniform(NUMERIC, 50, 1), uniform(NUMERIC, 50, 2))
     study = study_of(NUMERIC, {"release": "permutation", "permutations": 99}, level=0.05)
@@ -154,7 +115,9 @@ def seen(
         rng = np.random.default_rng([run, 77])
         tables = [numbers(NUMERIC, rows) for rows in draw(rng)]
         study = study_of(NUMERIC, parameters, level=0.05, seed=run + 1)
-        rejected += verdict_of(study, pool(NUMERIC, *tables), SeededNoise(run), order=run).reject
+        table, order = pool(NUMERIC, *tables), np.random.default_rng(run)
+        release = release_of(PROCEDURE, study, table, SeededNoise(run), order=order)
+        rejected += PROCEDURE.assemble(study, {"curator": release}).reject
     return rejected
 
 

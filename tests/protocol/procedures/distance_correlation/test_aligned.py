@@ -10,10 +10,7 @@ from two_sample_cases import NoNoise, domain_of
 from tacit_protocol.messages.study import Owner, Party, Study
 from tacit_protocol.privacy.noise import NoiseSource
 from tacit_protocol.procedures.base import StudyError
-from tacit_protocol.procedures.distance_correlation import (
-    DistanceCorrelation,
-    DistanceCorrelationResult,
-)
+from tacit_protocol.procedures.distance_correlation import DistanceCorrelation, DistanceCorrelationResult
 
 Floats = np.typing.NDArray[np.float64]
 Integers = np.typing.NDArray[np.int64]

@@ -18,10 +18,7 @@ from tacit_protocol.messages.transcript import Transcript, VerdictMessage
 from tacit_protocol.numerics.distance_covariance import distance_covariance_sqr
 from tacit_protocol.procedures.base import ReleaseError, StudyError
 from tacit_protocol.procedures.distance_correlation import DistanceCorrelationResult
-from tacit_protocol.procedures.distance_correlation.peer import (
-    exact_covariance,
-    influences,
-)
+from tacit_protocol.procedures.distance_correlation.peer import exact_covariance, influences
 from tacit_protocol.procedures.relay import Combined, conclude
 from tacit_protocol.signing.envelope import (
     RECEIPT_TYPE,
@@ -141,17 +138,8 @@ def parts(publish: bool) -> dict[str, Any]:
     name, envelope = sealed(study)
     x = np.linspace(0, 1, UNITS)
     _, made = combined(study, x, x)
-    ciphertext = bytes(100)
-    statement = encode(
-        SealedRelease(
-            study=name,
-            party=SENDER,
-            receiver=RECEIVER,
-            units=UNITS,
-            ciphertext_digest=ciphertext_digest(ciphertext),
-            ciphertext_bytes=len(ciphertext),
-        )
-    )
+    hidden: dict[str, Any] = {"ciphertext_digest": ciphertext_digest(bytes(100)), "ciphertext_bytes": 100}
+    statement = encode(SealedRelease(study=name, party=SENDER, receiver=RECEIVER, units=UNITS, **hidden))
     if publish:
         release = PROCEDURE.privatise(study, made.summary, GaussianNoise(1))
         kind, releases = RELEASE_TYPE, {RECEIVER: release}

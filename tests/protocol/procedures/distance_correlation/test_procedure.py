@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+import made_studies
 import numpy as np
 import pytest
 from made_studies import made_study, rows_table
@@ -55,12 +56,8 @@ def table_of(study: Study, side: int, values: Any, unit: Any = None) -> MemoryTa
 
 
 def releases_of(study: Study, x: Any, y: Any, noise: Any) -> dict[str, Release]:
-    found = {}
-    for side, values in enumerate((x, y)):
-        release = PROCEDURE.privatise(study, PROCEDURE.summarise(study, table_of(study, side, values)), noise)
-        PROCEDURE.check_release(study, release)
-        found[study.owners[side].name] = release
-    return found
+    tables = [table_of(study, side, values) for side, values in enumerate((x, y))]
+    return made_studies.releases_of(PROCEDURE, study, tables, noise)
 
 
 def verdict_of(study: Study, x: Any, y: Any, noise: Any) -> DistanceCorrelationResult:

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import made_studies
 import numpy as np
 import pytest
 from made_studies import Drawing
@@ -42,9 +43,7 @@ FEW: dict[str, Any] = {"n_points": 20, "n_bins": 5}
 
 
 def release_of(study: Study, noise: Any, data: Any = None) -> Release:
-    release = PROCEDURE.privatise(study, PROCEDURE.summarise(study, data or table()), noise)
-    check_release(PROCEDURE, study, release)
-    return release
+    return made_studies.release_of(PROCEDURE, study, data or table(), noise)
 
 
 @pytest.mark.parametrize(

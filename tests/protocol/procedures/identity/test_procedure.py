@@ -5,16 +5,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from made_studies import made_study
+from made_studies import made_study, release_of
+from two_sample_cases import MemoryTable
 
 from tacit_protocol.domain.columns import CategoricalColumn, Domain, NumericColumn
-from tacit_protocol.domain.table import EncodedChunk
 from tacit_protocol.messages.release import Release
 from tacit_protocol.messages.study import Owner, Party, Study
 from tacit_protocol.privacy.accounting import epsilon_spent
 from tacit_protocol.privacy.guarantee import Budget
-from tacit_protocol.privacy.noise import NoiseSource, OpenDPNoise
-from tacit_protocol.procedures.base import ReleaseError, StudyError, check_release
+from tacit_protocol.privacy.noise import OpenDPNoise
+from tacit_protocol.procedures.base import ReleaseError, StudyError
 from tacit_protocol.procedures.counts.noisy_counts import NoisyCounts
 from tacit_protocol.procedures.identity import Identity
 
@@ -35,20 +35,10 @@ EVERY: dict[str, dict[str, Any]] = {
 }
 
 
-class Codes:
-    """A table of one row a unit, or of several."""
-
-    def __init__(
-        self, codes: np.ndarray, unit: np.ndarray | None = None, domain: Domain | None = None
-    ) -> None:
-        self.domain = domain or Domain(columns=(COLUMN,))
-        self.units = len(codes) if unit is None else int(unit.max()) + 1
-        shape = codes[:, None] if codes.ndim == 1 else codes
-        numeric = np.zeros((len(codes), 0))
-        self._chunk = EncodedChunk(numeric, shape.astype(np.int32), unit, self.units)
-
-    def chunks(self) -> Any:
-        yield self._chunk
+def table_of(codes: np.ndarray, domain: Domain | None = None) -> MemoryTable:
+    """A table of categories, one row a unit."""
+    held = codes.reshape(len(codes), -1).astype(np.int32)
+    return MemoryTable(domain or Domain(columns=(COLUMN,)), np.zeros((len(codes), 0)), held)
 
 
 def study(method: str = "mcgof", probabilities: Any = None, **changes: Any) -> Study:
@@ -59,10 +49,9 @@ def study(method: str = "mcgof", probabilities: Any = None, **changes: Any) -> S
     )
 
 
-def run(asked: Study, table: Codes, noise: NoiseSource | None = None) -> tuple[Release, Any]:
+def run(asked: Study, table: MemoryTable) -> tuple[Release, Any]:
     IDENTITY.check(asked)
-    release = IDENTITY.privatise(asked, IDENTITY.summarise(asked, table), noise or OpenDPNoise())
-    check_release(IDENTITY, asked, release)
+    release = release_of(IDENTITY, asked, table, OpenDPNoise())
     return release, IDENTITY.assemble(asked, {"owner": release})
 
 
@@ -73,7 +62,7 @@ def of(name: str, **changes: Any) -> Study:
 @pytest.mark.parametrize("name", EVERY)
 def test_every_method_sees_a_distribution_that_is_another(name: str) -> None:
     """One cell holds all of 20 000 units: decisions reject but for their blind coins, which are counted."""
-    table = Codes(np.zeros(20_000, dtype=np.int64))
+    table = table_of(np.zeros(20_000, dtype=np.int64))
     release, verdict = run(of(name), table)
     assert verdict.units == {"owner": 20_000}
     if name in ("privit", "repetition"):
@@ -138,14 +127,14 @@ def test_privit_refuses_units_with_which_it_would_not_be_private() -> None:
     unplanned = study("privit")
     IDENTITY.check(unplanned)
     with pytest.raises(StudyError, match="would not be private"):
-        IDENTITY.summarise(unplanned, Codes(np.arange(300) % 4))
+        IDENTITY.summarise(unplanned, table_of(np.arange(300) % 4))
     assert "Hopeless" in IDENTITY.warnings(unplanned, {"owner": 300})[0]
 
 
 def test_an_impossible_category_that_is_occupied_is_seen() -> None:
     codes = np.repeat(np.arange(6), [2400, 2400, 2400, 2400, 400, 0])
     for name in ("mcgof", "mcgof published", "zcdp-gof", "privit-laplace"):
-        assert run(of(name), Codes(codes))[1].reject, name
+        assert run(of(name), table_of(codes))[1].reject, name
 
 
 def test_noisy_counts_of_an_earlier_study_are_read_again() -> None:
@@ -158,7 +147,7 @@ def test_noisy_counts_of_an_earlier_study_are_read_again() -> None:
             update={"procedure": "noisy_counts", "parameters": {"noise": noise}}
         )
         earlier = counting.privatise(
-            source, counting.summarise(source, Codes(codes, domain=two)), OpenDPNoise()
+            source, counting.summarise(source, table_of(codes, domain=two)), OpenDPNoise()
         )
         owner = Owner(name="owner", key="0" * 64, data_set="data", reuses="a" * 64)
         asked = study(method, owners=(owner,))
@@ -172,7 +161,9 @@ def test_noisy_counts_of_an_earlier_study_are_read_again() -> None:
     with pytest.raises(StudyError, match="use mcgof"):
         IDENTITY.reread(study("privit-laplace"), owner, source, earlier)
     laplace = source.model_copy(update={"parameters": {"noise": "laplace"}})
-    counts = counting.privatise(laplace, counting.summarise(laplace, Codes(codes, domain=two)), OpenDPNoise())
+    counts = counting.privatise(
+        laplace, counting.summarise(laplace, table_of(codes, domain=two)), OpenDPNoise()
+    )
     with pytest.raises(StudyError, match="Gaussian counts"):
         IDENTITY.reread(study("zcdp-gof"), owner, laplace, counts)
 
@@ -185,7 +176,7 @@ def counted(unlisted: str, codes: np.ndarray) -> tuple[Study, Release]:
     """A study of noisy counts, and its owner's release."""
     source = study().model_copy(update={"procedure": "noisy_counts", "parameters": {"unlisted": unlisted}})
     counting = NoisyCounts()
-    summary = counting.summarise(source, Codes(codes, domain=source.domain))
+    summary = counting.summarise(source, table_of(codes, domain=source.domain))
     return source, counting.privatise(source, summary, OpenDPNoise())
 
 

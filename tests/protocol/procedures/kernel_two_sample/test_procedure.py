@@ -4,31 +4,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from two_sample_cases import (
-    MemoryTable,
-    NoNoise,
-    SeededNoise,
-    domain_of,
-    study_of,
-    verdict_of,
-)
+from made_studies import uniform
+from two_sample_cases import MemoryTable, NoNoise, SeededNoise, domain_of, study_of, verdict_of
 
 from tacit_protocol.domain.columns import Domain
 from tacit_protocol.procedures.base import StudyError
-from tacit_protocol.procedures.kernel_two_sample import (
-    KernelTwoSample,
-    TwoSampleResult,
-)
+from tacit_protocol.procedures.kernel_two_sample import KernelTwoSample, TwoSampleResult
 
 PROCEDURE = KernelTwoSample()
 NUMERIC, MIXED = domain_of(2), domain_of(2, (4, 3))
-
-
-def uniform(domain: Domain, rows: int, seed: int) -> MemoryTable:
-    rng = np.random.default_rng(seed)
-    codes = [rng.integers(0, column.categories - 2, rows) for column in domain.categorical]
-    categorical = np.stack(codes, axis=1).astype(np.int32) if codes else np.zeros((rows, 0), np.int32)
-    return MemoryTable(domain, rng.random((rows, len(domain.numeric))), categorical)
 
 
 @pytest.mark.parametrize(
@@ -95,23 +79,3 @@ def test_the_pair_of_columns_that_differs_is_named_where_no_column_does(kind: st
         expected = ("c0", "c1")
     verdict = verdict_of(study_of(domain, {}, epsilon=4.0, level=1e-4), tables, SeededNoise(6))
     assert named(verdict) == {expected}
-
-
-@pytest.mark.parametrize("owners", [3, 4])
-@pytest.mark.parametrize("parameters", [{}, {"features": "me", "n_features": 10}])
-def test_the_owner_that_differs_is_in_every_pair_that_is_named(
-    owners: int, parameters: dict[str, Any]
-) -> None:
-    tables = [uniform(MIXED, 8000 + 500 * i, i) for i in range(owners)]
-    tables[-1] = MemoryTable(MIXED, tables[-1].numeric ** 3, tables[-1].categorical)
-    verdict = verdict_of(
-        study_of(MIXED, parameters, owners=owners, epsilon=2.0, level=1e-4), tables, SeededNoise(7)
-    )
-    assert verdict.reject
-    assert len(verdict.pairs) == owners * (owners - 1) // 2
-    last = f"o{owners - 1}"
-    for pair in verdict.pairs:
-        assert pair.reject == (last in (pair.first, pair.second))
-        assert (pair.lower > 0) == pair.reject
-    assert verdict.lower is not None
-    assert verdict.lower > 0

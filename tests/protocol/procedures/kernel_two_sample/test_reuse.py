@@ -20,8 +20,6 @@ PROCEDURE = KernelTwoSample()
 NUMERIC = domain_of(2)
 SOURCE = "c" * 64
 
-CHOICES: list[dict[str, Any]] = [{}, {"features": "columns"}, {"features": "me"}, {"features": "scf"}]
-
 
 def table(domain: Domain, rows: int, seed: int) -> MemoryTable:
     return numbers(domain, np.random.default_rng(seed).random((rows, len(domain.numeric))))
@@ -38,29 +36,6 @@ def reusing(study: Study, *names: str) -> Study:
 
 def read_again(study: Study, source: Study, release: Release) -> Release:
     return reread(PROCEDURE, study, study.owners[0], source, release)
-
-
-@pytest.mark.parametrize("parameters", CHOICES)
-def test_a_study_with_a_reused_release_has_the_verdict_of_one_that_was_sent_it(
-    parameters: dict[str, Any],
-) -> None:
-    """Its null distribution asks only how a release is made, not for which study: nothing else changes."""
-    tables = [table(NUMERIC, 400, seed) for seed in (1, 2, 3)]
-    source = study_of(NUMERIC, parameters, owners=2)
-    made = releases_of(source, tables[:2], SeededNoise(4))
-    later = study_of(NUMERIC, parameters, owners=3)
-    fresh = releases_of(later, tables, SeededNoise(5))
-    asked = reusing(later, "o0")
-    check_study(PROCEDURE, asked)
-    assert [sender.name for sender in asked.senders] == ["o1", "o2"]
-    together = fresh | {"o0": read_again(asked, source, made["o0"])}
-    verdict = PROCEDURE.assemble(asked, together)
-    plain = PROCEDURE.assemble(later, fresh | {"o0": made["o0"]})
-    assert verdict.model_copy(update={"warnings": plain.warnings}) == plain
-    assert [w for w in verdict.warnings if w not in plain.warnings] == [
-        "earlier releases are read again (o0): the level holds where this question was not chosen by looking "
-        "at them, and verdicts that share a release are not independent of one another"
-    ]
 
 
 OTHER: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any], str]] = {

@@ -20,11 +20,7 @@ from tacit_protocol.procedures.kernel_two_sample.statistic import (
     detectable_squared_mmd,
     published_test,
 )
-from tacit_protocol.procedures.means.private_means import (
-    FloatMatrix,
-    PrivateCovariance,
-    PrivateMeans,
-)
+from tacit_protocol.procedures.means.private_means import FloatMatrix, PrivateCovariance, PrivateMeans
 
 SPECTRUM = spectra(3)["powers"]
 

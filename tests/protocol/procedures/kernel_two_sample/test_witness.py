@@ -1,30 +1,15 @@
 """The witness at test locations: what it is, how sure it is, and which locations a verdict names."""
 
-import math
 from typing import Any
 
 import numpy as np
 import pytest
-from two_sample_cases import (
-    SeededNoise,
-    domain_of,
-    numbers,
-    study_of,
-    verdict_of,
-)
+from two_sample_cases import SeededNoise, domain_of, numbers, study_of, verdict_of
 
 from tacit_protocol.features.kernels import ProductKernel
-from tacit_protocol.features.mean_embedding import (
-    Locations,
-    RawMeanEmbedding,
-    WhitenedMeanEmbedding,
-)
+from tacit_protocol.features.mean_embedding import Locations, RawMeanEmbedding, WhitenedMeanEmbedding
 from tacit_protocol.procedures.kernel_two_sample import statistic as witnesses
-from tacit_protocol.procedures.kernel_two_sample.statistic import (
-    Witness,
-    location_differences,
-    witness_at_locations,
-)
+from tacit_protocol.procedures.kernel_two_sample.statistic import Witness, witness_at_locations
 from tacit_protocol.procedures.means.private_means import FloatMatrix, PrivateCovariance
 
 LOCATIONS = [[0.2, 0.3], [0.5, 0.5], [0.7, 0.6], [0.52, 0.5]]
@@ -100,17 +85,3 @@ def test_standard_errors_that_forget_the_noise_are_caught(monkeypatch: pytest.Mo
 
     monkeypatch.setattr(witnesses, "witness_at_locations", forgetful)
     assert false_names(300, (300, 300), 1.0) > 38
-
-
-def test_holm_runs_over_locations_and_pairs_together() -> None:
-    features = RawMeanEmbedding(
-        ProductKernel("gaussian", 0.2), Locations(np.array([[0.2], [0.8]]), np.zeros((2, 0), np.int32))
-    )
-    ones = np.ones(2)
-    seen = {(0, 1): Witness(np.array([0.0, 3.0]), ones), (0, 2): Witness(np.array([-4.0, 0.0]), ones)}
-    found = location_differences(domain_of(1), features, ["a", "b", "c"], seen, 0.01)
-    assert [(one.second, one.difference) for one in found[:2]] == [("c", -4.0), ("b", 3.0)]
-    assert found[0].pvalue == pytest.approx(4 * math.erfc(4 / math.sqrt(2)))
-    assert found[1].pvalue == pytest.approx(3 * math.erfc(3 / math.sqrt(2)))
-    assert [one.reject for one in found[:2]] == [True, True]
-    assert location_differences(domain_of(1), features, ["a"], {}, 0.01) == ()

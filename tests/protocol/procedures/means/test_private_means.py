@@ -106,18 +106,6 @@ def test_trace_and_energy_are_estimated_without_bias(dimension: int) -> None:
         assert abs(energies.mean() - spectrum @ spectrum) < 5 * energies.std() / np.sqrt(runs)
 
 
-def test_two_owners_statistic_is_the_scaled_squared_distance() -> None:
-    means = PrivateMeans(np.array([[0.3, 0.1], [0.1, 0.2]]), np.array([100.0, 400.0]), np.array([0.05, 0.01]))
-    covariance = PrivateCovariance(np.diag([0.3, 0.1]), 1e-9, 500.0)
-    statistic, pvalue = mmd_test(means, covariance)
-    weights = 1 / (0.4 / 2 / np.array([100.0, 400.0]) + np.array([0.05, 0.01]) ** 2)
-    factor = weights.prod() / weights.sum()
-    assert statistic == pytest.approx(factor * (0.2**2 + 0.1**2), rel=1e-6)
-    # one eigenvalue of .3, one of .1: the spectrum is rounded up to two of .3 at most
-    spread = np.array([0.3, 0.1]) * (1 / 100 + 1 / 400) + 0.05**2 + 0.01**2
-    assert survival(0.05, spread) <= pvalue <= survival(0.05, np.full(2, spread[0])) * (1 + 1e-6)
-
-
 def test_k_owners_null_law_is_that_of_the_statistic() -> None:
     """P-values of simulated statistics are uniform where the spectrum is flat: the law is then exact."""
     rng = np.random.default_rng(6)

@@ -4,6 +4,7 @@ import math
 from functools import cache
 from typing import Any
 
+import made_studies
 import numpy as np
 import pytest
 from long_runs import choose
@@ -30,42 +31,26 @@ Floats = np.typing.NDArray[np.float64]
 PROCEDURE = Screening()
 
 
-def study_of(
-    x: int = 3,
-    y: int = 1,
-    parameters: dict[str, Any] | None = None,
-    groups: tuple[int, ...] = (),
-    **given: Any,
-) -> Study:
-    """The first owner holds x numbers and groups; the second y numbers, or the last group."""
-    domain = domain_of(x + y, groups)
-    numbers, codes = [c.name for c in domain.numeric], [c.name for c in domain.categorical]
-    first, last = (codes, []) if y else (codes[:-1], codes[-1:])
-    held = (numbers[:x] + first, numbers[x:] + last)
+def study_of(x: int = 3, y: int = 1, parameters: dict[str, Any] | None = None, **given: Any) -> Study:
+    """The first owner holds x numbers, the second y."""
+    domain = domain_of(x + y)
+    names = [column.name for column in domain.columns]
+    held = names[:x], names[x:]
     given = {"owners": ("a", "b"), "held": held, "epsilon": 4.0} | given
     return made_study(PROCEDURE.name, domain, parameters, **given)
 
 
-def table_of(study: Study, side: int, numbers: Any, codes: Any = None) -> MemoryTable:
-    """Columns of one owner: ``numbers`` (n, numeric columns), ``codes`` (n, categorical columns)."""
-    count = len(codes) if numbers is None else len(numbers)
-    rows = np.zeros((count, 0)) if numbers is None else np.asarray(numbers).reshape(count, -1)
-    held = None if codes is None else np.asarray(codes, np.int32).reshape(count, -1)
-    return rows_table(study.domain_of(study.owners[side]), rows, codes=held)
+def table_of(study: Study, side: int, numbers: Any) -> MemoryTable:
+    return rows_table(study.domain_of(study.owners[side]), numbers)
 
 
-def releases_of(study: Study, tables: tuple[MemoryTable, MemoryTable], noise: Any) -> dict[str, Release]:
-    found = {}
-    for owner, table in zip(study.owners, tables, strict=True):
-        release = PROCEDURE.privatise(study, PROCEDURE.summarise(study, table), noise)
-        PROCEDURE.check_release(study, release)
-        found[owner.name] = release
-    return found
+def releases_of(study: Study, x: Any, y: Any, noise: Any) -> dict[str, Release]:
+    tables = table_of(study, 0, x), table_of(study, 1, y)
+    return made_studies.releases_of(PROCEDURE, study, tables, noise)
 
 
 def verdict_of(study: Study, x: Any, y: Any, noise: Any) -> ScreeningVerdict:
-    tables = (table_of(study, 0, x), table_of(study, 1, y))
-    return PROCEDURE.assemble(study, releases_of(study, tables, noise))
+    return PROCEDURE.assemble(study, releases_of(study, x, y, noise))
 
 
 def test_dependent_columns_are_found_and_ranked() -> None:
@@ -96,7 +81,7 @@ def test_every_columns_sketch_is_that_of_the_column_alone() -> None:
     plan = screening_plan(study)
     design = plan.design(300)
     codes = design.assign(public_generator(study, DESIGN_STREAM))
-    release = releases_of(study, (table_of(study, 0, rows), table_of(study, 1, rows[:, 0])), NoNoise())["a"]
+    release = releases_of(study, rows, rows[:, 0], NoNoise())["a"]
     read = plan.sketches[0].read(release.vectors, design)
     single = SketchRelease(numeric_block(4))
     for index, column in enumerate(read):
@@ -139,7 +124,7 @@ def many_runs() -> tuple[tuple[ScreeningVerdict, float, float], ...]:
     for run in range(300):
         asked = study.model_copy(update={"seed": f"{run:032x}"})
         x, y = dependent(np.random.default_rng(run), 1500)
-        releases = releases_of(asked, (table_of(asked, 0, x), table_of(asked, 1, y)), SeededNoise(run))
+        releases = releases_of(asked, x, y, SeededNoise(run))
         read = plan.sketches[0].read(releases["a"].vectors, plan.design(1500))
         second, third = (read[index].buckets for index in (2, 3))
         within, itself = unbiased_covariance_sqr(second, third), unbiased_covariance_sqr(second, second)
@@ -258,9 +243,9 @@ def test_studies_that_cannot_be_run_are_refused() -> None:
 def test_releases_of_another_shape_are_refused() -> None:
     study = study_of(2, 1)
     x = np.random.default_rng(0).random((100, 2))
-    right = releases_of(study, (table_of(study, 0, x), table_of(study, 1, x[:, 0])), SeededNoise(0))
+    right = releases_of(study, x, x[:, 0], SeededNoise(0))
     with pytest.raises(ReleaseError, match="shape"):
         PROCEDURE.assemble(study, {"a": right["b"], "b": right["a"]})
-    fewer = releases_of(study, (table_of(study, 0, x[:90]), table_of(study, 1, x[:90, 0])), SeededNoise(0))
+    fewer = releases_of(study, x[:90], x[:90, 0], SeededNoise(0))
     with pytest.raises(ReleaseError, match="not aligned"):
         PROCEDURE.assemble(study, {"a": right["a"], "b": fewer["b"]})
