@@ -17,20 +17,6 @@ def table(rows: int, *, several: bool, seed: int = 1) -> MemoryTable:
     return MemoryTable(DOMAIN, rng.random((rows, 3)), rng.integers(0, 4, (rows, 1)).astype(np.int32), unit)
 
 
-def test_sums_are_those_of_the_units_averages() -> None:
-    whole = table(700, several=True)
-    assert whole.unit is not None
-    found = sum_features(ADDITIVE, whole, products=True)
-    values = ADDITIVE(whole)
-    averages = np.stack([values[whole.unit == name].mean(axis=0) for name in np.unique(whole.unit)])
-    assert found.units == len(averages)
-    step = 2.0**-found.bits
-    np.testing.assert_allclose(found.total * step, averages.sum(axis=0), atol=len(averages) * step)
-    assert found.second is not None
-    np.testing.assert_allclose(found.second * step**2, averages.T @ averages, atol=4 * len(averages) * step)
-    np.testing.assert_array_equal(found.second, found.second.T)
-
-
 @pytest.mark.parametrize("several", [False, True])
 @pytest.mark.parametrize("change", [-1, 1])
 def test_a_table_with_another_number_of_units_than_declared_is_refused(several: bool, change: int) -> None:

@@ -13,7 +13,6 @@ from tacit_protocol.procedures.counts.statistic import (
     cramers_v,
     homogeneity_test,
     independence_test,
-    residuals,
 )
 
 Floats = npt.NDArray[np.float64]
@@ -113,26 +112,6 @@ COLUMNS = np.array([0.5, 0.3, 0.15, 0.05])
 def draw(probabilities: Floats, units: int, noise: CellNoise, rng: np.random.Generator) -> NoisyTable:
     counts = rng.multinomial(units, probabilities) + noise.draw(rng, probabilities.shape)
     return NoisyTable(counts, units, (noise,))
-
-
-@pytest.mark.sweep(1)
-@pytest.mark.parametrize("shape", [(8, 4), (2, 3, 4)])
-def test_explained_residuals_are_what_simulation_finds(shape: tuple[int, ...]) -> None:
-    """To first order: with many units, and noise that moves margins little."""
-    rng = np.random.default_rng(1)
-    margins = [rng.dirichlet(np.full(size, 5.0)) for size in shape]
-    probabilities = margins[0]
-    for margin in margins[1:]:
-        probabilities = np.multiply.outer(probabilities, margin)
-    noise, units = CellNoise("gaussian", 40.0), 50_000
-    found, explained = [], []
-    for _ in range(4000):
-        table = draw(probabilities.ravel(), units, noise, rng)
-        one = residuals(table.counts / units, shape, units, noise.variance / units**2)
-        found.append(one.squared)
-        explained.append(one.explained)
-    # Each cell's mean square has a relative standard error of .022; seven of them.
-    assert np.mean(found, axis=0) == pytest.approx(np.mean(explained, axis=0), rel=0.16)
 
 
 def rejections_of_independence(

@@ -12,7 +12,7 @@ from two_sample_cases import MemoryTable, NoNoise, SeededNoise, domain_of
 
 from tacit_protocol.features.brownian import BrownianFeatures
 from tacit_protocol.messages.release import Release
-from tacit_protocol.messages.study import Study
+from tacit_protocol.messages.study import Owner, Study
 from tacit_protocol.numerics.distance_covariance import distance_covariance_sqr
 from tacit_protocol.privacy.gaussian_mechanism import release_sums
 from tacit_protocol.privacy.noise import OpenDPNoise
@@ -193,6 +193,7 @@ def without_columns(columns: tuple[str, ...] | None) -> Study:
         (without_columns(None), "which columns"),
         (without_columns(("n0",)), "its own columns"),
         (study_of(curated=True), "curator"),
+        (study_of(unit_column="person"), "alignment"),
         (study_of(units=(40, 50)), "must agree"),
         (study_of(units=(31, 31)), "at least 32"),
         (study_of(parameters={"method": "pnc"}, units=(40_000, 40_000)), "ask for the sketch"),
@@ -202,6 +203,24 @@ def without_columns(columns: tuple[str, ...] | None) -> Study:
 def test_studies_that_cannot_be_run_are_refused(study: Study, message: str) -> None:
     with pytest.raises(StudyError, match=message):
         PROCEDURE.check(study)
+
+
+def test_an_alignment_is_of_units_of_two_owners_of_different_columns() -> None:
+    aligned: dict[str, Any] = {"unit_column": "person", "alignment": "d" * 64}
+    PROCEDURE.check(study_of(**aligned))
+    third = Owner(name="c", key=f"{99:064x}", data_set="data", columns=("n0",))
+    wrong: list[tuple[dict[str, Any], str]] = [
+        ({"unit_column": None}, "needs the unit column"),
+        ({"alignment": "d" * 63}, "alignment"),
+        ({"alignment": "D" * 64}, "alignment"),
+        ({"owners": ("a", "b", third)}, "between two owners"),
+        ({"owners": ("a",)}, "between two owners"),
+        ({"held": (None, None)}, "between two owners"),
+        ({"curated": True}, "between two owners"),
+    ]
+    for changes, words in wrong:
+        with pytest.raises(ValueError, match=words):
+            study_of(**aligned | changes)
 
 
 @pytest.mark.parametrize(("units", "fitting"), [(4898, 7), (5875, 6), (8760, 4), (11_934, 3)])
