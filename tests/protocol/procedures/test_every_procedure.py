@@ -8,6 +8,7 @@ import json
 import math
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import cache
 from typing import Any
 
@@ -210,6 +211,24 @@ def test_progress_rises_and_the_order_of_owners_changes_no_verdict(form: str) ->
     assert verdict == procedure.assemble(study, releases)
     assert seen == sorted(seen)
     assert all(0 <= part <= 1 for part in seen)
+
+
+@pytest.mark.sweep(20)
+@pytest.mark.parametrize("form", FORMS)
+def test_a_verdict_rejects_where_its_pvalue_is_at_most_the_level(form: str) -> None:
+    study, releases = played(form)
+    procedure = procedure_named(study.procedure)
+    pvalue = getattr(procedure.assemble(study, releases), "pvalue", None)
+    if pvalue is None or not 1e-6 < pvalue < 0.5:
+        pytest.skip("its verdict has no p-value that is a level")
+
+    def rejects(level: float) -> bool:
+        verdict: Any = procedure.assemble(study.model_copy(update={"level": level}), releases)
+        return bool(verdict.reject)
+
+    assert rejects(pvalue * (1 + 1e-6))
+    with suppress(StudyError):  # of a level that no simulated p-value reaches
+        assert not rejects(pvalue * (1 - 1e-6))
 
 
 @pytest.mark.parametrize("form", FIRST)
