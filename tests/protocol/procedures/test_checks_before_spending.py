@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from made_studies import made_study
 from two_sample_cases import MemoryTable, domain_of
 
 from tacit_protocol.domain.columns import Domain
 from tacit_protocol.domain.table import PooledTable, Table
-from tacit_protocol.messages.study import Owner, Party, Study
-from tacit_protocol.privacy.guarantee import Budget
+from tacit_protocol.messages.study import Study
 from tacit_protocol.privacy.noise import OpenDPNoise
 from tacit_protocol.procedures.base import StudyError, check_release, check_study
 from tacit_protocol.procedures.discovery import PROCEDURES
@@ -38,7 +38,6 @@ def random_study(name: str, rng: np.random.Generator) -> Study:
     owners = 2 if name in TWO_SIDED else int(rng.integers(1, 4))
     cut = int(rng.integers(1, len(names)))
     held = [tuple(names[:cut]), tuple(names[cut:])] if name in TWO_SIDED else [None] * owners
-    keys = [f"{place:064x}" for place in range(owners + 3)]
     schema = PROCEDURES[name].Parameters.model_json_schema()
     parties = [f"o{place}" for place in range(owners)]
     share = float(rng.choice([0.0, 0.1, 0.3]))
@@ -56,23 +55,17 @@ def random_study(name: str, rng: np.random.Generator) -> Study:
         parameters["probabilities"] = [heavy] + [(1 - heavy) / (cells - 1)] * (cells - 1)
     if {"cuts", "replicates"} <= set(schema["properties"]):
         parameters["replicates"] = schema["properties"]["replicates"]["minimum"]
-    return Study(
-        title="random",
-        procedure=name,
-        parameters=parameters,
-        domain=domain,
-        owners=tuple(
-            Owner(name=party, key=key, data_set="rows", columns=columns)
-            for party, key, columns in zip(parties, keys, held, strict=False)
-        ),
-        curator=Party(name="curator", key=keys[-1]) if rng.random() < curated_share(name) else None,
-        tester=Party(name="tester", key=keys[-2]),
-        analyst=Party(name="analyst", key=keys[-3]),
-        budget=Budget.of(float(rng.choice([0.05, 1.0, 20.0])), float(rng.choice([0.0, 1e-5, 1e-5]))),
+    return made_study(
+        name,
+        domain,
+        parameters,
+        owners=parties,
+        held=held,
+        curated=rng.random() < curated_share(name),
+        epsilon=float(rng.choice([0.05, 1.0, 20.0])),
+        delta=float(rng.choice([0.0, 1e-5, 1e-5])),
         level=float(rng.choice([0.2, 0.05, 0.01])),
-        created_at=0,
-        deadline=1,
-        seed=f"{int(rng.integers(2**62)):032x}",
+        seed=int(rng.integers(2**62)),
     )
 
 
@@ -166,18 +159,8 @@ def test_the_search_finds_a_check_that_is_missing(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(
         DistanceCorrelationPlan, "layout", lambda plan, side, units: plan.projections[side].parts(units)
     )
-    study = Study.model_validate(
-        {
-            **random_study("distance_correlation", np.random.default_rng(0)).model_dump(),
-            "parameters": {"method": "pnc"},
-            "domain": domain_of(2),
-            "budget": Budget.of(1.0, 1e-5),
-            "curator": None,
-            "owners": tuple(
-                Owner(name=f"o{i}", key=f"{i:064x}", data_set="rows", columns=(f"n{i}",)) for i in range(2)
-            ),
-        }
-    )
+    parameters = {"method": "pnc"}
+    study = made_study("distance_correlation", domain_of(2), parameters, owners=2, held=[["n0"], ["n1"]])
     rng = np.random.default_rng(1)
     tables = {owner.name: random_table(study.domain_of(owner), 3, 3, rng) for owner in study.owners}
     with pytest.raises(ValueError, match="too few units"):

@@ -16,7 +16,6 @@ import pytest
 from scipy.optimize import minimize
 
 from tacit_protocol.procedures.joint_independence.sensitivity import (
-    evaluation_error,
     observed_sensitivity,
     permuted_sensitivity,
     statistic_max,
@@ -186,8 +185,6 @@ def test_the_bounds_of_few_units() -> None:
     for arguments in ((1, 2), (2, 1)):
         with pytest.raises(ValueError, match="at least two"):
             observed_sensitivity(*arguments)
-        with pytest.raises(ValueError, match="at least two"):
-            evaluation_error(*arguments, 1e-14)
 
 
 @pytest.mark.parametrize("variables", [2, 3, 4, 5])
