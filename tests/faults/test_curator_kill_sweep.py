@@ -1,6 +1,6 @@
 """Kill the curator and the tester at every step, and at pairs of steps, and start them again.
 
-As test_kill_sweep.py, with a curator that holds two owners' data (support/curator_sweep_process.py).
+As test_kill_sweep.py, with a curator that holds two owners' data (support/kill_sweep_process.py).
 Afterwards: one debit for each owner, one release whose bytes alone were ever sent, the verdict reached, and a
 transcript that verifies.
 """
@@ -8,7 +8,6 @@ transcript that verifies.
 from collections.abc import Iterator
 from itertools import combinations_with_replacement, product
 
-import curator_sweep_process
 import pytest
 from long_runs import LONG
 from sweeps import Sweep, on_postgresql, on_sqlite
@@ -47,14 +46,14 @@ def pairs_of(engine: str) -> list[tuple[str, str]]:
 
 @pytest.fixture(scope="module")
 def sqlite_sweep(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sweep]:
-    with on_sqlite(curator_sweep_process, tmp_path_factory.mktemp("sweep")) as sweep:
+    with on_sqlite("curator", tmp_path_factory.mktemp("sweep")) as sweep:
         yield sweep
 
 
 @pytest.fixture(scope="module")
 def postgresql_sweep(tmp_path_factory: pytest.TempPathFactory, postgres_server: str) -> Iterator[Sweep]:
     folder = tmp_path_factory.mktemp("sweep")
-    with on_postgresql(curator_sweep_process, folder, postgres_server) as sweep:
+    with on_postgresql("curator", folder, postgres_server) as sweep:
         yield sweep
 
 

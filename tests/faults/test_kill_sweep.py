@@ -7,7 +7,6 @@ one release whose bytes alone were ever sent, the verdict reached, and a transcr
 from collections.abc import Iterator, Sequence
 from itertools import combinations_with_replacement, product
 
-import kill_sweep_process
 import pytest
 from long_runs import LONG
 from sweeps import Sweep, on_postgresql, on_sqlite
@@ -36,13 +35,13 @@ def pairs_of(engine: str) -> list[tuple[str, str]]:
 
 @pytest.fixture(scope="module")
 def sqlite_sweep(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sweep]:
-    with on_sqlite(kill_sweep_process, tmp_path_factory.mktemp("sweep")) as sweep:
+    with on_sqlite("agent", tmp_path_factory.mktemp("sweep")) as sweep:
         yield sweep
 
 
 @pytest.fixture(scope="module")
 def postgresql_sweep(tmp_path_factory: pytest.TempPathFactory, postgres_server: str) -> Iterator[Sweep]:
-    with on_postgresql(kill_sweep_process, tmp_path_factory.mktemp("sweep"), postgres_server) as sweep:
+    with on_postgresql("agent", tmp_path_factory.mktemp("sweep"), postgres_server) as sweep:
         yield sweep
 
 

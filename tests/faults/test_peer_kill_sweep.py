@@ -1,6 +1,6 @@
 """Kill both agents and the tester at every step of peer mode, and start them again.
 
-As test_kill_sweep.py, with one owner's release sealed to the other (support/peer_sweep_process.py).
+As test_kill_sweep.py, with one owner's release sealed to the other (support/kill_sweep_process.py).
 Afterwards: one debit at whoever spends, one finding, one sealed release whose bytes alone were ever sent, no
 ciphertext left at the tester, the verdict reached, and a transcript that verifies.
 """
@@ -8,7 +8,6 @@ ciphertext left at the tester, the verdict reached, and a transcript that verifi
 from collections.abc import Iterator
 from itertools import combinations
 
-import peer_sweep_process
 import pytest
 from long_runs import LONG
 from sweeps import Sweep, on_postgresql, on_sqlite
@@ -41,14 +40,14 @@ def steps_of(engine: str) -> list[str]:
 
 @pytest.fixture(scope="module")
 def sqlite_sweep(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sweep]:
-    with on_sqlite(peer_sweep_process, tmp_path_factory.mktemp("sweep")) as sweep:
+    with on_sqlite("peer", tmp_path_factory.mktemp("sweep")) as sweep:
         yield sweep
 
 
 @pytest.fixture(scope="module")
 def postgresql_sweep(tmp_path_factory: pytest.TempPathFactory, postgres_server: str) -> Iterator[Sweep]:
     folder = tmp_path_factory.mktemp("sweep")
-    with on_postgresql(peer_sweep_process, folder, postgres_server) as sweep:
+    with on_postgresql("peer", folder, postgres_server) as sweep:
         yield sweep
 
 

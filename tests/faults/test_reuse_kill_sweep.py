@@ -1,13 +1,12 @@
 """Kill the tester at every step of a study that only reads earlier releases again, and start it again.
 
-SIGKILL to real processes, on SQLite and PostgreSQL (support/reuse_sweep_process.py). Afterwards: what is
+SIGKILL to real processes, on SQLite and PostgreSQL (support/kill_sweep_process.py). Afterwards: what is
 reused is recorded, the earlier releases are as they were, and the one verdict's transcript verifies.
 """
 
 from collections.abc import Iterator
 
 import pytest
-import reuse_sweep_process
 from sweeps import Sweep, on_postgresql, on_sqlite
 
 from tacit_services.shared.failpoints import TesterStep
@@ -20,13 +19,13 @@ STEPS = [step.value for step in TesterStep if not step.value.startswith("tester.
 
 @pytest.fixture(scope="module")
 def sqlite_sweep(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sweep]:
-    with on_sqlite(reuse_sweep_process, tmp_path_factory.mktemp("sweep")) as sweep:
+    with on_sqlite("reuse", tmp_path_factory.mktemp("sweep")) as sweep:
         yield sweep
 
 
 @pytest.fixture(scope="module")
 def postgresql_sweep(tmp_path_factory: pytest.TempPathFactory, postgres_server: str) -> Iterator[Sweep]:
-    with on_postgresql(reuse_sweep_process, tmp_path_factory.mktemp("sweep"), postgres_server) as sweep:
+    with on_postgresql("reuse", tmp_path_factory.mktemp("sweep"), postgres_server) as sweep:
         yield sweep
 
 

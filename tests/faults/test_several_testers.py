@@ -9,10 +9,8 @@ from collections.abc import Iterator
 from itertools import product
 
 import pytest
-import several_testers_process
 from long_runs import LONG, choose
-from several_testers_parts import PAUSE
-from several_testers_process import DEAF, WAKE
+from several_testers_process import DEAF, PAUSE, WAKE
 from sweeps import Sweep, on_postgresql
 
 from tacit_services.shared.failpoints import TesterStep
@@ -35,7 +33,7 @@ LONG_ALONE = {
 @pytest.fixture(scope="module")
 def sweep(tmp_path_factory: pytest.TempPathFactory, postgres_server: str) -> Iterator[Sweep]:
     folder = tmp_path_factory.mktemp("several")
-    with on_postgresql(several_testers_process, folder, postgres_server) as sweep:
+    with on_postgresql("several testers", folder, postgres_server) as sweep:
         yield sweep
 
 
