@@ -36,7 +36,7 @@ def run_attacks(folder: Path, *planted: str) -> dict[str, Any]:
     """Let a hostile tester at an agent in a process of its own; return what it cost."""
     with hostile_tester() as url:
         child = subprocess.run(
-            [sys.executable, str(CHILD), str(folder), url, *planted],
+            [sys.executable, str(CHILD), "attacks", str(folder), url, *planted],
             capture_output=True,
             text=True,
             timeout=900,

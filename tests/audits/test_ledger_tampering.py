@@ -154,8 +154,9 @@ def inserted(connection: sa.Connection) -> None:
     connection.execute(ACCOUNTS.update().where(ACCOUNTS.c.data_set == "patients").values(version=6))
 
 
-def cap_raised(connection: sa.Connection) -> None:
-    connection.execute(ACCOUNTS.update().values(epsilon_cap_micro=10**9))
+def account_edited(**values: int) -> Callable[[sa.Connection], None]:
+    """The entries are as they were, and the account says something else."""
+    return lambda connection: connection.execute(ACCOUNTS.update().values(values)) and None
 
 
 def rechained_with_less_spent(connection: sa.Connection) -> None:
@@ -163,19 +164,6 @@ def rechained_with_less_spent(connection: sa.Connection) -> None:
     rows = stored(connection)
     halved = [row | {"pure_pico": row["pure_pico"] // 2} if row["kind"] == "debit" else row for row in rows]
     rechain(connection, halved)
-
-
-def summed_to_less(connection: sa.Connection) -> None:
-    """The entries are as they were, and the account's own sum is not theirs."""
-    connection.execute(ACCOUNTS.update().values(pure_spent_pico=0))
-
-
-def promised_more(connection: sa.Connection) -> None:
-    connection.execute(ACCOUNTS.update().values(pure_promised_pico=10**15))
-
-
-def shared_more(connection: sa.Connection) -> None:
-    connection.execute(ACCOUNTS.update().values(gaussian_share_femto=10**16))
 
 
 TAMPERINGS: dict[str, tuple[Callable[[sa.Connection], None], str]] = {
@@ -190,14 +178,14 @@ TAMPERINGS: dict[str, tuple[Callable[[sa.Connection], None], str]] = {
     "the newest entry deleted": (deleted_newest, "newest entries are missing"),
     "two entries reordered": (reordered, "does not follow the one before it (entry 3)"),
     "an entry inserted": (inserted, "(entry 4)"),
-    "a cap raised": (cap_raised, "caps were changed"),
+    "a cap raised": (account_edited(epsilon_cap_micro=10**9), "caps were changed"),
     "amounts halved and all hashes computed anew": (
         rechained_with_less_spent,
         "not what its events cost",
     ),
-    "a sum lowered": (summed_to_less, "sums are not those of its debits"),
-    "a promise raised": (promised_more, "high-water marks were changed"),
-    "a share raised": (shared_more, "shares were changed"),
+    "a sum lowered": (account_edited(pure_spent_pico=0), "sums are not those of its debits"),
+    "a promise raised": (account_edited(pure_promised_pico=10**15), "high-water marks were changed"),
+    "a share raised": (account_edited(gaussian_share_femto=10**16), "shares were changed"),
 }
 
 

@@ -5,7 +5,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import httpx
 import sqlalchemy as sa
 from curated_world import (
     CURATOR,
@@ -16,13 +15,12 @@ from curated_world import (
     register_owners,
     registration_of,
 )
-from fault_world import URL, SeededNoise, check_account, key_of
+from fault_world import check_account
 from simulation import Simulation
 
 from tacit_protocol.messages.study import Study
 from tacit_services.agent.participant import AlreadyDecidedError
 from tacit_services.agent.schema import OUTBOX
-from tacit_services.agent.tester_client import TesterClient
 from tacit_services.ledger.verification import verify
 from tacit_services.shared.database import run_transaction
 from tacit_services.shared.problem_responses import ProblemError
@@ -51,21 +49,9 @@ class CuratedSimulation(Simulation):
     def study_of(self, owners: Sequence[str], **fields: Any) -> Study:
         return curated_study_of(owners, **fields)
 
-    def restart_agent(self, owner: str) -> None:
-        self.engines[owner].dispose()
-        if owner in self.agents:
-            self.agents[owner]._client.close()
-        self.starts += 1
-        clock = self.clock_of(owner)
-        transport = httpx.MockTransport(self.network.carry)
+    def make_agent(self, owner: str, **uses: Any) -> Any:
         self.data_sets = make_data_sets(self.folder, HELD)
-        self.agents[owner] = make_curator(
-            self.data_sets,
-            engine=self.engines[owner],
-            client=TesterClient(URL, URL, key_of(owner), clock, lambda _: None, transport=transport),
-            noise=SeededNoise(1000 * self.seed + self.starts),
-            clock=clock,
-        )
+        return make_curator(self.data_sets, **uses)
 
     def decide(self, name: str, approve: bool) -> None:
         curator = self.agents[CURATOR]

@@ -28,6 +28,7 @@ import signal
 import struct
 import sys
 import time
+import traceback
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -170,11 +171,11 @@ class Sweep:
 
     def make_parties(self, noise: SeededNoise) -> dict[str, Any]:
         """Put the parties together, in a child."""
-        engine, clock = self.engines["north"], self.shared.clock
-        client = self.clients["north"]
-        return {
-            "north": make_agent(self.folder, "north", engine=engine, client=client, noise=noise, clock=clock)
-        }
+        return {name: self.make_party(make_agent, name, noise) for name in self.parties}
+
+    def make_party(self, make: Callable[..., Any], name: str, noise: SeededNoise) -> Any:
+        engine, client = self.engines[name], self.clients[name]
+        return make(self.folder, name, engine=engine, client=client, noise=noise, clock=self.shared.clock)
 
     def steps_of(self, party: Any) -> list[Callable[[], Any]]:
         """Return what a party does, over and over."""
@@ -276,6 +277,8 @@ class Sweep:
         try:
             self._become(role)
             code = 0
+        except BaseException:
+            traceback.print_exc()
         finally:
             os._exit(code)
 

@@ -27,18 +27,14 @@ PROCEDURE = DistanceCorrelation()
 GaussianNoise = SeededNoise
 
 
+def owner_of(name: str, columns: tuple[str, ...]) -> Owner:
+    sealing = certify(key_of(name)) if name == RECEIVER else None
+    return Owner(name=name, key=key_of(name).public_hex, data_set="people", columns=columns, sealing=sealing)
+
+
 def peer_study(publish: bool = False, **changes: Any) -> Study:
     """Return a study in which south receives what north releases."""
-    owners = tuple(
-        Owner(
-            name=name,
-            key=key_of(name).public_hex,
-            data_set="people",
-            columns=(column,),
-            sealing=certify(key_of(name)) if name == RECEIVER else None,
-        )
-        for name, column in COLUMNS.items()
-    )
+    owners = tuple(owner_of(name, (column,)) for name, column in COLUMNS.items())
     columns = tuple(NumericColumn(name=name, lower=0.0, upper=1.0) for name in COLUMNS.values())
     parameters = {
         "method": "pnc",

@@ -184,23 +184,22 @@ class Simulation:
             self.agents[owner]._client.close()
         self.starts += 1
         clock = self.clock_of(owner)
-        client = TesterClient(
-            URL,
-            URL,
-            key_of(owner),
-            clock,
-            lambda _: None,
-            transport=httpx.MockTransport(self.network.carry),
-        )
-        self.agents[owner] = make_agent(
-            self.folder,
+        transport = httpx.MockTransport(self.carry)
+        self.agents[owner] = self.make_agent(
             owner,
             engine=self.engines[owner],
-            client=client,
+            client=TesterClient(URL, URL, key_of(owner), clock, lambda _: None, transport=transport),
             noise=SeededNoise(1000 * self.seed + self.starts),
             clock=clock,
-            by_hand=owner == BY_HAND,
         )
+
+    def carry(self, request: httpx.Request) -> httpx.Response:
+        """Carry a party's request to the tester."""
+        return self.network.carry(request)
+
+    def make_agent(self, owner: str, **uses: Any) -> Any:
+        """Put a party together."""
+        return make_agent(self.folder, owner, by_hand=owner == BY_HAND, **uses)
 
     def create(self, owners: Sequence[str], epsilon: str, deadline_in_s: int) -> str:
         study = self.study_of(

@@ -11,7 +11,7 @@ from pathlib import Path
 import own_time
 import pytest
 import sqlalchemy as sa
-import worker_process
+import tester_process
 from sqlalchemy.engine import Engine
 from study_parties import MeanProcedure
 from tester_federation import Federation
@@ -188,7 +188,7 @@ def test_a_worker_process_stops_within_five_seconds_and_gives_its_job_back(
     took_s = []
     for attempt in range(ATTEMPTS_MAX):
         mark = tmp_path / f"computing-{attempt}"
-        command = [sys.executable, worker_process.__file__, str(config), str(mark)]
+        command = [sys.executable, tester_process.__file__, str(config), "work-for-ever", str(mark)]
         with subprocess.Popen(command, stderr=subprocess.PIPE) as process:
             until = time.monotonic() + PATIENCE_S
             while not mark.exists():
