@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from attacked_agent import AttackedAgent, MakeAgent
+from agent_fakes import AttackedAgent, MakeAgent
 from planted import with_mistake
 from tester_federation import Federation, problem
 

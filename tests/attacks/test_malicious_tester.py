@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from agent_fakes import World
-from attacked_agent import AttackedAgent, MakeAgent
+from agent_fakes import AttackedAgent, MakeAgent, World
 from hostile_tester import ATTACKS, hostile_tester
 
 from tacit_protocol.domain.columns import Domain, NumericColumn

@@ -4,8 +4,7 @@ import json
 from typing import ClassVar
 
 import pytest
-from agent_fakes import FakeSum
-from attacked_agent import MakeAgent
+from agent_fakes import FakeSum, MakeAgent
 
 from tacit_protocol.messages.release import Release
 from tacit_protocol.messages.study import Owner, Study

@@ -32,16 +32,10 @@ UNITS = 40
 def study_of(x: int, y: int, method: str = "pnc", epsilon: float = 20.0, **parameters: Any) -> Study:
     held = {"north": tuple(f"x{i}" for i in range(x)), "south": tuple(f"y{i}" for i in range(y))}
     columns = [NumericColumn(name=name, lower=0.0, upper=1.0) for own in held.values() for name in own]
+    fixed = {"mode": "peer", "receiver": "south", "permutations": 99}
     return peer_study(
         publish=True,
-        parameters={
-            "method": method,
-            "mode": "peer",
-            "receiver": "south",
-            "publish": True,
-            "permutations": 99,
-        }
-        | parameters,
+        parameters={"method": method, "publish": True} | fixed | parameters,
         domain=Domain(columns=tuple(columns)),
         owners=tuple(owner_of(name, own) for name, own in held.items()),
         budget=Budget.of(epsilon, 1e-5),

@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from curated_simulation import HELD, CuratedSimulation
-from curated_world import CURATOR, PROCEDURES
+from curated_world import CURATOR, HELD, PROCEDURES, CuratedSimulation
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (

@@ -23,8 +23,7 @@ from typing import Any
 import httpx
 import pyarrow as pa
 import sqlalchemy as sa
-from agent_fakes import World
-from attacked_agent import AttackedAgent
+from agent_fakes import AttackedAgent, World
 from hostile_tester import ATTACKS
 
 from tacit_protocol.domain.columns import CategoricalColumn, Column, Domain, NumericColumn

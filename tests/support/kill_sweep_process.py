@@ -27,6 +27,7 @@ import secrets
 import signal
 import struct
 import sys
+import threading
 import time
 import traceback
 from collections.abc import Callable, Mapping
@@ -45,7 +46,6 @@ import sqlalchemy as sa
 from curated_world import CURATOR
 from fault_world import NOW, PROCEDURE, SeededNoise, enrol, key_of, make_agent, make_tester, sealed, study_of
 from peer_world import RECEIVER, SENDER
-from step_order import StepOrder
 
 from tacit.setup.processes import free_ports
 from tacit_protocol.messages.encoding import decode, encode
@@ -67,6 +67,7 @@ from tacit_services.curator.tables import METADATA as CURATOR_TABLES
 from tacit_services.ledger.verification import export, verify
 from tacit_services.shared import failpoints
 from tacit_services.shared.database import create_engine, run_transaction, upgrade
+from tacit_services.shared.failpoints import TesterRelayStep, TesterStep
 from tacit_services.shared.http_server import serve
 from tacit_services.shared.logging import configure_logging
 from tacit_services.tester import studies
@@ -112,6 +113,42 @@ class Shared:
 
     def count_kill(self) -> None:
         struct.pack_into("q", self._memory, 16, self.get()[2] + 1)
+
+
+WAIT_S_MAX = 60.0
+"""How long a thread waits for the other; one that failed never comes."""
+
+UPLOADED = {TesterStep.STUDY_INSERTED, TesterStep.RELEASE_INSERTED, TesterRelayStep.SEALED_INSERTED}
+
+
+class StepOrder:
+    """Stands in for ``failpoint`` in a tester: holds whoever overtakes, then calls it.
+
+    A job is there for its worker before the upload's request comes to ``ANSWERING``, and a verdict can be
+    read before its worker comes to ``VERDICT_STORED``. On a busy machine one thread then overtakes the other,
+    and a plan of kills waits for a step that has been passed.
+    """
+
+    def __init__(self, failpoint: Callable[[str], None]) -> None:
+        self._failpoint = failpoint
+        self._answered, self._stored = threading.Event(), threading.Event()
+        self._answered.set()
+        self._stored.set()
+
+    def __call__(self, step: str) -> None:
+        if step in UPLOADED:
+            self._answered.clear()
+        elif step == TesterStep.VERDICT_INSERTED:
+            self._stored.clear()
+        elif step == TesterStep.JOB_LEASED:
+            self._answered.wait(WAIT_S_MAX)
+        elif step == TesterStep.VERDICT_SERVED:
+            self._stored.wait(WAIT_S_MAX)
+        self._failpoint(step)
+        if step == TesterStep.ANSWERING:
+            self._answered.set()
+        elif step == TesterStep.VERDICT_STORED:
+            self._stored.set()
 
 
 class Sweep:

@@ -113,6 +113,11 @@ class Network:
             raise httpx.ReadTimeout("lost")
         return response
 
+    def close(self) -> None:
+        self.loop.run_until_complete(self.loop.shutdown_asyncgens())
+        self.loop.run_until_complete(self.loop.shutdown_default_executor())
+        self.loop.close()
+
 
 class Simulation:
     """One history: parties, their clocks, and what is known of what they did.
@@ -161,10 +166,7 @@ class Simulation:
             engine.dispose()
         for agent in self.agents.values():
             agent._client.close()
-        loop = self.network.loop
-        loop.run_until_complete(loop.shutdown_asyncgens())
-        loop.run_until_complete(loop.shutdown_default_executor())
-        loop.close()
+        self.network.close()
 
     def _engine(self, name: str) -> sa.Engine:
         return create_engine(f"sqlite:///{self.folder / name}.sqlite3")
