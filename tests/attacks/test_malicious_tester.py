@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from agent_fakes import AttackedAgent, MakeAgent, World
-from hostile_tester import ATTACKS, hostile_tester
+from hostile_child import ATTACKS, hostile_tester
 
 from tacit_protocol.domain.columns import Domain, NumericColumn
 from tacit_protocol.messages.encoding import decode
