@@ -59,13 +59,6 @@ def test_an_agent_beside_one_whose_release_is_reused_is_told_so_and_pays_once(ma
     assert len(attacked.debits()) == 1
 
 
-def test_a_plain_study_says_nothing_of_reuse(make_agent: MakeAgent) -> None:
-    attacked = make_agent(procedures=REREADING, policy='approval = "by-hand"')
-    asked = attacked.world.ask(attacked.tester, attacked.world.study())
-    attacked.turn()
-    assert "earlier" not in views.detail(attacked.agent, attacked.row(asked))["plain_words"]
-
-
 def test_an_agent_refuses_reuse_that_its_procedure_does_not_know(make_agent: MakeAgent) -> None:
     """Its verdict could be recomputed by nobody, and the release would be spent for nothing."""
     attacked = make_agent()
