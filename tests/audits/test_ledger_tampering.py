@@ -26,8 +26,8 @@ from tacit_protocol.signing.tokens import issue_token
 from tacit_services.agent.__main__ import main as agent_main
 from tacit_services.agent.service import Runtime, build, create_agent_app
 from tacit_services.agent.settings import AgentSettings
-from tacit_services.ledger import verification
-from tacit_services.ledger.accounts import debit, set_caps
+from tacit_services.ledger import accounts, verification
+from tacit_services.ledger.accounts import LedgerConflictError, debit, set_caps
 from tacit_services.ledger.entries import ACCOUNTS, ENTRIES, FIRST_HASH, entry_of
 from tacit_services.ledger.verification import Inspection, inspect
 from tacit_services.shared.database import create_engine, run_transaction, upgrade
@@ -255,6 +255,20 @@ def test_a_head_hash_kept_long_ago_is_still_there(engine: sa.Engine) -> None:
     run_transaction(engine, lambda c: debit(c, "patients", "9" * 64, guarantee, at=3))
     assert head(engine) != kept
     assert inspected(engine, [kept]).faults == ()
+
+
+def test_a_debit_is_refused_where_another_wrote_the_account_after_it_was_read(
+    sqlite: sa.Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the account's version, whatever the database's isolation."""
+    guarantee = Guarantee(budget=Budget.of("0.5", "1e-6"), events=COST.events)
+    with sqlite.connect() as connection:
+        read = accounts.account_of(connection, "patients")
+        debit(connection, "patients", "8" * 64, guarantee, at=3)
+        monkeypatch.setattr(accounts, "account_of", lambda *_: read)
+        with pytest.raises(LedgerConflictError):
+            debit(connection, "patients", "9" * 64, guarantee, at=3)
+        connection.rollback()
 
 
 BLIND_SPOTS = {
