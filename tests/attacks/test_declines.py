@@ -12,7 +12,7 @@ from typing import Any
 
 import odd_rows
 import pytest
-from attacked_agent import MakeAgent
+from agent_fakes import MakeAgent
 from odd_rows import CATEGORY, MISSING, NUMBER, OTHER, F, M
 
 from tacit_protocol.domain.columns import Domain

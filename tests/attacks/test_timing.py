@@ -7,8 +7,7 @@ from typing import Any
 
 import httpx
 import pytest
-from agent_fakes import FakeSum, FakeTester, World
-from attacked_agent import NOW, MakeAgent
+from agent_fakes import NOW, FakeSum, FakeTester, MakeAgent, World
 from hypothesis import given
 from hypothesis import strategies as st
 

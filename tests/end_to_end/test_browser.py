@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from attacked_agent import AttackedAgent
+from agent_fakes import AttackedAgent
 from browser import Visitor, hostile_site, running_browser, serving, visitor
 from scipy.stats import chi2
 

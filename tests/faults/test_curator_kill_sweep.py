@@ -1,20 +1,19 @@
 """Kill the curator and the tester at every step, and at pairs of steps, and start them again.
 
-As test_kill_sweep.py, with a curator that holds two owners' data (support/curator_sweep_process.py).
+As test_kill_sweep.py, with a curator that holds two owners' data (support/kill_sweep_process.py).
 Afterwards: one debit for each owner, one release whose bytes alone were ever sent, the verdict reached, and a
 transcript that verifies.
 """
 
 from itertools import combinations_with_replacement, product
 
-import curator_sweep_process
 import pytest
 from long_runs import LONG
 from sweeps import Sweep
 
 from tacit_services.shared.failpoints import AgentStep, CuratorStep, TesterStep
 
-SUPERVISOR = curator_sweep_process
+SUPERVISOR = "curator"
 
 pytestmark = pytest.mark.long
 

@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from curated_simulation import HELD, CuratedSimulation
-from curated_world import CURATOR, PROCEDURES
+from curated_world import CURATOR, HELD, PROCEDURES, CuratedSimulation
 from histories import FAULTS, Histories, databases_of, run_histories
 from hypothesis import Phase
 from hypothesis import strategies as st

@@ -7,14 +7,13 @@ one release whose bytes alone were ever sent, the verdict reached, and a transcr
 from collections.abc import Sequence
 from itertools import combinations_with_replacement, product
 
-import kill_sweep_process
 import pytest
 from long_runs import LONG
 from sweeps import Sweep
 
 from tacit_services.shared.failpoints import AgentStep, TesterStep
 
-SUPERVISOR = kill_sweep_process
+SUPERVISOR = "agent"
 
 AGENT, TESTER = [step.value for step in AgentStep], [step.value for step in TesterStep]
 STEPS = [*TESTER[:7], *AGENT, *TESTER[7:]]

@@ -1,20 +1,19 @@
 """Kill both agents and the tester at every step of peer mode, and start them again.
 
-As test_kill_sweep.py, with one owner's release sealed to the other (support/peer_sweep_process.py).
+As test_kill_sweep.py, with one owner's release sealed to the other (support/kill_sweep_process.py).
 Afterwards: one debit at whoever spends, one finding, one sealed release whose bytes alone were ever sent, no
 ciphertext left at the tester, the verdict reached, and a transcript that verifies.
 """
 
 from itertools import combinations
 
-import peer_sweep_process
 import pytest
 from long_runs import LONG
 from sweeps import Sweep
 
 from tacit_services.shared.failpoints import AgentRelayStep, AgentStep, TesterRelayStep, TesterStep
 
-SUPERVISOR = peer_sweep_process
+SUPERVISOR = "peer"
 
 pytestmark = pytest.mark.long
 

@@ -1,16 +1,15 @@
 """Kill the tester at every step of a study that only reads earlier releases again, and start it again.
 
-SIGKILL to real processes, on SQLite and PostgreSQL (support/reuse_sweep_process.py). Afterwards: what is
+SIGKILL to real processes, on SQLite and PostgreSQL (support/kill_sweep_process.py). Afterwards: what is
 reused is recorded, the earlier releases are as they were, and the one verdict's transcript verifies.
 """
 
 import pytest
-import reuse_sweep_process
 from sweeps import Sweep
 
 from tacit_services.shared.failpoints import TesterStep
 
-SUPERVISOR = reuse_sweep_process
+SUPERVISOR = "reuse"
 
 pytestmark = pytest.mark.long
 

@@ -8,15 +8,13 @@ verdict, and the transcripts verify.
 from itertools import product
 
 import pytest
-import several_testers_process
 from long_runs import LONG, choose
-from several_testers_parts import PAUSE
-from several_testers_process import DEAF, WAKE
+from several_testers_process import DEAF, PAUSE, WAKE
 from sweeps import Sweep
 
 from tacit_services.shared.failpoints import TesterStep
 
-SUPERVISOR = several_testers_process
+SUPERVISOR = "several testers"
 
 pytestmark = pytest.mark.long
 

@@ -15,7 +15,7 @@ import httpx
 import psycopg
 import pytest
 import sqlalchemy as sa
-from debit_cost import COST
+from debit_process import COST
 from fault_world import SeededNoise, key_of, make_agent, sealed, study_of
 from study_parties import MeanProcedure, Parties
 from tester_federation import Federation, problem

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from attacked_agent import AttackedAgent
+from agent_fakes import AttackedAgent
 from curator_federation import NOW as CURATOR_NOW
 from curator_federation import OPERATOR, CuratorFederation, curator_federation, key_of
 from curator_federation import URL as CURATOR_URL

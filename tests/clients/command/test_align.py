@@ -5,8 +5,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from agent_fakes import World
-from aligned_owners import IDS, UNIT_COLUMN, Peer
+from agent_fakes import IDS, UNIT_COLUMN, Peer, World
 from forked_python import commands_forked
 
 from tacit.command.app import run

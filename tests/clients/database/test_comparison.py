@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from database_simulation import simulated_database, simulated_rows
+from played_releases import simulated_database, simulated_rows
 
 from tacit.errors import InputError
 

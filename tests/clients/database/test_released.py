@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from database_simulation import simulated_database, simulated_rows
+from played_releases import simulated_database, simulated_rows
 
 from tacit.database.released import ReleasedDatabase
 from tacit.database.transform import combined

@@ -24,7 +24,7 @@ from tacit_services.agent.data.source import Columns, DataError, Splits
 from tacit_services.agent.data.sql_source import Ranges, SqlSource
 from tacit_services.agent.data.table import SourceTable
 
-CHILD = Path(__file__).parents[2] / "support" / "sql_child.py"
+CHILD = Path(__file__).parents[2] / "support" / "hostile_child.py"
 CANARY = "Xc4nary7"
 PATIENCE_S = 300.0
 
@@ -279,7 +279,7 @@ def test_a_large_result_is_read_within_the_bound_on_memory(postgres_url: str) ->
     rows, read_bytes = 2_000_000 if LONG else 160_000, 2**24
     series = f"generate_series(1, {rows}) AS i"
     query = f"SELECT i AS x, i / 7.0::float8 AS y, 'patient ' || i AS s FROM {series}"  # noqa: S608
-    command = [sys.executable, str(CHILD), postgres_url, query, str(read_bytes)]
+    command = [sys.executable, str(CHILD), "sql", postgres_url, query, str(read_bytes)]
     child = subprocess.run(command, capture_output=True, text=True, timeout=900, check=False)
     assert child.returncode == 0, child.stderr
     report = json.loads(child.stdout)

@@ -13,7 +13,6 @@ from curated_world import (
     CURATOR,
     PROCEDURES,
     CuratedSum,
-    close_network,
     curated_study_of,
     enrol_at_tester,
     make_curator,
@@ -151,7 +150,7 @@ def make(tmp_path: Path, database_url: str, monkeypatch: pytest.MonkeyPatch) -> 
     for engine in engines:
         engine.dispose()
     for network in networks:
-        close_network(network)
+        network.close()
 
 
 def test_one_release_is_sent_for_all_owners_and_each_account_pays(make: Make) -> None:

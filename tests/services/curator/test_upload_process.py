@@ -10,8 +10,7 @@ from pathlib import Path
 import httpx
 import numpy as np
 import pytest
-from curator_process import load, prepare
-from curator_server import PATH, CuratorProcess
+from curator_process import PATH, CuratorProcess, load, prepare
 from curator_world import ROWS, CuratorWorld
 from long_runs import choose
 from own_time import require_a_stop_in_time, stop

@@ -10,7 +10,7 @@ import pytest
 import sqlalchemy as sa
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
-from debit_cost import COST
+from debit_process import COST
 
 from tacit_protocol.privacy.accounting import (
     EVERYTHING_MAY_RUN,

@@ -30,7 +30,7 @@ from tacit_services.tester.reuse import NOT_KEPT
 from tacit_services.tester.settings import TesterSettings
 from tacit_services.tester.tables import ARCHIVED, METADATA, STUDIES
 
-ARCHIVE_PROCESS = Path(__file__).parents[2] / "support" / "archive_process.py"
+ARCHIVE_PROCESS = Path(__file__).parents[2] / "support" / "tester_process.py"
 
 
 @pytest.fixture
@@ -203,7 +203,7 @@ def test_a_source_that_is_archived_while_a_study_is_checked_refuses_it(
 
 def killed_at(step: ArchiveStep, federation: Federation, database_url: str, folder: Path) -> None:
     """Archive in a process that is killed at a step."""
-    command = [str(ARCHIVE_PROCESS), database_url, str(folder), str(federation.now)]
+    command = [str(ARCHIVE_PROCESS), "archive", database_url, str(folder), str(federation.now)]
     done = forked_python().run(command, environment=os.environ | {VARIABLE: step.value})
     assert done.returncode == -signal.SIGKILL, done.stderr
 

@@ -1,12 +1,17 @@
 """Leases of jobs: one holder at a time, by the database's clock; free again when the holder is gone."""
 
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
+import own_time
 import pytest
 import sqlalchemy as sa
+import tester_process
 from sqlalchemy.engine import Engine
 from study_parties import MeanProcedure
 from tester_federation import Federation
@@ -144,3 +149,54 @@ def test_a_job_that_is_taken_while_its_worker_leaves_goes_back(
     worker.run_once()
     assert mean_procedure.assembled == 0
     assert jobs_of(federation.engine) == [(None, 0)]
+
+
+def free_all(engine: Engine) -> None:
+    """End every lease, as time would."""
+    free = JOBS.update().values(holder=None, lease_until=0.0, attempts=0)
+    run_transaction(engine, lambda c: c.execute(free))
+
+
+ATTEMPTS_MAX = 3
+"""Stops of which the fastest must be in time: machines are shared. Each must give the job back, unless the
+time for that ran out."""
+
+
+@pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+def test_a_worker_process_stops_within_five_seconds_and_gives_its_job_back(
+    federation: Federation, mean_procedure: MeanProcedure, database_url: str, tmp_path: Path
+) -> None:
+    study = federation.create()
+    federation.release_all(study)
+    config = tmp_path / "tester.toml"
+    config.write_text(
+        f'name = "tester"\nurl = "https://tester.example"\nkey_file = "tester.pem"\n'
+        f'database_url = "{database_url}"\nserve_only = true\n'
+    )
+    took_s = []
+    for attempt in range(ATTEMPTS_MAX):
+        mark = tmp_path / f"computing-{attempt}"
+        command = [sys.executable, tester_process.__file__, str(config), "work-for-ever", str(mark)]
+        with subprocess.Popen(command, stderr=subprocess.PIPE) as process:
+            until = time.monotonic() + PATIENCE_S
+            while not mark.exists():
+                assert process.poll() is None
+                assert time.monotonic() < until, "the worker takes no job"
+                time.sleep(0.02)  # between two looks, not for luck
+            assert jobs_of(federation.engine)[0][1] == 1
+            asked_s = time.monotonic()
+            code, stopped_s = own_time.stop(process)
+            passed_s = time.monotonic() - asked_s
+        assert code == 0
+        if jobs_of(federation.engine) == [(None, 0)]:
+            took_s.append(stopped_s)
+            if stopped_s <= own_time.STOP_S_MAX:
+                break
+        else:
+            assert passed_s >= jobs.JOIN_S + jobs.GIVE_BACK_S, "it had the time to give its job back"
+            free_all(federation.engine)
+    assert took_s, "no job was given back"
+    assert min(took_s) <= own_time.STOP_S_MAX
+    assert federation.work(), "another takes it at once"
+    assert federation.state(study) == "completed"
+    assert mean_procedure.assembled == 1

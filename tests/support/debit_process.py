@@ -1,10 +1,14 @@
-"""Debits accounts from many processes at once: ``debit_storm.py URL PROCESSES DEBITS SEED [PLANTED]``.
+"""Debits accounts many times, from one of several processes or from many at once.
 
-Forked from one parent, so that imports are paid for once; every child opens a database connection of its own.
-All turn to the next account after ``DEBITS_PER_ACCOUNT`` debits each: most debits of a full account are
-refused, and only those before it is full compete. Amounts are random and add up. Prints the granted amounts
-in micro-epsilons, as JSON: for each account those of all processes.
-With ``PLANTED`` each process first reads what is spent, and inserts in a second transaction.
+``debit_process.py URL NAME DEBITS`` debits one account and prints how many debits were granted. Costs add up,
+so that the tests know what may be granted in all.
+
+``debit_process.py storm URL PROCESSES DEBITS SEED [PLANTED]`` forks the processes, so that imports are paid
+for once; each opens a database connection of its own. All turn to the next account after
+``DEBITS_PER_ACCOUNT`` debits each: most debits of a full account are refused, and only those before it is
+full compete. Amounts are random and add up. Prints the granted amounts in micro-epsilons, as JSON: for each
+account those of all processes. With ``PLANTED`` each process first reads what is spent, and inserts in a
+second transaction.
 """
 
 import json
@@ -23,6 +27,7 @@ from tacit_services.ledger import accounts
 from tacit_services.ledger.accounts import BudgetExceededError, debit, standing_of
 from tacit_services.shared.database import DatabaseUnavailableError, create_engine, run_transaction
 
+DEBIT_MICRO = 10_000
 DEBIT_MICRO_MAX = 20_000
 DEBITS_PER_ACCOUNT = 100
 """Debits that each process tries on one account before it turns to the next."""
@@ -36,16 +41,19 @@ def guarantee(micro: int) -> Guarantee:
     return Guarantee(budget=Budget(epsilon_micro=micro, delta_pico=0), events=(event,))
 
 
+COST = guarantee(DEBIT_MICRO)
+
+
 def account_name(index: int) -> str:
-    """Return the data set that every process debits at its ``index``-th debit."""
+    """Return the data set that every process of a storm debits at its ``index``-th debit."""
     return f"patients-{index // DEBITS_PER_ACCOUNT}"
 
 
-def debit_once(engine: sa.Engine, account: str, study: str, micro: int) -> bool:
-    """Debit until the database has said yes or no."""
+def debit_once(engine: sa.Engine, account: str, study: str, cost: Guarantee) -> bool:
+    """Debit one study until the database has said yes or no; returns whether it was granted."""
     for _ in range(PATIENCE):
         try:
-            run_transaction(engine, lambda c: debit(c, account, study, guarantee(micro), at=0))
+            run_transaction(engine, lambda c: debit(c, account, study, cost, at=0))
         except BudgetExceededError:
             return False
         except DatabaseUnavailableError:
@@ -54,23 +62,18 @@ def debit_once(engine: sa.Engine, account: str, study: str, micro: int) -> bool:
     raise TimeoutError("the conflicts did not settle")
 
 
-def debit_after_reading(engine: sa.Engine, account: str, study: str, micro: int, together: Barrier) -> bool:
+def debit_after_reading(
+    engine: sa.Engine, account: str, study: str, cost: Guarantee, together: Barrier
+) -> bool:
     """Plant: what is left is read in one transaction, and the entry written in another."""
     left = run_transaction(engine, lambda c: standing_of(c, account), read_only=True).pure_left_micro
     together.wait(300)
-    if micro > left:
-        return False
-
-    for _ in range(PATIENCE):
-        try:
-            run_transaction(engine, lambda c: debit(c, account, study, guarantee(micro), at=0))
-        except DatabaseUnavailableError:
-            continue
-        return True
-    raise TimeoutError("the conflicts did not settle")
+    return cost.budget.epsilon_micro <= left and debit_once(engine, account, study, cost)
 
 
-def storm(url: str, name: int, debits: int, seed: int, together: Barrier, planted: bool, out: int) -> None:
+def storm_of_one(
+    url: str, name: int, debits: int, seed: int, together: Barrier, planted: bool, out: int
+) -> None:
     """One child: its debits one after the other, all children starting at once."""
     if planted:
         accounts._place = lambda account, cost: (account.share, charge(cost.events))
@@ -78,23 +81,19 @@ def storm(url: str, name: int, debits: int, seed: int, together: Barrier, plante
     granted: dict[str, list[int]] = {}
     together.wait(300)
     for index in range(debits):
-        account = account_name(index)
-        study, micro = digest(f"{name} {index}".encode()), amounts.randint(1, DEBIT_MICRO_MAX)
-        if planted:
-            accepted = debit_after_reading(engine, account, study, micro, together)
-        else:
-            accepted = debit_once(engine, account, study, micro)
-        if accepted:
+        account, micro = account_name(index), amounts.randint(1, DEBIT_MICRO_MAX)
+        asked = engine, account, digest(f"{name} {index}".encode()), guarantee(micro)
+        if debit_after_reading(*asked, together) if planted else debit_once(*asked):
             granted.setdefault(account, []).append(micro)
     engine.dispose()
     os.write(out, json.dumps(granted).encode() + b"\n")
 
 
-def main(url: str, processes: int, debits: int, seed: int, planted: bool) -> None:
+def storm(url: str, processes: int, debits: int, seed: int, planted: bool) -> None:
     forking = multiprocessing.get_context("fork")
     together, (reading, writing) = forking.Barrier(processes), os.pipe()
     children = [
-        forking.Process(target=storm, args=(url, name, debits, seed, together, planted, writing))
+        forking.Process(target=storm_of_one, args=(url, name, debits, seed, together, planted, writing))
         for name in range(processes)
     ]
     for child in children:
@@ -105,9 +104,16 @@ def main(url: str, processes: int, debits: int, seed: int, planted: bool) -> Non
     for child in children:
         child.join()
     assert len(granted) == processes, "a process failed"
-    accounts = {account for one in granted for account in one}
-    json.dump({a: [micro for one in granted for micro in one.get(a, [])] for a in accounts}, sys.stdout)
+    names = {account for one in granted for account in one}
+    json.dump({a: [micro for one in granted for micro in one.get(a, [])] for a in names}, sys.stdout)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4]), len(sys.argv) > 5)
+    if sys.argv[1] == "storm":
+        _, _, url, *numbers = sys.argv
+        storm(url, *(int(number) for number in numbers[:3]), planted=len(numbers) > 3)  # type: ignore[misc]
+    else:
+        _, url, name, debits = sys.argv
+        engine = create_engine(url)
+        studies = [digest(f"{name} {index}".encode()) for index in range(int(debits))]
+        sys.stdout.write(str(sum(debit_once(engine, "patients", study, COST) for study in studies)))
