@@ -266,55 +266,19 @@ def attacked(tmp_path: Path) -> Iterator[tuple[AttackedAgent, Door, str]]:
     agent.agent.engine.dispose()
 
 
-def link_to(agent: AttackedAgent, door: Door) -> str:
-    return make_sign_in_link(door, clock=agent.clock).url
-
-
-@pytest.mark.long
-def test_links_work_once_and_both_links_and_sessions_expire(
-    attacked: tuple[AttackedAgent, Door, str], steward: Visitor
-) -> None:
-    agent, door, digest = attacked
-    page, link = steward.page, link_to(agent, door)
-    page.goto(door.shown)
-    page.get_by_role("heading", name="This browser is not signed in").wait_for()
-    steward.require_accessible()
-    page.goto(link)
-    steward.require_accessible()
-    page.goto(link)  # looking at it does not use it up
-    page.get_by_role("button", name="Sign in").click()
-    page.get_by_role("heading", name="What is asked of north").wait_for()
-    (cookie,) = steward.context.cookies()
-    assert (cookie["httpOnly"], cookie["sameSite"]) == (True, "Strict")
-    page.goto(link)
-    page.get_by_role("button", name="Sign in").click()
-    page.get_by_role("heading", name="The sign-in link is not valid").wait_for()
-
-    agent.clock.now += 8 * 3600 + 1
-    page.goto(f"{door.shown}/studies/{digest}")
-    page.get_by_role("heading", name="This browser is not signed in").wait_for()
-    late = link_to(agent, door)
-    agent.clock.now += 301
-    page.goto(late)
-    page.get_by_role("button", name="Sign in").click()
-    page.get_by_role("heading", name="The sign-in link is not valid").wait_for()
-
-    page.goto(link_to(agent, door))
-    page.get_by_role("button", name="Sign in").click()
-    page.get_by_role("button", name="Sign out").click()
-    page.get_by_role("heading", name="Signed out").wait_for()
-    steward.context.add_cookies([cookie])
-    page.goto(door.shown)
-    page.get_by_role("heading", name="This browser is not signed in").wait_for()
-
-
 def test_a_form_of_another_site_is_refused_even_with_a_stolen_token(
     attacked: tuple[AttackedAgent, Door, str], steward: Visitor
 ) -> None:
     agent, door, digest = attacked
-    page = steward.page
-    page.goto(link_to(agent, door))
+    page, link = steward.page, make_sign_in_link(door, clock=agent.clock).url
+    page.goto(door.shown)
+    page.get_by_role("heading", name="This browser is not signed in").wait_for()
+    steward.require_accessible()
+    page.goto(link)
+    steward.require_accessible()
     page.get_by_role("button", name="Sign in").click()
+    (cookie,) = steward.context.cookies()
+    assert (cookie["httpOnly"], cookie["sameSite"]) == (True, "Strict")
     page.get_by_role("link", name="How high is x?").click()
     stolen = page.locator("input[name=form_token]").first.get_attribute("value")
     for token in ("", stolen):

@@ -3,7 +3,6 @@
 import re
 import shlex
 import threading
-import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -162,9 +161,3 @@ def test_the_installed_settings_are_those_that_the_unit_names() -> None:
     assert "LoadCredential=key:/etc/tacit/agent.pem" in unit
     assert "sqlite:////var/lib/tacit-agent/agent.sqlite3" in unit
     assert "ProtectHome=yes" in unit
-
-
-def test_the_declared_policy_of_init_names_no_column(north: Path) -> None:
-    assert (
-        tomllib.loads((north / "north" / "policy.toml").read_text())["data_sets"]["patients"]["columns"] == []
-    )

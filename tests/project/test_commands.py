@@ -1,7 +1,6 @@
 """make and .ci/run do what they say, and say clearly when there is no Python to do it with."""
 
 import os
-import re
 import stat
 import subprocess
 import sys
@@ -60,10 +59,3 @@ def test_an_install_takes_pinned_files_alone_and_sets_no_index() -> None:
     assert '--require-hashes -r requirements/build.txt -r "requirements/$1.txt"' in needed
     assert project.endswith("--no-index --no-deps --no-build-isolation -e .")
     assert "PIP_INDEX" not in text + (ROOT / "Makefile").read_text()
-
-
-@pytest.mark.parametrize("name", ["run", "install", "lock", "find-python"])
-def test_every_script_stops_at_the_first_failure(name: str) -> None:
-    path = ROOT / ".ci" / name
-    assert re.search(r"^set -euo pipefail$", path.read_text(), re.MULTILINE)
-    assert path.stat().st_mode & stat.S_IXUSR
