@@ -139,6 +139,7 @@ class MemoryTester:
     senders: list[dict[str, Any]] | None = None
     """What the tester says of who answers; by default every owner has sent nothing."""
     lie: Callable[[HttpRequest, HttpResponse], HttpResponse] = field(default=lambda _, answer: answer)
+    result: ClassVar[dict[str, Any]] = RESULT
 
     def send(self, request: HttpRequest) -> HttpResponse:
         self.asked.append(request)
@@ -149,7 +150,12 @@ class MemoryTester:
 
     def end(self, digest: str, **fields: Any) -> None:
         """End a study with a verdict."""
-        message = {"outcome": "completed", "releases": {}, "result": RESULT, "software": "memory"} | fields
+        message = {
+            "outcome": "completed",
+            "releases": {},
+            "result": self.result,
+            "software": "memory",
+        } | fields
         payload = encode(VerdictMessage(study=digest, **message))
         self.verdicts[digest] = seal(payload, VERDICT_TYPE, self.key)
 
