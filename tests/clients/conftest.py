@@ -248,6 +248,7 @@ def client(memory_tester: MemoryTester, analyst_key: PrivateKey, monkeypatch: py
         analyst_key,
         tester_key=memory_tester.key.public_hex,
         transport=memory_tester,
+        clock=lambda: 1_000_000.0,
         sleep=lambda _: None,
     )
     monkeypatch.setattr(connect, "party_client", lambda _: nullcontext(made))

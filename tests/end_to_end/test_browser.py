@@ -277,9 +277,9 @@ def test_a_form_of_another_site_is_refused_even_with_a_stolen_token(
     page.goto(link)
     steward.require_accessible()
     page.get_by_role("button", name="Sign in").click()
+    page.get_by_role("link", name="How high is x?").click()
     (cookie,) = steward.context.cookies()
     assert (cookie["httpOnly"], cookie["sameSite"]) == (True, "Strict")
-    page.get_by_role("link", name="How high is x?").click()
     stolen = page.locator("input[name=form_token]").first.get_attribute("value")
     for token in ("", stolen):
         attack = (

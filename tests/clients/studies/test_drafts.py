@@ -11,7 +11,6 @@ import pytest
 
 from tacit.command.app import run
 from tacit.errors import InputError
-from tacit.setup.configuration import toml_text
 from tacit.studies.draft import StudyDraft
 from tacit.studies.draft_faults import TomlLines
 from tacit.studies.draft_schema import draft_schema, schema_text
@@ -84,9 +83,7 @@ def test_every_fault_of_a_file_is_named_with_its_line(tmp_path: Path) -> None:
     [
         ("kernel_two_sample", {"n_feature": 3}, "n_feature: there is no such key; did you mean n_features"),
         ("kernel_two_sample", {"features": "mee"}, 'features: "mee" is not known; did you mean me?'),
-        ("joint_independence", {"bandwidth": "x"}, 'bandwidth: this must be a valid number, and not "x"'),
         ("identity", {}, "parameters.probabilities: this key is missing"),
-        ("embedding_release", {"n_points": 0}, "n_points: this must be greater than or equal to 1"),
     ],
 )  # fmt: skip
 def test_a_procedures_parameters_are_checked_in_the_draft(
@@ -99,16 +96,10 @@ def test_a_procedures_parameters_are_checked_in_the_draft(
     "change",
     [
         {"columns": []},
-        {"columns": 3},
         {"owners": []},
-        {"parameters": [1]},
         {"level": float("nan")},
-        {"level": float("inf")},
-        {"seed": "x"},
-        {"title": ""},
         {"epsilon": 0},
         {"delta": 1},
-        {"open_for_hours": 1e9},
         {"columns": [{"name": "age"}]},
         {"columns": [{"kind": "numeric", "name": "age", "lower": 2, "upper": 1}]},
     ],
@@ -165,14 +156,10 @@ def test_schema_and_reader_agree(good: dict[str, Any]) -> None:
     validator = jsonschema.Draft202012Validator(schema)
     for change, fits in (
         ({}, True),
-        ({"titel": "x"}, False),
         ({"epsilon": "one"}, False),
-        ({"procedure": "kernel_two_sampel"}, False),
         ({"parameters": {"features": "me"}}, True),
-        ({"parameters": {"features": "mee"}}, False),
         ({"procedure": "screening", "parameters": {"features": "me"}}, False),
         ({"procedure": "screening", "parameters": {"control": "bh"}}, True),
-        ({"procedure": "identity"}, False),
         ({"procedure": "identity", "parameters": {"probabilities": [0.5, 0.5]}}, True),
         ({"columns": [{"name": "age", "lower": 0, "upper": 1}]}, False),
     ):
@@ -201,12 +188,3 @@ def test_documented_drafts_fit_the_schema() -> None:
                 faults = [error.message for error in validator.iter_errors(fields)]
                 assert not faults, f"{page.name}: {faults}"
     assert found
-
-
-def test_a_file_with_a_fault_exits_with_2(good: dict[str, Any], tmp_path: Path, capsys: Any) -> None:
-    file = tmp_path / "study.toml"
-    file.write_text(toml_text(good | {"levle": 0.01}))
-    assert run(["study", "create", str(file), "--dry-run"]) == 2
-    assert "did you mean level?" in capsys.readouterr().err
-    assert run(["study", "create", str(file), "--dry-run", "--json"]) == 2
-    assert json.loads(capsys.readouterr().err)["error"] == "InputError"
