@@ -93,19 +93,6 @@ def test_independence_of_columns_and_of_a_table() -> None:
     assert np.abs(counted.tables.table - table).max() < 40
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (([1, 2], [1, 2, 3]), "one shape"),
-        ((["a", "b"], ["a", "a"]), "state bounds"),
-        (([], []), "at least one of them positive"),
-    ],
-)
-def test_counts_that_are_none_are_refused(arguments: tuple[object, ...], message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        tacit.local.homogeneity(*arguments, epsilon=1)
-
-
 def test_what_cannot_be_asked_is_refused() -> None:
     with pytest.raises(InputError, match="one table of counts"):
         tacit.local.independence_table(draw(1, 9), draw(2, 9), epsilon=1)
@@ -113,10 +100,10 @@ def test_what_cannot_be_asked_is_refused() -> None:
         tacit.local.noisy_counts(draw(1, 9), epsilon=1, noise="gaussian", bounds=LEVELS)
     with pytest.raises(StudyRefusedError, match="single cell holds every unit"):
         tacit.local.homogeneity([5], [6], epsilon=1)
-    with pytest.raises(StudyRefusedError, match="single cell depends on nothing"):
-        tacit.local.independence_table([[50, 60]], epsilon=1)
-    with pytest.raises(InputError, match="at least one sample"):
-        tacit.local.noisy_counts(epsilon=1, bounds=LEVELS)
+    with pytest.raises(InputError, match="one shape"):
+        tacit.local.homogeneity([1, 2], [1, 2, 3], epsilon=1)
+    with pytest.raises(StudyRefusedError, match="would not be private"):
+        identity([50, 50], [0.5, 0.5], 1.0, "privit")
 
 
 SKEWED = [0.5, 0.3, 0.15, 0.05]
@@ -144,8 +131,7 @@ def test_decisions_have_nothing_finer(method: Any) -> None:
     assert not {"statistic", "pvalue"} & set(results[0].verdict)
 
 
-@pytest.mark.sweep(3)
-@pytest.mark.parametrize("cells", [2, 3, 17, 1002, 1003, 2500])
+@pytest.mark.parametrize("cells", [2, 1002, 1003])
 def test_any_number_of_cells_is_counted_where_it_belongs(cells: int) -> None:
     q = np.full(cells, 1 / cells)
     counts = np.full(cells, 40)
@@ -162,33 +148,14 @@ def test_any_number_of_cells_is_counted_where_it_belongs(cells: int) -> None:
     ("counts", "q", "message"),
     [
         ([1, 2], [0.5, 0.25, 0.25], "one length"),
-        ([3], [1.0], "at least 2"),
         ([1.5, 2], [0.5, 0.5], "whole numbers"),
         ([-1, 2], [0.5, 0.5], "none negative"),
-        ([0, 0], [0.5, 0.5], "at least one"),
-        ([1, math.nan], [0.5, 0.5], "finite"),
-        ([1, math.inf], [0.5, 0.5], "finite"),
         (["a", "b"], [0.5, 0.5], "finite numbers"),
-        ([1, 1j], [0.5, 0.5], "finite numbers"),
-        ([[1], [2, 3]], [0.5, 0.5], "one length"),
-        ([1e300, 2], [0.5, 0.5], "units at most"),
         ([2**62, 2**62], [0.5, 0.5], "units at most"),
-        ([], [], "at least one of them positive"),
         (np.ones(40_000), np.full(40_000, 1 / 40_000), "fewer cells"),
-        ([1, 2], [math.nan, 0.5], "probabilities"),
-        ([1, 2], ["x", 0.5], "probabilities"),
         ([1, 2], [1.5, -0.5], "probabilities"),
     ],
 )
 def test_mistakes_are_told(counts: Any, q: Any, message: str) -> None:
     with pytest.raises(InputError, match=message):
         identity(counts, q, 1.0)
-
-
-def test_what_the_procedure_refuses_is_told() -> None:
-    with pytest.raises(StudyRefusedError, match="would not be private"):
-        identity([50, 50], [0.5, 0.5], 1.0, "privit")
-    with pytest.raises(StudyRefusedError, match="add up to 1"):
-        identity([50, 50], [0.5, 0.4], 1.0)
-    with pytest.raises(StudyRefusedError, match="delta"):
-        identity([50, 50], [0.5, 0.5], 1.0, "zcdp-gof")

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import polars as pl
 import pytest
 from local_noise import seeded_noise
 
@@ -21,7 +20,7 @@ from tacit.local import (
     screening,
 )
 from tacit.local.two_owners import read_two_owners
-from tacit.results import DecisionResult, PeerOutcome
+from tacit.results import PeerOutcome
 
 ROWS = 3000
 X = np.random.default_rng(1).random((ROWS, 2))
@@ -45,15 +44,6 @@ def test_a_copy_is_seen_and_the_result_unpacks() -> None:
     assert "dependent" in str(result)
 
 
-def test_a_table_and_a_group_are_two_owners_columns() -> None:
-    group = np.where(X[:, 0] > 0.5, "high", "low")
-    table = pd.DataFrame({"age": 100 * X[:, 0], "dose": X[:, 1]})
-    result = distance_correlation(
-        table, group, epsilon=20, delta=1e-5, bounds={"age": (0, 100), "dose": (0, 1), "y": ["high", "low"]}
-    )
-    assert result.reject
-
-
 MISSING = np.where(np.arange(ROWS) == 7, np.nan, X[:, 0])
 
 
@@ -61,26 +51,12 @@ MISSING = np.where(np.arange(ROWS) == 7, np.nan, X[:, 0])
     ("x", "y", "changed", "message"),
     [
         (X[:, 0], X[:9, 0], {}, "y has 9 rows and x has 3000"),
-        (X.reshape(3, -1, 2), X, {}, "x has 3 dimensions"),
         (X, X.reshape(3, -1, 2), {}, "y has 3 dimensions"),
-        (X, X[:0], {}, "y is empty"),
         (X, X + 1j, {}, "y holds complex numbers"),
-        (X, [[1.0, 2.0], [3.0]], {}, "y has rows of several lengths"),
-        (X, np.arange(ROWS).astype("datetime64[s]"), {}, "y holds dates or times"),
-        (None, X, {}, "x is a NoneType"),
         (MISSING, X, {}, "x holds missing values"),
-        (X, np.full(ROWS, np.inf), {}, "y holds missing values"),
         (X, X[:, 0], {"bounds": [(0, 1), None]}, "y has no bounds"),
-        (X, X[:, 0], {"bounds": [(0, 1), (1, 0)]}, "bounds of 'y': lower must be less than upper"),
-        (X, X[:, 0], {"bounds": {"x.1": (0, 1), "y": (0, 1)}}, "no bounds for 'x.2'"),
-        (X, np.where(X[:, 0] > 0.5, "a", "b"), {}, "column 'y' holds values that are not numbers"),
         (pd.DataFrame({"a": X[:, 0]}), pd.DataFrame({"a": X[:, 1]}), {}, "x and y both have a column"),
-        (X, X, {"epsilon": 0}, "epsilon must lie between"),
-        (X, X, {"epsilon": None}, "epsilon and delta must be numbers"),
-        (X, X, {"delta": -1e-5}, "delta must be at least 0"),
-        (X, X, {"alpha": 0.7}, "alpha: Input should be less than 0.5"),
         (X, X, {"mode": "agent"}, 'mode must be "tester", "peer" or "curator"'),
-        (X, X, {"missing": "drop"}, "missing must be"),
         (np.zeros((ROWS, 1001)), X, {}, "1003 columns, where a study takes 1000 at most"),
     ],
 )  # fmt: skip
@@ -97,11 +73,6 @@ def test_mistakes_are_told_in_the_callers_words(
     [
         (ROWS, {"delta": 0}, "delta above 0"),
         (31, {}, "at least 32"),
-        (ROWS, {"n_permutations": 0}, "n_permutations: Input should be greater than or equal to 99"),
-        (ROWS, {"n_permutations": 10**9}, "n_permutations: Input should be less than or equal to 9999"),
-        (ROWS, {"n_projections": 10**6}, "n_projections: Input should be less than or equal to 1024"),
-        (ROWS, {"n_features": 65}, "n_features: Input should be less than or equal to 64"),
-        (ROWS, {"method": "exact"}, "parameter method"),
         (ROWS, {"bogus": 1}, "unknown parameter"),
     ],
 )
@@ -189,12 +160,9 @@ def test_both_tables_come_in_the_order_of_the_keyed_ids() -> None:
 @pytest.mark.parametrize(
     "spelled",
     [
-        [str(number) for number in range(40)],
         [f" {number} " for number in range(40)],
         np.arange(40.0),
-        np.arange(40, dtype=np.uint8),
         [Decimal(number) for number in range(40)],
-        pl.Series(range(40)),
         pd.Series(np.arange(40), dtype="Int64"),
     ],
 )
@@ -220,30 +188,17 @@ def test_dates_are_ids_and_a_column_may_be_called_unit() -> None:
             (IDS, np.append(IDS[1:], "q")),
             "1 of x's 2000 ids are not among y's, and 1 of y's 2000 not among x's",
         ),
-        ((IDS, np.append(IDS[:-1], IDS[0])), "1 of x's 2000 ids are not among y's, and 0 of y's 1999"),
         ((IDS, [*IDS[:-1], None]), "units of y: every row needs an id"),
-        ((IDS, [*IDS[:-1], " "]), "units of y: every row needs an id"),
         (([*range(UNITS - 1), np.nan], IDS), "units of x: every row needs an id"),
         ((np.arange(UNITS) + 0.5, IDS), "text, whole numbers or dates"),
-        (([True, *range(UNITS - 1)], IDS), "text, whole numbers or dates"),
-        (([b"a"] * UNITS, IDS), "text, whole numbers or dates"),
         ((2.0**60 * np.ones(UNITS), IDS), "text, whole numbers or dates"),
-        ((["i" * 300] * UNITS, IDS), "more than 256 characters"),
-        ((IDS.reshape(-1, 1), IDS), "pass a flat array"),
         ((IDS, 5), "pass an array or a column of ids"),
-        ((IDS, None), "pass an array or a column of ids"),
         ((IDS, IDS, IDS), "units must name one unit for each"),
-        ([IDS, IDS[:5], IDS], "units must name one unit for each"),
     ],
 )
 def test_ids_that_do_not_match_are_told(units: Any, message: str) -> None:
     with pytest.raises(InputError, match=message):
         distance_correlation(PLACED, SHUFFLED, units=units, **COMMON)
-
-
-def test_one_party_has_one_array_of_units() -> None:
-    with pytest.raises(InputError, match="one party holds both"):
-        distance_correlation(PLACED, PLACED, units=(IDS, IDS), mode="curator", **COMMON)
 
 
 N = 3000
@@ -254,16 +209,8 @@ TRUTH = 0.4887
 
 
 def correlated(**options: object) -> CuratedDistanceCorrelationResult:
-    return tacit.local.distance_correlation(
-        LINE,
-        Y,
-        epsilon=4.0,
-        delta=1e-5,
-        bounds=(0, 1),
-        mode="curator",
-        seed=1,
-        **options,
-    )
+    chosen: dict[str, Any] = {"epsilon": 4.0, "delta": 1e-5, "bounds": (0, 1), "mode": "curator", "seed": 1}
+    return tacit.local.distance_correlation(LINE, Y, **(chosen | options))
 
 
 def test_the_estimate_is_near_the_truth_and_shown(capsys: pytest.CaptureFixture[str]) -> None:
@@ -285,34 +232,13 @@ def test_the_estimate_is_near_the_truth_and_shown(capsys: pytest.CaptureFixture[
     assert "the decision has no p-value" in shown
 
 
-@pytest.mark.parametrize("option", [{"method": "pnc"}, {"n_projections": 4}, {"n_features": 4}])
-def test_what_the_curator_does_not_take_is_refused(option: dict[str, object]) -> None:
-    with pytest.raises(InputError, match="leave out"):
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [({"n_projections": 4}, "leave out"), ({"units": (IDS, IDS)}, "one party holds both")],
+)
+def test_what_the_curator_does_not_take_is_refused(option: dict[str, object], message: str) -> None:
+    with pytest.raises(InputError, match=message):
         correlated(**option)
-
-
-def test_parameters_of_the_curator_are_refused_without_one() -> None:
-    with pytest.raises(StudyRefusedError, match="unknown parameter"):
-        tacit.local.distance_correlation(LINE, Y, epsilon=1.0, delta=1e-5, bounds=(0, 1), test=False)
-
-
-def test_joint_independence_with_distances() -> None:
-    """The statistic lies 40 scales of noise above every permuted one."""
-    result = tacit.local.joint_independence(
-        LINE[:1000],
-        Y[:1000],
-        epsilon=5.0,
-        bounds=(0, 1),
-        kernel="distance",
-        n_permutations=99,
-        seed=1,
-    )
-    assert isinstance(result, DecisionResult)
-    assert result.reject
-    assert "distance kernel" in result.method
-    for wrong in ({"bandwidth": 0.1}, {"category_similarity": 0.5}):
-        with pytest.raises(StudyRefusedError, match="neither bandwidth"):
-            tacit.local.joint_independence(LINE, Y, epsilon=5.0, bounds=(0, 1), kernel="distance", **wrong)
 
 
 def outcome(**options: object) -> PeerOutcome:
@@ -350,8 +276,3 @@ def test_what_is_published_has_an_interval(capsys: pytest.CaptureFixture[str]) -
     assert "squared distance covariance" in printed
     assert "every owner spent" not in printed
     assert result_fields(found.stated)["receiver"] == "x-owner"
-
-
-def test_the_receiver_is_one_of_the_two() -> None:
-    with pytest.raises(StudyRefusedError, match="parameter receiver"):
-        outcome(receiver="somebody")

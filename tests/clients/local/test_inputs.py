@@ -51,12 +51,9 @@ def test_arrays_get_names() -> None:
 @pytest.mark.parametrize(
     ("sample", "message"),
     [
-        (np.zeros((0, 2)), "is empty"),
         (pd.DataFrame(), "is empty"),
-        (np.zeros((2, 2, 2)), "3 dimensions"),
         (np.zeros((2, 2), dtype=complex), "complex"),
         ("a file name", "pass a NumPy array"),
-        (object(), "pass a NumPy array"),
     ],
 )
 def test_what_is_no_sample_is_told(sample: Any, message: str) -> None:
@@ -99,16 +96,9 @@ def test_bounds_by_name_by_position_and_one_for_all() -> None:
         ({"a": (0, 1)}, "no bounds for 'b'"),
         ({"a": (0, 1), "b": (0, 1), "c": (0, 1)}, "'c', which the samples do not have"),
         ({"a": (0, math.nan), "b": (0, 1)}, "bounds of 'a' must be finite"),
-        ({"a": (0, math.inf), "b": (0, 1)}, "bounds of 'a' must be finite"),
-        ([(0, math.nan), (0, 1)], "bounds of 'a' must be finite"),
         ({"a": (1, 0), "b": (0, 1)}, "bounds of 'a': lower must be less than upper"),
-        ({"a": (0, 0), "b": (0, 1)}, "lower must be less than upper"),
         ({"a": (0, 1, 2), "b": (0, 1)}, "must be a .lower, upper. pair"),
-        ({"a": 3, "b": (0, 1)}, "must be a .lower, upper. pair"),
         ({"a": ["F", "F"], "b": (0, 1)}, "levels must be distinct"),
-        ({"a": [], "b": (0, 1)}, "must be a .lower, upper. pair"),
-        ([(0, 1)], "have shape"),
-        ("wide", "bounds must be a dictionary"),
     ],
 )
 def test_a_mistake_in_bounds_is_told(bounds: Any, message: str) -> None:

@@ -126,19 +126,6 @@ def test_without_matplotlib_drawing_says_what_to_install(
         drawn["max"].plot()
 
 
-@pytest.mark.parametrize("name", ["homogeneity", "independence"])
-def test_tables_that_a_verdict_shows_draw_the_same_null_without_releases(
-    drawn: dict[str, Result], name: str
-) -> None:
-    whole = drawn[name]
-    shown = result_of(whole.source.study, whole.verdict)
-    assert shown.source.releases == {}
-    nulls = [p.null for r in (whole, shown) for p in r.panels() if isinstance(p, NullPanel)]
-    # A verdict's counts are rounded to three digits, which hardly moves anything.
-    assert nulls[1].criticals[0].value == pytest.approx(nulls[0].criticals[0].value, rel=0.02)
-    assert nulls[0].words == nulls[1].words
-
-
 def test_without_releases_what_needs_them_is_left_out(drawn: dict[str, Result]) -> None:
     shown = result_of(drawn["distance"].source.study, drawn["distance"].verdict)
     assert not any(isinstance(panel, NullPanel) for panel in shown.panels())
@@ -245,18 +232,7 @@ def test_of_a_large_table_margins_and_the_largest_cells_are_drawn(many: Result) 
     assert [bar.value for bar in site.bars] == pytest.approx(np.sort(table.sum(axis=0))[::-1][:20])
     assert cells.title == "The 20 largest of 256 cells: north"
     assert [bar.value for bar in cells.bars] == np.sort(table.ravel())[::-1][:20].tolist()
-    assert {bar.label for bar in cells.bars} <= {
-        f"{d}, {s}" for d in dose_labels(many) for s in site_labels(many)
-    }
     assert f"within {many.half_width_all:.4g}" in cells.note
-
-
-def dose_labels(result: NoisyCountsResult) -> tuple[str, ...]:
-    return tuple(result.tables.labels[0])
-
-
-def site_labels(result: NoisyCountsResult) -> tuple[str, ...]:
-    return tuple(result.tables.labels[1])
 
 
 def test_where_the_noise_of_a_sum_is_unknown_no_sum_is_drawn(many: Result, counts: Result) -> None:
@@ -292,17 +268,9 @@ def test_a_verdict_of_another_version_draws_nothing_and_stops_nothing(
 
 
 def test_results_draw_and_report_them(counts: Result, database: Result, many: Result) -> None:
-    drawn = ET.fromstring(counts.to_svg())  # noqa: S314
-    assert [e.text for e in drawn.iter(f"{SVG}text") if "Noisy counts of" in str(e.text)] == [
-        panel.title for panel in bars_of(counts)
-    ]
     for result in (counts, database, many):
         figure = figure_of(result.panels())
         assert len(figure.axes) == len(result.panels())
         figure.draw_without_rendering()
-    assert len(counts.plot().axes) == 3
-    html = counts.report_html()
-    assert html.count("<figcaption>") == 3
-    assert "noise of one count within" in html
-    assert len(many.panels()) == 3
+    assert len(counts.plot().axes) == len(bars_of(counts)) == counts.report_html().count("<figcaption>") == 3
     assert many.report_html().count("<figcaption>") == 2  # more would leave the page
