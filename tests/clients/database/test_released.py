@@ -2,7 +2,7 @@
 
 import builtins
 import pickle
-import xml.etree.ElementTree as ET
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -48,23 +48,6 @@ def test_stated_errors_are_those_that_are_made(weights: Any) -> None:
     assert 1 / 50 < float(np.sqrt(np.mean(np.square(ratios)))) < 2
 
 
-def test_weights_of_every_kind_are_what_they_claim() -> None:
-    simplex, raw = database(), database().with_weights("raw")
-    signed = simplex.with_weights("regularised", l1_max=1.5)
-    assert np.abs(signed.weights).sum() <= 1.5 + 1e-9
-    assert raw.weights.min() < 0
-    residuals = [
-        np.linalg.norm(d.embedding - d.problem.features.T @ d.weights) for d in (raw, signed, simplex)
-    ]
-    assert residuals[0] <= residuals[1] + 1e-6
-    assert residuals[1] <= residuals[2] + 1e-6
-    assert np.array_equal(signed.sample(50)["x1"], simplex.sample(50)["x1"])
-    with pytest.raises(InputError, match="weights must be"):
-        simplex.with_weights("magic")  # type: ignore[arg-type]
-    with pytest.raises(InputError, match="l1_max"):
-        simplex.with_weights("regularised", l1_max=0)
-
-
 def test_an_estimate_is_a_float_that_cannot_be_changed() -> None:
     found = database().mean("x1")
     assert isinstance(found, float)
@@ -80,24 +63,20 @@ def test_an_estimate_is_a_float_that_cannot_be_changed() -> None:
 
 def test_queries_say_what_is_wrong_with_them() -> None:
     base = mixed()
-    with pytest.raises(InputError, match="no column 'agee'"):
-        base.expectation(lambda c: c["agee"])
-    with pytest.raises(InputError, match="outside"):
-        base.probability_between("age", 200, 300)
-    with pytest.raises(InputError, match="empty"):
-        base.probability_between("age", 40, 30)
-    with pytest.raises(InputError, match="level"):
-        base.probability_level("sex", "X")
-    with pytest.raises(InputError, match="categories"):
-        base.mean("sex")
-    with pytest.raises(InputError, match="numbers"):
-        base.probability_level("age", "F")
-    with pytest.raises(InputError, match="no column"):
-        base.correlation("age", "height")
-    with pytest.raises(InputError, match="finite"):
-        base.expectation(lambda c: c["sex"])
-    with pytest.raises(InputError, match="truth values"):
-        base.probability(np.ones(3, dtype=bool))
+    wrong: list[tuple[Callable[[], object], str]] = [
+        (lambda: base.expectation(lambda c: c["agee"]), "no column 'agee'"),
+        (lambda: base.probability_between("age", 200, 300), "outside"),
+        (lambda: base.probability_between("age", 40, 30), "empty"),
+        (lambda: base.probability_level("sex", "X"), "level"),
+        (lambda: base.mean("sex"), "categories"),
+        (lambda: base.expectation(lambda c: c["sex"]), "finite"),
+        (lambda: base.expectation(lambda c: c["age"][:-1]), "finite numbers"),
+        (lambda: base.probability(np.ones(3, dtype=bool)), "truth values"),
+        (lambda: base.with_weights("magic"), "weights must be"),  # type: ignore[arg-type]
+    ]
+    for ask, message in wrong:
+        with pytest.raises(InputError, match=message):
+            ask()
     with pytest.raises(ValueError, match="read-only"):
         base.expectation(lambda c: c["age"].sort() or c["age"])
 
@@ -141,12 +120,8 @@ def test_a_transformed_database_has_the_same_expectations_and_errors() -> None:
     assert len(squared.sample(7)["square"]) == 7
     with pytest.raises(InputError, match="widen its bounds"):
         base.transform(lambda c: 3 * c["x1"], (0, 1))
-    with pytest.raises(InputError, match="finite"):
-        base.transform(lambda c: c["x1"] * np.nan, (0, 1))
     with pytest.raises(InputError, match="one for each point"):
         base.transform(lambda c: c["x1"][:3], (0, 1))
-    with pytest.raises(InputError, match="levels"):
-        base.transform(lambda c: {"side": np.full(len(c["x1"]), "up")}, {"side": ["left"]})
 
 
 @pytest.mark.parametrize("pairs", [10_000, 300])
@@ -170,6 +145,7 @@ def test_parquet_brings_the_whole_database_back(tmp_path: Path) -> None:
     base.to_parquet(path)
     again = ReleasedDatabase.load(path)
     assert again.weights == pytest.approx(base.weights)
+    assert base.to_pandas()["weight"].to_numpy() == pytest.approx(again.to_polars()["weight"].to_numpy())
     assert again.two_sample_test(mixed()).statistic == pytest.approx(0)
     assert (again.weighting, again.l1_max, again.units, again.epsilon) == ("regularised", 1.2, 3000, 4)
 
@@ -183,19 +159,6 @@ def test_files_that_hold_no_database_are_refused(tmp_path: Path) -> None:
             ReleasedDatabase.load(path)
     with pytest.raises(InputError, match="cannot write"):
         database().to_csv(tmp_path / "no" / "folder.csv")
-
-
-def test_tables_have_points_and_weights(tmp_path: Path) -> None:
-    polars = pytest.importorskip("polars")
-    base = mixed()
-    frame, arrow = base.to_pandas(), base.to_arrow()
-    assert list(frame.columns) == ["age", "sex", "weight"]
-    assert frame["weight"].to_numpy() == pytest.approx(base.weights)
-    assert arrow.num_rows == len(base)
-    assert base.to_polars()["sex"].dtype == polars.String
-    base.to_csv(tmp_path / "points.csv")
-    read = polars.read_csv(tmp_path / "points.csv")
-    assert read["weight"].to_numpy() == pytest.approx(base.weights, abs=0)
 
 
 @pytest.mark.parametrize(
@@ -214,21 +177,6 @@ def test_a_missing_library_is_named(module: str, call: str, monkeypatch: pytest.
     monkeypatch.setattr(builtins, "__import__", without)
     with pytest.raises((InputError, PlottingError), match=f"pip install {module}"):
         getattr(base, call)()
-
-
-def test_the_picture_is_drawn_of_every_column() -> None:
-    picture = mixed().summary_svg()
-    root = ET.fromstring(picture)  # noqa: S314 (made here)
-    bars = list(root.iter("{http://www.w3.org/2000/svg}rect"))
-    texts = [e.text for e in root.iter("{http://www.w3.org/2000/svg}text")]
-    assert {"age", "sex", "F", "M"} <= set(texts)
-    assert len(bars) >= 1 + 8 + 2
-    assert "nan" not in picture
-
-
-def test_hostile_names_do_not_leave_the_picture() -> None:
-    base = database().transform(lambda c: {'<script>"x"': c["x1"]}, (0, 1))
-    assert "<script" not in base.summary_svg()
 
 
 UNITS = 20_000
@@ -260,18 +208,3 @@ def test_rows_by_herding_have_the_databases_mean() -> None:
     assert rows.shape == (2000,)
     assert rows.mean() == pytest.approx(database.expectation(lambda c: c["x"]), abs=0.05)
     assert np.array_equal(database.sample(10)["x"], rows[:10])
-
-
-def test_public_points_are_used_as_they_are() -> None:
-    database = release_database(
-        sample(), epsilon=1, delta=1e-6, bounds=(-5, 10), public=[[1.0], [3.0], [5.0]], columns=["x"], seed=1
-    )
-    assert database.points["x"] == pytest.approx([1, 3, 5])
-
-
-@pytest.mark.parametrize("wrong", [lambda c: 1.0, lambda c: c["x"][:-1], lambda c: c["x"] * np.nan])
-def test_functions_that_return_nonsense_are_refused(wrong: object) -> None:
-    with pytest.raises(InputError, match="finite numbers"):
-        released().expectation(wrong)  # type: ignore[arg-type]
-    with pytest.raises(InputError, match="truth values"):
-        released().probability(wrong)  # type: ignore[arg-type]

@@ -17,7 +17,6 @@ from tacit.errors import InputError, StudyRefusedError
 from tacit.local import (
     IdentityResult,
     compare_identity_methods,
-    homogeneity,
     identity,
     joint_independence,
     kernel_two_sample,
@@ -29,7 +28,7 @@ from tacit.local import (
     plan_smallest,
 )
 from tacit.planning import ErrorPlan, PowerPlan, power_of_draft
-from tacit.planning.counts import plan_homogeneity, plan_independence
+from tacit.planning.counts import plan_independence
 from tacit.planning.simulation import SimulatedNoise
 from tacit.planning.words import exact_interval
 from tacit.studies.draft import StudyDraft
@@ -234,22 +233,14 @@ def test_a_public_sample_gives_its_margins_and_its_dependence() -> None:
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"procedure": "magic"}, "procedure must be one of"),
         ({"effect": math.nan}, "finite"),
         ({"effect": 0.5, "shift": 0.1}, "not both"),
         ({"shape": "quadratic"}, "dependences alone"),
-        ({"epsilon": math.nan}, "epsilon"),
-        ({"epsilon": -1.0}, "epsilon"),
-        ({"alpha": 0.7}, "alpha"),
-        ({"n": True}, "n must be"),
         ({"n": 10**10}, "5000000 units"),
-        ({"n": 10.5}, "n must be"),
         ({"runs": 10**9}, "runs must be"),
-        ({"seed": -1}, "seed"),
         ({"cells": 4}, "without bounds"),
         ({"procedure": "joint_independence", "bounds": None, "effect": 1.5}, "between -1 and 1"),
         ({"procedure": "homogeneity", "bounds": None, "cells": 1}, "how many cells"),
-        ({"procedure": "homogeneity", "bounds": None, "cells": 4, "effect": 0.9}, "distance must lie"),
         ({"procedure": "identity", "bounds": {"a": ["x", "y"]}}, "probabilities"),
     ],
 )
@@ -323,29 +314,12 @@ def test_simulated_noise_has_the_discrete_laplace_law() -> None:
     assert np.mean(chosen) == pytest.approx(math.e / (1 + math.e), abs=0.05)
 
 
-def test_the_planned_units_reach_the_power_in_whole_studies() -> None:
-    plan = plan_homogeneity(4, epsilon=1, distance=0.15, seed=1)
-    assert plan.interval[0] < 0.8 <= plan.interval[1]
-    assert plan.found == round(plan.power * plan.runs)
-    rng = np.random.default_rng(1)
-    other = [0.325, 0.175, 0.325, 0.175]
-    found = 0
-    for _ in range(40):
-        counts = [rng.multinomial(plan.units, shares) for shares in (np.full(4, 0.25), other)]
-        found += homogeneity(*counts, epsilon=1, n_replicates=999).reject
-    # At a power of .75 fewer than 16 of 40 have probability 1e-6.
-    assert found >= 16
-
-
 @pytest.mark.parametrize(
     ("table", "message"),
     [
         ([0.5, 0.5], "two axes"),
         ([[0.25, 0.25], [0.25, 0.25]], "nothing to be found"),
         ([[0.5, 0.1], [0.1, 0.1]], "add up to 1"),
-        ([[0.5, 0.1], [0.4]], "rows of one length"),
-        ([[float("nan"), 0.5], [0.25, 0.25]], "probabilities"),
-        ([[-0.5, 0.5], [0.5, 0.5]], "probabilities"),
     ],
 )
 def test_tables_that_cannot_be_planned_are_refused(table: list[object], message: str) -> None:
@@ -353,20 +327,22 @@ def test_tables_that_cannot_be_planned_are_refused(table: list[object], message:
         plan_independence(table, epsilon=1)  # type: ignore[arg-type]
 
 
-def test_the_command_prints_a_plan() -> None:
-    runner = CliRunner()
-    done = runner.invoke(
-        app,
-        ["plan", "homogeneity", "--cells", "4", "--epsilon", "1", "--runs", "50", "--seed", "1", "--json"],
-    )
-    assert done.exit_code == 0, done.output
-    assert json.loads(done.stdout)["units"] > 0
-    done = runner.invoke(
-        app,
-        ["plan", "independence", "--row", ".4,.1", "--row", ".1,.4", "--epsilon", "1", "--runs", "50"],
-    )
-    assert done.exit_code == 0, done.output
-    assert "units" in done.stdout
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ("homogeneity", "--cells", "4"),
+        ("independence", "--row", ".4,.1", "--row", ".1,.4"),
+        ("identity", "--cells", "10", "--distance", "0.2"),
+    ],
+)
+def test_the_command_plans_units(flags: tuple[str, ...]) -> None:
+    command = ["plan", *flags, "--epsilon", "1", "--runs", "50", "--seed", "1"]
+    planned = CliRunner().invoke(app, [*command, "--json"])
+    assert planned.exit_code == 0, planned.output
+    units = json.loads(planned.stdout)["units"]
+    assert units > 20
+    said = CliRunner().invoke(app, command).stdout
+    assert re.search(rf"About {units} units.*: found in \d+ of 200 simulated studies \(95 % interval", said)
 
 
 CELLS, SHIFT = 12, 0.4
@@ -399,17 +375,6 @@ def test_the_procedure_finds_the_distance_as_often_as_was_planned(method: Any) -
     assert plan.distance == pytest.approx(SHIFT / 2)
 
 
-# A place that a plan finds may be short of the power asked for by .02 (docs/mathematics/planning.md).
-def test_units_are_planned_alike_from_a_distance_and_from_what_lies_so_far() -> None:
-    told: list[str] = []
-    plan = plan_identity(10, epsilon=0.5, distance=0.2, seed=3, progress=lambda _, step: told.append(step))
-    assert plan.interval[1] >= 0.78
-    assert told
-    q = np.full(10, 0.1)
-    again = plan_identity(q, other=paninski(q, 0.4), epsilon=0.5, seed=3)
-    assert again.units == plan.units
-
-
 def test_the_best_method_depends_on_what_is_looked_for() -> None:
     """Differences in many cells, and in one of the rarest, with probability .1 in the heaviest elsewhere."""
     falling = np.arange(1, 61, dtype=np.float64) ** -1.5
@@ -431,36 +396,11 @@ def test_the_best_method_depends_on_what_is_looked_for() -> None:
         (lambda: plan_identity(1, epsilon=1.0), "at least two cells"),
         (lambda: plan_identity([0.5, 0.6], epsilon=1.0), "add up to 1"),
         (lambda: plan_identity(10, epsilon=1.0, distance=0.7), "distance must lie"),
-        (lambda: plan_identity(10, epsilon=0.0), "positive"),
         (lambda: plan_identity(10, epsilon=1.0, method="zcdp-gof"), "delta above 0"),
         (lambda: plan_identity([0.5, 0.5], other=[0.5, 0.5], epsilon=1.0), "another distribution"),
-        (lambda: plan_identity([0.5, math.nan], epsilon=1.0), "probabilities"),
-        (lambda: plan_identity([-0.5, 1.5], epsilon=1.0), "probabilities"),
-        (lambda: plan_identity([], epsilon=1.0), "probabilities"),
-        (lambda: plan_identity([[0.5], [0.5, 0.5]], epsilon=1.0), "vector of numbers"),
-        (lambda: plan_identity(10**12, epsilon=1.0), "at most"),
-        (lambda: plan_identity(10, epsilon=math.nan), "positive"),
-        (lambda: plan_identity(10, epsilon=math.inf), "finite"),
-        (lambda: plan_identity(10, epsilon=1.0, method="zcdp-gof", rho=-1.0), "rho must be positive"),
-        (lambda: plan_identity(10, epsilon=1.0, delta=2.0), "delta"),
-        (lambda: plan_identity(10, epsilon=1.0, seed=-1), "seed"),
         (lambda: plan_identity(5, epsilon=1e-9, method="privit", distance=0.1), "10\\^9 units"),
     ],
 )
 def test_mistakes_are_told(call: Callable[[], Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         call()
-
-
-def test_the_command_plans() -> None:
-    flags = ["plan", "identity", "--epsilon", "1", "--distance", "0.2", "--runs", "50", "--seed", "1"]
-    planned = CliRunner().invoke(app, [*flags, "--cells", "10", "--json"])
-    assert planned.exit_code == 0, planned.output
-    assert json.loads(planned.stdout)["units"] > 20
-    compared = json.loads(planned.stdout)
-    assert compared["units"] <= compared["others"][0]["units"]
-    assert {compared["method"], compared["others"][0]["method"]} == {"mcgof", "privit-laplace"}
-    listed = CliRunner().invoke(app, [*flags, "--probability", "0.5", "--probability", "0.5"])
-    assert re.search(r"About \d+ units: found in \d+ of 200 simulated studies \(95 % interval", listed.stdout)
-    both = CliRunner().invoke(app, [*flags, "--cells", "10", "--probability", "0.5"])
-    assert both.exit_code != 0

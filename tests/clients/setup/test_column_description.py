@@ -111,13 +111,9 @@ def test_columns_of_a_table_are_read(tacit: Run, tmp_path: Path) -> None:
     ("name", "content", "words"),
     [
         ("none.csv", None, "cannot read"),
-        ("a.csv", b"", "no header"),
         ("a.csv", b"age,age\n", "more than one column 'age'"),
-        ("a.csv", b"age,,sex\n", "without a name"),
         ("a.csv", b"\xff\xfe\n", "not CSV in UTF-8"),
-        ("a.csv.gz", b"no gzip", "cannot read"),
         ("a.parquet", b"no parquet", "no Parquet file"),
-        ("a.xlsx", b"", "give a .csv"),
     ],
 )
 def test_what_cannot_be_described_says_what_to_do(
@@ -146,10 +142,8 @@ def test_headers_in_every_form_of_csv_are_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "bounds"),
     [
-        ("age", (0, 120)), ("Age (years)", (0, 120)), ("ageAtDiagnosis", (0, 120)),
-        ("systolic_bp", (50, 300)), ("SBP", (50, 300)), ("Systolic BP", (50, 300)),
-        ("bmi", (10, 80)), ("temperature", (30, 45)), ("tempC", (30, 45)), ("percent", (0, 100)),
-        ("fat_pct", (0, 100)), ("SpO2", (0, 100)), ("heartRate", (20, 250)), ("birth_year", (1900, 2030)),
+        ("Age (years)", (0, 120)), ("ageAtDiagnosis", (0, 120)), ("systolic_bp", (50, 300)),
+        ("SBP", (50, 300)), ("tempC", (30, 45)), ("SpO2", (0, 100)),
         ("cholesterol_mmol_l", (1, 16)), ("chol", (50, 600)),
     ],
 )  # fmt: skip
@@ -159,7 +153,7 @@ def test_common_names_have_common_bounds(name: str, bounds: tuple[float, float])
     assert known.bounds == bounds
 
 
-@pytest.mark.parametrize("name", ["dose", "ward", "message", "average", "bpx", "sexton", "page", "x", ""])
+@pytest.mark.parametrize("name", ["dose", "message", "average", "bpx", "sexton", ""])
 def test_of_other_names_nothing_is_known(name: str) -> None:
     assert known_of(name) is None
 

@@ -142,14 +142,3 @@ def test_certificates_that_do_not_do_are_found(file: Path, cluster: DaskCluster,
     unusable = compute(file)
     assert unusable.state == "failed"
     assert "look at dask_ca_file" in unusable.text
-
-
-def test_a_cluster_that_the_environment_names_is_looked_at(
-    tmp_path: Path, cluster: DaskCluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    own = cluster.certificates
-    monkeypatch.setenv("TACIT_DASK_SCHEDULER", cluster.address)
-    monkeypatch.setenv("TACIT_DASK_CA_FILE", str(own.authority))
-    monkeypatch.setenv("TACIT_DASK_CERTIFICATE_FILE", str(own.certificate))
-    monkeypatch.setenv("TACIT_DASK_KEY_FILE", str(own.key))
-    assert compute(curator_file(tmp_path)).text == "the Dask cluster has no worker: start workers"
