@@ -146,11 +146,3 @@ def test_a_folder_in_use_is_not_touched(tacit_process: Process, tmp_path: Path) 
     assert done.returncode == 2
     assert "--folder" in done.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["precious"]
-
-
-@pytest.mark.long
-def test_the_price_of_one_study_is_not_that_of_all(tacit_process: Process, tmp_path: Path) -> None:
-    done = tacit_process("demo", "--all", "--epsilon", "2", "--folder", str(tmp_path / "federation"))
-    assert done.returncode == 2
-    assert "--epsilon" in done.stderr
-    assert list(tmp_path.iterdir()) == []

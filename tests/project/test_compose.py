@@ -168,17 +168,6 @@ def test_a_planted_fault_is_seen(compose: Compose, name: str, changed: Compose, 
     assert any(fault in line for line in faults_of(compose)), list(faults_of(compose))
 
 
-def test_every_volume_secret_and_network_is_used(compose: Compose) -> None:
-    services = compose["services"].values()
-    assert set(compose["volumes"]) == {
-        source for service in services for source, *_ in mounts_of(service) if not source.startswith("./")
-    }
-    assert set(compose["secrets"]) == {
-        secret for service in services for secret in service.get("secrets", [])
-    }
-    assert set(compose["networks"]) == {network for service in services for network in service["networks"]}
-
-
 def test_tester_and_curator_are_published_on_this_machine_alone(compose: Compose) -> None:
     published = {
         name: service["ports"] for name, service in compose["services"].items() if "ports" in service

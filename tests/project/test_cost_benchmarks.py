@@ -2,27 +2,14 @@
 
 import importlib
 
-import numpy as np
 import pytest
 from benchmarks.cost_owners import LARGE, study_bytes
-from benchmarks.cost_schedule import Overhead, Reduce
 from benchmarks.cost_studies import QUESTIONS, Parties
 from benchmarks.harness import PAGES, PART, Counts, fill
 
 from tacit_protocol.messages.encoding import MESSAGE_BYTES_MAX
 from tacit_protocol.procedures.base import check_study
 from tacit_protocol.procedures.discovery import PROCEDURES, procedure_named
-
-
-@pytest.mark.parametrize("workers", [1, 2, 16, 64])
-@pytest.mark.parametrize("deviation", [0.0, 0.05, 0.3])
-def test_formula_and_simulation_agree(workers: int, deviation: float) -> None:
-    """Within 7 %, the normal law of sums being an approximation; a factor of two is far outside."""
-    model = Reduce(600, 0.1, 0.1 * deviation, part_s=0.01, start_s=0.2, overhead=Overhead(1e-4, 1e-4))
-    rng = np.random.default_rng(workers)
-    groups = np.clip(rng.normal(0.1, 0.1 * deviation, 400), 0.0, None)
-    simulated = np.mean([model.simulated(workers, groups, rng) for _ in range(30)])
-    assert model.predicted(workers) == pytest.approx(simulated, rel=0.07)
 
 
 def test_every_procedure_has_its_costs() -> None:

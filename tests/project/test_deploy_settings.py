@@ -26,11 +26,6 @@ def _no_settings_from_this_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TACIT_CONFIG", raising=False)
 
 
-def test_the_tester_takes_its_example() -> None:
-    settings = TesterSettings.load(SETTINGS / "tester.toml")
-    assert settings.key_file == SETTINGS / "tester.pem"
-
-
 def test_the_agent_takes_its_example_and_its_policy() -> None:
     settings = AgentSettings.load(SETTINGS / "agent.toml")
     policy = Policy.load(settings.policy_file)
@@ -39,12 +34,6 @@ def test_the_agent_takes_its_example_and_its_policy() -> None:
     for data_set in settings.data_sets:
         assert policy.maximum.epsilon_micro <= data_set.caps.epsilon_micro
         assert policy.maximum.delta_pico <= data_set.caps.delta_pico
-
-
-def test_the_curator_takes_its_example() -> None:
-    settings = CuratorSettings.load(SETTINGS / "curator.toml")
-    assert settings.storage_folder == SETTINGS / "rows"
-    assert settings.storage_keys_file == SETTINGS / "storage.key"
 
 
 def unit(path: Path) -> dict[str, list[str]]:

@@ -204,13 +204,6 @@ def test_every_path_that_contributing_names_exists() -> None:
     assert missing_folders((ROOT / "CONTRIBUTING.md").read_text()) == []
 
 
-def test_every_page_is_at_most_two_clicks_from_the_front_page() -> None:
-    front = linked_from(ROOT / "docs" / "index.md")
-    near = front.union(*(linked_from(page) for page in front))
-    pages = {*ROOT.glob("docs/**/*.md"), *ROOT.glob("*.md")} - {ROOT / "docs" / "index.md"}
-    assert {str(page.relative_to(ROOT)) for page in pages - near} == set()
-
-
 @pytest.mark.parametrize("index", sorted(ROOT.glob("docs/**/README.md")), ids=lambda page: page.parent.name)
 def test_a_folders_list_names_every_page_of_the_folder(index: Path) -> None:
     assert {page.name for page in set(index.parent.glob("*.md")) - linked_from(index) - {index}} == set()

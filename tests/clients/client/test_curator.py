@@ -9,13 +9,13 @@ from typing import Any
 
 import httpx
 import pytest
-from curator_answers import HELD, AsyncMemory, MemoryCurator, document
+from curator_answers import HELD, AsyncMemory, MemoryCurator
 
 from tacit import AsyncCuratorClient, CuratorClient, DataSetDescription
 from tacit.client.data_set import PART_BYTES, upload_of
-from tacit.client.http import HttpRequest, HttpResponse
+from tacit.client.http import HttpRequest
 from tacit.client.transport import HttpTransport
-from tacit.errors import InputError, ResponseError, VerificationFailedError
+from tacit.errors import InputError, VerificationFailedError
 from tacit.setup.configuration import toml_text
 from tacit_protocol.signing.keys import PrivateKey
 
@@ -82,14 +82,6 @@ def test_nothing_is_handed_to_another_service_than_the_pinned_one(
     assert {request.method for request in curator.asked} == {"GET"}
 
 
-def test_an_operator_has_no_data_set_of_its_own(curator: MemoryCurator) -> None:
-    with (
-        CuratorClient("https://c.example", curator.key, transport=curator) as operator,
-        pytest.raises(InputError, match="only an owner"),
-    ):
-        operator.delete("patients")
-
-
 def test_the_asynchronous_client_does_the_same(curator: MemoryCurator, key: PrivateKey, rows: Path) -> None:
     async def ask() -> Any:
         async with AsyncCuratorClient(
@@ -115,14 +107,6 @@ def test_a_mistake_in_a_description_is_told(changed: dict[str, Any], message: st
     file.write_text(toml_text(DESCRIPTION | changed))
     with pytest.raises(InputError, match=message):
         DataSetDescription.from_toml(file)
-
-
-@pytest.mark.parametrize(("name", "content"), [("rows.txt", b"x"), ("rows.csv", b""), ("none.csv", None)])
-def test_a_file_that_cannot_be_handed_over_is_told(tmp_path: Path, name: str, content: bytes | None) -> None:
-    if content is not None:
-        (tmp_path / name).write_bytes(content)
-    with pytest.raises(InputError, match=name):
-        upload_of(tmp_path / name)
 
 
 @pytest.fixture
@@ -179,14 +163,3 @@ def test_an_upload_that_broke_begins_again_at_the_start(large: Path) -> None:
         assert transport.send(request).status == 200
     assert drain.received == 64 * PART_BYTES
     assert told[-1] == 64 * PART_BYTES
-
-
-def test_a_curator_that_answers_no_list_is_told(client: CuratorClient, curator: MemoryCurator) -> None:
-    class Lying(MemoryCurator):
-        def send(self, request: HttpRequest) -> HttpResponse:
-            return document({"items": {}, "entries": {}})
-
-    with CuratorClient("https://c.example", curator.key, transport=Lying()) as lied_to:
-        for ask in (lied_to.data_sets, lied_to.studies, lied_to.ledger):
-            with pytest.raises(ResponseError):
-                ask()

@@ -86,11 +86,6 @@ def test_a_tester_with_another_key_than_the_pinned_one_is_found_out(
         client.create_study(draft)
 
 
-def test_lists_are_read_page_after_page(client: Client, memory_tester: Any) -> None:
-    assert [party.name for party in client.parties()] == ["north", "south", "west", "ann"]
-    assert [request.query.get("cursor") for request in memory_tester.asked] == [None, "2"]
-
-
 def test_a_list_that_never_ends_is_not_followed_for_ever(client: Client, memory_tester: Any) -> None:
     def endless(request: HttpRequest, answer: HttpResponse) -> HttpResponse:
         return HttpResponse(200, {}, b'{"items":[],"next":"1"}')
@@ -123,15 +118,6 @@ def test_waiting_gives_up_in_time(client: Client, draft: Draft) -> None:
     digest = client.create_study(draft)
     with pytest.raises(VerdictTimeoutError, match="collecting"):
         client.wait_for_verdict(digest, 0.0)
-
-
-def test_an_incomplete_study_has_no_result_and_names_who_is_missing(
-    client: Client, memory_tester: Any, draft: Draft
-) -> None:
-    digest = client.create_study(draft)
-    memory_tester.end(digest, outcome="incomplete", missing=("south",), result=None)
-    verdict = client.wait_for_verdict(digest)
-    assert (verdict.outcome, verdict.missing, verdict.result) == ("incomplete", ("south",), None)
 
 
 def signed_by_another(tester: Any, digest: str) -> None:

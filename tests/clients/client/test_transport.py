@@ -102,19 +102,6 @@ def test_retry_after_is_kept_up_to_a_limit() -> None:
     assert slept == [2.0, PAUSE_MAX_S, 0.0]
 
 
-def test_an_unsigned_request_carries_no_token() -> None:
-    seen: list[httpx.Request] = []
-
-    def note(request: httpx.Request) -> httpx.Response:
-        seen.append(request)
-        return httpx.Response(200)
-
-    sender = HttpTransport("https://tester.example", lambda: "t", inner=httpx.MockTransport(note))
-    sender.send(GET)
-    assert "authorization" not in seen[0].headers
-    assert seen[0].headers["accept-encoding"] == "identity"
-
-
 def test_proxies_of_the_environment_are_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
     monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:9")

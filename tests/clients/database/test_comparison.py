@@ -28,16 +28,6 @@ def test_releases_of_one_population_are_rejected_no_more_often_than_the_level(nu
     assert rejected < UNLIKELY
 
 
-def test_a_release_and_a_table_of_one_population_are_rejected_no_more_often_than_the_level() -> None:
-    rng, rejected = np.random.default_rng(7), 0
-    for _ in range(RUNS):
-        database = simulated_database(simulated_rows(rng, 1000), 4.0, rng)
-        table = simulated_rows(rng, 200)
-        rejected += database.two_sample_test(table, ALPHA, null="points").reject
-        assert database.two_sample_test(table, ALPHA).pvalue > 0.01
-    assert rejected < UNLIKELY
-
-
 @pytest.mark.parametrize("null", ["bound", "normal"])
 def test_proved_intervals_hold_the_distance_of_the_populations(null: Any) -> None:
     """A population of 20 000 rows stands for its own law: drawn with replacement, its mean is the truth."""

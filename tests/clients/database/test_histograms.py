@@ -1,7 +1,6 @@
 """A database whose points were drawn from its own histograms: weights match both parts of the release."""
 
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 import polars as pl
@@ -9,7 +8,6 @@ import pytest
 
 from tacit.database.released import ReleasedDatabase
 from tacit.database.weights import Histograms, WeightProblem
-from tacit.errors import StudyRefusedError
 from tacit.local.database import release_database
 
 UNITS = 20_000
@@ -111,20 +109,6 @@ def test_means_and_correlations_count_where_in_their_cells_records_lie() -> None
     assert doubled.mean("y").resolution == 0.0
 
 
-def test_whole_numbers_are_kept_in_files_and_must_fit(tmp_path: Path) -> None:
-    database = grades()["int64"]
-    database.to_parquet(tmp_path / "grades.parquet")
-    loaded = ReleasedDatabase.load(tmp_path / "grades.parquet")
-    assert loaded.histograms is not None
-    assert loaded.histograms.whole == ("grade",)
-    assert loaded.probability_between("grade", 1, 10) == database.probability_between("grade", 1, 10)
-    with pytest.raises(StudyRefusedError, match="bounds that are whole"):
-        release_database(
-            frame(), epsilon=4, delta=1e-6, bounds={"x": (0, 0.5), "y": (0, 1), "kind": LEVELS},
-            whole_numbers=["x"],
-        )  # fmt: skip
-
-
 def test_raw_weights_state_their_noise_exactly() -> None:
     """Linear in both parts: their map, times the noise of each, is what an expectation's error is."""
     rng = np.random.default_rng(3)
@@ -144,21 +128,6 @@ def test_raw_weights_state_their_noise_exactly() -> None:
     assert np.sqrt(np.mean(np.square(errors))) == pytest.approx(stated, rel=0.15)
     assert centre.noise_error == pytest.approx(0.03 * np.sqrt(36)), "a share's noise counts like the mean's"
     assert np.array_equal(centre.features, features)
-
-
-def test_histograms_come_first_where_points_cannot_follow_the_embedding() -> None:
-    """All mean embeddings are out of reach: without importance the shares would be missed by much."""
-    features = np.hstack([np.eye(4), np.zeros((4, 1))])
-    mean = np.array([0.0, 0.0, 0.0, 1.0, 5.0])
-    shares = np.array([0.7, 0.3])
-    known = Histograms(np.array([[1.0, 0], [1, 0], [0, 1], [0, 1]]), shares, 0.02)
-    problem = WeightProblem.of(
-        features, mean, 0.01, law="gaussian", weighting="simplex", l1_max=1.0, histograms=known
-    )
-    assert problem.weights()[:2].sum() == pytest.approx(0.7, abs=0.03)
-    assert problem.weights()[3] > 0.25, "and then the embedding is matched as well as can be"
-    assert problem.misfit == pytest.approx(5, rel=0.05)
-    assert problem.projection_map() is None, "too few points to tell"
 
 
 def test_points_that_are_moved_start_from_its_own_and_match_the_histograms_too() -> None:

@@ -1,6 +1,5 @@
 """Released databases: expectations, rows, errors, weights, transformations, files and pictures."""
 
-import builtins
 import pickle
 from collections.abc import Callable
 from functools import cache
@@ -13,7 +12,7 @@ from database_simulation import simulated_database, simulated_rows
 
 from tacit.database.released import ReleasedDatabase
 from tacit.database.transform import combined
-from tacit.errors import InputError, PlottingError
+from tacit.errors import InputError
 from tacit.local.database import release_database
 
 
@@ -161,24 +160,6 @@ def test_files_that_hold_no_database_are_refused(tmp_path: Path) -> None:
         database().to_csv(tmp_path / "no" / "folder.csv")
 
 
-@pytest.mark.parametrize(
-    ("module", "call"), [("pandas", "to_pandas"), ("polars", "to_polars"), ("matplotlib", "plot")]
-)
-def test_a_missing_library_is_named(module: str, call: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = builtins.__import__
-
-    def without(name: str, *rest: Any, **named: Any) -> Any:
-        if name.partition(".")[0] == module:
-            raise ImportError(name)
-        return real(name, *rest, **named)
-
-    base = database()
-    _ = base.uncertainty
-    monkeypatch.setattr(builtins, "__import__", without)
-    with pytest.raises((InputError, PlottingError), match=f"pip install {module}"):
-        getattr(base, call)()
-
-
 UNITS = 20_000
 
 
@@ -200,11 +181,3 @@ def test_expectations_and_probabilities_are_near_the_datas() -> None:
     assert database.expectation(lambda c: c["x"]) == pytest.approx(x.mean(), abs=0.1)
     assert database.probability(lambda c: c["x"] > 8) < 0.1
     assert database.probability(lambda c: c["x"] > 0) > 0.9
-
-
-def test_rows_by_herding_have_the_databases_mean() -> None:
-    database = released()
-    rows = database.sample(2000)["x"]
-    assert rows.shape == (2000,)
-    assert rows.mean() == pytest.approx(database.expectation(lambda c: c["x"]), abs=0.05)
-    assert np.array_equal(database.sample(10)["x"], rows[:10])

@@ -1,6 +1,5 @@
 """Distance correlation in one process: two owners, aligned, in peer mode, at a curator; mistakes told."""
 
-import datetime
 import re
 from decimal import Decimal
 from typing import Any
@@ -84,25 +83,6 @@ def test_what_the_procedure_does_not_take_is_refused(
         distance_correlation(X[:rows], X[:rows, 0], **options)
 
 
-@pytest.mark.parametrize("constant", [0.0, 0.5, 7.0])
-def test_a_constant_column_is_taken(constant: float) -> None:
-    """Outside of its bounds it is clipped; its own variance is 0, or what noise makes of it."""
-    result = distance_correlation(np.full(ROWS, constant), X[:, 0], **COMMON)
-    assert 0 < result.pvalue <= 1
-    unknown = result.distance_correlation is None
-    assert (result.interval is None) == unknown
-    assert any("variance is zero, or lost" in warning for warning in result.warnings) == unknown
-
-
-def test_a_level_that_permutations_cannot_reach_is_told() -> None:
-    few = distance_correlation(X[:, 0], X[:, 0], alpha=1e-4, **COMMON)
-    assert not few.reject
-    assert any("at least 9999 permutations" in warning for warning in few.warnings)
-    enough = distance_correlation(X[:, 0], X[:, 0], alpha=1e-3, **COMMON)
-    assert enough.reject
-    assert not any("permutations" in warning for warning in enough.warnings)
-
-
 UNITS = 2000
 RNG = np.random.default_rng(1)
 PLACED = RNG.random(UNITS)
@@ -137,16 +117,6 @@ def test_peer_mode_and_screening_take_ids_too() -> None:
     assert not screening(PLACED, SHUFFLED, **COMMON).aligned
 
 
-def test_sides_may_have_other_numbers_of_rows() -> None:
-    """One side has each unit twice, a little above and a little below its value."""
-    twice = np.repeat(PLACED, 2) + np.tile([0.001, -0.001], UNITS)
-    result = distance_correlation(
-        np.clip(twice, 0, 1), SHUFFLED, units=(np.repeat(IDS, 2), IDS[ORDER]), **COMMON
-    )
-    assert dict(result.n) == {"x-owner": UNITS, "y-owner": UNITS}
-    assert result.reject
-
-
 def test_both_tables_come_in_the_order_of_the_keyed_ids() -> None:
     held = read_two_owners(PLACED, SHUFFLED, (0, 1), "refuse", (IDS, IDS[ORDER]))
     assert held.aligned is not None
@@ -170,14 +140,6 @@ def test_one_id_may_be_spelled_in_several_ways(spelled: Any) -> None:
     """As docs/how-to/align-two-owners.md says of agents."""
     held = read_two_owners(PLACED[:40], PLACED[:40], (0, 1), "refuse", (np.arange(40), spelled))
     assert np.array_equal(np.asarray(held.units[0]), np.asarray(held.units[1]))
-
-
-def test_dates_are_ids_and_a_column_may_be_called_unit() -> None:
-    days = [datetime.date(2020, 1, 1) + datetime.timedelta(index) for index in range(40)]
-    table = pd.DataFrame({"unit": PLACED[:40], "unit_": PLACED[:40]})
-    held = read_two_owners(table, PLACED[:40], (0, 1), "refuse", (days, [day.isoformat() for day in days]))
-    assert held.aligned is not None
-    assert held.aligned.unit_column == "unit__"
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,6 @@ import pyarrow as pa
 import pytest
 
 from tacit.errors import InputError
-from tacit.in_process.samples import ArrayTable, Sample, drawing
 from tacit.local import (
     DecisionResult,
     distance_correlation,
@@ -20,8 +19,7 @@ from tacit.local import (
     screening,
 )
 from tacit.local.inputs import read_variables
-from tacit.local.two_owners import read_two_owners
-from tacit_protocol.domain.columns import CategoricalColumn, Domain, NumericColumn
+from tacit_protocol.domain.columns import CategoricalColumn, NumericColumn
 
 ROWS = 400
 # At epsilon 50 and 400 rows a copy of a variable is missed with a chance far below 1e-6: the observed
@@ -55,16 +53,6 @@ def test_tables_and_their_columns_are_variables(make: Any) -> None:
     result = joint_independence(table, other, bounds=bounds, **SURE)
     assert result.reject
     assert [list(group) for group in result.verdict["variables"]] == [["u", "v"], ["kind"]]
-
-
-def test_columns_keep_their_names_and_names_go_before_them() -> None:
-    frame = pd.DataFrame({"age": numbers(), "dose": numbers(2)})
-    read = read_variables([frame["age"], frame["dose"]], (0, 1), None, "refuse")
-    assert read.groups == (("age",), ("dose",))
-    read = read_variables([frame["age"], frame], (0, 1), ["a", "b"], "refuse")
-    assert read.groups == (("a",), ("b.age", "b.dose"))
-    read = read_variables([numbers(), np.zeros((ROWS, 2))], (0, 1), None, "refuse")
-    assert read.groups == (("x1",), ("x2.1", "x2.2"))
 
 
 def test_bounds_of_each_variable_of_each_column_and_of_all() -> None:
@@ -116,7 +104,6 @@ RNG = np.random.default_rng(1)
 IDS = np.repeat(np.arange(UNITS), RNG.choice([1, 20], UNITS))
 X = RNG.random(len(IDS))
 LETTERS = np.where(X < 0.5, "a", "b")
-DOMAIN = Domain(columns=(NumericColumn(name="x", lower=0.0, upper=1.0),))
 
 TESTS: dict[str, Callable[..., Any]] = {
     "distance_correlation": lambda **chosen: distance_correlation(
@@ -152,20 +139,3 @@ def test_every_test_of_dependence_takes_one_row_a_unit(name: str) -> None:
 def test_verdicts_on_averages_of_aligned_units_warn() -> None:
     result = TESTS["aligned"](units=IDS, seed=1)
     assert any("unit_rows" in warning for warning in result.warnings)
-
-
-def test_one_row_of_each_unit_is_kept() -> None:
-    table = ArrayTable.of(Sample({"x": X}), DOMAIN, IDS, drawing("one", IDS))
-    (chunk,) = table.chunks()
-    assert (chunk.unit, chunk.units, table.units) == (None, UNITS, UNITS)
-    for unit, value in enumerate(chunk.numeric[:, 0]):
-        assert value in X[unit == IDS]
-
-
-def test_both_sides_of_the_same_rows_keep_the_same_ones() -> None:
-    held = read_two_owners(X, X, (0, 1), "refuse", IDS, unit_rows="one")
-    drawn = []
-    for units, draw in zip(held.units, held.draws, strict=True):
-        (chunk,) = ArrayTable.of(Sample({"x": X}), DOMAIN, units, draw).chunks()
-        drawn.append(chunk.numeric)
-    assert np.array_equal(*drawn)

@@ -38,16 +38,6 @@ def test_every_kind_of_table_reads_alike(make: Any) -> None:
     assert sample.numeric("visits").tolist() == [1.0, 2.0, 3.0]
 
 
-def test_a_code_keeps_its_level_where_missing_values_made_it_a_float() -> None:
-    sample = read_samples([pd.DataFrame({"cp": [1.0, math.nan, 4.0, 2.5]})], None)[0]
-    assert sample.categorical("cp").tolist() == ["1", None, "4", "2.5"]
-
-
-def test_arrays_get_names() -> None:
-    assert list(read_samples([np.zeros((3, 2))], None)[0].columns) == ["x1", "x2"]
-    assert list(read_samples([np.zeros(3)], ["age"])[0].columns) == ["age"]
-
-
 @pytest.mark.parametrize(
     ("sample", "message"),
     [
@@ -59,13 +49,6 @@ def test_arrays_get_names() -> None:
 def test_what_is_no_sample_is_told(sample: Any, message: str) -> None:
     with pytest.raises(InputError, match=message):
         read_samples([sample], None)
-
-
-def test_samples_with_other_columns_are_refused() -> None:
-    with pytest.raises(InputError, match="sample 2 has other columns"):
-        read_samples([pd.DataFrame({"a": [1]}), pd.DataFrame({"b": [1]})], None)
-    with pytest.raises(InputError, match="sample 2 has other columns"):
-        read_samples([np.zeros((2, 2)), np.zeros((2, 3))], None)
 
 
 def test_text_in_a_numeric_column_asks_for_levels_and_quotes_no_value() -> None:

@@ -77,29 +77,6 @@ def test_rows_that_were_not_used_are_named() -> None:
     assert first.criterion != again.criterion
 
 
-def test_points_of_a_released_database_may_be_weighted() -> None:
-    rng = np.random.default_rng(1)
-    points = rng.uniform(0, 120, (80, 1))
-    weights = [np.exp(-((points[:, 0] - centre) ** 2) / 200) - 0.01 for centre in (50, 65)]
-    found = optimise_locations(points, points, bounds=(0, 120), weights=weights, **PLAN)
-    assert found.power > 0.9
-    assert [len(rows) for rows in found.held_out_rows] == [0, 0]
-    parameters = dict(found.parameters)
-    # Scaling the weights changes nothing.
-    scaled = [3 * weight for weight in weights]
-    again = optimise_locations(points, points, bounds=(0, 120), weights=scaled, **PLAN)
-    assert np.allclose(np.array(again.parameters["locations"]), np.array(parameters["locations"]), atol=1e-3)
-
-
-def test_a_curator_adds_less_noise() -> None:
-    numbers, settings = people(1)[["age"]], PLAN | {"n": 60, "n_features": 2, "features": "scf"}
-    powers = [
-        optimise_locations(numbers, bounds=(0, 120), effect=10.0, setting=setting, **settings).power
-        for setting in ("owners", "curator")
-    ]
-    assert powers[0] + 0.02 < powers[1]
-
-
 @pytest.mark.parametrize("n", [(400, 400), (300, 900)])
 @pytest.mark.parametrize("setting", ["owners", "curator"])
 def test_the_planned_noise_is_that_of_the_procedure(setting: Any, n: tuple[int, int]) -> None:

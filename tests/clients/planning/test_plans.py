@@ -28,7 +28,6 @@ from tacit.local import (
     plan_smallest,
 )
 from tacit.planning import ErrorPlan, PowerPlan, power_of_draft
-from tacit.planning.counts import plan_independence
 from tacit.planning.simulation import SimulatedNoise
 from tacit.planning.words import exact_interval
 from tacit.studies.draft import StudyDraft
@@ -200,11 +199,6 @@ def test_the_smallest_epsilon_reaches_the_target_in_studies_of_its_own() -> None
     assert plan_power(1000, epsilon=found.smallest / 3, bounds=AGE, effect=0.4, runs=30, seed=7).power < 0.7
 
 
-def test_what_cannot_be_reached_is_said() -> None:
-    with pytest.raises(InputError, match="not even epsilon = "):
-        plan_smallest("epsilon", n=5, bounds=AGE, effect=0.1, runs=4, seed=1)
-
-
 def test_the_best_choice_is_measured_afresh() -> None:
     candidates: list[dict[str, Any]] = [{"features": "me", "n_features": 2, "bandwidth": 0.01}, {}]
     found = plan_choice(1500, epsilon=1.0, bounds=AGE, effect=0.4, candidates=candidates, runs=20, seed=1)
@@ -295,13 +289,6 @@ def test_what_all_studies_found_is_said_of_those_that_were_simulated() -> None:
     assert "in 18 of 18 simulated studies (95 % interval 0.81 to 1)" in plan.words()
 
 
-def test_a_study_that_is_refused_is_not_called_simulated() -> None:
-    curve = plan_curve("n", (3, 4000), procedure="distance_correlation", epsilon=4.0, runs=4, seed=1)
-    assert [point.refused for point in curve.points] == [True, False]
-    assert "never, because such a study is refused, with 3 units" in curve.words()
-    assert "of 4 simulated studies" in curve.words()
-
-
 def test_simulated_noise_has_the_discrete_laplace_law() -> None:
     noise = SimulatedNoise(np.random.default_rng(1))
     drawn = noise.laplace(np.zeros(40_000, dtype=np.int64), 2.0)
@@ -312,19 +299,6 @@ def test_simulated_noise_has_the_discrete_laplace_law() -> None:
     assert chisquare(np.append(counts, len(drawn) - counts.sum()), expected).pvalue > 1e-6
     chosen = [noise.choose(np.array([0, 2]), 2.0) for _ in range(4000)]
     assert np.mean(chosen) == pytest.approx(math.e / (1 + math.e), abs=0.05)
-
-
-@pytest.mark.parametrize(
-    ("table", "message"),
-    [
-        ([0.5, 0.5], "two axes"),
-        ([[0.25, 0.25], [0.25, 0.25]], "nothing to be found"),
-        ([[0.5, 0.1], [0.1, 0.1]], "add up to 1"),
-    ],
-)
-def test_tables_that_cannot_be_planned_are_refused(table: list[object], message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        plan_independence(table, epsilon=1)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

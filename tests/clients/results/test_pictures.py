@@ -1,7 +1,6 @@
 """What results are drawn as, tests and releases: the same panels everywhere, and every number read back."""
 
 import re
-import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 from xml.etree import ElementTree as ET
@@ -12,8 +11,7 @@ from local_noise import seeded_noise
 from played_releases import BOUNDS, patients, played
 
 from tacit import local
-from tacit.errors import PlottingError
-from tacit.results import NoisyCountsResult, Result, result_of
+from tacit.results import Result, result_of
 from tacit.results.rendering import figure_of
 from tacit_protocol.numerics.noisy_tables import CellNoise
 from tacit_protocol.reporting.panels import NullPanel, panels_of
@@ -118,14 +116,6 @@ def test_numbers_are_read_back_from_the_svg(drawn: dict[str, Result], name: str)
         assert row.find(f"{SVG}title") is not None
 
 
-def test_without_matplotlib_drawing_says_what_to_install(
-    drawn: dict[str, Result], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(PlottingError, match="pip install matplotlib; or use to_svg"):
-        drawn["max"].plot()
-
-
 def test_without_releases_what_needs_them_is_left_out(drawn: dict[str, Result]) -> None:
     shown = result_of(drawn["distance"].source.study, drawn["distance"].verdict)
     assert not any(isinstance(panel, NullPanel) for panel in shown.panels())
@@ -219,22 +209,6 @@ def test_every_noisy_count_is_a_bar_with_its_interval(counts: Result) -> None:
     )
 
 
-def test_of_a_large_table_margins_and_the_largest_cells_are_drawn(many: Result) -> None:
-    assert isinstance(many, NoisyCountsResult)
-    dose, site, cells = bars_of(many)
-    table = np.array(many.verdict["counts"]["north"]).reshape(8, 32)
-    half = CellNoise("laplace", 2.0, summed=32).half_width(0.05)
-    margin = table.sum(axis=1)
-    expected = [[v, v - half, v + half] for v in margin]
-    assert drawn_numbers(panel_svg(dose)) == pytest.approx(np.array(expected))
-    assert "adds up 32 noisy counts" in dose.note
-    assert site.title == "site: noisy counts of north, the 20 largest of 32"
-    assert [bar.value for bar in site.bars] == pytest.approx(np.sort(table.sum(axis=0))[::-1][:20])
-    assert cells.title == "The 20 largest of 256 cells: north"
-    assert [bar.value for bar in cells.bars] == np.sort(table.ravel())[::-1][:20].tolist()
-    assert f"within {many.half_width_all:.4g}" in cells.note
-
-
 def test_where_the_noise_of_a_sum_is_unknown_no_sum_is_drawn(many: Result, counts: Result) -> None:
     for result in (many, counts):
         study = result.source.study
@@ -257,14 +231,6 @@ def test_names_and_levels_of_others_are_escaped() -> None:
         assert "<script" not in svg
         assert "&lt;script&gt;" in svg
         assert "\u202e" not in svg
-
-
-def test_a_verdict_of_another_version_draws_nothing_and_stops_nothing(
-    counts: Result, database: Result
-) -> None:
-    for result, field in ((counts, "counts"), (counts, "half_width_all"), (database, "histogram_noise")):
-        for wrong in (None, {}, {"north": [1.0]}):
-            assert panels_of(result.source.study, dict(result.verdict) | {field: wrong}, {}) == ()
 
 
 def test_results_draw_and_report_them(counts: Result, database: Result, many: Result) -> None:

@@ -165,15 +165,6 @@ def test_a_level_that_is_not_kept_is_not_promised() -> None:
         assert ("is not known here" in care) != promised
 
 
-def test_a_local_result_says_that_nothing_can_be_verified(result: Result, tmp_path: Path) -> None:
-    path = result.report(tmp_path / "mine.html", question="A question of my own?")
-    text = path.read_text("utf-8")
-    assert "there is no transcript" in text
-    assert "<title>A question of my own?" in text
-    with pytest.raises(InputError, match="cannot write"):
-        result.report(tmp_path / "absent" / "mine.html")
-
-
 def test_what_cannot_be_reported_says_why(
     transcript: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -26,7 +26,6 @@ from tacit.local import (
     survival,
 )
 from tacit.results import DecisionResult, ProcedureResult, Result, result_of
-from tacit.studies.multiple_testing import CONTROLS
 from tacit_protocol.domain.columns import Domain, NumericColumn
 from tacit_protocol.procedures.discovery import PROCEDURES
 
@@ -251,23 +250,6 @@ def test_a_decision_counts_as_its_level_and_says_where_that_is_too_coarse() -> N
     fine = tacit.adjust({"fine": decision(True, 0.01), "p": with_p(0.2), "q": with_p(0.3)}, "bonferroni")
     assert fine.rejected[0].name == "fine"
     assert fine.warnings == ()
-
-
-def test_a_screening_counts_as_all_of_its_pairs() -> None:
-    rng = np.random.default_rng(2)
-    x = rng.random((3000, 3))
-    found = local.screening(x, np.clip(1 - x[:, 1], 0, 1), epsilon=8, delta=1e-5, bounds=(0, 1))
-    adjusted = tacit.adjust({"score": found, "other": with_p(0.5)})
-    assert len(adjusted) == 4
-    assert {each.name for each in adjusted} == {"score: x.1 – y", "score: x.2 – y", "score: x.3 – y", "other"}
-
-
-def test_only_hochberg_warns_of_studies_on_the_same_data() -> None:
-    pair = [with_p(0.01), with_p(0.02)]
-    for method in CONTROLS:
-        warned = any("dependent" in warning for warning in tacit.adjust(pair, method).warnings)
-        assert warned == (method == "benjamini-hochberg")
-    assert tacit.adjust([question(0.01), question(0.02)], "benjamini-hochberg").warnings == ()
 
 
 @pytest.mark.parametrize(

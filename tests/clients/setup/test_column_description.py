@@ -1,6 +1,5 @@
 """`tacit data describe` knows names and types alone; what it leaves blank no agent takes."""
 
-import gzip
 import json
 import sqlite3
 import tomllib
@@ -11,10 +10,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pydantic import ValidationError
 
 from tacit.errors import InputError
-from tacit.setup.column_description import ColumnSchema, columns_of, described, snippet
+from tacit.setup.column_description import columns_of
 from tacit.studies.public_knowledge import KNOWN, known_of
 from tacit_services.agent.settings import DataSetSettings
 
@@ -50,13 +48,6 @@ def test_it_proposes_by_names_warns_and_leaves_blanks(tacit: Run, tmp_path: Path
     assert columns[2] == {"kind": "numeric", "name": "BMI", "lower": 10, "upper": 80}
     assert "patient_id: looks like an identifier" in out
     settings(columns[:3])
-
-
-@pytest.mark.parametrize("kind", ["unknown", "text", "number"])
-def test_an_agent_refuses_every_blank(kind: Any) -> None:
-    text = snippet(described([ColumnSchema("dose", kind)]), "a.csv", "the names")
-    with pytest.raises(ValidationError, match="column 1"):
-        settings(tomllib.loads(text)["columns"])
 
 
 def test_types_of_parquet_are_read_and_no_value(tacit: Run, tmp_path: Path) -> None:
@@ -126,19 +117,6 @@ def test_what_cannot_be_described_says_what_to_do(
     assert words in json.loads(err)["message"]
 
 
-def test_headers_in_every_form_of_csv_are_read(tmp_path: Path) -> None:
-    file = tmp_path / "a.csv"
-    file.write_bytes('\ufeffage,"blood\nglucose","a ""b"""\n1,2,3\n'.encode())
-    assert [column.name for column in columns_of(str(file))] == ["age", "blood\nglucose", 'a "b"']
-    packed = tmp_path / "b.csv.gz"
-    packed.write_bytes(gzip.compress(b"age,sex\n1,F\n"))
-    assert [column.name for column in columns_of(str(packed))] == ["age", "sex"]
-    text = snippet(described(columns_of(str(file))), "odd\nname", "the names")
-    assert tomllib.loads(text)["columns"][1]["name"] == "blood\nglucose"
-    with pytest.raises(InputError, match="--table is of databases"):
-        columns_of(str(file), "x")
-
-
 @pytest.mark.parametrize(
     ("name", "bounds"),
     [
@@ -151,11 +129,6 @@ def test_common_names_have_common_bounds(name: str, bounds: tuple[float, float])
     known = known_of(name)
     assert known is not None
     assert known.bounds == bounds
-
-
-@pytest.mark.parametrize("name", ["dose", "message", "average", "bpx", "sexton", ""])
-def test_of_other_names_nothing_is_known(name: str) -> None:
-    assert known_of(name) is None
 
 
 def test_everything_known_makes_a_column_that_an_agent_takes() -> None:

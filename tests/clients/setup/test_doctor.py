@@ -122,8 +122,7 @@ def test_a_key_that_others_may_read_is_found(party_file: Path) -> None:
     [Tester(key="cd" * 32), Tester(up=False), *(Tester(body=body) for body in (b"<html>", b"[]", b"{}"))],
 )
 def test_what_is_not_the_tester_or_does_not_answer_is_found(party_file: Path, tester: Tester) -> None:
-    found = states(look(party_file, tester))
-    assert (found["tester"], found["clock"] == "skipped") == ("failed", not tester.up)
+    assert states(look(party_file, tester))["tester"] == "failed"
 
 
 @pytest.mark.parametrize(("skew_s", "state"), [(29, "ok"), (-29, "ok"), (31, "failed"), (-31, "failed")])

@@ -54,17 +54,6 @@ def test_stopping_kills_what_does_not_end(tmp_path: Path, monkeypatch: pytest.Mo
     assert service.process.returncode == -signal.SIGKILL
 
 
-def test_a_service_is_not_told_another_services_settings(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("TACIT_CONFIG", "elsewhere.toml")
-    monkeypatch.setenv("KEPT", "yes")
-    show = "import os; print(os.environ.get('TACIT_CONFIG'), os.environ['KEPT'])"
-    log = tmp_path / "log"
-    ServiceProcess.start("x", python(show), log).process.wait(120)
-    assert log.read_text().split() == ["None", "yes"]
-
-
 def owner(source: str) -> OwnerSetup:
     return OwnerSetup("north", DataSetSetup("patients", source, 1.0, 1e-5), PolicySetup())
 

@@ -10,7 +10,7 @@ import pytest
 
 from tacit import Client
 from tacit.command import connect
-from tacit.errors import InputError, StudyRefusedError
+from tacit.errors import InputError
 from tacit.setup.configuration import toml_text
 from tacit_protocol.messages.release import Release
 from tacit_protocol.messages.study import Owner, Study
@@ -46,17 +46,6 @@ def test_the_curators_key_comes_from_the_tester_and_it_alone_sends(
 def test_a_pinned_curator_with_another_key_is_found_out(client: Client, curated: dict[str, Any]) -> None:
     with pytest.raises(InputError, match="another key for registry"):
         client.prepare_study(curated | {"curator_key": PrivateKey.generate().public_hex})
-
-
-def test_owners_of_a_curated_study_need_no_enrolment_at_the_tester(
-    client: Client, curated: dict[str, Any], memory_tester: Any
-) -> None:
-    del memory_tester.parties["north"]
-    with pytest.raises(InputError, match="give the owner's key in the draft"):
-        client.prepare_study(curated)
-    key = PrivateKey.generate().public_hex
-    curated["owners"][0]["key"] = key
-    assert client.prepare_study(curated).study.owners[0].key == key
 
 
 @pytest.mark.parametrize(
@@ -139,12 +128,6 @@ def test_a_study_that_reuses_takes_the_earlier_studys_seed(
     assert [sender.name for sender in prepared.study.senders] == ["south"]
     assert [owner.reuses for owner in prepared.study.owners] == [first, None]
     assert client.prepare_study(draft).study.seed != seed
-
-
-def test_a_procedure_that_reads_no_release_again_says_so(client: Client, draft: Draft) -> None:
-    first = client.create_study(draft)
-    with pytest.raises(StudyRefusedError, match="leave reuses out"):
-        client.prepare_study(later(draft, north=first))
 
 
 def test_the_command_shows_who_spends_and_who_does_not(

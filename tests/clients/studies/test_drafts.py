@@ -12,7 +12,6 @@ import pytest
 from tacit.command.app import run
 from tacit.errors import InputError
 from tacit.studies.draft import StudyDraft
-from tacit.studies.draft_faults import TomlLines
 from tacit.studies.draft_schema import draft_schema, schema_text
 from tacit_protocol.procedures.discovery import PROCEDURES
 
@@ -108,39 +107,6 @@ def test_whatever_is_wrong_is_named_and_never_a_traceback(
     good: dict[str, Any], change: dict[str, Any]
 ) -> None:
     assert refused(good | change).startswith(f"the draft: {next(iter(change))}")
-
-
-def test_what_was_written_cannot_steer_the_terminal(good: dict[str, Any]) -> None:
-    told = refused(good | {"\x1b[2J": 1, "epsilon": "\x1b[2J"})
-    assert "\x1b" not in told
-
-
-def test_lines_of_keys_are_found_in_every_form_of_toml() -> None:
-    text = "\n".join(
-        [
-            'a.b = 1 # "',  # 1
-            '"odd = key" = [',  # 2
-            "  { c = 1 }, # ]",  # 3
-            "]",  # 4
-            'text = """',  # 5
-            'd = """',  # 6: ends the text
-            "[t.u]",  # 7
-            "v = 'x'",  # 8
-            "[[w]] # [[x]]",  # 9
-            "y = 1",  # 10
-            "[[w]]",  # 11
-            "y = 2",  # 12
-            "[w.z]",  # 13
-            "k = 1",  # 14
-        ]
-    )
-    tomllib.loads(text)
-    lines = TomlLines(text)
-    places = {
-        ("a", "b"): 1, ("odd = key", 0, "c"): 2, ("text",): 5, ("d",): None, ("t", "u", "v"): 8,
-        ("w", 0, "y"): 10, ("w", 1, "y"): 12, ("w", 1, "z", "k"): 14, ("w", 1, "missing"): 11,
-    }  # fmt: skip
-    assert {place: lines.line_of(place) for place in places} == places
 
 
 def test_the_committed_schema_is_current(capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,22 +13,18 @@ import pytest
 
 from tacit import Client
 from tacit.command.app import run
-from tacit.errors import InputError
 from tacit.setup.configuration import toml_text
 from tacit.studies import preflight
-from tacit.studies.catalogue import answered_questions, proposed_question
+from tacit.studies.catalogue import answered_questions
 from tacit.studies.draft import StudyDraft
 from tacit.studies.wizard import (
     Known,
     KnownDataSet,
-    bounds_words,
     draft_by_asking,
     known_at,
-    parse_bounds,
 )
 from tacit_protocol.domain.columns import CategoricalColumn, NumericColumn
 from tacit_protocol.procedures.discovery import PROCEDURES
-from tacit_protocol.procedures.identity import probabilities_of
 from tacit_protocol.signing.keys import PrivateKey
 
 AGE = NumericColumn(name="age", lower=0, upper=120)
@@ -156,21 +152,6 @@ def test_owners_of_different_columns_are_asked_for_their_own() -> None:
     assert (draft.alignment, draft.unit_column, draft.unit_rows) == ("ab" * 32, "id", "one")
 
 
-def test_a_known_distribution_is_asked_for_and_must_add_up() -> None:
-    script = Script(
-        ("What do you want", "Do blood groups follow the census?"),
-        ("data set of north", "donors"),
-        ("Which columns", "blood_group"),
-        ("known probabilities", "0.5, 0.5"),
-        ("known probabilities", "0.5, 0.2, 0.2, 0.2"),
-        ("known probabilities", "0.4, 0.1, 0.1, 0.4"),
-    )
-    draft = asked(script, known("north", "south"))
-    assert (draft.procedure, draft.delta) == ("identity", 0.0)
-    assert draft.parameters == {"probabilities": [0.4, 0.1, 0.1, 0.4]}
-    assert any("add up to 1.1" in said for said in script.heard)
-
-
 def test_a_curator_may_hold_the_data() -> None:
     script = Script(
         ("What do you want", "Are they alike?"),
@@ -188,35 +169,9 @@ def test_a_curator_may_hold_the_data() -> None:
     assert draft.owners[1].key == "cd" * 32
 
 
-@pytest.mark.parametrize(
-    ("question", "procedure"),
-    [
-        ("Are our patients alike?", "kernel_two_sample"),
-        ("do my categories follow a known distribution?", "identity"),
-        ("which of their columns relate to our outcome?", "screening"),
-        (
-            "Is our dose correlated with another hospital's outcome, in the same people?",
-            "distance_correlation",
-        ),
-        ("zzz", "kernel_two_sample"),
-    ],
-)
-def test_a_question_in_plain_words_proposes_its_procedure(question: str, procedure: str) -> None:
-    assert proposed_question(question).agents == procedure
-
-
 def test_every_procedure_answers_some_question() -> None:
     answered = {name for one in answered_questions() for name in (one.agents, one.curator) if name}
     assert answered == set(PROCEDURES) - {"quick"}
-
-
-def test_bounds_are_read_as_they_are_shown() -> None:
-    for column in (AGE, SEX, NumericColumn(name="t", lower=-3.5, upper=1e6)):
-        assert parse_bounds(column.name, bounds_words(column, form="typed")) == column
-    for wrong in ("", "1", "F", "a:b", "1:1", "F, F", "0:inf"):
-        with pytest.raises(InputError):
-            parse_bounds("x", wrong)
-    assert probabilities_of("equal", 4) == [0.25] * 4
 
 
 @pytest.fixture
