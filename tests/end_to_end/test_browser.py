@@ -225,35 +225,6 @@ def require_burn_down_of(page: Any, federation: LocalFederation) -> None:
     assert [value(float(y)) for y, _ in dots] == pytest.approx(left, abs=0.1)
 
 
-@pytest.mark.long
-def test_a_declined_study_ends_cleanly(
-    federation: LocalFederation, steward: Visitor, analyst: Visitor, tacit_json: Callable[..., Any]
-) -> None:
-    reason = "We answer no such question before the board has met."
-    digest = ask(federation, "A question that north declines")
-    config = federation.folder / "north" / "agent.toml"
-    steward.use_link(tacit_json("agent", "login", "--config", str(config))["url"])
-    steward.page.goto(f"{door_of(federation, 'north').shown}/studies/{digest}")
-    # By keyboard alone.
-    steward.page.get_by_label("A note for your own record").focus()
-    steward.page.keyboard.type(reason)
-    steward.page.keyboard.press("Tab")
-    steward.page.keyboard.press("Enter")
-    steward.page.locator(".state.declined").wait_for()
-    assert reason in steward.page.locator("main").text_content()
-    assert steward.page.get_by_role("button", name=re.compile("Approve")).count() == 0
-    with federation.agent_client("south") as agent:
-        agent.decline(digest)
-    analyst.use_link(tacit_json("tester", "login", "--config", str(federation.tester.configuration))["url"])
-    analyst.page.goto(f"{federation.tester.url}/studies/{digest}")
-    analyst.page.get_by_role("heading", name="Ended without a result").wait_for()
-    assert "No release came from north, south" in analyst.page.locator("main").text_content()
-    assert reason not in analyst.page.content()
-    assert analyst.page.locator("svg").count() == 0
-    analyst.require_accessible()
-    assert (steward.complaints, analyst.complaints) == ([], [])
-
-
 @pytest.fixture
 def attacked(tmp_path: Path) -> Iterator[tuple[AttackedAgent, Door, str]]:
     """An agent of this process, its clock in the test's hands, with one study that waits."""

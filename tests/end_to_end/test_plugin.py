@@ -168,18 +168,6 @@ def test_an_installed_procedure_is_planned_asked_verified_reported_and_shown(
     assert "unknown procedure" in without.stderr
 
 
-@pytest.mark.long
-@pytest.mark.usefixtures("plugged")
-def test_a_policy_that_allows_everything_allows_no_procedure_from_elsewhere(
-    page: Path, tmp_path: Path, start_federation: Start
-) -> None:
-    federation = start_federation(owners(tmp_path, ("*",)))
-    party = ("--party", str(federation.analyst.configuration))
-    digest = told("study", "create", str(page / "study.toml"), *party)["digest"]
-    watched = tacit("study", "watch", digest, *party, "--json")
-    assert json.loads(watched.stdout)["outcome"] == "incomplete"
-
-
 BROKEN = {
     "from a module that fails": ("broken:Any", "RuntimeError: not today"),
     "that is no procedure": ("json:loads", "derives from"),

@@ -15,7 +15,6 @@ from window import Window
 
 from tacit.errors import InputError
 from tacit.planning import bounded
-from tacit_protocol.procedures.discovery import PROCEDURES
 from tacit_protocol.signing.tokens import issue_token
 from tacit_services.shared.http_server import Stopping
 from tacit_services.shared.problem_responses import ProblemError
@@ -54,17 +53,6 @@ def window(
 
 def main_of(text: str) -> str:
     return unescape(text.split("<main")[1])
-
-
-def test_the_form_names_every_procedure_and_labels_every_field(window: Window) -> None:
-    assert window.get("/plan").status_code == 401
-    window.sign_in()
-    page = window.get("/plan").text
-    assert set(re.findall('<option value="(.*?)"', page)) == set(PROCEDURES)
-    fields = set(re.findall(r'<(?:input|select|textarea) id="(.*?)"', page))
-    assert fields == set(re.findall('<label for="(.*?)"', page))
-    assert len(fields) == 9
-    assert '<a href="/plan" aria-current="page">Plan</a>' in page
 
 
 def test_a_plan_needs_the_forms_token(window: Window) -> None:

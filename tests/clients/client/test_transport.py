@@ -78,18 +78,6 @@ def test_a_repeatable_request_is_sent_again_with_a_fresh_token() -> None:
     assert len(tokens) == ATTEMPTS_MAX
 
 
-def test_a_request_that_is_not_repeatable_is_sent_once() -> None:
-    count = 0
-
-    def busy(_: httpx.Request) -> httpx.Response:
-        nonlocal count
-        count += 1
-        return httpx.Response(503)
-
-    assert transport(busy).send(HttpRequest("POST", "/v1/enrolments", body=b"{}")).status == 503
-    assert count == 1
-
-
 def test_retry_after_is_kept_up_to_a_limit() -> None:
     slept: list[float] = []
     waits = iter(["2", "3600", "0"])

@@ -1,7 +1,6 @@
 """Distance correlation in one process: two owners, aligned, in peer mode, at a curator; mistakes told."""
 
 import re
-from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,7 @@ from local_noise import seeded_noise
 
 import tacit.local
 from tacit.command.result_view import print_result, result_fields
-from tacit.errors import InputError, StudyRefusedError
+from tacit.errors import InputError
 from tacit.local import (
     CuratedDistanceCorrelationResult,
     DistanceCorrelationResult,
@@ -67,22 +66,6 @@ def test_mistakes_are_told_in_the_callers_words(
         distance_correlation(x, y, **options)
 
 
-@pytest.mark.parametrize(
-    ("rows", "changed", "message"),
-    [
-        (ROWS, {"delta": 0}, "delta above 0"),
-        (31, {}, "at least 32"),
-        (ROWS, {"bogus": 1}, "unknown parameter"),
-    ],
-)
-def test_what_the_procedure_does_not_take_is_refused(
-    rows: int, changed: dict[str, Any], message: str
-) -> None:
-    options: dict[str, Any] = {"epsilon": 1, "delta": 1e-5, "bounds": (0, 1)} | changed
-    with pytest.raises(StudyRefusedError, match=message):
-        distance_correlation(X[:rows], X[:rows, 0], **options)
-
-
 UNITS = 2000
 RNG = np.random.default_rng(1)
 PLACED = RNG.random(UNITS)
@@ -125,21 +108,6 @@ def test_both_tables_come_in_the_order_of_the_keyed_ids() -> None:
     again = read_two_owners(PLACED, SHUFFLED, (0, 1), "refuse", (IDS, IDS[ORDER]))
     assert again.aligned is not None
     assert again.aligned.digest != held.aligned.digest  # another key
-
-
-@pytest.mark.parametrize(
-    "spelled",
-    [
-        [f" {number} " for number in range(40)],
-        np.arange(40.0),
-        [Decimal(number) for number in range(40)],
-        pd.Series(np.arange(40), dtype="Int64"),
-    ],
-)
-def test_one_id_may_be_spelled_in_several_ways(spelled: Any) -> None:
-    """As docs/how-to/align-two-owners.md says of agents."""
-    held = read_two_owners(PLACED[:40], PLACED[:40], (0, 1), "refuse", (np.arange(40), spelled))
-    assert np.array_equal(np.asarray(held.units[0]), np.asarray(held.units[1]))
 
 
 @pytest.mark.parametrize(

@@ -134,8 +134,3 @@ def test_every_test_of_dependence_takes_one_row_a_unit(name: str) -> None:
     ):
         with pytest.raises(InputError, match=message):
             TESTS[name](**({"unit_rows": "one"} | chosen))
-
-
-def test_verdicts_on_averages_of_aligned_units_warn() -> None:
-    result = TESTS["aligned"](units=IDS, seed=1)
-    assert any("unit_rows" in warning for warning in result.warnings)

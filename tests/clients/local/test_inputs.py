@@ -107,9 +107,3 @@ def test_units_are_never_cut_between_chunks() -> None:
             seen.append(float(contents[0]))
     assert rows == 500
     assert len(seen) == len(set(seen)) == table.units == len(np.unique(unit))
-
-
-@pytest.mark.parametrize("unit", [[1, 2], [1.0, math.nan, 2.0], ["a", None, "b"]])
-def test_units_that_do_not_fit_the_rows_are_refused(unit: Any) -> None:
-    with pytest.raises(InputError, match="unit"):
-        ArrayTable.of(Sample({"a": np.zeros(3)}), domain_of((0, 1), ["a"]), np.array(unit, dtype=object))

@@ -61,22 +61,6 @@ def test_a_public_sample_and_an_expected_effect_suffice() -> None:
     assert np.array_equal(*shifted.held_out_rows)
 
 
-def test_rows_that_were_not_used_are_named() -> None:
-    x, y = people(1, 101)[["age"]], people(2, 60, age=70)[["age"]]
-    found = optimise_locations(x, y, bounds=(0, 120), training_share=0.3, n_features=1, **PLAN)
-    assert [len(rows) for rows in found.held_out_rows] == [71, 42]
-    # They have no part in the ascent: other values there leave the locations of a single start as they are.
-    changed = x.copy()
-    changed.loc[found.held_out_rows[0], "age"] = 1.0
-    single = PLAN | {"starts": 1}
-    first, again = (
-        optimise_locations(one, y, bounds=(0, 120), training_share=0.3, n_features=1, **single)
-        for one in (x, changed)
-    )
-    assert first.parameters == again.parameters
-    assert first.criterion != again.criterion
-
-
 @pytest.mark.parametrize("n", [(400, 400), (300, 900)])
 @pytest.mark.parametrize("setting", ["owners", "curator"])
 def test_the_planned_noise_is_that_of_the_procedure(setting: Any, n: tuple[int, int]) -> None:

@@ -15,7 +15,6 @@ from typer.testing import CliRunner
 from tacit.command.app import app
 from tacit.errors import InputError, StudyRefusedError
 from tacit.local import (
-    IdentityResult,
     compare_identity_methods,
     identity,
     joint_independence,
@@ -25,7 +24,6 @@ from tacit.local import (
     plan_error,
     plan_identity,
     plan_power,
-    plan_smallest,
 )
 from tacit.planning import ErrorPlan, PowerPlan, power_of_draft
 from tacit.planning.simulation import SimulatedNoise
@@ -166,39 +164,6 @@ def test_the_error_of_counts_is_that_of_the_noise() -> None:
     assert real.error == pytest.approx(3.0 / 1000, rel=0.4)
 
 
-def test_a_curve_is_monotone_and_drawn() -> None:
-    told: list[float] = []
-    curve = plan_curve(
-        "epsilon",
-        (0.1, 0.5, 2.0),
-        n=1000,
-        bounds=AGE,
-        effect=0.3,
-        runs=20,
-        seed=1,
-        progress=lambda part, _: told.append(part),
-    )
-    fitted = [point.fitted for point in curve.points]
-    assert fitted == sorted(fitted)
-    assert told == sorted(told)
-    assert told[-1] == 1.0
-    assert "A power of 0.8 is reached at about epsilon" in curve.words(0.8)
-    picture = curve.svg(0.8)
-    assert picture.count('class="point"') == 3
-    assert 'class="target"' in picture
-    assert 'role="img"' in picture
-    again = plan_curve("epsilon", (0.1, 0.5, 2.0), n=1000, bounds=AGE, effect=0.3, runs=20, seed=1)
-    assert again == curve
-
-
-@pytest.mark.long
-def test_the_smallest_epsilon_reaches_the_target_in_studies_of_its_own() -> None:
-    found = plan_smallest("epsilon", n=1000, bounds=AGE, effect=0.4, runs=25, seed=1)
-    assert isinstance(found.plan, PowerPlan)
-    assert abs(found.plan.power - 0.8) < 0.25
-    assert plan_power(1000, epsilon=found.smallest / 3, bounds=AGE, effect=0.4, runs=30, seed=7).power < 0.7
-
-
 def test_the_best_choice_is_measured_afresh() -> None:
     candidates: list[dict[str, Any]] = [{"features": "me", "n_features": 2, "bandwidth": 0.01}, {}]
     found = plan_choice(1500, epsilon=1.0, bounds=AGE, effect=0.4, candidates=candidates, runs=20, seed=1)
@@ -317,36 +282,6 @@ def test_the_command_plans_units(flags: tuple[str, ...]) -> None:
     assert units > 20
     said = CliRunner().invoke(app, command).stdout
     assert re.search(rf"About {units} units.*: found in \d+ of 200 simulated studies \(95 % interval", said)
-
-
-CELLS, SHIFT = 12, 0.4
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("method", ["mcgof", "zcdp-gof", "privit-laplace"])
-def test_the_procedure_finds_the_distance_as_often_as_was_planned(method: Any) -> None:
-    """120 real runs, noise from OpenDP: within 6 standard errors of both rates, and of the grid's 5 %."""
-    plan = plan_identity(
-        CELLS, epsilon=1.0, delta=1e-6, distance=SHIFT / 2, miss=0.3, method=method, seed=2, runs=400
-    )
-    p, rng, runs = paninski(np.full(CELLS, 1 / CELLS), SHIFT), np.random.default_rng(4), 120
-    found = 0
-    for number in range(runs):
-        result = identity(
-            rng.multinomial(plan.units, p),
-            np.full(CELLS, 1 / CELLS),
-            1.0,
-            method,
-            delta=1e-6 if method == "zcdp-gof" else 0.0,
-            distance=SHIFT / 2,
-            seed=number,
-        )
-        assert isinstance(result, IdentityResult)
-        found += result.reject
-    spread = math.sqrt(0.25 / runs + 0.25 / plan.runs)
-    assert abs(found / runs - plan.power) < 6 * spread
-    assert plan.interval[1] >= 0.7
-    assert plan.distance == pytest.approx(SHIFT / 2)
 
 
 def test_the_best_method_depends_on_what_is_looked_for() -> None:

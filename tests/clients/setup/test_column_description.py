@@ -13,7 +13,6 @@ import pytest
 
 from tacit.errors import InputError
 from tacit.setup.column_description import columns_of
-from tacit.studies.public_knowledge import KNOWN, known_of
 from tacit_services.agent.settings import DataSetSettings
 
 NAMES = "patient_id,age,sex,BMI,dose"
@@ -115,27 +114,6 @@ def test_what_cannot_be_described_says_what_to_do(
     code, _, err = tacit("data", "describe", str(tmp_path / name), "--json")
     assert code == 2
     assert words in json.loads(err)["message"]
-
-
-@pytest.mark.parametrize(
-    ("name", "bounds"),
-    [
-        ("Age (years)", (0, 120)), ("ageAtDiagnosis", (0, 120)), ("systolic_bp", (50, 300)),
-        ("SBP", (50, 300)), ("tempC", (30, 45)), ("SpO2", (0, 100)),
-        ("cholesterol_mmol_l", (1, 16)), ("chol", (50, 600)),
-    ],
-)  # fmt: skip
-def test_common_names_have_common_bounds(name: str, bounds: tuple[float, float]) -> None:
-    known = known_of(name)
-    assert known is not None
-    assert known.bounds == bounds
-
-
-def test_everything_known_makes_a_column_that_an_agent_takes() -> None:
-    for known in KNOWN:
-        column = known.column("x")
-        taken = settings([column.model_dump(mode="json", exclude_none=True)])
-        assert taken.columns == (column,)
 
 
 def test_a_folder_is_described_by_its_first_file_and_its_keys(tacit: Run, tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 import builtins
 import json
 import os
-import pty
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
@@ -235,13 +234,6 @@ def test_nothing_is_sent_before_a_yes(at_terminal: Any, capsys: Any, tmp_path: P
     assert f"Created {digest}" in capsys.readouterr().out
 
 
-def test_answers_that_end_early_send_nothing(at_terminal: Any, capsys: Any) -> None:
-    tester = at_terminal(*ANSWERS[:5], planned=GOOD)
-    assert run(["study", "create"]) == 2
-    assert "nothing was sent" in capsys.readouterr().err
-    assert tester.envelopes == {}
-
-
 def test_a_study_that_the_plan_calls_hopeless_is_refused_with_what_would_help(
     at_terminal: Any, capsys: Any, draft: dict[str, Any], tmp_path: Path
 ) -> None:
@@ -276,19 +268,3 @@ def test_without_a_terminal_it_says_what_is_missing(
         assert flag in told
     if more:
         assert json.loads(told)["error"] == "InputError"
-
-
-def test_a_real_terminal_is_taken_for_one_but_not_for_json(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
-) -> None:
-    ours, theirs = pty.openpty()
-    monkeypatch.chdir(tmp_path)
-    try:
-        with os.fdopen(theirs) as terminal:
-            monkeypatch.setattr("sys.stdin", terminal)
-            # It goes on to read who asks, which is not here.
-            assert run(["study", "create"]) == 1
-            assert "party.toml" in capsys.readouterr().err
-            assert run(["study", "create", "--json"]) == 2
-    finally:
-        os.close(ours)
