@@ -197,15 +197,5 @@ def test_secrets_and_data_are_ignored_by_git_and_by_the_image_build() -> None:
     assert "/deploy/federation/" in ignored
     admitted = {line for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")}
     assert (ROOT / ".dockerignore").read_text().splitlines()[1] == "*"
-    assert admitted == {
-        f"!{name}"
-        for name in (
-            "pyproject.toml",
-            "requirements",
-            "README.md",
-            "LICENSE",
-            "protocol",
-            "services",
-            "clients",
-        )
-    }
+    names = ("pyproject.toml", "requirements", "README.md", "LICENSE", "protocol", "services", "clients")
+    assert admitted == {f"!{name}" for name in names}

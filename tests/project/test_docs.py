@@ -22,19 +22,9 @@ PAGES = [*sorted(ROOT.glob("*.md")), *sorted(ROOT.glob("docs/**/*.md")), *sorted
 REFERENCE = "".join(path.read_text() for path in sorted(ROOT.glob("docs/reference/**/*.md")))
 
 SOURCES = ("protocol", "services", "clients", "tests", "benchmarks", "deploy", "docs", ".ci")
-TEXT_SUFFIXES = {
+SUFFIXES = {
     "",
-    ".py",
-    ".md",
-    ".toml",
-    ".txt",
-    ".yml",
-    ".cfg",
-    ".service",
-    ".sh",
-    ".html",
-    ".css",
-    ".mako",
+    *[".py", ".md", ".toml", ".txt", ".yml", ".cfg", ".service", ".sh", ".html", ".css", ".mako"],
 }
 # Written in pieces, so that this file does not find itself.
 FORBIDDEN = [
@@ -73,7 +63,7 @@ def project_files() -> Iterator[Path]:
     for source in SOURCES:
         for path in sorted((ROOT / source).rglob("*")):
             hidden = {"__pycache__", "federation"} & set(path.relative_to(ROOT / source).parts[:-1])
-            if path.is_file() and path.suffix in TEXT_SUFFIXES and not hidden:
+            if path.is_file() and path.suffix in SUFFIXES and not hidden:
                 yield path
 
 

@@ -16,7 +16,6 @@ from tacit.errors import (
     ProblemError,
     ResponseError,
     StudyRefusedError,
-    VerdictTimeoutError,
     VerificationFailedError,
 )
 from tacit_protocol.messages.study import Study
@@ -36,15 +35,6 @@ def test_a_study_is_stored_under_the_digest_of_its_signed_bytes(
     assert study.owners[0].key == memory_tester.parties["north"][0]
     assert (study.created_at, study.deadline) == (1_000_000, 1_000_000 + 168 * 3600)
     assert (study.budget.epsilon_micro, study.budget.delta_pico) == (1_000_000, 10_000_000)
-
-
-def test_preparing_stores_nothing_and_tells_the_cost(
-    client: Client, memory_tester: Any, draft: Draft
-) -> None:
-    prepared = client.prepare_study(draft)
-    assert (prepared.numbers_released, prepared.warnings, prepared.units_declared) == (7, (), True)
-    assert memory_tester.envelopes == {}
-    assert client.create_study(prepared) == prepared.digest
 
 
 def test_a_hopeless_study_is_not_sent_unless_forced(client: Client, memory_tester: Any, draft: Draft) -> None:
@@ -112,12 +102,6 @@ def test_waiting_tells_progress_and_returns_the_verdict(
     assert (verdict.result.estimate, verdict.result.interval) == (0.02, (0.01, 0.03))
     assert verdict.result.pairs[0].names == ("north", "south")
     assert verdict.result.columns[0].names == ("age",)
-
-
-def test_waiting_gives_up_in_time(client: Client, draft: Draft) -> None:
-    digest = client.create_study(draft)
-    with pytest.raises(VerdictTimeoutError, match="collecting"):
-        client.wait_for_verdict(digest, 0.0)
 
 
 def signed_by_another(tester: Any, digest: str) -> None:

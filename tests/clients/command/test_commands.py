@@ -226,25 +226,6 @@ def test_exit_codes_do_not_depend_on_json(tacit: Run, tmp_path: Path, extra: tup
     assert tacit("verify", str(tmp_path / "none.json"), *extra)[0] == 2
 
 
-@pytest.mark.parametrize(
-    ("shell", "variables"),
-    [
-        ("bash", {"COMP_WORDS": "tacit study cre", "COMP_CWORD": "2"}),
-        ("zsh", {"_TYPER_COMPLETE_ARGS": "tacit study cre"}),
-        ("fish", {"_TYPER_COMPLETE_ARGS": "tacit study cre", "_TYPER_COMPLETE_FISH_ACTION": "get-args"}),
-    ],
-)
-def test_what_a_shell_asks_is_completed(
-    tacit: Run, monkeypatch: pytest.MonkeyPatch, shell: str, variables: dict[str, str]
-) -> None:
-    for name, value in {"_TACIT_COMPLETE": f"complete_{shell}", **variables}.items():
-        monkeypatch.setenv(name, value)
-    code, out, _ = tacit()
-    assert code == 0
-    assert "create" in out
-    assert "transcript" not in out
-
-
 AGENT = {
     "--name": "north", "--tester-url": "https://t.example", "--tester-key": "ab" * 32,
     "--data-set": "patients", "--source": "a.csv", "--epsilon": "3", "--delta": "1e-5",

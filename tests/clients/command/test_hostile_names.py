@@ -36,7 +36,7 @@ from tacit_protocol.messages.problems import problem_document
 from tacit_protocol.messages.study import Party, Study
 from tacit_protocol.messages.transcript import VerdictMessage
 from tacit_protocol.signing.envelope import STUDY_TYPE, VERDICT_TYPE, digest, seal
-from tacit_protocol.terminal import printable, printable_lines
+from tacit_protocol.terminal import printable
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -337,7 +337,7 @@ OWN = {
     *(f"plan {verb}" for verb in ("power", "curve", "smallest", "choice", "locations")),
     *(f"plan {verb}" for verb in ("two-sample", "identity", "homogeneity", "independence")),
     *("demo", "study schema", "version"),
-    # Become a service, which writes JSON lines; or run in the place of the command: below.
+    # Become a service, which writes JSON lines; or run in the place of the command.
     *(
         "tester serve",
         "agent serve",
@@ -476,22 +476,6 @@ def test_logs_escape_whatever_is_logged() -> None:
     assert json.loads(line)["event"] == NAME
 
 
-@pytest.mark.long
-def test_an_aligning_agents_words_are_printed_as_text(
-    tacit: Run, home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """`tacit data align` prints what the agent's process wrote."""
-    monkeypatch.chdir(home)
-    code, out, err = tacit("data", "align", "list", "--config", "agent/agent.toml")
-    require_harmless(out, err)
-    code, out, err = tacit(
-        *("data", "align", "make", "--data-set", NAME.replace("\r\n", ""), "--key", f"{MARK}\x1b[2J"),
-        *("--out", f"{MARK}\x1b[2J", "--config", "agent/agent.toml"),
-    )
-    require_harmless(out, err)
-    assert code != 0
-
-
 def test_a_fault_of_our_own_prints_a_harmless_trace(capsys: pytest.CaptureFixture[str]) -> None:
     try:
         raise ValueError(WORST)
@@ -500,11 +484,3 @@ def test_a_fault_of_our_own_prints_a_harmless_trace(capsys: pytest.CaptureFixtur
     out, err = capsys.readouterr()
     assert steering(out + err) == set()
     assert MARK in err
-
-
-@pytest.mark.parametrize("text", [NAME, WORST, "", "plain", "\ud800", "\u2028"])
-def test_one_line_stays_one_line(text: str) -> None:
-    assert steering(printable(text)) == set()
-    assert "\n" not in printable(text)
-    printable(text).encode("utf-8")
-    assert printable_lines("a\n" + printable(text)).count("\n") == 1

@@ -94,15 +94,3 @@ def test_compare_takes_a_release_or_a_table(
     table = tmp_path / "mine.csv"
     table.write_text("age,sex\n" + "\n".join(f"{80 + i % 9},F" for i in range(300)))
     assert asked(capsys, "release", "compare", file, str(table))["reject"]
-
-
-def test_locations_are_planned_on_a_release(file: str, capsys: pytest.CaptureFixture[str]) -> None:
-    found = asked(
-        capsys,
-        *("plan", "locations", "--release", file, "--shift", "age=15", "--n", "1000", "--epsilon", "1"),
-        *("--column", "age:0:100", "--n-features", "1", "--seed", "1"),
-    )
-    assert len(found["parameters"]["locations"]) == 1
-    assert found["power"] > 0.5
-    assert run(["plan", "locations", "--shift", "age=15", "--n", "1000", "--epsilon", "1"]) == 2
-    assert "--release" in capsys.readouterr().err

@@ -188,17 +188,6 @@ def test_a_file_that_may_not_be_written_is_not_replaced(kept: Path, monkeypatch:
         raise AssertionError("it was opened")
 
 
-def test_a_pipe_is_written_as_it_is(tmp_path: Path) -> None:
-    pipe = tmp_path / "pipe"
-    os.mkfifo(pipe)
-    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
-    with written_whole(pipe) as file:
-        file.write(b"rows")
-    assert os.read(reader, 100) == b"rows"
-    os.close(reader)
-    assert pipe.is_fifo()
-
-
 START = """
 import builtins, os, signal
 from tacit.command import main

@@ -7,7 +7,6 @@ import polars as pl
 import pytest
 
 from tacit.database.released import ReleasedDatabase
-from tacit.database.weights import Histograms, WeightProblem
 from tacit.local.database import release_database
 
 UNITS = 20_000
@@ -76,55 +75,3 @@ def test_an_event_that_cuts_bins_says_so() -> None:
     assert doubled.resolution == pytest.approx(
         database.probability(lambda c: c["grade"] <= 10).resolution, abs=1e-9
     )
-
-
-def test_means_and_correlations_count_where_in_their_cells_records_lie() -> None:
-    """Most at one end, and a long tail: within a bin nothing says where records lie.
-
-    How often errors cover is docs/benchmarks/coverage.md's; here, that the parts they lacked are there.
-    Floors are a sixth or less of what any of six releases gave, with a spread of a tenth.
-    """
-    rng = np.random.default_rng(5)
-    x = np.where(rng.random(UNITS) < 0.6, 0.0, np.clip(rng.lognormal(0, 1, UNITS) / 20, 0, 1))
-    y = np.clip(x * rng.lognormal(0, 0.5, UNITS), 0, 1)
-    database = release_database(
-        pl.DataFrame({"x": x, "y": y}), epsilon=1, delta=1e-6, bounds=(0, 1), n_points=100, seed=1
-    )
-    answers = [
-        (database.mean("x"), 0.0005),
-        (database.mean("y"), 0.0005),
-        (database.expectation(lambda c: c["x"] * c["y"]), 0.001),
-        (database.correlation("x", "y"), 0.02),
-    ]
-    for found, floor in answers:
-        assert found.resolution is not None
-        assert floor <= found.resolution <= found.error
-    assert database.expectation(database.points["x"]).resolution is None, "an array names no cells"
-    upper = database.points["x"].max()
-    endless = database.expectation(lambda c: np.where(c["x"] > upper, np.inf, c["x"]))
-    assert endless.resolution == np.inf, "a cell ends beyond its points"
-    whole = grades()["int64"]
-    assert whole.mean("grade").resolution == 0.0
-    doubled = whole.transform(lambda c: 2 * c["grade"], (2, 32))
-    assert doubled.mean("y").resolution == 0.0
-
-
-def test_raw_weights_state_their_noise_exactly() -> None:
-    """Linear in both parts: their map, times the noise of each, is what an expectation's error is."""
-    rng = np.random.default_rng(3)
-    features, codes = rng.normal(size=(30, 30)) / 5, rng.integers(0, 6, 30)
-    means, shares = rng.normal(size=30) / 30, np.full(6, 1 / 6)
-    indicators = np.eye(6)[codes]
-
-    known = Histograms(indicators, shares, 0.01)
-    centre = WeightProblem.of(
-        features, means, 0.03, law="gaussian", weighting="raw", l1_max=1.0, histograms=known
-    )
-    # A share's noise of .01 counts like the mean's of .03: shares were stretched by 3.
-    drawn = np.hstack([0.03 * rng.normal(size=(400, 30)), 3 * 0.01 * rng.normal(size=(400, 6))])
-    values, linear = rng.random(30), centre.linear_map()
-    errors = values @ (linear @ (centre.target + drawn).T - centre.weights()[:, None])
-    stated = np.linalg.norm(values @ centre.noise_map())
-    assert np.sqrt(np.mean(np.square(errors))) == pytest.approx(stated, rel=0.15)
-    assert centre.noise_error == pytest.approx(0.03 * np.sqrt(36)), "a share's noise counts like the mean's"
-    assert np.array_equal(centre.features, features)

@@ -17,7 +17,6 @@ from tacit.local import (
     distance_correlation,
     screening,
 )
-from tacit.local.two_owners import read_two_owners
 from tacit.results import PeerOutcome
 
 ROWS = 3000
@@ -98,16 +97,6 @@ def test_peer_mode_and_screening_take_ids_too() -> None:
     found = screening(PLACED, SHUFFLED, units=pair, **COMMON)
     assert (found.aligned, found.reject) == (True, True)
     assert not screening(PLACED, SHUFFLED, **COMMON).aligned
-
-
-def test_both_tables_come_in_the_order_of_the_keyed_ids() -> None:
-    held = read_two_owners(PLACED, SHUFFLED, (0, 1), "refuse", (IDS, IDS[ORDER]))
-    assert held.aligned is not None
-    orders = [np.argsort(np.asarray(units)) for units in held.units]
-    np.testing.assert_array_equal(PLACED[orders[0]], SHUFFLED[orders[1]])
-    again = read_two_owners(PLACED, SHUFFLED, (0, 1), "refuse", (IDS, IDS[ORDER]))
-    assert again.aligned is not None
-    assert again.aligned.digest != held.aligned.digest  # another key
 
 
 @pytest.mark.parametrize(

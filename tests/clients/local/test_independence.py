@@ -18,8 +18,6 @@ from tacit.local import (
     joint_independence,
     screening,
 )
-from tacit.local.inputs import read_variables
-from tacit_protocol.domain.columns import CategoricalColumn, NumericColumn
 
 ROWS = 400
 # At epsilon 50 and 400 rows a copy of a variable is missed with a chance far below 1e-6: the observed
@@ -53,22 +51,6 @@ def test_tables_and_their_columns_are_variables(make: Any) -> None:
     result = joint_independence(table, other, bounds=bounds, **SURE)
     assert result.reject
     assert [list(group) for group in result.verdict["variables"]] == [["u", "v"], ["kind"]]
-
-
-def test_bounds_of_each_variable_of_each_column_and_of_all() -> None:
-    pair, kind = np.zeros((ROWS, 2)), letters()
-    read = read_variables([pair, kind], [(0, 5), ["a", "b"]], ["p", "k"], "refuse")
-    assert read.domain.columns == (
-        NumericColumn(name="p.1", lower=0, upper=5),
-        NumericColumn(name="p.2", lower=0, upper=5),
-        CategoricalColumn(name="k", levels=("a", "b")),
-    )
-    read = read_variables([pair, numbers()], [[(0, 1), (0, 2)], (0, 3)], ["p", "k"], "refuse")
-    assert [column.upper for column in read.domain.numeric] == [1.0, 2.0, 3.0]
-    read = read_variables([pair, numbers()], np.array([[0, 1], [0, 2], [0, 3]]), ["p", "k"], "refuse")
-    assert [column.upper for column in read.domain.numeric] == [1.0, 2.0, 3.0]
-    read = read_variables([pair, numbers()], (0, 4), ["p", "k"], "refuse")
-    assert {column.upper for column in read.domain.numeric} == {4.0}
 
 
 @pytest.mark.parametrize("gap", [math.nan, math.inf])

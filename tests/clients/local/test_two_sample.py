@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from tacit.errors import InputError
-from tacit.local import DecisionResult, TwoSampleResult, kernel_two_sample, plan_power
+from tacit.local import DecisionResult, TwoSampleResult, kernel_two_sample
 
 BOUNDS = {"age": (0, 120), "sex": ["F", "M"]}
 SPEND = {"epsilon": 4.0, "delta": 1e-5}
@@ -111,12 +111,3 @@ def test_a_permutation_test_decides_and_no_more(features: Any) -> None:
     assert isinstance(result, DecisionResult)
     assert result.reject
     assert not {"statistic", "pvalue"} & set(result.verdict)
-
-
-@pytest.mark.parametrize("release", [{}, {"release": "permutation", "permutations": 99}])
-def test_power_at_a_curator_is_planned(release: dict[str, Any]) -> None:
-    planned = {"bounds": {"a": (0, 1)}, "epsilon": 4.0, "delta": 1e-5, "setting": "curator", "seed": 3}
-    # A shift of 1.8 standard deviations at n = 1500 is far beyond the noise: all four runs see it.
-    plan = plan_power(1500, shift=0.3, runs=4, **planned, **release)
-    assert plan.power == 1.0
-    assert plan.n == (1500, 1500)

@@ -151,23 +151,6 @@ def test_owners_of_different_columns_are_asked_for_their_own() -> None:
     assert (draft.alignment, draft.unit_column, draft.unit_rows) == ("ab" * 32, "id", "one")
 
 
-def test_a_curator_may_hold_the_data() -> None:
-    script = Script(
-        ("What do you want", "Are they alike?"),
-        ("Which curator", "nobody"),
-        ("Which curator", "registry"),
-        ("Which owners", "north, elsewhere"),
-        ("data set of north", "patients"),
-        ("data set of elsewhere", "patients"),
-        ("The key of elsewhere", "xyz"),
-        ("The key of elsewhere", "cd" * 32),
-        ("Which columns", "age"),
-    )
-    draft = asked(script, known("north", "south", curators=("registry",)))
-    assert (draft.procedure, draft.curator) == ("curated_two_sample", "registry")
-    assert draft.owners[1].key == "cd" * 32
-
-
 def test_every_procedure_answers_some_question() -> None:
     answered = {name for one in answered_questions() for name in (one.agents, one.curator) if name}
     assert answered == set(PROCEDURES) - {"quick"}
