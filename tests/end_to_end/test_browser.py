@@ -4,7 +4,6 @@ import csv
 import random
 import re
 import subprocess
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,8 @@ from tacit.setup.configuration import DataSetSetup, PolicySetup
 from tacit.setup.federation import LocalFederation, OwnerSetup
 from tacit.studies.draft import StudyDraft
 from tacit_services.agent.service import Runtime, create_agent_app
+
+Eventually = Callable[[Callable[[], Any]], Any]
 
 UNITS = 1500
 PATIENCE_S = 300.0
@@ -63,11 +64,11 @@ def federation(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterat
         yield started
 
 
-def ask(federation: LocalFederation, title: str) -> str:
+def ask(federation: LocalFederation, eventually: Eventually) -> str:
     """Create a study, and wait until both agents have it."""
     draft = StudyDraft.from_dict(
         {
-            "title": title,
+            "title": TITLE,
             "columns": [
                 {"kind": "numeric", "name": "age", "lower": 0, "upper": 120},
                 {"kind": "categorical", "name": "sex", "levels": ["F", "M"]},
@@ -81,16 +82,8 @@ def ask(federation: LocalFederation, title: str) -> str:
         digest = client.create_study(draft)
     for owner in ("north", "south"):
         with federation.agent_client(owner) as agent:
-            wait_for(lambda agent=agent: any(study["digest"] == digest for study in agent.studies()))
+            eventually(lambda agent=agent: any(study["digest"] == digest for study in agent.studies()))
     return digest
-
-
-def wait_for(look: Callable[[], Any]) -> Any:
-    ends_at = time.monotonic() + PATIENCE_S
-    while not (found := look()):
-        assert time.monotonic() < ends_at, "what was waited for did not happen"
-        time.sleep(0.1)
-    return found
 
 
 def door_of(federation: LocalFederation, owner: str) -> Door:
@@ -116,9 +109,10 @@ def test_a_steward_approves_and_the_verdict_is_on_its_chart(
     steward: Visitor,
     analyst: Visitor,
     tacit_process: Callable[..., "subprocess.CompletedProcess[str]"],
+    eventually: Eventually,
     tmp_path: Path,
 ) -> None:
-    digest = ask(federation, TITLE)
+    digest = ask(federation, eventually)
     analyst.sign_in(party_door(federation.analyst.configuration))
     analyst.page.get_by_role("link", name=TITLE).click()
     analyst.page.get_by_text("0 of 2 releases are in").wait_for()

@@ -1,4 +1,4 @@
-"""A curator in a real federation: hospitals pooled two by two, a decision alone, and who sees and decides."""
+"""A curator in a real federation: hospitals pooled two by two, a decision alone, an owner that declines."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -10,16 +10,12 @@ import tacit.demo
 from tacit.client.data_set import DataSetDescription
 from tacit.client.tester import Client
 from tacit.demo.hospitals import COLUMNS, HOSPITALS
-from tacit.errors import ProblemError
 from tacit.results import DecisionResult, TwoSampleResult
 from tacit.setup.federation import CuratedOwnerSetup, LocalCurator, LocalFederation
 
 EPSILON, DELTA = 2.0, 1e-5
 SAMPLES = {"older": ["cleveland", "budapest"], "newer": ["zurich-basel", "long-beach"]}
 PATIENCE_S = 300.0
-
-LEAVER = "leaver"
-"""An owner of the one test that deletes rows: no other needs them, whatever the order of the tests."""
 
 
 def curated() -> list[CuratedOwnerSetup]:
@@ -32,8 +28,7 @@ def curated() -> list[CuratedOwnerSetup]:
     }
     fields = {"name": "patients", "columns": COLUMNS, "epsilon": 40.0, "delta": 1e-4, "policy": policy}
     patients, data = DataSetDescription.from_dict(fields), Path(tacit.demo.__file__).parent / "data"
-    files = {name: name for name in HOSPITALS} | {LEAVER: "zurich-basel"}
-    return [CuratedOwnerSetup(name, patients, data / f"{file}.csv") for name, file in files.items()]
+    return [CuratedOwnerSetup(name, patients, data / f"{name}.csv") for name in HOSPITALS]
 
 
 @pytest.fixture(scope="module")
@@ -95,7 +90,7 @@ def approve(curator: LocalCurator, eventually: Any, names: Sequence[str], digest
 @pytest.mark.long
 def test_four_hospitals_pooled_two_by_two(curator: LocalCurator, analyst: Client, eventually: Any) -> None:
     draft = asked(curator, list(HOSPITALS), parameters={"samples": list(SAMPLES.values())})
-    before = {name: debits(curator, name) for name in (*HOSPITALS, LEAVER)}
+    before = {name: debits(curator, name) for name in HOSPITALS}
     digest = analyst.create_study(draft)
     approve(curator, eventually, list(HOSPITALS), digest)
     verdict = analyst.wait_for_verdict(digest, PATIENCE_S)
@@ -106,7 +101,6 @@ def test_four_hospitals_pooled_two_by_two(curator: LocalCurator, analyst: Client
     assert analyst.verify(digest).verdict == verdict.message
     for name in HOSPITALS:
         assert debits(curator, name) == [*before[name], (digest, 2_000_000)]
-    assert debits(curator, LEAVER) == before[LEAVER]
 
 
 # The observed statistic lies 45 noise scales above every one of 499 permuted ones: the chance that noise
@@ -147,30 +141,3 @@ def test_one_owner_that_declines_ends_the_study_for_all_and_nobody_spends(
     verdict = analyst.wait_for_verdict(digest, PATIENCE_S)
     assert (verdict.outcome, verdict.missing, verdict.result) == ("incomplete", ("curator",), None)
     assert {name: debits(curator, name) for name in names} == before
-
-
-def test_an_owner_sees_its_own_and_no_other_owners_data_sets(curator: LocalCurator) -> None:
-    with curator.owner_client("cleveland") as client:
-        assert [data_set.account for data_set in client.data_sets()] == ["cleveland/patients"]
-        assert {entry["data_set"] for entry in client.ledger()} == {"cleveland/patients"}
-        assert client.verify_ledger()["ok"]
-        with pytest.raises(ProblemError):
-            client.ledger("budapest/patients")
-    with curator.owner_client(LEAVER) as client:
-        left = {LEAVER} if client.data_sets() else set()
-    with curator.operator_client() as operator:
-        assert {data_set.owner for data_set in operator.data_sets()} == {*HOSPITALS} | left
-        assert {data_set.rows for data_set in operator.data_sets()} == {None}
-
-
-def test_rows_that_an_owner_deletes_are_gone_for_studies(
-    curator: LocalCurator, analyst: Client, eventually: Any
-) -> None:
-    with curator.owner_client(LEAVER) as client:
-        client.delete("patients")
-        assert client.data_sets() == []
-        digest = analyst.create_study(asked(curator, ["cleveland", LEAVER]))
-        verdict = analyst.wait_for_verdict(digest, PATIENCE_S)
-        assert verdict.missing == ("curator",)
-        spent = {study for study, _ in debits(curator, LEAVER)}
-    assert digest not in spent

@@ -49,16 +49,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def installed(page: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Install the distribution into a folder of its own; returns the folder."""
     site = tmp_path_factory.mktemp("site")
-    pip = (
-        sys.executable,
-        "-m",
-        "pip",
-        "install",
-        "--no-index",
-        "--no-deps",
-        "--no-build-isolation",
-        "--quiet",
-    )
+    pip = (sys.executable, "-m", "pip", "install", "--no-index", "--no-deps", "--no-build-isolation")
     subprocess.run([*pip, "--target", str(site), str(page)], check=True, capture_output=True, text=True)
     return site
 

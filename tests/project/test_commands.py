@@ -33,11 +33,6 @@ def test_the_first_python_that_serves_is_chosen(tmp_path: Path) -> None:
     assert (found.returncode, found.stdout) == (0, "python3.11\n")
 
 
-def test_a_named_python_comes_first(tmp_path: Path) -> None:
-    found = find_python(tmp_path, {"python3": GOOD, "mine": GOOD}, PYTHON="mine")
-    assert (found.returncode, found.stdout) == (0, "mine\n")
-
-
 @pytest.mark.parametrize(("target", "chosen"), [("test", ' -m "not long"'), ("test-all", "")])
 def test_both_tiers_run_every_check_first(target: str, chosen: str) -> None:
     plan = subprocess.run(

@@ -3,11 +3,9 @@
 import importlib
 
 import pytest
-from benchmarks.cost_owners import LARGE, study_bytes
 from benchmarks.cost_studies import QUESTIONS, Parties
 from benchmarks.harness import PAGES, PART, Counts, fill
 
-from tacit_protocol.messages.encoding import MESSAGE_BYTES_MAX
 from tacit_protocol.procedures.base import check_study
 from tacit_protocol.procedures.discovery import PROCEDURES, procedure_named
 
@@ -23,12 +21,6 @@ def test_every_study_whose_cost_is_measured_is_one_that_owners_take(name: str) -
     for point in extremes[:: max(1, len(extremes) // 4)]:
         study = question.study(point, Parties.of(point.owners), seed=1)
         check_study(procedure_named(study.procedure), study)
-
-
-def test_the_largest_studies_fit_one_message() -> None:
-    sizes = {name: study_bytes(study) for name, study in LARGE.items()}
-    assert max(sizes.values()) <= MESSAGE_BYTES_MAX
-    assert min(sizes.values()) > 200_000
 
 
 COUNTED = (

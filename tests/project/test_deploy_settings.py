@@ -78,15 +78,6 @@ def test_a_unit_runs_its_service(path: Path) -> None:
     assert {name.removesuffix("_FILE") for name in named - known} <= known | {"TACIT_CONFIG"}
 
 
-@pytest.mark.parametrize("role", ["scheduler", "worker"])
-def test_rows_in_a_clusters_memory_stay_there(role: str) -> None:
-    (path,) = (path for path in UNITS if path.stem.removesuffix("@") == f"tacit-dask-{role}")
-    service = unit(path)
-    assert (service["LimitCORE"], service["MemorySwapMax"]) == (["0"], ["0"])
-    assert service["Restart"] == ["always"]  # a worker ends when its scheduler does
-    assert "DASK_CONFIG=/etc/tacit/dask.yaml" in service["Environment"]
-
-
 def test_the_balancer_waits_longer_than_any_poll_and_asks_who_is_ready() -> None:
     text = (SETTINGS / "haproxy.cfg").read_text()
     for side in ("client", "server"):

@@ -16,7 +16,6 @@ from pydantic import create_model
 
 from tacit_protocol.messages.release import Release
 from tacit_protocol.messages.study import Study
-from tacit_protocol.privacy import noisy_counts
 from tacit_protocol.privacy.guarantee import NoisyVector
 from tacit_protocol.procedures.discovery import PROCEDURES
 from tacit_protocol.strict import Egress, StrictModel, UnclassifiedFieldError, egress_of
@@ -162,13 +161,3 @@ def release_pages() -> dict[Path, str]:
 def test_the_page_of_a_release_is_what_the_procedure_does(name: str, release_pages: dict[Path, str]) -> None:
     path = releases.FOLDER / f"{name}.md"
     assert path.read_text("utf-8") == release_pages[path], "run: python docs/site/releases.py"
-
-
-def test_another_sensitivity_is_another_page(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the page says is what the procedure hands to the mechanism, not what somebody wrote down."""
-    (case, *_) = releases.AUDITED["noisy_counts"].values()
-    before = list(releases.rows_of("one", case))
-    monkeypatch.setattr(noisy_counts, "L1_SENSITIVITY", 1.0)
-    after = list(releases.rows_of("one", case))
-    assert "| 2 in L1 |" in before[0]
-    assert "| 1 in L1 |" in after[0]

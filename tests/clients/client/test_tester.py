@@ -1,7 +1,6 @@
 """What a client does with an honest tester, and that a lying one is found out."""
 
 import asyncio
-import json
 from collections.abc import Callable
 from typing import Any
 
@@ -13,7 +12,6 @@ from tacit.client.http import HttpRequest, HttpResponse
 from tacit.errors import (
     HopelessStudyError,
     InputError,
-    ProblemError,
     ResponseError,
     StudyRefusedError,
     VerificationFailedError,
@@ -158,19 +156,6 @@ def test_another_study_or_one_of_another_analyst_is_found_out(
         memory_tester.envelopes[first] = forged
         with pytest.raises(VerificationFailedError, match="another study"):
             client.study_content(first)
-
-
-def test_a_problem_keeps_its_slug_its_advice_and_no_control_characters(
-    client: Client, memory_tester: Any
-) -> None:
-    content = {"type": "urn:tacit:problem:study-refused", "detail": "bad \x1b[31m parameter", "status": 422}
-    memory_tester.lie = lambda request, answer: HttpResponse(
-        422, {"content-type": "application/problem+json"}, json.dumps(content).encode()
-    )
-    with pytest.raises(ProblemError, match="Change the study") as caught:
-        client.study("0" * 64)
-    assert caught.value.problem == "study-refused"
-    assert "\x1b" not in str(caught.value)
 
 
 def test_without_a_key_only_public_questions_are_asked(memory_tester: Any, draft: Draft) -> None:

@@ -7,7 +7,7 @@ import httpx
 import pytest
 
 from tacit.client.http import MESSAGE_SIZE_MAX, HttpRequest
-from tacit.client.transport import ATTEMPTS_MAX, PAUSE_MAX_S, AsyncHttpTransport, HttpTransport
+from tacit.client.transport import ATTEMPTS_MAX, AsyncHttpTransport, HttpTransport
 from tacit.errors import ResponseError, TransportError
 
 GET = HttpRequest("GET", "/v1/identity", signed=False)
@@ -76,18 +76,6 @@ def test_a_repeatable_request_is_sent_again_with_a_fresh_token() -> None:
         sender.send(HttpRequest("PUT", "/v1/studies/1", body=b"{}"))
     assert tokens == ["Bearer a", "Bearer b", "Bearer c", "Bearer d"]
     assert len(tokens) == ATTEMPTS_MAX
-
-
-def test_retry_after_is_kept_up_to_a_limit() -> None:
-    slept: list[float] = []
-    waits = iter(["2", "3600", "0"])
-
-    def busy(_: httpx.Request) -> httpx.Response:
-        wait = next(waits, None)
-        return httpx.Response(200) if wait is None else httpx.Response(503, headers={"retry-after": wait})
-
-    assert transport(busy, slept).send(GET).status == 200
-    assert slept == [2.0, PAUSE_MAX_S, 0.0]
 
 
 def test_proxies_of_the_environment_are_ignored(monkeypatch: pytest.MonkeyPatch) -> None:

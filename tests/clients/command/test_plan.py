@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tacit.command.app import app
-from tacit.errors import InputError, StudyRefusedError
+from tacit.errors import InputError
 
 AGE = ("--column", "age:0:120", "--runs", "6", "--seed", "1")
 
@@ -72,17 +72,3 @@ def test_the_smallest_and_the_best_are_said_in_words() -> None:
     assert "noise = gaussian" in chosen
     with pytest.raises(InputError, match="--target"):
         planned("smallest", "noisy_counts", *flags)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("power", "kernel_two_sample"), "name the columns"),
-        (("power", "independence_table", "--row", "a,b"), "--row"),
-        (("power", "independence_table", "--row", ".1,.2", "--row", ".7"), "one length"),
-        (("curve", "kernel_two_sample", *AGE, "--over", "n", "--value", "10.5"), "whole"),
-    ],
-)
-def test_a_mistake_says_what_to_change(arguments: tuple[str, ...], message: str) -> None:
-    with pytest.raises((InputError, StudyRefusedError), match=message):
-        planned(*arguments)

@@ -55,12 +55,6 @@ def test_questions_get_the_databases_answers(
     assert (found["estimate"], found["noise"]) == pytest.approx((float(answer()), answer().noise))
 
 
-def test_bad_questions_say_what_is_wrong(file: str, capsys: pytest.CaptureFixture[str]) -> None:
-    for question, answer in ((["age", "--level", "F", "--missing"], "one question"), (["sex"], "categories")):
-        assert run(["release", "expect", file, "--column", *question, "--keep"]) == 2
-        assert answer in capsys.readouterr().err
-
-
 def test_show_draws_and_lists(file: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     picture = tmp_path / "summary.svg"
     assert run(["release", "show", file, "--picture", str(picture), "--keep"]) == 0

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 import pytest
 from played_releases import patients, played
 from pyarrow import parquet
@@ -48,24 +47,17 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     damaged = parquet.read_table(folder / "database.parquet")
     stored = {key: value[:90] for key, value in damaged.schema.metadata.items()}
     parquet.write_table(damaged.replace_schema_metadata(stored), folder / "damaged.parquet")
-    parquet.write_table(pa.table([[1.0], [2.0]], names=["age", "age"]), folder / "twice.parquet")
     contents: dict[str, bytes] = {
         "transcript.json": whole,
         "forged.json": json.dumps({**message, "verdict": message["study"]}).encode(),
-        "cut.json": whole[: len(whole) // 2],
-        "empty.json": b"",
-        "binary.json": rng.bytes(2000),
         "binary.parquet": b"PAR1" + rng.bytes(2000) + b"PAR1",
         "empty.parquet": b"",
-        "empty.csv": b"",
-        "binary.csv": rng.bytes(2000),
         "public.csv": b"age,ward\n" + b"".join(b"%d,a\n" % age for age in range(20, 80)),
         "twice.csv": b"age,age,ward\n1,2,a\n",
         "ragged.csv": b"age,ward\n1,a,3\n",
         "latin.csv": "age,ward\n1,é\n".encode("latin-1"),
         "infinite.csv": b"age,ward\n1e999,a\n5,b\n",
         "other.csv": b"x,y\n1,2\n",
-        "words.csv": b"age,ward\nold,a\nyoung,b\n",
     }
     for name, content in contents.items():
         (folder / name).write_bytes(content)
@@ -82,29 +74,23 @@ WRONG: list[tuple[tuple[str, ...], str]] = [
     ((*POWER, "--epsilon", "nan"), "must be finite"),
     ((*POWER, "--epsilon", "1e300"), "epsilon must lie between"),
     ((*POWER, "--shift", "age=nan"), "a finite number"),
-    ((*POWER, "--shift", "=3"), "write column=number"),
     ((*POWER, "--shift", "age=1", "--shift", "age=2"), "an amount already"),
     ((*POWER, "--column", "age:0:10"), "names age twice"),
     ((*POWER, "--n", "9" * 23), "at most"),
     ((*POWER, "--parameter", f"locations={DEEP}"), "lists within lists"),
-    ((*POWER, "--public", "folder.csv"), "cannot read folder.csv: Is a directory"),
-    ((*POWER, "--public", "binary.csv"), "binary.csv is not CSV"),
     ((*POWER, "--public", "ragged.csv"), "ragged.csv is not CSV"),
     ((*POWER, "--public", "twice.csv"), "more than one column age"),
     ((*POWER, "--public", "other.csv"), "other.csv has no column age"),
     ((*POWER, "--public", "infinite.csv"), "an infinite number"),
-    ((*POWER, "--public", "loop"), "cannot read loop"),
     ((*LOCATIONS, "--owner", "north"), "leave it out"),
     ((*CURVE, "--picture", "none/p.svg"), "make it first"),
     ((*CURVE, "--picture", "p.png"), "ends in .svg"),
     ((*IDENTITY, "--alpha", "nan"), "alpha must lie"),
     ((*CHOICE, "--candidate", DEEP), "write JSON"),
     (("plan", "power", "nope", "--n", "300"), "procedure must be one of curated_distance_correlation"),
-    (("release", "show", "none.json"), "No such file"),
     (("release", "show", "loop"), "cannot read loop"),
     (("release", "show", "x" * 5000), "File name too long"),
     (("release", "show", "forged.json"), "does not hold"),
-    (("release", "show", "binary.json"), "does not hold"),
     (("release", "show", "binary.parquet"), "as Parquet"),
     (("release", "show", "damaged.parquet"), "damaged"),
     (("release", "show", "database.parquet", "--owner", "north"), "leave it out"),
@@ -116,8 +102,6 @@ WRONG: list[tuple[tuple[str, ...], str]] = [
     ((*COMPARE, "latin.csv"), "not UTF-8"),
     ((*SAMPLE, "none/o.csv"), "make it first"),
     ((*SAMPLE, "folder.csv"), "it is a folder"),
-    ((*SAMPLE, "public.csv/o.csv"), "what should be its folder is a file"),
-    ((*SAMPLE, "loop/o.csv"), "cannot write loop/o.csv"),
     ((*SAMPLE, "o.txt"), "must end in .csv or .parquet"),
     (("ledger", "show", "--config", "none.toml"), "name another file"),
     (("ledger", "export", "--output", "none/l.csv", "--config", "none.toml"), "make it first"),

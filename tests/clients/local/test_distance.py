@@ -151,15 +151,6 @@ def test_the_estimate_is_near_the_truth_and_shown(capsys: pytest.CaptureFixture[
     assert "the decision has no p-value" in shown
 
 
-@pytest.mark.parametrize(
-    ("option", "message"),
-    [({"n_projections": 4}, "leave out"), ({"units": (IDS, IDS)}, "one party holds both")],
-)
-def test_what_the_curator_does_not_take_is_refused(option: dict[str, object], message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        correlated(**option)
-
-
 def outcome(**options: object) -> PeerOutcome:
     x = np.random.default_rng(1).random(500)
     found = tacit.local.distance_correlation(
@@ -180,18 +171,3 @@ def test_the_finding_is_the_receivers_and_nothing_is_stated() -> None:
     assert not found.stated.reject
     assert "stays with y-owner" in str(found.stated)
     assert str(found) == f"the receiver: {found.finding}; everybody: {found.stated}"
-
-
-def test_what_is_published_has_an_interval(capsys: pytest.CaptureFixture[str]) -> None:
-    found = outcome(publish=True, receiver="x-owner", method="pnc-disjoint")
-    value, interval = found.stated.distance_covariance_sqr, found.stated.interval
-    assert value is not None
-    assert interval is not None
-    assert interval[0] < value < interval[1]
-    assert found.stated.spent == {"x-owner": 20.0, "y-owner": 20.0}
-    print_result(found.stated)
-    printed = capsys.readouterr().out
-    assert "published by x-owner" in printed
-    assert "squared distance covariance" in printed
-    assert "every owner spent" not in printed
-    assert result_fields(found.stated)["receiver"] == "x-owner"

@@ -5,9 +5,6 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import pandas as pd
-import polars as pl
-import pyarrow as pa
 import pytest
 
 from tacit.errors import InputError
@@ -29,10 +26,6 @@ def numbers(seed: int = 1) -> Any:
     return np.random.default_rng(seed).uniform(0, 1, ROWS)
 
 
-def letters(seed: int = 2) -> Any:
-    return np.random.default_rng(seed).choice(["a", "b", "c"], ROWS)
-
-
 def test_a_copy_is_seen_and_the_result_is_a_decision_alone() -> None:
     x = numbers()
     result = joint_independence(x, x, bounds=(0, 1), **SURE)
@@ -41,16 +34,6 @@ def test_a_copy_is_seen_and_the_result_is_a_decision_alone() -> None:
     assert (result.alpha, result.epsilon, result.delta, dict(result.n)) == (0.02, 50.0, 0.0, {"owner": 400})
     assert not {"statistic", "pvalue"} & set(result.verdict)
     assert "not jointly independent" in str(result)
-
-
-@pytest.mark.parametrize("make", [pd.DataFrame, pl.DataFrame, pa.table])
-def test_tables_and_their_columns_are_variables(make: Any) -> None:
-    x, kind = numbers(), letters()
-    bounds = {"u": (0, 1), "v": (0, 1), "kind": ["a", "b", "c"]}
-    table, other = make({"u": x, "v": numbers(9)}), make({"kind": np.where(x > 0.5, "a", kind)})
-    result = joint_independence(table, other, bounds=bounds, **SURE)
-    assert result.reject
-    assert [list(group) for group in result.verdict["variables"]] == [["u", "v"], ["kind"]]
 
 
 @pytest.mark.parametrize("gap", [math.nan, math.inf])

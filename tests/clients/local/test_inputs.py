@@ -11,7 +11,6 @@ import pytest
 
 from tacit.errors import InputError
 from tacit.in_process.samples import ArrayTable, Sample, domain_of, read_samples
-from tacit_protocol.domain.columns import CategoricalColumn, NumericColumn
 
 VALUES = {"age": [30.0, None, 50.0], "sex": ["F", None, "M"], "visits": [1, 2, 3]}
 
@@ -56,20 +55,6 @@ def test_text_in_a_numeric_column_asks_for_levels_and_quotes_no_value() -> None:
     with pytest.raises(InputError, match="give its levels") as caught:
         sample.numeric("sex")
     assert "secret" not in str(caught.value)
-
-
-def test_bounds_by_name_by_position_and_one_for_all() -> None:
-    by_name = domain_of({"sex": ["F", "M"], "age": (0, 120)}, ["age", "sex"])
-    assert by_name.columns == (
-        NumericColumn(name="age", lower=0, upper=120),
-        CategoricalColumn(name="sex", levels=("F", "M")),
-    )
-    by_position = domain_of(np.array([[0, 1], [2, 3]]), ["a", "b"])
-    assert by_position.numeric[1] == NumericColumn(name="b", lower=2, upper=3)
-    for_all = domain_of((-5, 5), ["a", "b"])
-    assert {(column.lower, column.upper) for column in for_all.numeric} == {(-5.0, 5.0)}
-    declared = NumericColumn(name="a", lower=0, upper=1, missing=0.25)
-    assert domain_of({"a": declared}, ["a"]).columns == (declared,)
 
 
 @pytest.mark.parametrize(

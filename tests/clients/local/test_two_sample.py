@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from tacit.errors import InputError
-from tacit.local import DecisionResult, TwoSampleResult, kernel_two_sample
+from tacit.local import TwoSampleResult, kernel_two_sample
 
 BOUNDS = {"age": (0, 120), "sex": ["F", "M"]}
 SPEND = {"epsilon": 4.0, "delta": 1e-5}
@@ -102,12 +102,3 @@ def test_releases_of_figures_unpack(choice: dict[str, Any]) -> None:
     assert pvalue < 0.05
     assert statistic == result.statistic
     assert dict(result.n) == {"sample-1": 2000, "sample-2": 2000}
-
-
-@pytest.mark.parametrize("features", ["auto", "kernel"])
-def test_a_permutation_test_decides_and_no_more(features: Any) -> None:
-    choice = {"release": "permutation", "n_permutations": 99, "features": features}
-    result = kernel_two_sample(*samples(), **CURATED, **choice)
-    assert isinstance(result, DecisionResult)
-    assert result.reject
-    assert not {"statistic", "pvalue"} & set(result.verdict)

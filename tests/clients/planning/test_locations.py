@@ -50,17 +50,6 @@ def test_parameters_serve_the_test_as_they_are() -> None:
     assert named == {("age", "sex")}
 
 
-def test_a_public_sample_and_an_expected_effect_suffice() -> None:
-    numbers = people(1)[["age"]]
-    shifted = optimise_locations(numbers, bounds={"age": (0, 120)}, effect={"age": 8.0}, **PLAN)
-    stretched = optimise_locations(numbers, bounds={"age": (0, 120)}, scale=2.0, features="scf", **PLAN)
-    assert shifted.power > 0.9
-    assert stretched.power > 0.9
-    assert stretched.n_features == 2 * len(stretched.parameters["frequencies"])
-    # The same rows on both sides, so the same are held out.
-    assert np.array_equal(*shifted.held_out_rows)
-
-
 @pytest.mark.parametrize("n", [(400, 400), (300, 900)])
 @pytest.mark.parametrize("setting", ["owners", "curator"])
 def test_the_planned_noise_is_that_of_the_procedure(setting: Any, n: tuple[int, int]) -> None:

@@ -25,7 +25,7 @@ from tacit.local import (
     stratified_table,
     survival,
 )
-from tacit.results import DecisionResult, ProcedureResult, Result, result_of
+from tacit.results import DecisionResult, Result, result_of
 from tacit_protocol.domain.columns import Domain, NumericColumn
 from tacit_protocol.procedures.discovery import PROCEDURES
 
@@ -39,7 +39,6 @@ DECISION: dict[str, Any] = {
     "warnings": ["few units"],
 }
 AGE = Domain(columns=(NumericColumn(name="age", lower=0, upper=120),))
-FIGURES = DECISION | {"statistic": 3.5, "pvalue": 0.002}
 
 
 def result(procedure: str, verdict: dict[str, Any]) -> Result:
@@ -63,12 +62,6 @@ def test_a_decision_has_nothing_finer_and_cannot_be_unpacked(procedure: str) -> 
         _, _ = found  # type: ignore[misc]
     with pytest.raises(ValidationError, match="frozen"):
         found.reject = False  # type: ignore[misc]
-
-
-def test_another_procedure_gets_what_all_of_them_report() -> None:
-    found = result("something_new", FIGURES | {"own_figure": 7})
-    assert isinstance(found, ProcedureResult)
-    assert (found.reject, found.procedure, found.verdict["own_figure"]) == (True, "something_new", 7)
 
 
 @pytest.mark.parametrize(

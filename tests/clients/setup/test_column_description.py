@@ -97,25 +97,6 @@ def test_columns_of_a_table_are_read(tacit: Run, tmp_path: Path) -> None:
     assert "hunter2" not in told
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "words"),
-    [
-        ("none.csv", None, "cannot read"),
-        ("a.csv", b"age,age\n", "more than one column 'age'"),
-        ("a.csv", b"\xff\xfe\n", "not CSV in UTF-8"),
-        ("a.parquet", b"no parquet", "no Parquet file"),
-    ],
-)
-def test_what_cannot_be_described_says_what_to_do(
-    tacit: Run, tmp_path: Path, name: str, content: bytes | None, words: str
-) -> None:
-    if content is not None:
-        (tmp_path / name).write_bytes(content)
-    code, _, err = tacit("data", "describe", str(tmp_path / name), "--json")
-    assert code == 2
-    assert words in json.loads(err)["message"]
-
-
 def test_a_folder_is_described_by_its_first_file_and_its_keys(tacit: Run, tmp_path: Path) -> None:
     for value in (VALUE, "9"):
         folder = tmp_path / "visits" / f"sex={value}" / f"place%2Fof={value}"

@@ -1,20 +1,15 @@
 """Studies at a curator, and studies that read releases again, as an analyst drafts and shows them."""
 
 import json
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tacit import Client
-from tacit.command import connect
 from tacit.errors import InputError
 from tacit.setup.configuration import toml_text
-from tacit_protocol.messages.release import Release
-from tacit_protocol.messages.study import Owner, Study
-from tacit_protocol.procedures.discovery import PROCEDURES
 from tacit_protocol.signing.keys import PrivateKey
 
 pytestmark = pytest.mark.usefixtures("client")
@@ -99,17 +94,6 @@ def test_a_curated_study_is_shown_with_its_curator(
 Draft = dict[str, Any]
 
 
-@pytest.fixture
-def rereading(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the quick procedure read releases again."""
-
-    class Rereading(type(PROCEDURES["quick"])):  # type: ignore[misc]
-        def reread(self, study: Study, owner: Owner, source: Study, release: Release) -> Release:
-            return release
-
-    monkeypatch.setitem(PROCEDURES, "quick", Rereading())
-
-
 def later(draft: Draft, **reuses: str) -> Draft:
     owners = [
         owner | ({"reuses": reuses[owner["name"]]} if owner["name"] in reuses else {})
@@ -118,9 +102,7 @@ def later(draft: Draft, **reuses: str) -> Draft:
     return draft | {"title": "And now?", "owners": owners}
 
 
-def test_a_study_that_reuses_takes_the_earlier_studys_seed(
-    client: Client, draft: Draft, rereading: None
-) -> None:
+def test_a_study_that_reuses_takes_the_earlier_studys_seed(client: Client, draft: Draft) -> None:
     first = client.create_study(draft)
     seed = client.study_content(first).seed
     prepared = client.prepare_study(later(draft, north=first))
@@ -131,7 +113,7 @@ def test_a_study_that_reuses_takes_the_earlier_studys_seed(
 
 
 def test_the_command_shows_who_spends_and_who_does_not(
-    client: Client, draft: Draft, tacit: Run, tmp_path: Path, rereading: None
+    client: Client, draft: Draft, tacit: Run, tmp_path: Path
 ) -> None:
     first = client.create_study(draft)
     file = tmp_path / "later.toml"
@@ -147,7 +129,7 @@ def test_the_command_shows_who_spends_and_who_does_not(
 
 
 def test_the_command_says_where_nobody_is_asked(
-    client: Client, draft: Draft, tacit: Run, memory_tester: Any, rereading: None
+    client: Client, draft: Draft, tacit: Run, memory_tester: Any
 ) -> None:
     first = client.create_study(draft)
     flags = ("study", "create", "--title", "Again?", "--procedure", "quick", "--column", "age:0:120")
@@ -161,35 +143,3 @@ def test_the_command_says_where_nobody_is_asked(
     assert found["asked"] == []
     assert found["reuses"] == {"north": first, "south": first}
     assert tacit(*flags, *owners, *amounts, "--reuse", f"west={first}")[0] != 0
-
-
-class MemoryAgent:
-    """Stands in for the client of an agent."""
-
-    def __init__(self, answer: list[str] | None) -> None:
-        self.answer = answer
-
-    def studies(self) -> list[dict[str, Any]]:
-        return [{"digest": "e" * 64}]
-
-    def reused_by(self, digest: str) -> list[str] | None:
-        assert digest == "e" * 64
-        return self.answer
-
-
-@pytest.mark.parametrize(
-    ("answer", "words"),
-    [(["d" * 64], "by study dddd"), ([], "0 studies"), (None, "could not be asked")],
-)
-def test_an_owner_sees_who_reads_its_release_again(
-    tacit: Run, monkeypatch: pytest.MonkeyPatch, answer: list[str] | None, words: str
-) -> None:
-    @contextmanager
-    def handed_out(_: Path) -> Iterator[MemoryAgent]:
-        yield MemoryAgent(answer)
-
-    monkeypatch.setattr(connect, "agent_client", handed_out)
-    code, out, err = tacit("agent", "reuses", "eeee")
-    assert code == 0, err
-    assert words in out
-    assert json.loads(tacit("agent", "reuses", "eeee", "--json")[1])["reused_by"] == answer

@@ -14,7 +14,6 @@ from tacit.studies.preflight import (
     is_hopeless,
     plan_in_process,
     preflight,
-    stewards_words,
 )
 from tacit.studies.preflight_process import plan
 from tacit_protocol.messages.study import Party
@@ -99,14 +98,3 @@ def test_only_what_is_surely_poor_is_hopeless() -> None:
     assert not is_hopeless(3, 40)
     assert not is_hopeless(8, 40)
     assert not is_hopeless(40, 40)
-
-
-def test_every_steward_reads_what_the_agent_will_show() -> None:
-    draft = draft_of(3000, owners=[
-        {"name": "north", "data_set": "patients"},
-        {"name": "south", "data_set": "clinic"},
-    ])  # fmt: skip
-    words = stewards_words(prepared(draft))
-    assert set(words) == {"north", "south"}
-    assert "asks about sex (2 levels) of clinic, together with the data of 1 other owner" in words["south"]
-    assert "It spends epsilon 1 and delta 0" in words["north"]
