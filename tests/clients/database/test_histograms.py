@@ -7,6 +7,7 @@ import polars as pl
 import pytest
 
 from tacit.database.released import ReleasedDatabase
+from tacit.database.weights import Histograms, WeightProblem
 from tacit.local.database import release_database
 
 UNITS = 20_000
@@ -75,3 +76,24 @@ def test_an_event_that_cuts_bins_says_so() -> None:
     assert doubled.resolution == pytest.approx(
         database.probability(lambda c: c["grade"] <= 10).resolution, abs=1e-9
     )
+
+
+def test_raw_weights_state_their_noise_exactly() -> None:
+    """Linear in both parts: their map, times the noise of each, is what an expectation's error is."""
+    rng = np.random.default_rng(3)
+    features, codes = rng.normal(size=(30, 30)) / 5, rng.integers(0, 6, 30)
+    means, shares = rng.normal(size=30) / 30, np.full(6, 1 / 6)
+    indicators = np.eye(6)[codes]
+
+    known = Histograms(indicators, shares, 0.01)
+    centre = WeightProblem.of(
+        features, means, 0.03, law="gaussian", weighting="raw", l1_max=1.0, histograms=known
+    )
+    # A share's noise of .01 counts like the mean's of .03: shares were stretched by 3.
+    drawn = np.hstack([0.03 * rng.normal(size=(400, 30)), 3 * 0.01 * rng.normal(size=(400, 6))])
+    values, linear = rng.random(30), centre.linear_map()
+    errors = values @ (linear @ (centre.target + drawn).T - centre.weights()[:, None])
+    stated = np.linalg.norm(values @ centre.noise_map())
+    assert np.sqrt(np.mean(np.square(errors))) == pytest.approx(stated, rel=0.15)
+    assert centre.noise_error == pytest.approx(0.03 * np.sqrt(36)), "a share's noise counts like the mean's"
+    assert np.array_equal(centre.features, features)

@@ -279,5 +279,3 @@ def test_transcripts_are_verified_and_adjusted(tmp_path: Path, capsys: pytest.Ca
     assert "apart" in shown
     assert "probability of any false rejection" in shown
     assert run(["study", "adjust", files[0], files[0]]) == 2
-    assert run(["study", "adjust", *files, "--method", "none"]) == 2
-    assert run(["study", "adjust", str(tmp_path / "absent")]) == 2
