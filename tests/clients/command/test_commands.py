@@ -107,14 +107,17 @@ def test_creating_shows_the_cost_and_then_sends(tacit: Run, at_tester: Any, draf
     assert digest in out
 
 
-def test_a_study_can_be_written_in_flags(tacit: Run, at_tester: Any) -> None:
+def test_a_study_can_be_written_in_flags(tacit: Run, client: Client) -> None:
     code, out, err = tacit(
         *("study", "create", "--title", "Alike?", "--procedure", "quick", "--epsilon", "1", "--delta", "0"),
         *("--column", "age:0:120", "--column", "sex=F,M", "--json"),
         *("--owner", "north/patients:100", "--owner", "south/patients"),
+        *("--level", "0.01", "--unit-column", "id", "--open-for-hours", "24"),
     )
     assert code == 0, err
     assert json.loads(out)["units_declared"] is False
+    study = client.study_content(json.loads(out)["digest"])
+    assert (study.level, study.unit_column, study.deadline - study.created_at) == (0.01, "id", 86_400)
 
 
 SCREENING = (
