@@ -46,11 +46,10 @@ import sqlalchemy as sa
 from curated_world import CURATOR
 from fault_world import NOW, PROCEDURE, SeededNoise, enrol, key_of, make_agent, make_tester, sealed, study_of
 from peer_world import RECEIVER, SENDER
-from tacit_protocol.messages.sealed import SealedPackage
 
 from tacit.setup.processes import free_ports
 from tacit_protocol.messages.encoding import decode, encode
-from tacit_protocol.messages.release import ReleaseMessage
+from tacit_protocol.messages.release import ReleaseMessage, SealedPackage
 from tacit_protocol.messages.study import Owner, Study
 from tacit_protocol.procedures import discovery
 from tacit_protocol.signing.envelope import RELEASE_TYPE, digest, open_envelope, seal

@@ -4,7 +4,8 @@
 file ``MARK`` appears once it is being computed. ``tester_process.py archive DATABASE-URL FOLDER NOW``
 archives every study that has ended.
 
-``answer-first`` plants a tester that answers an upload at once and stores it later, ``endless-check`` one whose forty-first study is checked for ten minutes.
+``answer-first`` plants a tester that answers an upload at once and stores it later, ``endless-check`` one
+whose forty-first study is checked for ten minutes.
 """
 
 import itertools
@@ -15,14 +16,14 @@ from pathlib import Path
 from typing import Any
 
 from study_parties import MeanProcedure
-from tacit_services.tester.archive.archiving import ENDED, Archiver
-from tacit_services.tester.archive.files import open_folder
 
 from tacit_protocol.messages.study import Study
 from tacit_protocol.procedures import discovery
 from tacit_services.shared.database import create_engine
 from tacit_services.tester import studies
 from tacit_services.tester.__main__ import main
+from tacit_services.tester.archive import open_folder
+from tacit_services.tester.archiving import ENDED, Archiver
 
 ENDLESS_AFTER = 40
 

@@ -1,6 +1,5 @@
 """What a dry run shows before anything is sent: stewards' words, and a plan within its time."""
 
-import subprocess
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -15,7 +14,6 @@ from tacit.studies.preflight import (
     is_hopeless,
     plan_in_process,
     preflight,
-    stewards_words,
 )
 from tacit.studies.preflight_process import plan
 from tacit_protocol.messages.study import Party
@@ -93,18 +91,6 @@ def test_a_plan_ends_when_its_time_is_up() -> None:
     assert "tacit plan" in planned.unplanned
 
 
-def test_a_planner_that_does_not_start_is_no_traceback(
-    patient: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    started = subprocess.Popen
-
-    def broken(command: list[str], **options: Any) -> Any:
-        return started([command[0], "-c", "print('not json')"], **options)
-
-    monkeypatch.setattr(subprocess, "Popen", broken)
-    assert "could not be simulated" in plan_in_process(draft_of(3000), None, patient).unplanned
-
-
 def test_only_what_is_surely_poor_is_hopeless() -> None:
     assert is_hopeless(0, 25)
     assert not is_hopeless(0, 5)
@@ -112,26 +98,3 @@ def test_only_what_is_surely_poor_is_hopeless() -> None:
     assert not is_hopeless(3, 40)
     assert not is_hopeless(8, 40)
     assert not is_hopeless(40, 40)
-
-
-def test_every_steward_reads_what_the_agent_will_show() -> None:
-    draft = draft_of(3000, owners=[
-        {"name": "north", "data_set": "patients"},
-        {"name": "south", "data_set": "clinic"},
-    ])  # fmt: skip
-    words = stewards_words(prepared(draft))
-    assert set(words) == {"north", "south"}
-    assert "asks about sex (2 levels) of clinic, together with the data of 1 other owner" in words["south"]
-    assert "It spends epsilon 1 and delta 0" in words["north"]
-
-
-def test_of_an_owner_with_columns_of_its_own_only_those_are_named() -> None:
-    owners = [
-        {"name": "north", "data_set": "p", "columns": ["age"]},
-        {"name": "south", "data_set": "p", "columns": ["score"]},
-    ]
-    score = {"kind": "numeric", "name": "score", "lower": 0, "upper": 10}
-    draft = draft_of(None, "distance_correlation", columns=[AGE, score], owners=owners, delta=1e-5)
-    words = stewards_words(prepared(draft))
-    assert "age (0 to 120)" in words["north"]
-    assert "score" not in words["north"]

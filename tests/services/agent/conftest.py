@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
-from agent_fakes import World
-from attacked_agent import AttackedAgent, MakeAgent
+from agent_fakes import AttackedAgent, MakeAgent, World
 
 from tacit_services.agent.data.source import Source
 from tacit_services.agent.settings import DataSetSettings

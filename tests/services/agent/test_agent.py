@@ -10,8 +10,7 @@ from typing import Any
 import httpx
 import pytest
 import respelled
-from agent_fakes import FAKES, World
-from attacked_agent import NOW, Clock, MakeAgent
+from agent_fakes import FAKES, NOW, Clock, MakeAgent, World
 
 from tacit_protocol.domain.columns import Domain, NumericColumn
 from tacit_protocol.domain.table import Table

@@ -6,7 +6,7 @@ from typing import Any
 
 import httpx
 import pytest
-from attacked_agent import NOW, AttackedAgent, MakeAgent
+from agent_fakes import NOW, AttackedAgent, MakeAgent
 from fastapi import FastAPI
 
 from tacit_protocol.messages.problems import PROBLEMS

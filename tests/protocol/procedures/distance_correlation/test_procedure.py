@@ -21,7 +21,7 @@ from tacit_protocol.procedures.discovery import PROCEDURES
 from tacit_protocol.procedures.distance_correlation import DistanceCorrelation, DistanceCorrelationResult
 from tacit_protocol.procedures.distance_correlation.release import (
     DESIGN_STREAM,
-    Plan,
+    DistanceCorrelationPlan,
     plan_of,
     public_generator,
 )
@@ -86,7 +86,7 @@ def test_a_verdict_on_dependent_columns() -> None:
     assert verdict.lower > 0.3
 
 
-def sides_of(study: Study, plan: Plan, columns: Sequence[Floats], run: int) -> list[Side]:
+def sides_of(study: Study, plan: DistanceCorrelationPlan, columns: Sequence[Floats], run: int) -> list[Side]:
     """What a tester reads of both owners' sketches, with buckets and noise of that run."""
     design, noise, sides = plan.design(len(columns[0])), SeededNoise(run), []
     codes = design.assign(np.random.default_rng(run))
