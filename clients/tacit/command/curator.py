@@ -2,15 +2,27 @@
 
 # ruff: noqa: PLC0415 (imports wait until a command runs, so that --help is quick)
 
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from tacit.command.connect import connecting
-from tacit.command.output import CURATOR_FILE, OWNER_FILE, CuratorFile, Json, OwnerFile
+from tacit.command.output import (
+    CURATOR_FILE,
+    OWNER_FILE,
+    CuratorFile,
+    Json,
+    OwnerFile,
+    epsilon_text,
+    lines,
+    table,
+    time_text,
+)
 
 if TYPE_CHECKING:
+    from tacit.client.answers import HeldDataSet
     from tacit.client.curator import CuratorClient
 
 DataSet = Annotated[str, typer.Option(help="The data set's name.")]
@@ -82,7 +94,6 @@ def register(
     """Register a data set, or change its caps and its policy. No row is sent."""
     from tacit.client.data_set import DataSetDescription
     from tacit.command.connect import owner_client
-    from tacit.command.curator_view import data_set_fields
     from tacit.command.output import delta_text, epsilon_text, lines, print_json
 
     description = DataSetDescription.from_toml(file)
@@ -107,7 +118,6 @@ def upload(
     """Send a data set's rows; they replace those that were there. Read while sent, in constant memory."""
     from tacit.client.data_set import upload_of
     from tacit.command.connect import owner_client
-    from tacit.command.curator_view import data_set_fields
     from tacit.command.output import lines, print_json, upload_progress
 
     size_bytes = upload_of(file).size_bytes
@@ -122,7 +132,6 @@ def upload(
 
 def data_sets(owner: OwnerFile = OWNER_FILE, config: AsOperator = None, as_json: Json = False) -> None:
     """List your data sets at the curator, and what is left of their budgets."""
-    from tacit.command.curator_view import data_set_fields, print_data_sets
     from tacit.command.output import print_json
 
     with client_of(owner, config) as client:
@@ -186,7 +195,6 @@ def studies(
     as_json: Json = False,
 ) -> None:
     """List what is asked of your data sets at the curator."""
-    from tacit.command.curator_view import print_studies
     from tacit.command.output import print_json
 
     with client_of(owner, config) as client:
@@ -201,7 +209,6 @@ def study(
     digest: Digest, owner: OwnerFile = OWNER_FILE, config: AsOperator = None, as_json: Json = False
 ) -> None:
     """Show a study: what it asks, in plain words, what it costs, and who has approved."""
-    from tacit.command.curator_view import print_study
     from tacit.command.output import print_json
 
     with client_of(owner, config) as client:
@@ -215,7 +222,6 @@ def study(
 def approve(digest: Digest, owner: OwnerFile = OWNER_FILE, as_json: Json = False) -> None:
     """Approve a study for your data sets. It runs, and spends, once every owner has approved."""
     from tacit.command.connect import owner_client
-    from tacit.command.curator_view import print_study
     from tacit.command.output import lines, print_json
 
     with owner_client(owner) as client:
@@ -443,7 +449,6 @@ def status(config: CuratorFile = CURATOR_FILE, as_json: Json = False) -> None:
     from collections import Counter
 
     from tacit.command.connect import operator_client
-    from tacit.command.curator_view import data_set_fields, print_data_sets
     from tacit.command.output import lines, print_json
 
     with operator_client(config) as client:
@@ -483,3 +488,71 @@ def login(
 
 add_data_commands(app)
 add_decision_commands(app)
+
+
+def data_set_fields(data_set: "HeldDataSet") -> dict[str, Any]:
+    """Return a data set as plain values."""
+    return data_set.model_dump()
+
+
+def print_data_sets(data_sets: "Iterable[HeldDataSet]") -> None:
+    """Print data sets and what is left of their budgets."""
+    table(
+        ("Data set", "Rows", "Units", "Epsilon cap", "Epsilon spent", "Epsilon left", "Approval"),
+        [
+            (
+                data_set.account,
+                "are there" if data_set.ready else "not uploaded",
+                data_set.units or "",
+                epsilon_text(data_set.epsilon_cap_micro),
+                data_set.spent_words,
+                data_set.left_words,
+                data_set.policy.get("approval", ""),
+            )
+            for data_set in data_sets
+        ],
+    )
+
+
+def print_studies(studies: Iterable[Mapping[str, Any]]) -> None:
+    """Print a line for each study, with who has approved."""
+    table(
+        ("Study", "Title", "State", "Approved by", "Waiting for", "Epsilon", "Deadline"),
+        [
+            (
+                study["digest"][:12],
+                study["title"] or "(cannot be read)",
+                study["state"],
+                _owners_who(study, "approved"),
+                _owners_who(study, "waiting"),
+                "" if study["epsilon_micro"] is None else epsilon_text(study["epsilon_micro"]),
+                time_text(study["deadline"]),
+            )
+            for study in studies
+        ],
+    )
+
+
+def print_study(study: Mapping[str, Any]) -> None:
+    """Print one study: what it asks in plain words, what remains, and who has said what."""
+    from tacit.client.answers import Standing, parse_item
+
+    words = study.get("plain_words") or ()
+    lines(*([words] if isinstance(words, str) else [str(line) for line in words]))
+    lines(*(f"Warning: {warning}" for warning in study.get("warnings") or ()))
+    for account in study.get("accounts") or ():
+        standing = parse_item(Standing, account)
+        payment = f"; this study {account['payment']}" if account.get("payment") else ""
+        lines(f"{account['account']}: epsilon {standing.left_words} left{payment}")
+    for owner in study.get("owners") or ():
+        lines(f"{owner['owner']}: {_decision_text(owner)}")
+    lines(f"State: {study['state']}")
+
+
+def _owners_who(study: Mapping[str, Any], decision: str) -> str:
+    return ", ".join(owner["owner"] for owner in study["owners"] if owner["decision"] == decision)
+
+
+def _decision_text(owner: Mapping[str, Any]) -> str:
+    by = " by its policy" if owner.get("decided_by") == "policy" else ""
+    return f"{owner['decision']}{by}"

@@ -334,7 +334,7 @@ app.command("create")(connecting(create))
 @app.command("schema")
 def schema(as_json: Json = False) -> None:  # noqa: ARG001 (JSON already)
     """Print the JSON Schema of drafts, for editors that check TOML."""
-    from tacit.studies.draft_schema import schema_text
+    from tacit.studies.draft import schema_text
 
     print(schema_text(), end="")
 

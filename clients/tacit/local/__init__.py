@@ -6,12 +6,17 @@ real people need a federation.
 """
 
 from tacit.database.released import ReleasedDatabase
-from tacit.local.counts import homogeneity, independence_table, noisy_counts, stratified_table, survival
+from tacit.local.counts import (
+    homogeneity,
+    identity,
+    independence_table,
+    noisy_counts,
+    stratified_table,
+    survival,
+)
 from tacit.local.database import release_database
-from tacit.local.distance import distance_correlation
-from tacit.local.identity import identity
+from tacit.local.distance import distance_correlation, screening
 from tacit.local.independence import joint_independence
-from tacit.local.screening import screening
 from tacit.local.two_sample import kernel_two_sample
 from tacit.planning import (
     ChoicePlan,

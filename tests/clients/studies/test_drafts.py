@@ -11,8 +11,7 @@ import pytest
 
 from tacit.command.app import run
 from tacit.errors import InputError
-from tacit.studies.draft import StudyDraft
-from tacit.studies.draft_schema import draft_schema, schema_text
+from tacit.studies.draft import StudyDraft, draft_schema, schema_text
 from tacit_protocol.procedures.discovery import PROCEDURES
 
 ROOT = Path(__file__).resolve().parents[3]
