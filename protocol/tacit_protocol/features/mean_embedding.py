@@ -8,9 +8,11 @@ J), have norm |g(x)| <= 1 and diameter 2: P0's sqrt J for the unscaled map is to
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from functools import cached_property
+from typing import Any, Literal
 
 import numpy as np
+from scipy.spatial.distance import pdist
 
 from tacit_protocol.domain.columns import Domain
 from tacit_protocol.domain.table import encode
@@ -43,22 +45,37 @@ class Locations:
 
 
 class WhitenedMeanEmbedding:
-    """Orthonormal coordinates of k(x, .) projected on the span of the kernels at the locations."""
+    """Orthonormal coordinates of k(x, .) projected on the span of the kernels at the locations.
+
+    The locations' Gram matrix is decomposed when features are first computed, or sent to other processes,
+    which all compute with the same bits then: whoever only checks a study needs dimension and diameter alone.
+    """
 
     def __init__(self, kernel: ProductKernel, locations: Locations, ridge: Ridge = "coarse") -> None:
         self._kernel = kernel
         self._locations = locations
         self._ridge: Ridge = ridge
-        gram = kernel.gram(locations, locations)
-        eigenvalues, vectors = np.linalg.eigh((gram + gram.T) / 2)
-        floor = RIDGES[ridge] * len(locations)
-        roots = np.sqrt(np.maximum(eigenvalues, 0.0) + floor)
-        self._whitener = (vectors / roots) @ vectors.T
-        self._unwhitener: FloatMatrix = (vectors * roots) @ vectors.T
         columns = locations.numeric.shape[1], locations.categorical.shape[1]
         stretch = 1 + FINE_SLACK if ridge == "fine" else 1.0
         self._diameter = stretch * kernel.distance_max(*columns)
         self._second_moment_diameter = stretch**2 * kernel.product_distance_max(*columns)
+
+    @cached_property
+    def _roots(self) -> tuple[FloatMatrix, FloatMatrix]:
+        """(K_T + lambda I)^(-1/2) and its inverse, (J, J) each."""
+        gram = self._kernel.gram(self._locations, self._locations)
+        eigenvalues, vectors = np.linalg.eigh((gram + gram.T) / 2)
+        roots = np.sqrt(np.maximum(eigenvalues, 0.0) + RIDGES[self._ridge] * len(self._locations))
+        return (vectors / roots) @ vectors.T, (vectors * roots) @ vectors.T
+
+    def __getstate__(self) -> dict[str, Any]:
+        self._roots  # noqa: B018 (what is sent must have it)
+        return self.__dict__
+
+    @property
+    def whitener(self) -> FloatMatrix:
+        """(K_T + lambda I)^(-1/2), (J, J)."""
+        return self._roots[0]
 
     @property
     def ridge(self) -> Ridge:
@@ -73,7 +90,7 @@ class WhitenedMeanEmbedding:
     @property
     def unwhitener(self) -> FloatMatrix:
         """(K_T + lambda I)^(1/2), (J, J): what turns a mean of psi back into means of k(x, T_j)."""
-        return self._unwhitener
+        return self._roots[1]
 
     @property
     def dimension(self) -> int:
@@ -97,7 +114,7 @@ class WhitenedMeanEmbedding:
 
     def __call__(self, rows: Rows) -> FloatMatrix:
         """Return psi, (rows, J)."""
-        return row_products(self._kernel.gram(rows, self._locations), self._whitener)
+        return row_products(self._kernel.gram(rows, self._locations), self.whitener)
 
 
 class RawMeanEmbedding:
@@ -258,12 +275,9 @@ def decode_locations(domain: Domain, locations: Locations) -> list[dict[str, flo
 
 def median_distance(points: FloatMatrix) -> float:
     """Median distance between public points, (points, columns): the usual bandwidth. 1 where it is 0."""
-    squared = np.sum(points**2, axis=1)
-    distances = squared[:, None] + squared[None, :] - 2 * points @ points.T
-    upper = distances[np.triu_indices(len(points), 1)]
-    if not upper.size:
+    if len(points) < 2 or not points.shape[1]:
         return 1.0
-    median = float(np.sqrt(max(0.0, float(np.median(upper)))))
+    median = float(np.sqrt(np.median(pdist(points, "sqeuclidean"), overwrite_input=True)))
     return median if median > 1e-3 else 1.0
 
 

@@ -55,14 +55,14 @@ def whitened(kernel: ProductKernel, locations: Rows, ridge: Ridge = "coarse") ->
 def evaluation_error(kernel: ProductKernel, locations: Rows, rows: Rows, ridge: Ridge = "coarse") -> float:
     """Largest distance of computed features from W k_x, W being the float64 whitener taken as exact."""
     features = whitened(kernel, locations, ridge)
-    exact = gram(kernel, rows, locations) * mpmath.matrix(features._whitener.tolist())
+    exact = gram(kernel, rows, locations) * mpmath.matrix(features.whitener.tolist())
     computed = features(rows)
     return max(distance(computed[i], list(exact[i, :])) for i in range(len(rows)))
 
 
 def contraction(kernel: ProductKernel, locations: Rows, ridge: Ridge = "coarse") -> float:
     """1 - the largest eigenvalue of W K W': W k_x has norm and distances below k(x, .)'s if it is >= 0."""
-    whitener = mpmath.matrix(whitened(kernel, locations, ridge)._whitener.tolist())
+    whitener = mpmath.matrix(whitened(kernel, locations, ridge).whitener.tolist())
     product = whitener * gram(kernel, locations, locations) * whitener.T
     return float(1 - max(mpmath.eigsy((product + product.T) / 2, eigvals_only=True)))
 
