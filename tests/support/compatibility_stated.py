@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from pydantic import BaseModel
 
-from tacit.command.result_view import print_result, result_fields
+from tacit.command.study_view import print_result, result_fields
 from tacit.results import result_of
 from tacit_protocol.procedures.disclosure import Asked
 from tacit_protocol.procedures.discovery import procedure_named
