@@ -24,7 +24,7 @@ import numpy as np
 from pydantic import BaseModel
 from signed_study import signed_transcript
 
-from tacit.command.result_view import print_result, result_fields
+from tacit.command.study_view import print_result, result_fields
 from tacit.in_process.runner import local_study, run
 from tacit.in_process.samples import ArrayTable, Sample, domain_of
 from tacit.results import result_of

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from tacit.atomic_write import reason_of
+from tacit.command import connect
+from tacit.command.output import progress
 from tacit.errors import InputError
 from tacit.studies.draft_flags import parse_column
 
@@ -121,7 +123,6 @@ def read_release(
     Raises:
         InputError: there is no such file or study, or no database of that owner in it.
     """
-    from tacit.command.output import progress
     from tacit.database.files import load_database
 
     with progress("recomputing the release", quiet=quiet) as report:
@@ -140,12 +141,10 @@ def read_release(
 
 
 def _of_study(beginning: str, owner: str | None, party: Path, report: Any) -> "ReleasedDatabase":
-    from tacit.command.connect import DIGEST_LENGTH, party_client, whole_digest
     from tacit.database.files import database_of_transcript
 
-    with party_client(party) as client:
-        known = [] if len(beginning) == DIGEST_LENGTH else [study.digest for study in client.studies()]
-        digest = whole_digest(beginning, known)
+    with connect.party_client(party) as client:
+        digest = connect.whole_digest(beginning, client)
         data = client.transcript(digest)
     return database_of_transcript(data, digest=digest, owner=owner, progress=report)
 

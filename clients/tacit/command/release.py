@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from tacit.atomic_write import require_writable
 from tacit.command.connect import connecting
-from tacit.command.output import PARTY_FILE, Json, PartyFile
+from tacit.command.output import PARTY_FILE, Json, PartyFile, answer, lines, print_json, table, write_file
+from tacit.errors import InputError
 
 if TYPE_CHECKING:
     from tacit.database.points import Estimate
@@ -46,10 +48,7 @@ def show(
     as_json: Json = False,
 ) -> None:
     """Show a database: what it is of, what it cost, and each column's estimates with their errors."""
-    from tacit.atomic_write import require_writable
     from tacit.command.inputs import read_release
-    from tacit.command.output import lines, print_json, table, write_file
-    from tacit.errors import InputError
 
     if picture is not None:
         if picture.suffix.lower() != ".svg":
@@ -97,8 +96,6 @@ def expect(
 ) -> None:
     """Ask a database a question: a mean, a probability, a share or a correlation, with its errors."""
     from tacit.command.inputs import read_release
-    from tacit.command.output import lines, print_json
-    from tacit.errors import InputError
 
     asked = (between is not None) + (level is not None) + missing + (correlation is not None)
     if asked > 1:
@@ -145,16 +142,12 @@ def sample(
 ) -> None:
     """Write unweighted synthetic rows, by herding: the same at every call."""
     from tacit.command.inputs import read_release
-    from tacit.command.output import lines, print_json
     from tacit.database.files import rows_table, write_table
 
     _require_table_at(output)
     database = read_release(source, owner, party, move=move, quiet=as_json)
     write_table(rows_table(database.domain, database.sample(rows)), output)
-    if as_json:
-        print_json({"output": str(output), "rows": rows})
-        return
-    lines(f"Wrote {rows} rows to {output}.")
+    answer(as_json, {"output": str(output), "rows": rows}, f"Wrote {rows} rows to {output}.")
 
 
 @app.command("export")
@@ -171,7 +164,6 @@ def export(
 ) -> None:
     """Write the points with their weights; a Parquet file can be used in place of the transcript."""
     from tacit.command.inputs import read_release
-    from tacit.command.output import lines, print_json
 
     _require_table_at(output)
     database = read_release(source, owner, party, weights=weights, move=move, quiet=as_json)
@@ -179,10 +171,11 @@ def export(
         database.to_csv(output)
     else:
         database.to_parquet(output)
-    if as_json:
-        print_json({"output": str(output), "points": len(database)})
-        return
-    lines(f"Wrote {len(database)} weighted points to {output}.")
+    answer(
+        as_json,
+        {"output": str(output), "points": len(database)},
+        f"Wrote {len(database)} weighted points to {output}.",
+    )
 
 
 @app.command("compare")
@@ -206,7 +199,6 @@ def compare(
     Against a table of your own the outcome depends on it without any noise: keep it to yourself.
     """
     from tacit.command.inputs import read_other, read_release
-    from tacit.command.output import lines, print_json
 
     database = read_release(source, owner, party, quiet=as_json)
     theirs = read_other(other, other_owner, party, database)
@@ -238,8 +230,6 @@ def compare(
 
 
 def _require_table_at(output: Path) -> None:
-    from tacit.atomic_write import require_writable
-    from tacit.errors import InputError
 
     if output.suffix.lower() not in {".csv", ".parquet"}:
         raise InputError(f"{output}: the name must end in .csv or .parquet")

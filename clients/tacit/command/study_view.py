@@ -12,8 +12,7 @@ from tacit.command.output import (
     table,
     time_text,
 )
-from tacit.command.result_view import print_result, result_fields
-from tacit.results import StudyVerdict, decides_only, study_verdict
+from tacit.results import Result, StudyVerdict, decides_only, study_verdict
 from tacit.studies.draft import PreparedStudy
 from tacit_protocol.domain.columns import Column, NumericColumn
 from tacit_protocol.messages.study import Study
@@ -269,3 +268,27 @@ def _column_row(column: Column) -> tuple[str, str, str]:
 
 def _owner_word(sent: bool, declined: bool) -> str:
     return "sent" if sent else "declined" if declined else "awaited"
+
+
+def result_fields(result: Result) -> dict[str, Any]:
+    """Return a result's fields as plain values; those that it does not have are left out."""
+    return {
+        "reject": result.reject,
+        "alpha": result.alpha,
+        "method": result.method,
+        "n": dict(result.n),
+        "epsilon": result.epsilon,
+        "delta": result.delta,
+        "warnings": list(result.warnings),
+        **result.fields(),
+    }
+
+
+def print_result(result: Result) -> None:
+    """Print a result for people."""
+    for shown in result.shown():
+        if isinstance(shown, str):
+            lines(shown)
+        else:
+            table(shown.headings, shown.rows)
+    lines(*(f"Note: {warning}" for warning in result.warnings))

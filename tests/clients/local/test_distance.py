@@ -9,7 +9,7 @@ import pytest
 from local_noise import seeded_noise
 
 import tacit.local
-from tacit.command.result_view import print_result, result_fields
+from tacit.command.study_view import print_result, result_fields
 from tacit.errors import InputError
 from tacit.local import (
     CuratedDistanceCorrelationResult,
