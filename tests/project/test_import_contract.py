@@ -102,3 +102,30 @@ def test_services_and_clients_name_each_other_only_as_the_programs_they_start() 
                 if re.fullmatch(other, str(name.value)):
                     found[str(path.relative_to(ROOT))] = name.value
     assert found == stated
+
+
+def bound_twice(source: str) -> set[str]:
+    """The names that a module binds at its top more than once, other than in branches and by overloads."""
+    bound: list[str] = []
+    for node in ast.parse(source).body:
+        if isinstance(node, ast.Assign):
+            bound += [target.id for target in node.targets if isinstance(target, ast.Name)]
+        elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            bound.append(node.target.id)
+        elif isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and "overload" not in {
+            ast.unparse(decorator) for decorator in node.decorator_list
+        }:
+            bound.append(node.name)
+    return {name for name in bound if bound.count(name) > 1}
+
+
+def test_no_module_binds_a_name_twice() -> None:
+    """Where modules are merged, the second of two constants of one name would be everybody's."""
+    assert bound_twice("A = 1\ndef f(): ...\nA: int = 2\n") == {"A"}
+    found = {
+        f"{path.relative_to(ROOT)}: {name}"
+        for package in (*PACKAGES, "benchmarks")
+        for path in (ROOT / package).rglob("*.py")
+        for name in bound_twice(path.read_text("utf-8"))
+    }
+    assert found == set()

@@ -15,6 +15,7 @@ from tacit_protocol.domain.columns import Domain
 from tacit_protocol.features.column_histograms import is_of_whole_numbers
 from tacit_protocol.privacy.noise import OpenDPNoise
 from tacit_protocol.procedures.base import StudyError, check_release
+from tacit_protocol.procedures.discovery import with_new_defaults
 from tacit_protocol.procedures.embedding_release import EmbeddingRelease
 
 OWNER = "sample"
@@ -112,7 +113,7 @@ def release_database(
         seed=seed_text(seed),
     )
     try:
-        study = study.model_copy(update={"parameters": {**procedure.fresh(study), **study.parameters}})
+        study = with_new_defaults(study)
         procedure.check(study)
         table = ArrayTable.of(sample, domain, unit)
         if table.units < 1:

@@ -116,7 +116,7 @@ def run_peer(
     return PeerOutcome(finding=found, stated=stated)
 
 
-OWNERS = ("x-owner", "y-owner")
+CORRELATION_OWNERS = ("x-owner", "y-owner")
 """Names of the two owners."""
 
 
@@ -225,12 +225,12 @@ def distance_correlation(
         )
     held = read_two_owners(x, y, bounds, missing, units, unit_rows=unit_rows)
     if mode == "peer":
-        parameters = {"receiver": OWNERS[1]} | parameters
+        parameters = {"receiver": CORRELATION_OWNERS[1]} | parameters
     procedure = procedure_named("distance_correlation")
     study = local_study(
         procedure.name,
         held.variables.domain,
-        OWNERS,
+        CORRELATION_OWNERS,
         {
             "method": method,
             "mode": mode,
@@ -258,7 +258,7 @@ def distance_correlation(
     return result
 
 
-OWNERS = ("columns-owner", "outcome-owner")
+SCREENING_OWNERS = ("columns-owner", "outcome-owner")
 """Names of the two owners."""
 
 
@@ -326,9 +326,9 @@ def screening(
     study = local_study(
         procedure.name,
         held.variables.domain,
-        OWNERS,
+        SCREENING_OWNERS,
         {
-            "outcome": OWNERS[1],
+            "outcome": SCREENING_OWNERS[1],
             "control": control,
             "matrix": matrix,
             "n_features": n_features,

@@ -257,14 +257,13 @@ def prepare(study: Study) -> PreparedStudy:
         canonical,
         check_study,
     )
-    from tacit_protocol.procedures.discovery import procedure_named  # noqa: PLC0415
+    from tacit_protocol.procedures.discovery import procedure_named, with_new_defaults  # noqa: PLC0415
 
     units = {owner.name: owner.units for owner in study.owners if owner.units is not None}
     declared = len(units) == len(study.owners)
     try:
         procedure = procedure_named(study.procedure)
-        parameters = {**procedure.fresh(study), **study.parameters}
-        study = study.model_copy(update={"procedure_origin": procedure.origin, "parameters": parameters})
+        study = with_new_defaults(study.model_copy(update={"procedure_origin": procedure.origin}))
         check_study(procedure, study)
         study = canonical(procedure, study)
         payload = encode(study)

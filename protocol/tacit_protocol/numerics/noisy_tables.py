@@ -239,10 +239,8 @@ def plausible(fitted: Floats, noise_variance: float, units: float) -> tuple[Floa
     """Return probabilities (k,), and the sparsest and the most even ones that are within reach.
 
     ``noise_variance`` is that of each share, ``units`` how many were sampled. The sparsest, on the path that
-    ends
-    with the largest category alone, are up to REACH standard deviations of ``fitted`` away; the most even
-    have one
-    share in as many categories as can have it, each within REACH deviations of its own.
+    ends with the largest category alone, are up to REACH standard deviations of ``fitted`` away; the most
+    even have one share in as many categories as can have it, each within REACH deviations of its own.
     """
     variances = noise_variance + fitted * (1 - fitted) / units
     reach = REACH * math.sqrt(float(variances.sum()))

@@ -100,7 +100,7 @@ def mu_of(guarantee: Guarantee) -> float:
 def release_sums(
     parts: tuple[SumPart, ...], guarantee: Guarantee, noise: NoiseSource
 ) -> dict[str, NoisyVector]:
-    """Add the noise that the guarantee states to every part; parts with isometry 1 have shares adding to 1.
+    """Add the noise that the guarantee states to every part. Shares add to 1, more where no unit moves all.
 
     Raises SensitivityError where the noise is so small, in grid steps, that its discreteness would count.
     """

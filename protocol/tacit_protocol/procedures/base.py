@@ -196,10 +196,11 @@ class Procedure(Protocol):
     choices: ClassVar[tuple[Mapping[str, Any], ...]] = ({},)
     """Parameters that a plan compares where none are given; {} leaves all to the procedure."""
 
-    def fresh(self, study: Study) -> Mapping[str, Any]:  # noqa: ARG002
+    def new_defaults(self, study: Study) -> Mapping[str, Any]:  # noqa: ARG002
         """Return parameters that clients state in a new study which says nothing of them.
 
-        A default may change so: studies from before, whose bytes lack the parameter, keep their meaning.
+        A default may change so: the parameter is one of ``Parameters.added_fields``, and studies from before,
+        whose bytes lack it, keep their meaning.
         """
         return {}
 

@@ -13,6 +13,7 @@ from importlib.metadata import EntryPoint, entry_points
 from pkgutil import walk_packages
 
 from tacit_protocol import procedures
+from tacit_protocol.messages.study import Study
 from tacit_protocol.procedures.base import Procedure, StudyError
 
 GROUP = "tacit.procedures"
@@ -84,6 +85,14 @@ _BUILT_IN = _built_in()
 _OTHERS, LEFT_OUT = discover(entry_points(group=GROUP), _BUILT_IN)
 
 PROCEDURES: dict[str, Procedure] = _BUILT_IN | _OTHERS
+
+
+def with_new_defaults(study: Study) -> Study:
+    """Return a study that is not signed yet with its procedure's ``new_defaults`` where it says nothing."""
+    procedure = PROCEDURES.get(study.procedure)
+    if procedure is None:
+        return study
+    return study.model_copy(update={"parameters": {**procedure.new_defaults(study), **study.parameters}})
 
 
 def procedure_named(name: str) -> Procedure:

@@ -74,14 +74,13 @@ class CuratedDistanceCorrelationResult(BaseVerdict):
     """Whether X and Y depend on each other, and how strongly. Distances are over a public diameter.
 
     It cannot be unpacked: the decision has no p-value. ``statistic`` is the noisy dCov; every interval
-    contains
-    its estimate.
+        contains its estimate.
 
     Attributes:
         distance_covariance_sqr: squared distance covariance of the units, cut to [0, 1/4].
         distance_covariance_sqr_unbiased: the same before it is cut: what to average over studies. It is
-        unbiased
-            for the units' own V-statistic, whose mean exceeds the population's by ``bias_max`` at most.
+            unbiased for the units' own V-statistic, whose mean exceeds the population's by ``bias_max`` at
+            most.
         covariance_interval: covers the population's with probability 1 - alpha or more in large samples.
         distance_variances: squared distance variances of X and of Y.
         distance_correlation: in [0, 1], or None where a side hardly varies.

@@ -140,7 +140,7 @@ def paired_roots(
     workers: Workers = ONE_WORKER,
     progress: Progress | None = None,
 ) -> DistanceRoots:
-    """Return the roots from two matrices of induced kernels (distance_kernel.py), a block of rows at a time.
+    """Return the roots from two matrices of induced kernels (features/kernels.py), a block of rows at a time.
 
     The same bits for any ``workers``. Raises ValueError where there are more than PAIRED_UNITS_MAX units, or
     fewer than two.

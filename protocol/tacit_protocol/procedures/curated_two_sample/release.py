@@ -47,7 +47,6 @@ from tacit_protocol.numerics.quadratic_forms import QuadraticLaw
 from tacit_protocol.privacy.exact_sums import ExactSum, grid_bits, round_to_grid, rounding_sensitivity
 from tacit_protocol.privacy.gaussian_mechanism import SumPart
 from tacit_protocol.privacy.guarantee import NoisyVector
-from tacit_protocol.procedures.means.private_means import FloatMatrix as PrivateMeansFloatMatrix
 from tacit_protocol.procedures.means.private_means import FloatVector
 from tacit_protocol.strict import StudyError
 
@@ -459,7 +458,7 @@ def evaluation_error(bound: float, regularisation: float, units: int, dimension:
 
 def ridge_statistic(
     means: tuple[FloatVector, FloatVector],
-    second_moment: PrivateMeansFloatMatrix,
+    second_moment: FloatMatrix,
     units: tuple[int, int],
     regularisation: float,
 ) -> float:
@@ -548,9 +547,7 @@ class RidgeRelease:
         return (SumPart(STATISTIC, np.array([steps], dtype=np.int64), exponent, sensitivity, 1.0),)
 
 
-def _moments(
-    samples: list[FeatureSums], bits: int
-) -> tuple[tuple[FloatVector, FloatVector], PrivateMeansFloatMatrix]:
+def _moments(samples: list[FeatureSums], bits: int) -> tuple[tuple[FloatVector, FloatVector], FloatMatrix]:
     first, second = samples
     if first.second is None or second.second is None:
         raise TypeError("the sums lack second moments")

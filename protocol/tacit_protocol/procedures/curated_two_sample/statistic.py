@@ -88,8 +88,8 @@ def curated_covariance(means: CuratedMeans, second_moment: FloatMatrix, noise: f
     """Return the covariance within the samples, from both samples' noisy second moment, (J, J).
 
     ``noise`` is the standard deviation on its diagonal. Outer products of the means are corrected for their
-    noise in
-    expectation; what it adds to trace and energy is stated as noise (docs/mathematics/trusted-curator.md).
+    noise in expectation; what it adds to trace and energy is stated as noise
+    (docs/mathematics/trusted-curator.md).
     """
     shares = means.units / means.units.sum()
     outer = np.einsum("g,gi,gj->ij", shares, means.means, means.means)

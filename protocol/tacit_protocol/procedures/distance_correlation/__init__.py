@@ -85,16 +85,14 @@ class DistanceCorrelationResult(PvalueVerdict):
     Distances are over a public diameter. Intervals cover, with probability 1 - alpha in large samples, the
     values of the frequencies kept and the
     directions drawn: neither what ``truncation`` bounds nor another draw. For ``pnc`` estimates are of the
-    noisy
-    projections, and have no interval.
+        noisy projections, and have no interval.
 
     Attributes:
         statistic: the test statistic, from private releases alone.
         pvalue: probability under independence of a statistic at least as large; exact.
         distance_covariance_sqr: squared distance covariance, cut to [0, 1/4].
         distance_covariance_sqr_unbiased: the same before it is cut: what to average over studies. It is
-        unbiased
-            for the sketch, up to ``truncation``, and may be negative.
+            unbiased for the sketch, up to ``truncation``, and may be negative.
         covariance_interval: contains the one, and covers what both estimate; None for pnc.
         distance_correlation: its root over both distance deviations, in [0, 1]; None where a column hardly
         varies.

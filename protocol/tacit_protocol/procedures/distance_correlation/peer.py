@@ -127,8 +127,7 @@ class PeerResult(BaseVerdict):
         receiver: the owner with whom the result stays; its operator reads it with ``tacit agent result``.
         spent: epsilon that each owner spent, by name.
         distance_covariance_sqr: what the receiver published, with its noise, or None: that of the sender's
-        noisy
-            projections and the receiver's raw ones.
+            noisy projections and the receiver's raw ones.
         interval: covers it without the receiver's noise with probability 1 - alpha, or None.
     """
 

@@ -1,6 +1,7 @@
 """What a study of distance correlation fixes before any data: parameters, releases, public draws.
 
-Derivations: docs/mathematics/distance-correlation.md.
+Sensitivities of the sketch: ``SketchRelease.parts`` in features/sketches.py; derivations:
+docs/mathematics/distance-correlation.md.
 """
 
 import math

@@ -162,8 +162,7 @@ def truncation_bound(first: Side, second: Side) -> float:
     """Bound what the estimate leaves out: squared covariances of pairs of features not both in it, times 4.
 
     For fixed features of covariance V, the squares of their covariances with all features of the other side
-    add
-    up to at most tr V times the largest eigenvalue of that side's covariance.
+    add up to at most tr V times the largest eigenvalue of that side's covariance.
     """
     kept = [max(0.0, float(np.linalg.eigvalsh(side.covariance)[-1])) for side in (first, second)]
     shared = first.left_out * kept[1] + second.left_out * kept[0]

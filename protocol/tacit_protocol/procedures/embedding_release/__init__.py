@@ -137,7 +137,7 @@ class EmbeddingRelease(Procedure):
         *({"n_points": count, "bandwidth": width} for count in (30, 100, 300) for width in (0.1, 0.3, 1.0)),
     )
 
-    def fresh(self, study: Study) -> Mapping[str, Any]:
+    def new_defaults(self, study: Study) -> Mapping[str, Any]:
         """Return the fine ridge, but where a two-sample test or an earlier release has the coarse one."""
         given = study.parameters
         shared = study.reusing or given.get("placement") == "middle"

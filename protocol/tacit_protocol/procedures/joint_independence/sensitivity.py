@@ -9,7 +9,7 @@ in different rows, of permuted data: the two have different bounds.
 import math
 
 FACTOR_ERROR = 8e-14
-"""Bound on what a low-rank factor leaves out of a kernel value; low_rank.py checks every entry."""
+"""Bound on what a low-rank factor leaves out of a kernel value; ``factorise`` checks every entry."""
 
 SUMMATION_ROUNDINGS = 60, 130
 """Roundings, of 2^-53 each, of T^2 as it is put together from kernel values: so many, and so many for every

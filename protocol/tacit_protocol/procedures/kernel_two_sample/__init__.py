@@ -5,6 +5,8 @@ sharpened is derived in docs/mathematics/features.md and docs/mathematics/kernel
 
 Every owner releases the noisy mean of bounded features of its units (and, for the ME and SCF features, their
 noisy second moment) in one joint Gaussian release; the tester asks whether one distribution explains all.
+By default it asks by the max form (means/max_form.py: chi-squared laws and Sidak's correction); the others
+are in means/private_means.py.
 """
 
 from collections.abc import Mapping, Sequence

@@ -162,7 +162,7 @@ class PairFinding:
 
 @dataclass(frozen=True)
 class TwoSampleTest:
-    """One of the forms of section 3, ready to be applied to all owners or to two of them.
+    """One form of the test, ready to be applied to all owners or to two of them.
 
     ``families`` and ``features`` serve the max form; ``replicates`` and ``seed`` the simulated null;
     ``regularisation`` P0's statistic. ``trace_max``, the squared norm of the features, bounds the trace of

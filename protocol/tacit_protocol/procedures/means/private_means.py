@@ -96,8 +96,7 @@ def pool_covariance(
     """Pool the owners' covariances, weighted by ``weights`` (k,), by default their units.
 
     ``second_moments`` is (k, J, J); ``noise`` (k,) the standard deviation on their diagonal entries. The
-    outer
-    products of the means are corrected for their noise in expectation.
+    outer products of the means are corrected for their noise in expectation.
     """
     weights = means.units if weights is None else weights
     shares = weights / weights.sum()

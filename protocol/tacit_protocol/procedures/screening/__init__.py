@@ -84,11 +84,9 @@ class ScreenedColumn(StrictModel):
         column: the column's name.
         distance_covariance_sqr: squared distance covariance, over public diameters, cut to [0, 1/4].
         distance_covariance_sqr_unbiased: the same before it is cut: what to average over studies. It is
-        unbiased
-            up to ``truncation``, and may be negative.
+            unbiased up to ``truncation``, and may be negative.
         covariance_interval: contains the one, and covers what both estimate with probability 1 - alpha in
-        large
-            samples, as far as the kept frequencies show it: ``truncation`` is not in it.
+            large samples, as far as the kept frequencies show it: ``truncation`` is not in it.
         distance_correlation: in [0, 1]; None where either column hardly varies.
         interval: covers the distance correlation of the kept frequencies with probability 1 - alpha in large
             samples; None with it.

@@ -1,6 +1,7 @@
 """What a screening study fixes before any data: parameters, both owners' sketches, buckets, permutations.
 
-Derivations: docs/mathematics/screening.md.
+Sensitivities of the sketches: ``SketchRelease.parts`` in features/sketches.py; derivations:
+docs/mathematics/screening.md.
 """
 
 import math
