@@ -28,16 +28,6 @@ from tacit_protocol.privacy.noisy_counts import (
 from tacit_protocol.procedures.base import ReleaseError, StudyError, parse_parameters
 from tacit_protocol.strict import StrictModel
 
-COUNTING = (
-    "noisy_counts",
-    "homogeneity",
-    "independence_table",
-    "stratified_table",
-    "survival",
-    "identity",
-)
-"""Procedures whose releases hold noisy counts in a vector of their own, and so can be read again."""
-
 SUMS = "sums_of_"
 """Name of a vector of sums of cells of a finer table, with how many cells each sum has: no owner sends it."""
 
@@ -137,15 +127,18 @@ class CountPlan:
 
         Cells of a finer table are added up; the vector's name then tells how many noises each sum has.
         """
-        if source.procedure not in COUNTING or COUNTS not in release.vectors:
+        counts = release.vectors.get(COUNTS)
+        if counts is None:
             raise StudyError("the earlier study did not release noisy counts")
         theirs = grid_of(source, counted_part(source))
+        if len(counts.values) != theirs.size:
+            raise StudyError("the earlier study did not release noisy counts of its columns' cells")
         index = self.grid.within(theirs)
         if index is None:
             raise StudyError(FINER)
         summed = theirs.size // self.grid.size
         name = COUNTS if summed == 1 else f"{SUMS}{summed}"
-        coarser = _add_cells(release.vectors[COUNTS], index, self.grid.size)
+        coarser = _add_cells(counts, index, self.grid.size)
         return Release(units=release.units, guarantee=release.guarantee, vectors={name: coarser})
 
 

@@ -213,9 +213,12 @@ def test_a_coarser_or_other_table_is_not_read_again() -> None:
         asked = reusing(study("homogeneity", owners=2), 0, 1)
         with pytest.raises(StudyError, match="same columns"):
             reread(procedure, asked, asked.owners[0], source, releases["owner-0"])
-    other = study("kernel_two_sample", owners=2, delta=1e-5)
-    with pytest.raises(StudyError, match="did not release noisy counts"):
-        reread(procedure, asked, asked.owners[0], other, releases["owner-0"])
+    made, plain = releases["owner-0"], study("homogeneity", owners=2)
+    counts = made.vectors["counts"]
+    short = counts.model_copy(update={"values": counts.values[1:]})
+    for vectors in ({"mean": counts}, {"counts": short}):
+        with pytest.raises(StudyError, match="did not release noisy counts"):
+            reread(procedure, asked, asked.owners[0], plain, made.model_copy(update={"vectors": vectors}))
 
 
 @pytest.mark.parametrize("value", [2**62, -(2**62), 0])
