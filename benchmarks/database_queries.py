@@ -384,7 +384,10 @@ MARGINAL_POINTS, MARGINAL_DATABASE = "points of noisy histograms alone", "points
 RANDOM_FEATURES = "random features, a published part"
 LOCAL = "tacit.local, defaults"
 JOINT = {f"histograms inside the study, {count} points": count for count in (300, 1000)}
-WHOLE = {"tacit.local, whole numbers": {}, "tacit.local, whole numbers, 1000 points": {"n_points": 1000}}
+WHOLE: dict[str, dict[str, Any]] = {
+    "tacit.local, whole numbers": {},
+    "tacit.local, whole numbers, 1000 points": {"n_points": 1000},
+}
 """Columns of whole numbers have an integer type, as in a table of one's own: the cells of the peers."""
 
 OURS = (UNIFORM, OWN_DATABASE, RED_DATABASE, MARGINAL_DATABASE, RANDOM_FEATURES)

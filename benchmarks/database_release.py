@@ -35,7 +35,7 @@ from benchmarks.harness import (
     table,
 )
 from benchmarks.problems import locations_of
-from tacit.database.weights import SHRUNK_RIDGE, shrinkage
+from tacit.database.weights import SHRUNK_RIDGE, Weighting, shrinkage
 from tacit.local.database import release_database
 from tacit_protocol.features.base import FeatureMap
 from tacit_protocol.features.kernels import ProductKernel, RandomFourier
@@ -297,7 +297,7 @@ def errors_at(seen: Spectrum, columns: int, rng: np.random.Generator) -> dict[st
     own, bare, ridged = seen.own(), seen.own(SHRUNK_RIDGE), seen.ridged()
     sampled = seen.records(own.features, rng)
     drawn = rng.standard_normal(sampled.shape)
-    features, answers = some_features(columns, len(seen.eigenvalues)), {}
+    features, answers = some_features(columns, len(seen.eigenvalues)), dict[str, float]()
     for n, epsilon, to_data in product(UNITS, EPSILONS, (False, True)):
         noise, p2 = (noise_of(features, n, epsilon) for noise_of in (our_noise, p2_noise))
         exact = own.features * seen.mean + sampled / math.sqrt(n)
@@ -391,9 +391,9 @@ def local_run(columns: int, number: int) -> Answers:
         bandwidth=mixture.bandwidth,
     )
     features = features_at(mixture, points)
-    errors = {
-        weighting: mixture.squared_error(points, found.with_weights(weighting).weights)
-        for weighting in ("simplex", "raw", "shrunk")
+    kinds: tuple[Weighting, ...] = ("simplex", "raw", "shrunk")
+    errors: dict[str, float] = {
+        kind: mixture.squared_error(points, found.with_weights(kind).weights) for kind in kinds
     }
     seen, exact = Spectrum.of(mixture, points), whitened_mean(features, mixture, data)
     lossless = mixture.squared_error(points, found.problem.linear_map() @ exact)
