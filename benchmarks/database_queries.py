@@ -628,6 +628,7 @@ def run_model(name: str, method: str, epsilon: float, number: int) -> Answers:
     it were such noise too, which favours it: of that part (5 % of rho) replacement takes four times as much.
     """
     import opendp.prelude as dp  # noqa: PLC0415 (an optional part of OpenDP)
+    from opendp.extras import mbi  # noqa: PLC0415
 
     data = read(name)
     axes = {key: Axis.of(key, data.columns[key], data.bounds[key], BINS) for key in data.bounds}
@@ -636,7 +637,7 @@ def run_model(name: str, method: str, epsilon: float, number: int) -> Answers:
     frame = pl.LazyFrame({key: axis.codes.astype(np.int64) for key, axis in axes.items()})
     keys = {key: list(range(axis.cells)) for key, axis in axes.items()}
     # No query reads more than two columns, so AIM is asked for pairs.
-    algorithm = dp.mbi.MST() if method == "MST" else dp.mbi.AIM(queries=2)
+    algorithm = mbi.MST() if method == "MST" else mbi.AIM(queries=2)
     for trifle in range(TRIES):
         context = dp.Context.compositor(
             data=frame,

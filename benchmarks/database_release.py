@@ -432,24 +432,17 @@ LINEAR = ("shrunk", "raw", "p2")
 
 
 def linear_error(
-    counts: Counts,
-    columns: int,
-    placement: str,
-    count: int,
-    n: int,
-    epsilon: float,
-    who: str,
-    *,
-    to_data: bool = False,
+    counts: Counts, cell: tuple[int, str, int, int, float], who: str, *, to_data: bool = False
 ) -> float | None:
-    """Return the root mean square error of linear weights."""
+    """Return the root mean square error of linear weights; a cell has D, placement, J, n and epsilon."""
+    columns, placement, count, n, epsilon = cell
     asked = asked_of(placement, count, error_of(n, epsilon, who, to_data=to_data))
     squared = counts.rate(f"linear D={columns}", asked)
     return None if squared is None else math.sqrt(squared)
 
 
 def _linear(counts: Counts, *cell: Any) -> str:
-    errors = [linear_error(counts, *cell, who) for who in LINEAR]
+    errors = [linear_error(counts, cell, who) for who in LINEAR]
     return " / ".join(f"{error:.4f}" for error in errors if error is not None)
 
 
@@ -494,8 +487,8 @@ def parts(counts: Counts) -> dict[str, str]:
         for epsilon, figure in theirs.items():
             row[f"ε={epsilon:g}: published"] = f"{figure:.4f}"
             for words, who in (("P2's noise here, tuned", "p2"), ("raw", "raw"), ("shrunk", "shrunk")):
-                cell = (columns, "own", count, SWEPT_UNITS, epsilon, who)
-                error = linear_error(counts, *cell, to_data=True)
+                cell = (columns, "own", count, SWEPT_UNITS, epsilon)
+                error = linear_error(counts, cell, who, to_data=True)
                 row[f"{words}, ε={epsilon:g}"] = "" if error is None else f"{error:.4f}"
     return {
         "comparisons": _compared(counts),
@@ -581,16 +574,16 @@ def draw(counts: Counts, folder: Path) -> None:
         return
 
     def linear(
-        x: Sequence[float], cells: list[tuple[Any, ...]]
+        x: Sequence[float], cells: list[tuple[int, str, int, int, float]]
     ) -> list[tuple[Sequence[float], list[float | None]]]:
-        return [(x, [linear_error(counts, *cell, who) for cell in cells]) for who in ("shrunk", "p2")]
+        return [(x, [linear_error(counts, cell, who) for cell in cells]) for who in ("shrunk", "p2")]
 
     def pair(
         x: Sequence[float], errors: list[Errors]
     ) -> list[tuple[Sequence[float], tuple[float | None, ...]]]:
         return [(x, of) for of in zip(*errors, strict=True)]
 
-    against_n, against_points, against_epsilon = {}, {}, {}
+    against_n, against_points, against_epsilon = dict[str, Any](), dict[str, Any](), dict[str, Any]()
     for d in DIMENSIONS:
         lines = {
             f"{words}, J = {count}": linear(UNITS, [(d, p, count, n, 1.0) for n in UNITS])
