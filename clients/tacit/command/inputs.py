@@ -112,13 +112,12 @@ def read_release(
     party: Path,
     *,
     weights: str = "simplex",
-    move: bool | None = False,
+    move: bool = False,
     quiet: bool = False,
 ) -> "ReleasedDatabase":
     """Return the database in a file, or of the study whose digest starts so, with weights of that kind.
 
-    ``move`` says whether points are moved to match the release; None, where they do not otherwise and nothing
-    that was released chose them.
+    ``move`` says whether points are moved to match the release.
 
     Raises:
         InputError: there is no such file or study, or no database of that owner in it.
@@ -130,7 +129,7 @@ def read_release(
             database = load_database(source, owner=owner, progress=report)
         else:
             database = _of_study(source, owner, party, report)
-    if move or (move is None and database.points_are_blind and database.limits != database.warnings):
+    if move:
         with progress("moving the points", quiet=quiet) as report:
             database = database.reduced(
                 len(database), starts=STARTS, seed=0, progress=lambda part: report(part, "")

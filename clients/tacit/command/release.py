@@ -27,8 +27,8 @@ Weights = Annotated[
 ]
 
 Move = Annotated[
-    bool | None,
-    typer.Option("--move/--keep", help="Move points to match the release; by default where they do not."),
+    bool,
+    typer.Option("--move/--keep", help="Move points to match the release; by default they stay."),
 ]
 
 ROWS_SHOWN = 12
@@ -42,7 +42,7 @@ def show(
     *,
     owner: Owner = None,
     weights: Weights = "simplex",
-    move: Move = None,
+    move: Move = False,
     picture: Annotated[Path | None, typer.Option(help="Write a picture of every column (.svg).")] = None,
     party: PartyFile = PARTY_FILE,
     as_json: Json = False,
@@ -90,7 +90,7 @@ def expect(
     correlation: Annotated[str | None, typer.Option(help="Correlation with this other column.")] = None,
     owner: Owner = None,
     weights: Weights = "simplex",
-    move: Move = None,
+    move: Move = False,
     party: PartyFile = PARTY_FILE,
     as_json: Json = False,
 ) -> None:
@@ -135,7 +135,7 @@ def sample(
     *,
     rows: Annotated[int, typer.Option(help="Number of rows.", min=1)],
     output: Annotated[Path, typer.Option(help="The file to write: .csv or .parquet.")],
-    move: Move = None,
+    move: Move = False,
     owner: Owner = None,
     party: PartyFile = PARTY_FILE,
     as_json: Json = False,
@@ -157,7 +157,7 @@ def export(
     *,
     output: Annotated[Path, typer.Option(help="The file to write: .csv or .parquet.")],
     weights: Weights = "simplex",
-    move: Move = None,
+    move: Move = False,
     owner: Owner = None,
     party: PartyFile = PARTY_FILE,
     as_json: Json = False,

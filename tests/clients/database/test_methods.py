@@ -25,7 +25,7 @@ METHODS: dict[str, dict[str, Any]] = {
     "random features, Laplace": {"method": "random-features", "n_frequencies": 8, "delta": 0.0},
     "exponential": {"method": "exponential", "n_points": 4, "candidate_rows": 2, "delta": 0.0},
 }
-WEIGHTS: tuple[Weighting, ...] = ("simplex", "regularised", "raw")
+WEIGHTS: tuple[Weighting, ...] = ("simplex", "regularised", "raw", "shrunk")
 
 
 def table(units: int) -> Any:
@@ -44,7 +44,6 @@ def released(method: str, units: int) -> ReleasedDatabase:
         "delta": 1e-6,
         "bounds": BOUNDS,
         "seed": 1,
-        "move_points": False,
     }
     return release_database(table(units), **(chosen | METHODS[method]))
 

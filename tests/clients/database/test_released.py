@@ -11,6 +11,7 @@ from played_releases import simulated_database, simulated_rows
 
 from tacit.database.released import ReleasedDatabase
 from tacit.database.transform import combined
+from tacit.database.weights import shrinkage
 from tacit.errors import InputError
 from tacit.local.database import release_database
 from tacit_protocol.features.mean_embedding import Locations
@@ -149,18 +150,25 @@ def test_expectations_and_probabilities_are_near_the_datas() -> None:
     assert database.probability(lambda c: c["x"] > 0) > 0.9
 
 
-def test_public_points_are_not_moved_unless_asked_even_where_they_do_not_match() -> None:
-    x = np.random.default_rng(5).normal(8, 1, (500, 1))
-    database = release_database(
-        x, epsilon=1, delta=1e-6, bounds=(-5, 10), public=[[1.0], [3.0], [5.0]], columns=["x"], seed=1
-    )
-    assert database.limits
-    assert database.points["x"] == pytest.approx([1, 3, 5])
+@pytest.mark.parametrize(
+    "points", [{"public": [[1.0], [3.0], [5.0]]}, {"placement": "uniform", "n_points": 3}]
+)
+def test_points_stay_where_they_do_not_match_unless_asked_to_move(points: dict[str, Any]) -> None:
+    asked: dict[str, Any] = {"epsilon": 50, "delta": 1e-6, "bounds": (-5, 10), "columns": ["x"], "seed": 1}
+    asked |= points | {"bandwidth": 0.02}
+    kept, moved = (release_database(sample(), move_points=move, **asked) for move in (False, True))
+    default = release_database(sample(), **asked)
+    assert any("do not match" in limit for limit in default.limits)
+    assert np.array_equal(default.points["x"], kept.points["x"])
+    assert not np.array_equal(default.points["x"], moved.points["x"])
+    assert moved.points_error < default.points_error
+    if "public" in points:
+        assert default.points["x"] == pytest.approx([1, 3, 5])
 
 
 def test_shrunk_weights_are_nearer_to_the_records_embedding_than_raw_ones() -> None:
     """Twenty releases whose noise is as large as most coordinates: the squared error is less than half of
-    the raw weights'; and without noise nothing is shrunk."""
+    the raw weights'; and without noise nothing is shrunk, not even by the ridge of raw weights."""
     rng, squared = np.random.default_rng(11), {"raw": 0.0, "shrunk": 0.0}
     rows = simulated_rows(rng, 2000)
     features = simulated_database(rows, 1.0, rng, points=60, ridge="fine").features
@@ -172,9 +180,12 @@ def test_shrunk_weights_are_nearer_to_the_records_embedding_than_raw_ones() -> N
             squared[weighting] += float(np.sum((found.features(found.locations).T @ weights - target) ** 2))
     assert squared["shrunk"] < 0.5 * squared["raw"]
     exact = simulated_database(rows, 1e6, rng, points=60, weighting="raw", ridge="fine")
-    shrunk = exact.with_weights("shrunk")
-    moved = exact.features(exact.locations).T @ (exact.weights - shrunk.weights)
-    assert float(np.linalg.norm(moved)) < 1e-6
+    at_points = exact.features(exact.locations)
+
+    def missed(database: ReleasedDatabase) -> float:
+        return float(np.linalg.norm(at_points.T @ database.weights - exact.embedding))
+
+    assert missed(exact.with_weights("shrunk")) < 1e-6 < missed(exact)
 
 
 def test_the_factors_of_shrunk_weights_have_the_least_estimated_error_of_all_that_fall() -> None:
@@ -187,12 +198,13 @@ def test_the_factors_of_shrunk_weights_have_the_least_estimated_error_of_all_tha
     def estimated(kept: Any) -> float:
         return float(np.sum((1 - kept) ** 2 * (z**2 - noise**2) + kept**2 * noise**2))
 
-    raw = problem.linear_map() @ problem.target
-    scale = problem.matched.T @ problem.weights(), problem.matched.T @ raw
-    kept = (right @ scale[0]) / (right @ scale[1])
-    assert np.all(np.diff(kept) <= 1e-6)
-    assert kept.min() >= -1e-9
-    assert kept.max() <= 1 + 1e-6
+    kept = shrinkage(z, float(noise))
+    told = singular**2 > 1e-4
+    read = (right @ problem.matched.T @ problem.weights())[told] / z[told]
+    assert read == pytest.approx(kept[told], abs=1e-3)
+    assert np.all(np.diff(kept) <= 0)
+    assert kept.min() >= 0
+    assert kept.max() <= 1
     rivals = [singular**2 / (singular**2 + ridge) for ridge in np.geomspace(1e-8, 1e2, 40)]
     rivals += [(np.arange(30) < last).astype(float) for last in range(31)]
     assert all(estimated(kept) <= estimated(rival) + 1e-9 for rival in rivals)
