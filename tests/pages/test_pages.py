@@ -290,6 +290,10 @@ def test_the_tester_shows_who_has_sent_and_ends_its_stream_with_the_study(
     page = window.get(f"/studies/{study}").text
     assert page.count('<span class="state declined">') == 1
     assert page.count('<span class="state waiting">') == 2
+    ruled = federation.create(title="Too few?")
+    path, decline = f"/v1/studies/{ruled}/declines/north", parties.decline(ruled, "north", "too-few-units")
+    assert federation.put(path, parties.owners["north"], decline).status_code == 201
+    assert "needs more units than there are" in window.get(f"/studies/{ruled}").text
     for owner in ("south", "west"):
         assert federation.release(study, owner).status_code == 201
     events = window.get(f"/studies/{study}/events?seen={'0' * 16}")

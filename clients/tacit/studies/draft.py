@@ -252,16 +252,18 @@ def prepare(study: Study) -> PreparedStudy:
         StudyError,
         canonical,
         check_study,
+        require_units,
+        units_declared,
     )
     from tacit_protocol.procedures.discovery import procedure_named  # noqa: PLC0415
 
-    units = {owner.name: owner.units for owner in study.owners if owner.units is not None}
-    declared = len(units) == len(study.owners)
+    units = units_declared(study)
     try:
         procedure = procedure_named(study.procedure)
         parameters = {**procedure.fresh(study), **study.parameters}
         study = study.model_copy(update={"procedure_origin": procedure.origin, "parameters": parameters})
         check_study(procedure, study)
+        require_units(procedure, study, units)
         study = canonical(procedure, study)
         payload = encode(study)
         return PreparedStudy(
@@ -270,8 +272,8 @@ def prepare(study: Study) -> PreparedStudy:
             digest=digest(payload),
             guarantee=procedure.cost(study),
             numbers_released=procedure.numbers_released(study),
-            warnings=procedure.warnings(study, units) if declared else (),
-            units_declared=declared,
+            warnings=procedure.warnings(study, units),
+            units_declared=len(units) == len(study.owners),
         )
     except StudyError as error:
         raise StudyRefusedError(str(error)) from error

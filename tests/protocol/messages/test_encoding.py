@@ -165,6 +165,16 @@ def test_a_decline_has_one_reason_only() -> None:
         decode(DeclineMessage, encode(decline).replace(b"declined", b"too few rows"))
 
 
+def test_a_decline_names_public_rules_of_a_closed_list_alone() -> None:
+    plain = encode(DeclineMessage(study="0" * 64, party="north"))
+    assert b"rule" not in plain, "earlier versions read it"
+    named = DeclineMessage(study="0" * 64, party="north", rule="too-few-units")
+    assert decode(DeclineMessage, encode(named)) == named
+    for other in (b"budget-exceeded", b"too-few-units ", b""):
+        with pytest.raises(MessageError):
+            decode(DeclineMessage, encode(named).replace(b"too-few-units", other))
+
+
 # Messages that are refused cost little memory.
 
 

@@ -19,7 +19,7 @@ from tacit_protocol.messages.study import Owner, PartyName, Study
 from tacit_protocol.numerics.distance_covariance import UNITS_MIN
 from tacit_protocol.privacy.gaussian_mechanism import SensitivityError, SumPart, gaussian_guarantee
 from tacit_protocol.privacy.guarantee import COORDINATES_MAX, GaussianEvent, Guarantee
-from tacit_protocol.procedures.base import StudyError, parse_parameters
+from tacit_protocol.procedures.base import PublicRuleError, StudyError, parse_parameters
 from tacit_protocol.signing.sealing import SealError, require_certified
 from tacit_protocol.strict import StrictModel
 
@@ -93,7 +93,7 @@ class Plan:
     guarantee: Guarantee
 
     def design(self, units: int) -> BucketDesign:
-        """Return the buckets for so many units; raises StudyError where no sketch serves them."""
+        """Return the buckets for so many units; raises PublicRuleError where no sketch serves them."""
         sizes = [
             sketch.features.dimension * columns
             for sketch, columns in zip(self.sketches, self.columns, strict=True)
@@ -106,7 +106,7 @@ class Plan:
         try:
             design = BucketDesign.near(units, max(1.0, min(wished, *room)))
         except DesignError as error:
-            raise StudyError(str(error)) from None
+            raise PublicRuleError("too-few-units" if error.few else "too-many-units", str(error)) from None
         if design.buckets > min(room):
             # Rounding to a size made too many: the next larger size makes fewer.
             size = design.bucket_units + 2
@@ -116,18 +116,19 @@ class Plan:
     def layout(self, side: int, units: int) -> tuple[SumPart, ...]:
         """Lay out one owner's release of so many units, without values.
 
-        Raises StudyError where so many units cannot be answered for: too few, or too many.
+        Raises PublicRuleError where so many units cannot be answered for: too few, or too many.
         """
         if self.sketches:
             return self.sketches[side].parts(self.design(units))
         blocks = self.directions if self.parameters.method == "pnc-disjoint" else 1
         if units // blocks < UNITS_MIN:
-            raise StudyError(
+            raise PublicRuleError(
+                "too-few-units",
                 f"{self.parameters.method} needs {UNITS_MIN} units or more for every projection, "
-                f"{UNITS_MIN * blocks} in all: ask for fewer projections, or more units"
+                f"{UNITS_MIN * blocks} in all: ask for fewer projections, or more units",
             )
         if self.projections[side].numbers(units) > COORDINATES_MAX:
-            raise StudyError(self._too_many(side, units))
+            raise PublicRuleError("too-many-numbers", self._too_many(side, units))
         return self.projections[side].parts(units)
 
     def _too_many(self, side: int, units: int) -> str:

@@ -296,6 +296,12 @@ class Screening(Procedure):
         for units in expected:
             plan.design(units)
 
+    def check_units(self, study: Study, units: Mapping[str, int]) -> None:
+        """Raise PublicRuleError where no sketch serves an owner's number of units."""
+        plan = screening_plan(study)
+        for count in units.values():
+            plan.design(count)
+
     def cost(self, study: Study) -> Guarantee:
         """Return what each owner spends: the study's whole budget, in one joint Gaussian release."""
         return screening_plan(study).guarantee

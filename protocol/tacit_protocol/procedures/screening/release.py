@@ -16,7 +16,7 @@ from tacit_protocol.features.sketches import BUCKETS_MIN, BucketDesign, ColumnsS
 from tacit_protocol.messages.study import PartyName, Study
 from tacit_protocol.privacy.gaussian_mechanism import SensitivityError, gaussian_guarantee
 from tacit_protocol.privacy.guarantee import COORDINATES_MAX, GaussianEvent, Guarantee
-from tacit_protocol.procedures.base import StudyError, parse_parameters
+from tacit_protocol.procedures.base import PublicRuleError, StudyError, parse_parameters
 from tacit_protocol.procedures.distance_correlation.release import require_two_sides
 from tacit_protocol.procedures.screening.statistic import smallest_level
 from tacit_protocol.strict import StrictModel
@@ -105,7 +105,7 @@ class ScreeningPlan:
         return 1 / event.noise_multiplier
 
     def design(self, units: int) -> BucketDesign:
-        """Return the buckets for so many units; raises StudyError where no sketch serves them.
+        """Return the buckets for so many units; raises PublicRuleError where no sketch serves them.
 
         The best number is the geometric mean of both owners': n times what a column gets of mu squared.
         """
@@ -113,7 +113,7 @@ class ScreeningPlan:
         try:
             design = BucketDesign.near(units, max(wished, BUCKETS_AIMED_MIN))
         except DesignError as error:
-            raise StudyError(str(error)) from None
+            raise PublicRuleError("too-few-units" if error.few else "too-many-units", str(error)) from None
         room = min(_room(sketch) for sketch in self.sketches)
         if design.buckets <= room:
             return design
