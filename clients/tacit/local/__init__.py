@@ -6,6 +6,7 @@ real people need a federation.
 """
 
 from tacit.database.released import ReleasedDatabase
+from tacit.local.copula import CopulaSample, Margin, copula_sample
 from tacit.local.counts import homogeneity, independence_table, noisy_counts, stratified_table, survival
 from tacit.local.database import release_database
 from tacit.local.distance import distance_correlation
@@ -41,9 +42,12 @@ from tacit.results import (
     SurvivalResult,
     TwoSampleResult,
 )
+from tacit.results.screening import CorrelationMatrix
 
 __all__ = [
     "ChoicePlan",
+    "CopulaSample",
+    "CorrelationMatrix",
     "CuratedDistanceCorrelationResult",
     "DecisionResult",
     "DistanceCorrelationResult",
@@ -51,6 +55,7 @@ __all__ = [
     "HomogeneityResult",
     "IdentityResult",
     "IndependenceTableResult",
+    "Margin",
     "NoisyCountsResult",
     "OptimisedLocations",
     "PowerCurve",
@@ -63,6 +68,7 @@ __all__ = [
     "SurvivalResult",
     "TwoSampleResult",
     "compare_identity_methods",
+    "copula_sample",
     "distance_correlation",
     "homogeneity",
     "identity",
