@@ -1,4 +1,4 @@
-"""Gaussian copulas from private correlations and margins: dependence and margins come back, errors are told."""
+"""Gaussian copulas of private correlations and margins: dependence and margins come back, errors are told."""
 
 import numpy as np
 import numpy.typing as npt
