@@ -283,7 +283,8 @@ def _of_database(database: ReleasedDatabase) -> dict[str, Margin]:
 def _rank(lower: Floats, upper: Floats, column: NumericColumn) -> npt.NDArray[np.int64]:
     """Return -1 for a cell of the lower bound alone, 1 for one of the upper, else 0."""
     single = lower == upper
-    return (single & (upper == column.upper)).astype(np.int64) - (single & (lower == column.lower))
+    last = (single & (upper == column.upper)).astype(np.int64)
+    return np.asarray(last - (single & (lower == column.lower)))
 
 
 def _of_points(database: ReleasedDatabase, column: NumericColumn | CategoricalColumn) -> Margin:
@@ -304,4 +305,4 @@ def _probabilities(shares: npt.ArrayLike) -> Floats:
     falling = np.sort(values)[::-1]
     excess = (np.cumsum(falling) - 1) / np.arange(1, len(values) + 1)
     kept = int(np.count_nonzero(falling > excess))
-    return np.maximum(values - excess[kept - 1], 0.0)
+    return np.asarray(np.maximum(values - excess[kept - 1], 0.0))
