@@ -13,15 +13,15 @@ canonical ones; that a verdict does not say who declined.
 
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel
 
 from tacit_protocol.messages.encoding import MessageError, decode, encode
-from tacit_protocol.messages.release import DeclineMessage, Release, ReleaseMessage
+from tacit_protocol.messages.release import DeclineMessage, PublicRule, Release, ReleaseMessage
 from tacit_protocol.messages.study import CancellationMessage, Study
 from tacit_protocol.messages.transcript import TRANSCRIPT_BYTES_MAX, Transcript, VerdictMessage
 from tacit_protocol.procedures.base import (
@@ -119,6 +119,8 @@ class VerifiedTranscript:
     """The verdict as recomputed here; None where the study ended without a result."""
     declined: tuple[str, ...] = ()
     """Who declined by its own signature, in the study's order; of whom else is missing nothing is known."""
+    rules: Mapping[str, PublicRule] = field(default_factory=dict)
+    """The public rule that each decline names, of those that name one."""
     canonical: bool = True
     """Whether the study's bytes are its canonical ones, which alone are answered."""
 
@@ -167,14 +169,16 @@ def verify_transcript(
     _verify_reused(transcript, study, releases, digests)
     verdict = _verify_verdict(transcript, study, study_digest)
     _verify_roster(study, verdict, digests)
-    _verify_declines(transcript, study, study_digest, verdict)
+    rules = _verify_declines(transcript, study, study_digest, verdict)
     _verify_cancellation(transcript, study, study_digest, verdict, cancellation)
     result = None
     if verdict.outcome == "completed":
         result = _verify_result(study, releases, units, verdict, progress)
     declined = tuple(sender.name for sender in study.senders if sender.name in transcript.declines)
     canonical = _is_canonical(study, study_digest)
-    return VerifiedTranscript(study, study_digest, releases, digests, verdict, result, declined, canonical)
+    return VerifiedTranscript(
+        study, study_digest, releases, digests, verdict, result, declined, rules, canonical
+    )
 
 
 def _verify_study(transcript: Transcript, tester_key: str | None) -> tuple[Study, str]:
@@ -294,19 +298,26 @@ def _verify_roster(study: Study, verdict: VerdictMessage, digests: dict[str, str
 
 def _verify_declines(
     transcript: Transcript, study: Study, study_digest: str, verdict: VerdictMessage
-) -> None:
-    """Check that the transcript holds exactly the declines that the verdict lists, each its owner's own."""
+) -> dict[str, PublicRule]:
+    """Check that the transcript holds exactly the declines that the verdict lists, each its owner's own.
+
+    Returns the public rules that they name, by owner.
+    """
     listed = verdict.declines or {}
     if set(listed) != set(transcript.declines):
         raise VerificationError("decline", "the verdict lists other declines than the transcript holds")
     if not set(listed) <= set(verdict.missing):
         raise VerificationError("decline", "the verdict says that an owner declined who is not missing")
     keys = {sender.name: sender.key for sender in study.senders}
+    rules: dict[str, PublicRule] = {}
     for name, text in transcript.declines.items():
         payload = _open("decline", text, DECLINE_TYPE, keys[name], name)
-        _read_own("decline", DeclineMessage, payload, study_digest, name)
+        message = _read_own("decline", DeclineMessage, payload, study_digest, name)
         if digest(payload) != listed[name]:
             raise VerificationError("decline", "the verdict lists another one", name)
+        if message.rule is not None:
+            rules[name] = message.rule
+    return rules
 
 
 def _verify_cancellation(

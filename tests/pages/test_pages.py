@@ -272,6 +272,31 @@ def test_every_enrolled_party_sees_the_testers_studies_and_nobody_else(
     assert CANARY not in "".join(capsys.readouterr())
 
 
+def test_the_tester_shows_who_has_sent_and_ends_its_stream_with_the_study(
+    federation: Federation, parties: Parties
+) -> None:
+    study = federation.create()
+    window = tester_window(federation, parties.analyst).sign_in()
+    assert federation.decline(study, "north").status_code == 201
+    page = window.get(f"/studies/{study}").text
+    assert page.count('<span class="state declined">') == 1
+    assert page.count('<span class="state waiting">') == 2
+    ruled = federation.create(title="Too few?")
+    path, decline = f"/v1/studies/{ruled}/declines/north", parties.decline(ruled, "north", "too-few-units")
+    assert federation.put(path, parties.owners["north"], decline).status_code == 201
+    assert "needs more units than there are" in window.get(f"/studies/{ruled}").text
+    for owner in ("south", "west"):
+        assert federation.release(study, owner).status_code == 201
+    events = window.get(f"/studies/{study}/events?seen={'0' * 16}")
+    assert events.headers["content-type"].startswith("text/event-stream")
+    assert "event: ended" in events.text
+    ended = window.get(f"/studies/{study}").text
+    assert "No release came from <bdi>north</bdi>" in ended
+    transcript = window.get(f"/studies/{study}/transcript")
+    assert transcript.headers["content-disposition"] == f'attachment; filename="tacit-{study[:12]}.json"'
+    assert transcript.content == federation.get(f"/v1/studies/{study}/transcript").content
+
+
 def test_an_owner_at_a_curator_sees_and_decides_for_its_own_alone(curated: CuratorFederation) -> None:
     study = curated.ask("north", "south")
     north, operator = curator_window(curated, "north").sign_in(), curator_window(curated, OPERATOR).sign_in()

@@ -120,7 +120,7 @@ ANSWER_HEADERS: Fields = (
 _SUMMARY = "tacit_services.tester.studies:Studies"
 _PROGRESS = _public(
     "digest title procedure state created_at deadline owners[].name owners[].sent owners[].declined "
-    "progress.fraction progress.step",
+    "owners[].rule progress.fraction progress.step",
     _SUMMARY,
     "the study, and who has answered; times follow a schedule (respond_after_s)",
 )

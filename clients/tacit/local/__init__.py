@@ -6,6 +6,7 @@ real people need a federation.
 """
 
 from tacit.database.released import ReleasedDatabase
+from tacit.local.copula import CopulaSample, Margin, copula_sample
 from tacit.local.counts import (
     homogeneity,
     identity,
@@ -46,9 +47,12 @@ from tacit.results import (
     SurvivalResult,
     TwoSampleResult,
 )
+from tacit.results.screening import CorrelationMatrix
 
 __all__ = [
     "ChoicePlan",
+    "CopulaSample",
+    "CorrelationMatrix",
     "CuratedDistanceCorrelationResult",
     "DecisionResult",
     "DistanceCorrelationResult",
@@ -56,6 +60,7 @@ __all__ = [
     "HomogeneityResult",
     "IdentityResult",
     "IndependenceTableResult",
+    "Margin",
     "NoisyCountsResult",
     "OptimisedLocations",
     "PowerCurve",
@@ -68,6 +73,7 @@ __all__ = [
     "SurvivalResult",
     "TwoSampleResult",
     "compare_identity_methods",
+    "copula_sample",
     "distance_correlation",
     "homogeneity",
     "identity",

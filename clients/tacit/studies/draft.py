@@ -256,15 +256,17 @@ def prepare(study: Study) -> PreparedStudy:
         StudyError,
         canonical,
         check_study,
+        require_units,
+        units_declared,
     )
     from tacit_protocol.procedures.discovery import procedure_named, with_new_defaults  # noqa: PLC0415
 
-    units = {owner.name: owner.units for owner in study.owners if owner.units is not None}
-    declared = len(units) == len(study.owners)
+    units = units_declared(study)
     try:
         procedure = procedure_named(study.procedure)
         study = with_new_defaults(study.model_copy(update={"procedure_origin": procedure.origin}))
         check_study(procedure, study)
+        require_units(procedure, study, units)
         study = canonical(procedure, study)
         payload = encode(study)
         return PreparedStudy(
@@ -273,8 +275,8 @@ def prepare(study: Study) -> PreparedStudy:
             digest=digest(payload),
             guarantee=procedure.cost(study),
             numbers_released=procedure.numbers_released(study),
-            warnings=procedure.warnings(study, units) if declared else (),
-            units_declared=declared,
+            warnings=procedure.warnings(study, units),
+            units_declared=len(units) == len(study.owners),
         )
     except StudyError as error:
         raise StudyRefusedError(str(error)) from error

@@ -54,6 +54,10 @@ BUCKET_UNITS_MIN = 2
 class DesignError(StudyError):
     """There are too few or too many units for a sketch. Says which; the number of units is public."""
 
+    def __init__(self, message: str, *, few: bool) -> None:
+        super().__init__(message)
+        self.few = few
+
 
 @dataclass(frozen=True)
 class BucketDesign:
@@ -74,9 +78,9 @@ class BucketDesign:
         Raises DesignError where there are fewer than 2 * BUCKETS_MIN units, or too many.
         """
         if units < BUCKETS_MIN * BUCKET_UNITS_MIN:
-            raise DesignError(f"a sketch needs at least {BUCKETS_MIN * BUCKET_UNITS_MIN} units")
+            raise DesignError(f"a sketch needs at least {BUCKETS_MIN * BUCKET_UNITS_MIN} units", few=True)
         if units > UNITS_SKETCHED_MAX:
-            raise DesignError(f"a sketch takes at most {UNITS_SKETCHED_MAX} units")
+            raise DesignError(f"a sketch takes at most {UNITS_SKETCHED_MAX} units", few=False)
         size = max(2, min(2 * round(units / (2 * buckets)), 2 * (units // (2 * BUCKETS_MIN))))
         return cls(units, units // size, size)
 

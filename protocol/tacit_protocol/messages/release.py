@@ -7,7 +7,8 @@ alone, and stands in no transcript: who one day learns the receiver's key must n
 import base64
 import binascii
 import hashlib
-from typing import Annotated, Literal, Self
+from collections.abc import Mapping
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -83,12 +84,28 @@ class ReleaseMessage(StrictModel):
     release: Release
 
 
+PublicRule = Literal["unequal-sizes", "too-few-units", "too-many-units", "too-many-numbers", "no-plan"]
+"""Why a study cannot be run with an owner's number of units, whatever they hold: a closed list."""
+
+PUBLIC_RULES: Mapping[PublicRule, str] = {
+    "unequal-sizes": "the study pairs the units of two samples, and these have different sizes",
+    "too-few-units": "the study's method needs more units than there are",
+    "too-many-units": "the study's method takes fewer units than there are",
+    "too-many-numbers": "so many units times so many projections make more numbers than a release holds",
+    "no-plan": "with so many units, the method has no form that is private and keeps its level",
+}
+"""What each rule says, in words."""
+
+
 class DeclineMessage(StrictModel):
     """The payload that an owner signs to decline a study.
 
     ``reason`` has one value for everyone: why an owner declines (its policy, its budget, its data, its
-    steward) may say something about its data, and stays in its own ledger.
+    steward) may say something about its data, and stays in its own ledger. ``rule`` may stand beside it: it
+    follows from the study and the number of units alone, which is public.
     """
+
+    added_fields: ClassVar[frozenset[str]] = frozenset({"rule"})
 
     format: Annotated[Literal["tacit/decline/1"], BOUND] = "tacit/decline/1"
     study: Annotated[Digest, BOUND]
@@ -97,6 +114,15 @@ class DeclineMessage(StrictModel):
         Literal["declined"],
         Egress("public", "tacit_protocol.messages.release:DeclineMessage", "one value, whatever the cause"),
     ] = "declined"
+    rule: Annotated[
+        PublicRule | None,
+        Egress(
+            "public",
+            "tacit_protocol.procedures.base:require_units",
+            "of a closed list, and a function of the study and the number of units, which is public",
+        ),
+    ] = None
+    """The public rule that the owner's number of units breaks; None where nothing of the kind is said."""
 
 
 HEADER_BYTES = 4096

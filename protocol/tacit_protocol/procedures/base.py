@@ -12,7 +12,7 @@ from pydantic import BaseModel, ValidationError
 from tacit_protocol.domain.columns import Column
 from tacit_protocol.domain.table import Table
 from tacit_protocol.messages.encoding import encode, without_unused
-from tacit_protocol.messages.release import Release
+from tacit_protocol.messages.release import PublicRule, Release
 from tacit_protocol.messages.study import Owner, Study
 from tacit_protocol.messages.transcript import numbers_max
 from tacit_protocol.privacy.accounting import Family
@@ -40,6 +40,18 @@ Progress = Callable[[float, str], None]
 
 HOPELESS = "Hopeless: "
 """What a warning starts with where the study should not be run as planned."""
+
+
+class PublicRuleError(StudyError):
+    """The study cannot be run with so many units, whatever they hold: ``rule`` says why, and may be told.
+
+    Raised from the study and numbers of units alone.
+    """
+
+    def __init__(self, rule: PublicRule, message: str) -> None:
+        super().__init__(message)
+        self.rule: PublicRule = rule
+
 
 Fields = Mapping[str, Any]
 """A verdict as plain values: that of this version, or of another, which may lack some."""
@@ -268,6 +280,28 @@ class Adapts(Protocol):
         It may read the table again, so that it is called where data are read; ``privatise`` does it itself
         where it was not called. Nothing of it may leave before the budget is spent.
         """
+
+
+@runtime_checkable
+class LimitsUnits(Protocol):
+    """A procedure that some numbers of units do not serve, whatever the units hold."""
+
+    def check_units(self, study: Study, units: Mapping[str, int]) -> None:
+        """Raise PublicRuleError where the study cannot be run with these numbers of units, by owner.
+
+        It is handed no data: what it raises is told to everyone. Owners may be missing from ``units``.
+        """
+
+
+def require_units(procedure: Procedure, study: Study, units: Mapping[str, int]) -> None:
+    """Raise PublicRuleError where a study cannot be run with these numbers of units, by owner."""
+    if isinstance(procedure, LimitsUnits):
+        procedure.check_units(study, units)
+
+
+def units_declared(study: Study) -> dict[str, int]:
+    """Return the numbers of units that a study states, by owner."""
+    return {owner.name: owner.units for owner in study.owners if owner.units is not None}
 
 
 def check_study(procedure: Procedure, study: Study) -> None:

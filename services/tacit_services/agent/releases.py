@@ -296,6 +296,7 @@ class Releaser:
         try:
             table = job.table(self.uses.computing)
             units = job.units_by_account(table)
+            job.require_units(table)
             if received is None or job.relay is None:
                 summary = job.procedure.summarise(job.study, table)
                 if isinstance(job.procedure, Adapts):

@@ -25,6 +25,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import HTMLResponse, Response, StreamingResponse
 
 from tacit_protocol.messages.encoding import decode
+from tacit_protocol.messages.release import PUBLIC_RULES
 from tacit_protocol.messages.study import Study
 from tacit_protocol.messages.transcript import VerdictMessage
 from tacit_protocol.procedures.discovery import PROCEDURES, procedure_named
@@ -446,6 +447,7 @@ def _add_studies(site: Site, tester: Tester) -> None:
             "study.html",
             reader,
             summary=summary,
+            rules=PUBLIC_RULES,
             study=study.model_dump(mode="json"),
             question=procedure_named(study.procedure).title,
             is_open=summary["state"] in OPEN,

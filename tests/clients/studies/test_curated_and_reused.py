@@ -89,6 +89,10 @@ def test_a_curated_study_is_shown_with_its_curator(
     assert "1 of 1" in tacit("study", "list")[1]
     shown = json.loads(tacit("study", "show", digest, "--json")[1])
     assert shown["study"]["curator"]["name"] == "registry"
+    for rule, words in (("unequal-sizes", "pairs the units of two samples"), ("of-tomorrow", "of-tomorrow")):
+        memory_tester.senders = [{"name": "registry", "sent": False, "declined": True, "rule": rule}]
+        out = tacit("study", "show", digest[:8])[1]
+        assert f"The curator's release: declined: {words if rule == words else 'the study ' + words}" in out
 
 
 Draft = dict[str, Any]

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tacit.errors import StudyRefusedError
 from tacit.studies import preflight as outlook_module
 from tacit.studies.draft import EnrolledKeys, PreparedStudy, StudyDraft, prepare
 from tacit.studies.preflight import (
@@ -98,3 +99,41 @@ def test_only_what_is_surely_poor_is_hopeless() -> None:
     assert not is_hopeless(3, 40)
     assert not is_hopeless(8, 40)
     assert not is_hopeless(40, 40)
+
+
+SCORE = {"kind": "numeric", "name": "score", "lower": 0, "upper": 10}
+GRADE = {"kind": "numeric", "name": "grade", "lower": 0, "upper": 1}
+UNEQUAL = [{"name": name, "data_set": "p", "units": n} for name, n in (("north", 500), ("south", 501))]
+APART = [
+    {"name": "north", "data_set": "p", "columns": ["age", "score"]},
+    {"name": "south", "data_set": "p", "columns": ["grade"]},
+]
+CURATED = {"procedure": "curated_two_sample", "curator": "c", "owners": UNEQUAL}
+FEW = {"release": "permutation", "permutations": 99}
+REFUSED: list[tuple[dict[str, Any], str]] = [
+    (CURATED | {"parameters": {"calibration": "paper", "features": "me"}}, "calibration 'paper' pairs units"),
+    (
+        {
+            "procedure": "distance_correlation",
+            "parameters": {"method": "pnc", "n_projections": 8},
+            "owners": [owner | {"units": 4898} for owner in APART],
+        },
+        "n_projections = 7 or fewer",
+    ),
+    (CURATED | {"parameters": FEW, "level": 0.001}, r"the level is below 1 / \(permutations \+ 1\)"),
+]
+
+
+@pytest.mark.parametrize(("fields", "words"), REFUSED)
+def test_what_public_numbers_refuse_is_said_before_anything_is_sent(
+    fields: dict[str, Any], words: str
+) -> None:
+    draft = draft_of(500, **({"delta": 1e-5, "columns": [AGE, SCORE, GRADE]} | fields))
+    with pytest.raises(StudyRefusedError, match=words):
+        prepared(draft)
+
+
+def test_a_level_that_no_permutation_reaches_is_said_where_no_units_are_declared() -> None:
+    fields = {"owners": APART, "columns": [AGE, SCORE, GRADE], "delta": 1e-5, "level": 0.001}
+    ready = prepared(draft_of(None, "distance_correlation", parameters={"permutations": 99}, **fields))
+    assert any("nothing can be rejected at this level" in warning for warning in ready.warnings)

@@ -17,6 +17,7 @@ from tacit_protocol.messages.encoding import (
     decode,
     encode,
 )
+from tacit_protocol.messages.release import DeclineMessage
 from tacit_protocol.strict import StrictModel
 
 CANARY = "canary-7391"
@@ -126,6 +127,16 @@ def test_errors_say_where_and_never_what(data: str, path: str) -> None:
     assert error.path == path
     assert CANARY not in str(error)
     assert CANARY not in repr(error.__cause__)
+
+
+def test_a_decline_names_public_rules_of_a_closed_list_alone() -> None:
+    plain = encode(DeclineMessage(study="0" * 64, party="north"))
+    assert b"rule" not in plain, "earlier versions read it"
+    named = DeclineMessage(study="0" * 64, party="north", rule="too-few-units")
+    assert decode(DeclineMessage, encode(named)) == named
+    for other in (b"budget-exceeded", b"too-few-units ", b""):
+        with pytest.raises(MessageError):
+            decode(DeclineMessage, encode(named).replace(b"too-few-units", other))
 
 
 # Messages that are refused cost little memory.

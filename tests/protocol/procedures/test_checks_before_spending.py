@@ -17,7 +17,13 @@ from tacit_protocol.domain.columns import Domain
 from tacit_protocol.domain.table import PooledTable, Table
 from tacit_protocol.messages.study import Study
 from tacit_protocol.privacy.noise import OpenDPNoise
-from tacit_protocol.procedures.base import StudyError, check_release, check_study
+from tacit_protocol.procedures.base import (
+    PublicRuleError,
+    StudyError,
+    check_release,
+    check_study,
+    require_units,
+)
 from tacit_protocol.procedures.discovery import PROCEDURES
 from tacit_protocol.procedures.distance_correlation.release import DistanceCorrelationPlan
 
@@ -127,7 +133,15 @@ def ends(study: Study, tables: Mapping[str, Table]) -> bool:
         check_study(procedure, study)
         procedure.cost(study)
         procedure.warnings(study, {name: table.units for name, table in tables.items()})
+        for sender, table in held.items():
+            counted = table.units_by_owner if isinstance(table, PooledTable) else {sender: table.units}
+            require_units(procedure, study, counted)
+    except StudyError:
+        return False
+    try:
         summaries = {sender: procedure.summarise(study, table) for sender, table in held.items()}
+    except PublicRuleError:
+        pytest.fail("a public rule is broken that check_units does not know: the analyst would not be told")
     except StudyError:
         return False
     if len({table.units for table in tables.values()}) > 1 and study.procedure in TWO_SIDED:

@@ -21,6 +21,7 @@ from tacit_protocol.signing.envelope import (
     DECLINE_TYPE,
     STUDY_TYPE,
     digest,
+    payload_of,
     seal,
 )
 from tacit_protocol.signing.keys import PrivateKey
@@ -128,6 +129,34 @@ def test_declines_are_signed_twice_and_none_can_be_removed_or_put_in(federation:
     fails(retold(data, declines={**held, "north": by_tester}), "decline")
     respelt = seal(message + b" ", DECLINE_TYPE, parties.owners["north"]).decode()
     fails(retold(data, declines={**held, "north": respelt}), "decline")
+
+
+def test_a_public_rule_is_shown_while_the_study_runs_and_verified_once_it_has_ended(
+    federation: Federation,
+) -> None:
+    parties, study = federation.parties, federation.create()
+    path, key = f"/v1/studies/{study}/declines/north", parties.owners["north"]
+    named = decode(DeclineMessage, payload_of(parties.decline(study, "north", "too-few-units")))
+    for other in ("too-little-data", "budget-exceeded"):
+        forged = seal(encode(named).replace(b"too-few-units", other.encode()), DECLINE_TYPE, key)
+        refused = federation.put(path, key, forged)
+        assert problem(refused) == "malformed-message"
+        assert other not in refused.text
+    owners = federation.get(f"/v1/studies/{study}").json()["owners"]
+    assert owners[0] == {"name": "north", "sent": False, "declined": False}
+    assert federation.put(path, key, parties.decline(study, "north", "too-few-units")).status_code == 201
+    owners = federation.get(f"/v1/studies/{study}").json()["owners"]
+    assert owners[0] == {"name": "north", "sent": False, "declined": True, "rule": "too-few-units"}
+    for owner in ("south", "west"):
+        assert federation.decline(study, owner).status_code == 201
+    data = transcript(federation, study)
+    verified = verify_transcript(data)
+    assert verified.declined == ("north", "south", "west")
+    assert verified.rules == {"north": "too-few-units"}
+    held = decode(Transcript, data, size_bytes_max=2**28).declines
+    other = parties.decline(study, "north", "too-many-units").decode()
+    fails(retold(data, declines={**held, "north": other}), "decline")
+    fails(retold(data, declines={**held, "north": parties.decline(study, "north").decode()}), "decline")
 
 
 def test_an_old_verdict_cannot_be_given_declines(federation: Federation) -> None:

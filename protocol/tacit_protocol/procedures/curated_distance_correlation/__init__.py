@@ -38,6 +38,7 @@ from tacit_protocol.procedures.base import (
     require_shared_columns,
     row_warnings,
     step,
+    units_declared,
 )
 from tacit_protocol.procedures.curated_distance_correlation.release import (
     COVARIANCE,
@@ -191,10 +192,13 @@ class CuratedDistanceCorrelation(Procedure):
         require_shared_columns(study)
         if study.curator is None and len(study.owners) != 1:
             raise StudyError("all columns must be in one place: name one owner, or a curator of several")
-        plan = plan_of(study)
-        planned = [owner.units for owner in study.owners]
-        if None not in planned:
-            plan.layout(sum(units or 0 for units in planned))
+        plan_of(study)
+        self.check_units(study, units_declared(study))
+
+    def check_units(self, study: Study, units: Mapping[str, int]) -> None:
+        """Raise PublicRuleError where all owners together have too few units, or too many to compare."""
+        if all(owner.name in units for owner in study.owners):
+            plan_of(study).layout(sum(units[owner.name] for owner in study.owners))
 
     def cost(self, study: Study) -> Guarantee:
         """Return what every owner spends: the study's whole budget, on the estimates and the decision."""

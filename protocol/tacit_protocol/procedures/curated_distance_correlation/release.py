@@ -23,7 +23,7 @@ from tacit_protocol.numerics.distance_covariance import STEPS_MAX, exact_distanc
 from tacit_protocol.privacy.gaussian_mechanism import SumPart, gaussian_guarantee, mu_of
 from tacit_protocol.privacy.guarantee import Budget, Guarantee
 from tacit_protocol.privacy.permutation_test import decision_guarantee, rank_max
-from tacit_protocol.procedures.base import StudyError, parse_parameters
+from tacit_protocol.procedures.base import PublicRuleError, StudyError, parse_parameters
 from tacit_protocol.procedures.joint_independence.sensitivity import (
     evaluation_error,
     observed_sensitivity,
@@ -291,7 +291,7 @@ class DistancePlan:
         return any(side.single for side in self.sides)
 
     def layout(self, units: int, roots: DistanceRoots | None = None) -> tuple[SumPart, ...]:
-        """Lay out the release of the roots; raises StudyError for fewer than two units, or too many."""
+        """Lay out the release of the roots; raises PublicRuleError for fewer than two units, or too many."""
         self.check_units(units, COLUMN_UNITS_MAX if self.columns else PAIRED_UNITS_MAX)
         error = max(DistanceKernel.error(len(side.numeric)) for side in self.sides)
         return release_parts(units, self.line, error, roots)
@@ -302,17 +302,20 @@ class DistancePlan:
         return mu_of(self.estimates)
 
     def check_units(self, units: int, largest: int) -> None:
-        """Raise StudyError where the test or the estimates cannot take so many units."""
+        """Raise PublicRuleError where the test or the estimates cannot take so many units."""
         if units < 2:
-            raise StudyError("the study needs at least two units")
+            raise PublicRuleError("too-few-units", "the study needs at least two units")
         if units > largest:
-            raise StudyError(
+            raise PublicRuleError(
+                "too-many-units",
                 f"pairs of units are compared, {largest} units at most; use a subset of them, or one numeric "
-                "column a side and one row a unit"
+                "column a side and one row a unit",
             )
         width = sum(side.features.dimension for side in self.sides)
         if self.decision is not None and 8 * width * units > FEATURE_BYTES_MAX:
-            raise StudyError("too many units to permute; use a subset of them, or leave the test out")
+            raise PublicRuleError(
+                "too-many-units", "too many units to permute; use a subset of them, or leave the test out"
+            )
 
     def sensitivities(self, units: int) -> tuple[float, float]:
         """Return what one unit moves the test's observed statistic by, and the permuted ones."""

@@ -148,6 +148,12 @@ class CuratedTwoSample(Procedure):
             raise StudyError("this procedure needs a curator; without one use kernel_two_sample")
         plan_of(study)
 
+    def check_units(self, study: Study, units: Mapping[str, int]) -> None:
+        """Raise PublicRuleError where samples of these sizes cannot be paired, or not be permuted."""
+        plan = plan_of(study)
+        if all(name in units for names in plan.samples for name in names):
+            plan.check_units(plan.units(units))
+
     def verdict_type(self, study: Study) -> type[BaseVerdict]:
         """Return what a study's verdict is: a test, or a decision alone."""
         release = parse_parameters(CuratedTwoSampleParameters, study).release

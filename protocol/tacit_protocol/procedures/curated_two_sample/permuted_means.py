@@ -50,16 +50,26 @@ class PermutationSizeError(StudyError):
     """There are too many units for so many permutations. Says what to change; units are public."""
 
 
+def check_choices(units: Units, permutations: int) -> None:
+    """Raise PermutationSizeError where the choices would not fit CHOICE_BYTES_MAX."""
+    if (permutations + 1) * -(-sum(units) // 8) > CHOICE_BYTES_MAX:
+        raise PermutationSizeError("too many units for so many permutations; ask for fewer of either")
+
+
+def check_kernel(units: Units) -> None:
+    """Raise PermutationSizeError where there are too many units for the full kernel."""
+    if sum(units) > KERNEL_UNITS_MAX:
+        raise PermutationSizeError("too many units for the full kernel; use features instead")
+
+
 def draw_choices(units: Units, permutations: int, seed: np.random.SeedSequence) -> Choices:
     """Draw the choices; the first replication is the samples as they are. One child of ``seed`` for each.
 
     Raises PermutationSizeError where they would not fit CHOICE_BYTES_MAX.
     """
     total = sum(units)
-    width = -(-total // 8)
-    if (permutations + 1) * width > CHOICE_BYTES_MAX:
-        raise PermutationSizeError("too many units for so many permutations; ask for fewer of either")
-    choices = np.empty((permutations + 1, width), dtype=np.uint8)
+    check_choices(units, permutations)
+    choices = np.empty((permutations + 1, -(-total // 8)), dtype=np.uint8)
     chosen = np.arange(total) < units[0]
     choices[0] = np.packbits(chosen)
     for replication in range(permutations):
@@ -211,8 +221,7 @@ class PermutedKernel:
         """
         units = samples[0].units, samples[1].units
         total = sum(units)
-        if total > KERNEL_UNITS_MAX:
-            raise PermutationSizeError("too many units for the full kernel; use features instead")
+        check_kernel(units)
         gram = UnitGram(self.kernel, gather_units([chunk for sample in samples for chunk in sample.chunks()]))
         if gram.size != total:
             raise UnitCountError("the data changed while they were read")

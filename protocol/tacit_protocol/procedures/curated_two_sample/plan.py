@@ -38,8 +38,20 @@ from tacit_protocol.privacy.gaussian_mechanism import (
 )
 from tacit_protocol.privacy.guarantee import COORDINATES_MAX, Guarantee
 from tacit_protocol.privacy.permutation_test import decision_guarantee, decision_xi, rank_max
-from tacit_protocol.procedures.base import ReleaseError, StudyError, parse_parameters, public_seed
-from tacit_protocol.procedures.curated_two_sample.permuted_means import PermutedFeatures, PermutedKernel
+from tacit_protocol.procedures.base import (
+    PublicRuleError,
+    ReleaseError,
+    StudyError,
+    parse_parameters,
+    public_seed,
+)
+from tacit_protocol.procedures.curated_two_sample.permuted_means import (
+    PermutationSizeError,
+    PermutedFeatures,
+    PermutedKernel,
+    check_choices,
+    check_kernel,
+)
 from tacit_protocol.procedures.curated_two_sample.release import (
     MOMENT_CENTRE_SHARE,
     CuratedAdditiveRelease,
@@ -48,7 +60,9 @@ from tacit_protocol.procedures.curated_two_sample.release import (
     ExactStatistic,
     PairedRelease,
     RidgeRelease,
+    UnequalSamplesError,
     centre_share,
+    require_equal,
 )
 from tacit_protocol.procedures.kernel_two_sample.statistic import (
     DETECTABLE_MAX,
@@ -316,6 +330,20 @@ class CuratedPlan:
         """Return the samples' numbers of units."""
         first, second = (sum(by_owner[name] for name in names) for names in self.samples)
         return first, second
+
+    def check_units(self, units: tuple[int, int]) -> None:
+        """Raise PublicRuleError where samples of these sizes cannot be paired, or not be permuted."""
+        try:
+            if isinstance(self.release, PairedRelease):
+                require_equal(units)
+            if isinstance(self.release, Permuted):
+                check_choices(units, self.parameters.permutations)
+            if isinstance(self.release, PermutedKernel):
+                check_kernel(units)
+        except UnequalSamplesError as error:
+            raise PublicRuleError("unequal-sizes", str(error)) from None
+        except PermutationSizeError as error:
+            raise PublicRuleError("too-many-units", str(error)) from None
 
     def tables(self, table: PooledTable) -> tuple[PooledTable, PooledTable]:
         """Return the two samples."""

@@ -392,7 +392,7 @@ class PairedRelease:
         Raises UnequalSamplesError where the samples have different sizes, and UnitCountError where the units
         are not as many as the tables say.
         """
-        pairs = _require_equal((first.units, second.units))
+        pairs = require_equal((first.units, second.units))
         bits = grid_bits(pairs, products=True)
         halves = [self._halves(table, bits, order) for table in (first, second)]
         sums = ExactSum(self.features.dimension, bits, products=True)
@@ -408,7 +408,7 @@ class PairedRelease:
 
     def parts(self, units: tuple[int, int], sums: FeatureSums | None = None) -> tuple[SumPart, ...]:
         """Lay the release out; without ``sums`` the values are zeros. Raises UnequalSamplesError."""
-        bits = grid_bits(_require_equal(units), products=True)
+        bits = grid_bits(require_equal(units), products=True)
         # Each pair is the difference of two rounded halves: twice the displacement of one contribution.
         displaced = rounding_sensitivity(self.features.dimension, bits)
         second = 2 * (2 * self._halved.norm * displaced + displaced**2)
@@ -421,7 +421,8 @@ class PairedRelease:
         return moment_parts(widened, SHARES, bits, sums)
 
 
-def _require_equal(units: tuple[int, int]) -> int:
+def require_equal(units: tuple[int, int]) -> int:
+    """Return how many pairs there are; raises UnequalSamplesError where the samples differ in size."""
     if units[0] != units[1]:
         raise UnequalSamplesError("calibration 'paper' pairs units: the two samples need as many of them")
     return units[0]

@@ -186,6 +186,13 @@ class DistanceCorrelation(Procedure):
         """Raise StudyError where the study cannot be run as written."""
         require_same_units(study, plan_of(study))
 
+    def check_units(self, study: Study, units: Mapping[str, int]) -> None:
+        """Raise PublicRuleError where an owner's release of so many units cannot be laid out."""
+        plan = plan_of(study)
+        for side, owner in enumerate(study.owners):
+            if owner.name in units:
+                plan.layout(side, units[owner.name])
+
     def cost(self, study: Study) -> Guarantee:
         """Return what each owner spends: the study's whole budget, in one joint Gaussian release."""
         return plan_of(study).guarantee

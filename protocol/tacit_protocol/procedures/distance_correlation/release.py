@@ -16,13 +16,19 @@ from pydantic import Field
 from tacit_protocol.domain.columns import Domain
 from tacit_protocol.features.aligned_sums import ProjectionRelease, RowProjections, deal_out
 from tacit_protocol.features.brownian import BrownianFeatures, crowded_half_width, random_directions
-from tacit_protocol.features.sketches import BucketDesign, SketchRelease
+from tacit_protocol.features.sketches import BucketDesign, DesignError, SketchRelease
 from tacit_protocol.messages.release import Release
 from tacit_protocol.messages.study import Owner, PartyName, Study
 from tacit_protocol.numerics.distance_covariance import UNITS_MIN
 from tacit_protocol.privacy.gaussian_mechanism import SumPart, check_layout, gaussian_guarantee, mu_of
 from tacit_protocol.privacy.guarantee import COORDINATES_MAX, Guarantee
-from tacit_protocol.procedures.base import ReleaseError, StudyError, parse_parameters, public_seed
+from tacit_protocol.procedures.base import (
+    PublicRuleError,
+    ReleaseError,
+    StudyError,
+    parse_parameters,
+    public_seed,
+)
 from tacit_protocol.signing.sealing import SealError, require_certified
 from tacit_protocol.strict import StrictModel
 
@@ -96,7 +102,7 @@ class DistanceCorrelationPlan:
     guarantee: Guarantee
 
     def design(self, units: int) -> BucketDesign:
-        """Return the buckets for so many units; raises StudyError where no sketch serves them."""
+        """Return the buckets for so many units; raises PublicRuleError where no sketch serves them."""
         sizes = [
             sketch.features.dimension * columns
             for sketch, columns in zip(self.sketches, self.columns, strict=True)
@@ -106,7 +112,10 @@ class DistanceCorrelationPlan:
         room = [
             (COORDINATES_MAX - sketch.numbers(0)) // sketch.features.dimension for sketch in self.sketches
         ]
-        design = BucketDesign.near(units, max(1.0, min(wished, *room)))
+        try:
+            design = BucketDesign.near(units, max(1.0, min(wished, *room)))
+        except DesignError as error:
+            raise PublicRuleError("too-few-units" if error.few else "too-many-units", str(error)) from None
         if design.buckets > min(room):
             # Rounding to a size made too many: the next larger size makes fewer.
             size = design.bucket_units + 2
@@ -116,18 +125,19 @@ class DistanceCorrelationPlan:
     def layout(self, side: int, units: int) -> tuple[SumPart, ...]:
         """Lay out one owner's release of so many units, without values.
 
-        Raises StudyError where so many units cannot be answered for: too few, or too many.
+        Raises PublicRuleError where so many units cannot be answered for: too few, or too many.
         """
         if self.sketches:
             return self.sketches[side].parts(self.design(units))
         blocks = self.directions if self.parameters.method == "pnc-disjoint" else 1
         if units // blocks < UNITS_MIN:
-            raise StudyError(
+            raise PublicRuleError(
+                "too-few-units",
                 f"{self.parameters.method} needs {UNITS_MIN} units or more for every projection, "
-                f"{UNITS_MIN * blocks} in all: ask for fewer projections, or more units"
+                f"{UNITS_MIN * blocks} in all: ask for fewer projections, or more units",
             )
         if self.projections[side].numbers(units) > COORDINATES_MAX:
-            raise StudyError(self._too_many(side, units))
+            raise PublicRuleError("too-many-numbers", self._too_many(side, units))
         return self.projections[side].parts(units)
 
     def _too_many(self, side: int, units: int) -> str:

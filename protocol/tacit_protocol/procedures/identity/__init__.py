@@ -43,6 +43,7 @@ from tacit_protocol.procedures.base import (
     require_shared_columns,
     reuse_warnings,
     step,
+    units_declared,
 )
 from tacit_protocol.procedures.counts.base import Cells, residual_panel, simulations
 from tacit_protocol.procedures.identity.release import (
@@ -165,8 +166,12 @@ class Identity(Procedure):
             raise StudyError(
                 f"{plan.method} draws rows: use another method, or unit_rows one, if units have several rows"
             )
-        if study.owners[0].units is not None:
-            plan.check_units(study.owners[0].units)
+        self.check_units(study, units_declared(study))
+
+    def check_units(self, study: Study, units: Mapping[str, int]) -> None:
+        """Raise PublicRuleError where the method has no private form, or no blocks, for so many units."""
+        if study.owners[0].name in units:
+            plan_of(study).check_units(units[study.owners[0].name])
 
     def verdict_type(self, study: Study) -> type[BaseVerdict]:
         """Return what a study's verdict is: a test, or a decision alone."""

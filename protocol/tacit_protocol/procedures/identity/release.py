@@ -18,7 +18,7 @@ from tacit_protocol.privacy.noisy_counts import (
     gaussian_count_guarantee,
     laplace_count_guarantee,
 )
-from tacit_protocol.procedures.base import StudyError, parse_parameters, public_seed
+from tacit_protocol.procedures.base import PublicRuleError, StudyError, parse_parameters, public_seed
 from tacit_protocol.procedures.counts.release import CellParameters, CountPlan, grid_of
 from tacit_protocol.procedures.identity.privit import (
     ClippedIdentity,
@@ -160,13 +160,17 @@ class IdentityPlan:
         return self.parameters.null if self.method == "zcdp-gof" else "monte-carlo"
 
     def check_units(self, units: int) -> None:
-        """Raise StudyError where so many units do not serve the method."""
-        if self.method == "privit":
-            self.privit(units)
-        elif self.method == "privit-laplace":
-            self.released(units)
-        elif self.method == "repetition":
-            self.repetition.block_units(units)
+        """Raise PublicRuleError where so many units do not serve the method."""
+        try:
+            if self.method == "privit":
+                self.privit(units)
+            elif self.method == "privit-laplace":
+                self.released(units)
+            elif self.method == "repetition":
+                self.repetition.block_units(units)
+        except StudyError as error:
+            few = self.method == "repetition" and units < self.repetition.blocks
+            raise PublicRuleError("too-few-units" if few else "no-plan", str(error)) from None
 
     def seed(self) -> np.random.SeedSequence:
         """Return the public seed of simulated null distributions."""

@@ -37,6 +37,7 @@ from tacit_protocol.procedures.base import (
     Holder,
     Procedure,
     Progress,
+    PublicRuleError,
     Question,
     ReleaseError,
     StudyError,
@@ -46,6 +47,7 @@ from tacit_protocol.procedures.base import (
     require_shared_columns,
     row_warnings,
     step,
+    units_declared,
 )
 from tacit_protocol.procedures.joint_independence.sensitivity import (
     evaluation_error,
@@ -182,10 +184,13 @@ class JointIndependence(Procedure):
         require_shared_columns(study)
         if study.curator is None and len(study.owners) != 1:
             raise StudyError("all columns must be in one place: name one owner, or a curator of several")
-        plan = _plan(study)
-        planned = [owner.units for owner in study.owners]
-        if None not in planned:
-            _check_units(plan, sum(units or 0 for units in planned))
+        _plan(study)
+        self.check_units(study, units_declared(study))
+
+    def check_units(self, study: Study, units: Mapping[str, int]) -> None:
+        """Raise PublicRuleError where all owners together have too few units, or too many to compare."""
+        if all(owner.name in units for owner in study.owners):
+            _check_units(_plan(study), sum(units[owner.name] for owner in study.owners))
 
     def cost(self, study: Study) -> Guarantee:
         """Return what every owner spends: the study's whole budget, on one decision."""
@@ -336,12 +341,13 @@ def _sensitivities(plan: _Plan, study: Study, units: int) -> tuple[float, float]
 
 def _check_units(plan: _Plan, units: int) -> None:
     if units < 2:
-        raise StudyError("the test needs at least two units")
+        raise PublicRuleError("too-few-units", "the test needs at least two units")
     if units > plan.units_max:
         advice = "or one row a unit" if plan.several_rows else "fewer variables or fewer permutations"
-        raise StudyError(
+        raise PublicRuleError(
+            "too-many-units",
             f"too many units: all pairs of them are compared, {plan.units_max} units at most; use a subset, "
-            f"{advice}"
+            f"{advice}",
         )
 
 

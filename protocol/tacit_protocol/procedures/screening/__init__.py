@@ -281,6 +281,12 @@ class Screening(Procedure):
         """Raise StudyError where the study cannot be run as written."""
         require_same_units(study, screening_plan(study))
 
+    def check_units(self, study: Study, units: Mapping[str, int]) -> None:
+        """Raise PublicRuleError where no sketch serves an owner's number of units."""
+        plan = screening_plan(study)
+        for count in units.values():
+            plan.design(count)
+
     def cost(self, study: Study) -> Guarantee:
         """Return what each owner spends: the study's whole budget, in one joint Gaussian release."""
         return screening_plan(study).guarantee

@@ -13,11 +13,11 @@ from scipy.special import ndtri
 
 from tacit_protocol.domain.columns import Domain
 from tacit_protocol.features.brownian import BrownianColumns
-from tacit_protocol.features.sketches import BUCKETS_MIN, BucketDesign, SketchRelease
+from tacit_protocol.features.sketches import BUCKETS_MIN, BucketDesign, DesignError, SketchRelease
 from tacit_protocol.messages.study import PartyName, Study
 from tacit_protocol.privacy.gaussian_mechanism import SumPart, gaussian_guarantee, mu_of
 from tacit_protocol.privacy.guarantee import COORDINATES_MAX, Guarantee
-from tacit_protocol.procedures.base import StudyError, parse_parameters
+from tacit_protocol.procedures.base import PublicRuleError, StudyError, parse_parameters
 from tacit_protocol.procedures.distance_correlation.release import require_two_sides
 from tacit_protocol.procedures.screening.statistic import smallest_level
 from tacit_protocol.strict import StrictModel
@@ -103,12 +103,15 @@ class ScreeningPlan:
         return mu_of(self.guarantee)
 
     def design(self, units: int) -> BucketDesign:
-        """Return the buckets for so many units; raises StudyError where no sketch serves them.
+        """Return the buckets for so many units; raises PublicRuleError where no sketch serves them.
 
         The best number is the geometric mean of both owners': n times what a column gets of mu squared.
         """
         wished = BUCKET_DENSITY * units * self.mu**2 / math.sqrt(self.pairs)
-        design = BucketDesign.near(units, max(wished, BUCKETS_AIMED_MIN))
+        try:
+            design = BucketDesign.near(units, max(wished, BUCKETS_AIMED_MIN))
+        except DesignError as error:
+            raise PublicRuleError("too-few-units" if error.few else "too-many-units", str(error)) from None
         room = min(_room(sketch) for sketch in self.sketches)
         if design.buckets <= room:
             return design
