@@ -172,10 +172,11 @@ class CuratedTwoSample(Procedure):
     def warnings(self, study: Study, units: Mapping[str, int]) -> tuple[str, ...]:
         """Say where a study asks for the weak release, or could not see even a great difference.
 
-        ``units`` are by owner.
+        ``units`` are by owner; without them nothing is said.
         """
         plan = plan_of(study)
-        return _hopeless(plan, study, units) + ((KEPT_FOR_HISTORY,) if plan.form == "ridge" else ())
+        history = (KEPT_FOR_HISTORY,) if units and plan.form == "ridge" else ()
+        return _hopeless(plan, study, units) + history
 
     def summarise(
         self,
