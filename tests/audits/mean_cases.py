@@ -63,6 +63,7 @@ KERNEL_STUDIES = {
     "ME, mixed": kernel_study(MIXED, ME | {"n_features": 15, "kernel": "laplacian"}, 0.5),
     "ME, one location": kernel_study(NUMBERS, ME | {"n_features": 1}),
     "SCF": kernel_study(NUMBERS, {"features": "scf", "n_features": 10}),
+    "SCF, window": kernel_study(NUMBERS, {"features": "scf", "n_features": 10, "window": 0.3}),
     "P0's ME": kernel_study(NUMBERS, ME | PAPER | {"n_features": 4}),
     "P0's SCF": kernel_study(NUMBERS, PAPER | {"features": "scf", "n_features": 4}),
 }

@@ -136,6 +136,9 @@ def _characteristics() -> list[Case]:
         _scf("SCF raw, J = 10, 5 columns", 5, draw(5, 5, 4.0), raw=True),
         _scf("SCF, J = 40, 2 columns", 2, draw(20, 2, 6.0)),
         _scf("SCF, window .5, J = 10, 3 columns", 3, draw(5, 3, 6.0), 0.5),
+        _scf("SCF, window .2, J = 40, 2 columns", 2, draw(20, 2, 5.0), 0.2),
+        _scf("SCF raw, window .5, J = 10, 5 columns", 5, draw(5, 5, 2.0), 0.5, raw=True),
+        _scf("SCF, window .3, J = 2, 1 column", 1, np.array([[40.0]]), 0.3),
     ]
 
 

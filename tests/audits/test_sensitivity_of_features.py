@@ -111,6 +111,12 @@ WRONG_CLAIMS: list[tuple[str, Features, Space, float]] = [
     ("pairs taken for a positive kernel", Pairwise(6, (), (1.0, 2.0), (1.0, 1.0)), Space(6), math.sqrt(2)),
     ("2 cycles searched over half a turn alone", ColumnWise(1, (), (0.8,), (1.0,)), Space(1), math.sqrt(3)),
     (
+        "frequencies under a window taken for a positive kernel",
+        SmoothCharacteristic(np.array([[40.0]]), 0.3),
+        Space(1),
+        math.sqrt(2),
+    ),
+    (
         "a categorical column taken for a number in [0, 1]",
         ColumnWise(0, (2,), (1.0,), (1.0,)),
         Space(0, (2,)),

@@ -33,6 +33,7 @@ MODULES = (
     "distance_correlation",
     "identity",
     "joint_independence",
+    "p0",
     "p4",
     "planning",
     "scale",

@@ -3,7 +3,7 @@
 Every procedure that compares means of features takes the same choices, here in one place.
 """
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
@@ -40,7 +40,12 @@ FrequencyRow = Annotated[tuple[Frequency, ...], Field(min_length=1, max_length=1
 
 
 class FeatureParameters(StrictModel):
-    """What a study may choose of mean embeddings (me), smooth characteristics (scf) and columns."""
+    """What a study may choose of mean embeddings (me), smooth characteristics (scf) and columns.
+
+    Studies that do not state ``window``, as those from before there was one, have none.
+    """
+
+    added_fields: ClassVar[frozenset[str]] = frozenset({"window"})
 
     kernel: Literal["gaussian", "laplacian"] = Field(
         "gaussian", description="The kernel's shape, of me; laplacian sees finer structure."
@@ -66,6 +71,13 @@ class FeatureParameters(StrictModel):
     frequencies: (
         Annotated[tuple[FrequencyRow, ...], Field(min_length=1, max_length=FEATURES_MAX // 2)] | None
     ) = Field(None, description="Public frequencies, one value per column, in place of drawn ones (scf).")
+    window: Annotated[float, Field(ge=1e-2, le=1e3)] | None = Field(
+        None,
+        description=(
+            "Standard deviation of the Gaussian window around the middle of the scaled columns; none by "
+            "default (scf)."
+        ),
+    )
     cycles: (
         Annotated[tuple[Annotated[float, Field(gt=0, le=64)], ...], Field(min_length=1, max_length=16)] | None
     ) = Field(None, description="Frequencies in turns over a column's bounds (auto and columns).")
@@ -84,6 +96,7 @@ def acting_parameters(features: str, parameters: FeatureParameters) -> dict[str,
         "category_similarity": features == "me",
         "locations": features == "me",
         "frequencies": features == "scf",
+        "window": features == "scf",
         "n_features": kernel and parameters.frequencies is None,
         "bandwidth": kernel and parameters.frequencies is None,
     }
@@ -156,8 +169,9 @@ def smooth_characteristic(
         if any(len(row) != len(domain.numeric) for row in parameters.frequencies):
             raise ValueError("every frequency needs one value per column")
         turns = np.array(parameters.frequencies, dtype=np.float64)
-        return SmoothCharacteristic(2 * np.pi * turns, raw=raw)
+        return SmoothCharacteristic(2 * np.pi * turns, parameters.window, raw=raw)
     points = draw_locations(domain, BANDWIDTH_POINTS, rng).numeric
     bandwidth = parameters.bandwidth or median_distance(points)
     pairs = max(1, (parameters.n_features or FEATURES_DEFAULT) // 2)
-    return SmoothCharacteristic(draw_frequencies(len(domain.numeric), pairs, bandwidth, rng), raw=raw)
+    frequencies = draw_frequencies(len(domain.numeric), pairs, bandwidth, rng)
+    return SmoothCharacteristic(frequencies, parameters.window, raw=raw)

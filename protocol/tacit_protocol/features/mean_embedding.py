@@ -2,10 +2,11 @@
 
 Whitened, psi(x) = (K_T + lambda I)^(-1/2) [k(x, T_1) ... k(x, T_J)]' has norm at most 1 and diameter sqrt(2 -
 2 min k) <= sqrt 2, whatever J is. SCF, g(x) [sin(x'w_j), cos(x'w_j)]_j of numeric columns scaled by sqrt(2 /
-J), have norm |g(x)| <= 1 and diameter 2: P0's sqrt J for the unscaled map is too small by sqrt 2
-(docs/mathematics/features.md).
+J), have norm |g(x)| <= 1 and diameter 2, or what :func:`windowed_diameter` certifies: P0's sqrt J for the
+unscaled map is too small by sqrt 2 (docs/mathematics/features.md).
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,7 +18,7 @@ from scipy.spatial.distance import pdist
 from tacit_protocol.domain.columns import Domain
 from tacit_protocol.domain.table import encode
 from tacit_protocol.features.base import FloatMatrix, Rows, row_products
-from tacit_protocol.features.kernels import ProductKernel
+from tacit_protocol.features.kernels import ProductKernel, RandomFourier
 from tacit_protocol.numerics.sincos import wave
 
 REGULARISATION_PER_LOCATION = 1e-8
@@ -164,6 +165,40 @@ class RawMeanEmbedding:
         return self._kernel.gram(rows, self._locations)
 
 
+WINDOW_CELLS = 512
+"""Cells of each of the two distances from the middle over which the windowed diameter is searched."""
+
+WINDOW_REACH = 8.0
+"""Windows beyond which all distances are one cell: the window's height there is below 2e-14."""
+
+WINDOW_ROUNDING = 1e-9
+"""Allowance for the rounding of the bound itself, far above what it is."""
+
+
+def windowed_diameter(frequencies: FloatMatrix, window: float) -> float:
+    """Bound the distance of two rows' scaled SCF features under a window, at most 2.
+
+    For rows at distances a and b from the middle, with windows' heights g(a) and g(b), the squared distance
+    is (g(a) - g(b))^2 + 2 g(a) g(b) (1 - c), c the average cosine of w_j'(x - y). 1 - c is at most 1 - min c,
+    and at most L (a + b)^2 / 2, L the largest eigenvalue of the average w w'. Both are bounded from above on
+    every cell of a grid of (a, b), so that the maximum over cells holds everywhere
+    (docs/mathematics/features.md).
+    """
+    count, columns = frequencies.shape
+    largest = float(np.linalg.eigvalsh(frequencies.T @ frequencies / count)[-1])
+    # Angles are rounded: what that moves a difference of two of them by, at most.
+    rounding = (columns + 2) * 2.0**-51 * float(np.abs(frequencies).sum(axis=1).max())
+    reach = math.sqrt(columns) / 2
+    edges = np.append(np.linspace(0.0, min(reach, WINDOW_REACH * window), WINDOW_CELLS), reach)
+    heights = np.exp(-(edges**2) / (2 * window**2))
+    high, low = heights[:-1], heights[1:]
+    apart = math.sqrt(max(0.0, largest)) * (edges[1:, None] + edges[None, 1:]) + rounding
+    between = np.minimum(1 - RandomFourier(frequencies).smallest_product() + rounding, apart**2 / 2)
+    lengths = np.maximum(high[:, None] - low[None, :], high[None, :] - low[:, None])
+    squared = float(np.max(lengths**2 + 2 * high[:, None] * high[None, :] * between))
+    return min(2.0, math.sqrt(squared) * (1 + WINDOW_ROUNDING))
+
+
 class SmoothCharacteristic:
     """SCF with window g(x) = exp(-|x - 1/2|^2 / (2 window^2)); ``window`` is None for g = 1.
 
@@ -187,10 +222,12 @@ class SmoothCharacteristic:
         """1, or sqrt(J / 2) where raw."""
         return self._scale * float(np.sqrt(len(self._frequencies)))
 
-    @property
+    @cached_property
     def diameter(self) -> float:
-        """Twice the norm."""
-        return 2 * self.norm
+        """Twice the norm; with a window what is certified, which is less."""
+        if self._window is None:
+            return 2 * self.norm
+        return windowed_diameter(self._frequencies, self._window) * self.norm
 
     @property
     def second_moment_diameter(self) -> float:

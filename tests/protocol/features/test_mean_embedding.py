@@ -1,5 +1,6 @@
 """Embeddings at locations and frequencies: their definition, also where ill-conditioned, and their choice."""
 
+import math
 from typing import Any, Literal
 
 import mpmath
@@ -7,6 +8,7 @@ import numpy as np
 import pytest
 from definitions import Rows, distance, gram, random_rows
 from mpmath import mpf
+from scipy.spatial.distance import pdist
 
 from tacit_protocol.domain.columns import CategoricalColumn, Domain, NumericColumn
 from tacit_protocol.features import kernels
@@ -23,6 +25,7 @@ from tacit_protocol.features.mean_embedding import (
     draw_locations,
     encode_locations,
     median_distance,
+    windowed_diameter,
 )
 
 Shape = Literal["gaussian", "laplacian"]
@@ -159,6 +162,27 @@ def test_features_are_those_of_the_definition_sines_then_cosines(window: float |
     scale = mpf(1) if raw else 1 / mpmath.sqrt(4)
     for i in range(10):
         assert distance(values[i], definition(rows, i, window, scale)) <= EVALUATION_ERROR / 10
+
+
+@pytest.mark.parametrize("window", [0.05, 0.2, 0.5, 3.0])
+@pytest.mark.parametrize("frequency", [0.5, 3.0, 40.0])
+def test_the_windowed_diameter_bounds_every_pair_of_a_fine_grid_and_is_near_it(
+    window: float, frequency: float
+) -> None:
+    """In one column the search is exhaustive; the bound allows for cells of a 512th of the reach."""
+    frequencies = np.array([[frequency], [2.5 * frequency]])
+    numeric = np.linspace(0.0, 1.0, 1001)[:, None]
+    values = SmoothCharacteristic(frequencies, window)(Rows(numeric, np.zeros((1001, 0), dtype=np.int32)))
+    largest = math.sqrt(float(np.max(pdist(values, "sqeuclidean"))))
+    bound = windowed_diameter(frequencies, window)
+    assert largest <= bound <= 2
+    assert largest >= 0.8 * bound
+
+
+def test_a_window_so_wide_that_it_is_none_has_the_diameter_two() -> None:
+    frequencies = np.array([[np.pi]])
+    assert windowed_diameter(frequencies, 1e3) == pytest.approx(2, abs=0.02)
+    assert SmoothCharacteristic(frequencies).diameter == 2
 
 
 MIXED = Domain(

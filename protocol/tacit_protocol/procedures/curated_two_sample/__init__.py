@@ -2,9 +2,9 @@
 
 Three releases (docs/mathematics/trusted-curator.md): ``mean-covariance``, the private difference of the
 samples' mean features with what its null distribution needs (P0's TCMC, sharpened); ``statistic``, one noisy
-statistic (P0's TCS with a sensitivity that holds); ``permutation``, the private decision of a permutation
-test (dpMMD of Kim and Schrab). P0 is Raj, Law, Sejdinovic and Park, *A differentially private kernel
-two-sample test*. Replacing one individual replaces one unit of one sample.
+statistic (P0's TCS with a sensitivity that holds), kept for history; ``permutation``, the private decision of
+a permutation test (dpMMD of Kim and Schrab). P0 is Raj, Law, Sejdinovic and Park, *A differentially private
+kernel two-sample test*. Replacing one individual replaces one unit of one sample.
 """
 
 from collections.abc import Mapping, Sequence
@@ -106,6 +106,13 @@ class CuratedTwoSampleResult(TwoSampleResult):
     absent_fields: ClassVar[bool] = True
 
 
+KEPT_FOR_HISTORY = (
+    "release 'statistic' is kept for history, and no plan chooses it: mean-covariance sees much more for the "
+    "same budget"
+)
+"""Said before a study is run; a verdict has said it in other words since there were verdicts."""
+
+
 @dataclass(frozen=True)
 class CuratedSummary:
     """Exact numbers, with the public counts. They never leave the curator."""
@@ -169,16 +176,13 @@ class CuratedTwoSample(Procedure):
         return 1 if isinstance(release, Permuted) else release.numbers
 
     def warnings(self, study: Study, units: Mapping[str, int]) -> tuple[str, ...]:
-        """Say where even a great difference could not be seen at these numbers of units, by owner."""
+        """Say where a study asks for the weak release, or could not see even a great difference.
+
+        ``units`` are by owner; without them nothing is said.
+        """
         plan = plan_of(study)
-        if any(name not in units for names in plan.samples for name in names):
-            return ()
-        if plan.hopes(study, plan.units(units)):
-            return ()
-        return (
-            f"{HOPELESS}even samples that differ greatly could not be told apart; ask for more units, "
-            "a larger epsilon, or fewer columns",
-        )
+        history = (KEPT_FOR_HISTORY,) if units and plan.form == "ridge" else ()
+        return _hopeless(plan, study, units) + history
 
     def summarise(
         self,
@@ -276,9 +280,20 @@ class CuratedTwoSample(Procedure):
             **common_fields(
                 study, {owner.name: release.units_by_owner[owner.name] for owner in study.owners}
             ),
-            warnings=self.warnings(study, release.units_by_owner) + plan.caveats,
+            warnings=_hopeless(plan, study, release.units_by_owner) + plan.caveats,
             **found,
         )
+
+
+def _hopeless(plan: CuratedPlan, study: Study, units: Mapping[str, int]) -> tuple[str, ...]:
+    if any(name not in units for names in plan.samples for name in names):
+        return ()
+    if plan.hopes(study, plan.units(units)):
+        return ()
+    return (
+        f"{HOPELESS}even samples that differ greatly could not be told apart; ask for more units, "
+        "a larger epsilon, or fewer columns",
+    )
 
 
 def _exact(

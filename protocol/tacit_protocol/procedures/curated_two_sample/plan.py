@@ -107,7 +107,10 @@ class CuratedChoice(FeatureParameters):
 
     release: Literal["mean-covariance", "statistic", "permutation"] = Field(
         "mean-covariance",
-        description="What leaves the curator: noisy means and covariances, one decision, or one number.",
+        description=(
+            "What leaves the curator: noisy means and covariances, one decision, or one number (weak, kept "
+            "for history)."
+        ),
     )
     features: Literal["auto", "columns", "me", "scf", "kernel"] = Field(
         "auto", description="What is compared; kernel, the whole product kernel, with permutation alone."

@@ -73,6 +73,14 @@ def test_a_study_without_a_curator_is_refused_and_so_is_one_with_at_the_other_pr
         KernelTwoSample().check(study_of(NUMERIC, {}))
 
 
+def test_the_statistic_is_never_a_planned_choice_and_is_told_of_before_it_is_run() -> None:
+    assert all("release" not in choice for choice in PROCEDURE.choices)
+    units = {"o0": 5000, "o1": 5000}
+    (said,) = PROCEDURE.warnings(study_of(NUMERIC, {"release": "statistic"}), units)
+    assert "kept for history" in said
+    assert PROCEDURE.warnings(study_of(NUMERIC, {}), units) == ()
+
+
 def test_a_level_that_no_permutation_reaches_is_refused() -> None:
     with pytest.raises(StudyError, match="more permutations"):
         PROCEDURE.check(study_of(NUMERIC, {"release": "permutation", "permutations": 99}, level=0.001))

@@ -33,6 +33,7 @@ NUMERIC, MIXED = domain_of(2), domain_of(2, (4, 3))
         (NUMERIC, {"features": "scf", "kernel": "laplacian"}, "kernel has no effect"),
         (NUMERIC, {"features": "scf", "locations": [[0.1, 0.2]]}, "locations has no effect"),
         (NUMERIC, {"features": "me", "cycles": [1.0]}, "cycles has no effect"),
+        (NUMERIC, {"features": "me", "window": 0.5}, "window has no effect"),
         (NUMERIC, {"features": "columns", "pair_share": 0.5}, "pair_share has no effect"),
         (NUMERIC, {"features": "me", "replicates": 500}, "replicates has no effect"),
         (NUMERIC, {"features": "me", "regularisation": 0.1}, "regularisation has no effect"),
