@@ -13,11 +13,8 @@ from tacit_protocol.privacy.guarantee import EPSILON_UNITS
 class ServiceAnswer(BaseModel):
     """The base of every answer."""
 
-    # A newer service may say more than this client knows; what it knows is checked. A command reads one or two
-    # kinds of answer: validators are built when they are first used.
-    model_config = ConfigDict(
-        strict=True, extra="ignore", frozen=True, hide_input_in_errors=True, defer_build=True
-    )
+    # A newer service may say more than this client knows; what it knows is checked.
+    model_config = ConfigDict(strict=True, extra="ignore", frozen=True, hide_input_in_errors=True)
 
 
 class Identity(ServiceAnswer):
