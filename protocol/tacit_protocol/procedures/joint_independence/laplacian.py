@@ -2,8 +2,8 @@
 
 Every column is cut into bins of equally many units in its order. From a bin to a later one exp(-|x - y| / h)
 is a product of three factors, none above 1: from x up to its bin's highest value, from there to the other
-bin's lowest, and from there to y. So pairs that share no bin in any column are summed by tables of cells, a bin
-of every column each, and matrices between bins; pairs that share a bin are looked at.
+bin's lowest, and on to y. So pairs that share no bin in any column are summed by tables of cells, a
+bin of every column each, and matrices between bins; pairs that share a bin are looked at.
 docs/mathematics/joint-independence.md, "Laplacian kernels of single columns", counts the roundings.
 """
 

@@ -91,7 +91,7 @@ def test_sums_and_statistics_are_those_of_the_definition(
     for index in range(3):
         order = draw_permutations(SEED, index, variables, units)
         mean = float(math.prod(matrices(values, bandwidth, order)).mean())
-        # The kernel's error for every column, that of a factor instead of the bins', and a sum's 45 roundings.
+        # Every column's kernel error, that of a factor instead of the bins', and a sum's 45 roundings.
         entry = variables * kernel.error(1) + FACTOR_ERROR + 45 * 2.0**-53
         assert abs(binned.product_sum(order) / units**2 - mean) <= entry
         (found,) = path([order])
