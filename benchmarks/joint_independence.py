@@ -255,8 +255,8 @@ def _powers(counts: Counts, name: str) -> str:
 
 BANDWIDTH = 0.12
 ROUNDS = 2
-PEER_ENTRIES = 2 * 10**7
-"""Kernel values of a peer's replicates in a round: 5 of 2000 units, 1 of more. It takes the same for each."""
+PEER_ENTRIES = 8 * 10**6
+"""Kernel values of a peer's replicates in a round: 2 of 2000 units, 1 of more. It takes the same for each."""
 
 SPEED_CASES = [
     (kernel, *size, 1000)
