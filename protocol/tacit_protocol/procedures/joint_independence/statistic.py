@@ -2,13 +2,14 @@
 
 T = |(1/n) sum_i a_i1 x .. x a_id - (mean of a_1) x .. x (mean of a_d)|, a_ij the feature of unit i in
 variable j: the root of the V-statistic of Pfister, Buhlmann, Scholkopf and Peters (2018). A permutation
-reorders the units of variables 2..d, each by itself. Three ways to the same number, all within
+reorders the units of variables 2..d, each by itself. Four ways to the same number, all within
 ``evaluation_error``; which one may depend on the data, and not on the workers:
 
 - explicit features, by a pivoted Cholesky factor that is checked entry by entry: the norm of a tensor;
 - sums over pairs of units, T^2 = mean of products - 2 (mean of row means' products) + product of means, of
   kernel matrices that are held, permuted rows and columns gathered;
-- the same of tiles that are evaluated anew from the units' rows in the permuted order.
+- the same of tiles that are evaluated anew from the units' rows in the permuted order;
+- the same of Laplacian kernels of single columns, in bins: laplacian.py.
 
 What is summed in floating point is summed pairwise, over SUMMED_MAX values at most, and such sums exactly:
 ``SUMMATION_ROUNDINGS`` counts on it.
@@ -23,6 +24,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from tacit_protocol.procedures.joint_independence.laplacian import BinnedColumns, bins_for
 from tacit_protocol.workers import ONE_WORKER, Workers, linear_algebra
 
 Floats = npt.NDArray[np.float64]
@@ -98,8 +100,8 @@ MISMATCH_MAX = 5e-14
 """Largest difference between an entry and its factors' product, as computed; the product's own rounding adds
 (rank + 1) 2**-53, below 3e-14 up to RANK_MAX."""
 
-RANK_MAX = 256
-"""Highest rank: beyond, sums over pairs of units take less time."""
+RANK_MAX, BINNED_RANK_MAX = 256, 64
+"""Highest rank: beyond, sums over pairs of units take less time; and that where they are summed in bins."""
 
 CHECK_ENTRIES = 2**21
 """Entries compared at once: bounds the memory of the check, for every worker, to some 50 MiB."""
@@ -300,6 +302,10 @@ class PermutableGram(GramMatrix, Protocol):
     def entry_ns(self) -> float:
         """Roughly how long an entry takes to evaluate."""
 
+    @property
+    def laplacian(self) -> tuple[Floats, float] | None:
+        """A column and a bandwidth where entries are exp(-|x - y| / bandwidth) of it; otherwise None."""
+
 
 def holding_pays(grams: Sequence[PermutableGram]) -> bool:
     """Return whether gathering entries of matrices that fit GRAM_BYTES_MAX is faster than evaluating anew."""
@@ -415,6 +421,24 @@ class PairStatistic:
             except BaseException as error:
                 own.set_exception(error)
         return making.result()
+
+
+class LaplacianStatistic(PairStatistic):
+    """T of Laplacian kernels of single columns, by sums over bins of units."""
+
+    def __init__(
+        self,
+        grams: Sequence[PermutableGram],
+        columns: Sequence[tuple[Floats, float]],
+        bins: int,
+        workers: Workers = ONE_WORKER,
+    ) -> None:
+        super().__init__(grams, held=False, workers=workers)
+        self._binned = BinnedColumns(columns, bins)
+
+    def __call__(self, permutations: Sequence[Permutations]) -> list[float]:
+        """Return T under each of the permutations, which leave the first variable."""
+        return [self._root(self._binned.product_sum(permuted), permuted) for permuted in permutations]
 
 
 class _Tile(NamedTuple):
@@ -535,19 +559,27 @@ def permuted_feature_statistics(
 
 
 def _statistic(grams: Sequence[PermutableGram], workers: Workers, report: Progress) -> PermutedStatistic:
-    factors = _factors(grams, workers, report)
+    pairs_ns = replicate_ns(grams)
+    columns = [found for found in (gram.laplacian for gram in grams) if found is not None]
+    bins, binned_ns = bins_for(grams[0].size, len(grams))
+    binned = len(columns) == len(grams) and binned_ns < pairs_ns
+    factors = _factors(grams, BINNED_RANK_MAX if binned else RANK_MAX, workers, report)
     if factors is not None:
         tensor = TensorStatistic(factors)
-        if tensor.replicate_ns <= replicate_ns(grams):
+        if tensor.replicate_ns <= (binned_ns if binned else pairs_ns):
             return tensor
+    if binned:
+        return LaplacianStatistic(grams, columns, bins, workers)
     return PairStatistic(grams, holding_pays(grams), workers)
 
 
-def _factors(grams: Sequence[PermutableGram], workers: Workers, report: Progress) -> list[Floats] | None:
+def _factors(
+    grams: Sequence[PermutableGram], rank_max: int, workers: Workers, report: Progress
+) -> list[Floats] | None:
     """Return every variable's explicit features, (rank, units) each, or None where a tensor would not fit."""
     factors: list[Floats] = []
     for number, gram in enumerate(grams, start=1):
-        factor = factorise(gram, workers=workers) if len(grams) <= SPLIT_VARIABLES_MAX else None
+        factor = factorise(gram, rank_max, workers) if len(grams) <= SPLIT_VARIABLES_MAX else None
         if factor is None or not fits([len(found) for found in (*factors, factor)]):
             return None
         factors.append(factor)
