@@ -11,7 +11,7 @@ from tacit_services.agent.settings import AgentSettings
 from tacit_services.curator.__main__ import CuratorSettings
 from tacit_services.shared.http_server import KEEP_ALIVE_S
 from tacit_services.tester.inboxes import WAIT_S_MAX
-from tacit_services.tester.pages import KEEP_ALIVE_LOOKS, LOOK_S
+from tacit_services.tester.pages import KEEP_ALIVE_LOOKS, STREAM_LOOK_S
 from tacit_services.tester.settings import TesterSettings
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -82,7 +82,7 @@ def test_the_balancer_waits_longer_than_any_poll_and_asks_who_is_ready() -> None
     text = (SETTINGS / "haproxy.cfg").read_text()
     for side in ("client", "server"):
         (seconds,) = re.findall(rf"timeout {side} (\d+)s", text)
-        assert int(seconds) > WAIT_S_MAX + LOOK_S * KEEP_ALIVE_LOOKS / 2
+        assert int(seconds) > WAIT_S_MAX + STREAM_LOOK_S * KEEP_ALIVE_LOOKS / 2
     (idle_s,) = re.findall(r"timeout http-keep-alive (\d+)s", text)
     assert int(idle_s) < KEEP_ALIVE_S
     assert "option httpchk GET /readyz" in text
