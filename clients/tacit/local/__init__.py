@@ -9,6 +9,7 @@ from tacit.database.released import ReleasedDatabase
 from tacit.local.counts import homogeneity, independence_table, noisy_counts, stratified_table, survival
 from tacit.local.database import release_database
 from tacit.local.distance import distance_correlation
+from tacit.local.groups import group_comparison
 from tacit.local.identity import identity
 from tacit.local.independence import joint_independence
 from tacit.local.screening import screening
@@ -32,6 +33,7 @@ from tacit.results import (
     CuratedDistanceCorrelationResult,
     DecisionResult,
     DistanceCorrelationResult,
+    GroupComparisonResult,
     HomogeneityResult,
     IdentityResult,
     IndependenceTableResult,
@@ -48,6 +50,7 @@ __all__ = [
     "DecisionResult",
     "DistanceCorrelationResult",
     "ErrorPlan",
+    "GroupComparisonResult",
     "HomogeneityResult",
     "IdentityResult",
     "IndependenceTableResult",
@@ -64,6 +67,7 @@ __all__ = [
     "TwoSampleResult",
     "compare_identity_methods",
     "distance_correlation",
+    "group_comparison",
     "homogeneity",
     "identity",
     "independence_table",
