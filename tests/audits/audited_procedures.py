@@ -4,6 +4,7 @@ import curated_distance_cases
 import curated_two_sample_cases
 import distance_correlation_cases
 import embedding_release_cases
+import group_comparison_cases
 import identity_cases
 import joint_independence_cases
 import kernel_two_sample_cases
@@ -18,6 +19,7 @@ AUDITED: dict[str, dict[str, ReleaseCase]] = {
     "distance_correlation": distance_correlation_cases.CASES,
     "curated_distance_correlation": curated_distance_cases.CASES,
     "screening": screening_cases.CASES,
+    "group_comparison": group_comparison_cases.CASES,
     "identity": identity_cases.CASES,
     "noisy_counts": noisy_counts_cases.CASES,
     "homogeneity": noisy_counts_cases.HOMOGENEITY_CASES,

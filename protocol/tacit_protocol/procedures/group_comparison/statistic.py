@@ -7,9 +7,8 @@ With q = N/N_+, P = diag q - q q', A = I - q 1', m = S_+/N_+, r = N_+/n, noise v
 
     Cov C = r^2 (N_+ v P + (s + m^2 u) A A') + 2 s u/n^2 (G I - 1 1').
 
-Owners are added up with the weights sampling/(sampling + noise), traces of the first term and of all;
-t'V^-1 t is compared with chi-squared. v comes from the same sums, rounded up by their noise and by
-RARE_UNITS units.
+Owners are added up with the weights n v/(n v + G s), v of all owners together; t'V^-1 t is compared
+with chi-squared. v comes from the same sums, rounded up by their noise and by RARE_UNITS units.
 
 Effects are roots of U(theta) = sum of w (P - theta Q), P and Q products of two different groups' sums:
 
@@ -38,7 +37,7 @@ WEIGHTS = np.array([0.7, 0.2, 0.05, 0.05])
 """Of T1 to T4 in a column's weighted Bonferroni correction: most questions are about means."""
 
 RATIO_MAX = 1e4
-"""Ratios beyond it, or below its inverse, are not told from any larger, or smaller, ones."""
+"""An interval that reaches beyond it is told as having no end."""
 
 
 @dataclass(frozen=True)
@@ -88,28 +87,33 @@ def contrasts(size: int) -> Floats:
 
 def _score(blocks: Sequence[Block], rows: Floats) -> tuple[float, int]:
     """Return t' V^-1 t of the features' combinations ``rows`` (r, width), and its degrees of freedom."""
-    groups, features = len(blocks[0].sizes), len(rows)
-    freedom = (groups - 1) * features
+    groups, freedom = len(blocks[0].sizes), (len(blocks[0].sizes) - 1) * len(rows)
+    sizes = [max(float(block.sizes.sum()), RARE_UNITS) for block in blocks]
+    means = [
+        np.clip(block.sums.sum(axis=0) / size, -1.0, 1.0) for block, size in zip(blocks, sizes, strict=True)
+    ]
+    sampled = [
+        size * _unit_covariance(block, mean, size, rows) + RARE_UNITS * np.eye(len(rows))
+        for block, mean, size in zip(blocks, means, sizes, strict=True)
+    ]
+    # One variance for all owners' weights: a weight that goes with its owner's noise would bias the score.
+    unit = sum(float(np.trace(own)) for own in sampled) / sum(block.units for block in blocks)
     total, covariance = np.zeros(freedom), np.zeros((freedom, freedom))
-    for block in blocks:
-        size = max(float(block.sizes.sum()), RARE_UNITS)
-        sums = block.sums @ rows.T
-        shares = np.maximum(block.sizes, RARE_UNITS) / np.maximum(block.sizes, RARE_UNITS).sum()
-        mean = np.clip(block.sums.sum(axis=0) / size, -1.0, 1.0)
-        sampled = size * _unit_covariance(block, mean, size, rows) + RARE_UNITS * np.eye(features)
-        noise = (rows * block.sum_variances) @ rows.T
-        level = rows @ mean
-        away = (block.sizes.sum() * sums - block.sizes[:, None] * sums.sum(axis=0)) / block.units
-        inner = np.diag(shares) - np.outer(shares, shares)
-        mixing = np.eye(groups) - np.outer(shares, np.ones(groups))
+    for block, size, mean, own in zip(blocks, sizes, means, sampled, strict=True):
+        noise, level = (rows * block.sum_variances) @ rows.T, rows @ mean
         moved = noise + block.size_variance * np.outer(level, level)
-        ratio = (size / block.units) ** 2
+        sums = block.sums @ rows.T
+        away = (block.sizes.sum() * sums - block.sizes[:, None] * sums.sum(axis=0)) / block.units
+        shares = np.maximum(block.sizes, RARE_UNITS)
+        shares = shares / shares.sum()
+        between = np.diag(shares) - np.outer(shares, shares)
+        mixing = np.eye(groups) - np.outer(shares, np.ones(groups))
         both = 2 * block.size_variance / block.units**2 * (groups * np.eye(groups) - 1)
-        sampling = ratio * np.kron(inner[1:, 1:], sampled)
-        noisy = np.kron(ratio * (mixing @ mixing.T)[1:, 1:], moved) + np.kron(both[1:, 1:], noise)
-        weight = np.trace(sampling) / np.trace(sampling + noisy)
+        first = np.kron(between, own) + np.kron(mixing @ mixing.T, moved)
+        each = (size / block.units) ** 2 * first + np.kron(both, noise)
+        weight = block.units * unit / (block.units * unit + groups * float(np.trace(noise)))
         total += weight * away[1:].ravel()
-        covariance += weight**2 * (sampling + noisy)
+        covariance += weight**2 * each[len(rows) :, len(rows) :]
     return float(total @ np.linalg.solve(covariance, total)), freedom
 
 
@@ -319,11 +323,6 @@ def estimated(effects: Effects, level: float, kind: str, scale: float = 1.0) -> 
             min(1.0, max(-1.0, end / 2 if kind == "mean difference" else end)) for end in found
         )
         return Estimated(scale * value, scale * lower, scale * upper)
-    if upper <= 0:
-        return Estimated(None, None, None)
     root = math.sqrt if kind == "standard deviation ratio" else float
-    return Estimated(
-        root(value) if 1 / RATIO_MAX < value < RATIO_MAX else None,
-        root(max(lower, 0.0)),
-        root(upper) if upper < RATIO_MAX else None,
-    )
+    value, lower, upper = (root(max(end, 0.0)) for end in found)
+    return Estimated(value, lower, upper if upper < RATIO_MAX else None)
