@@ -213,6 +213,9 @@ def parts(counts: Counts) -> dict[str, str]:
     tail, cell = min(((counts.tail(*one, LEVEL), one[0]) for one in asked), default=(1.0, ""))
     highest = max((counts.rate(*one) or 0.0 for one in asked), default=0.0)
     rates = [(counts.rate(c, q) or 0.0, q, c) for c, q in counts.answered if q in EFFECTS]
+    common = max(
+        (counts.rate(c, q) or 0.0 for c, q in counts.answered if q.startswith("one effect")), default=0.0
+    )
     lowest = min(rates, default=(0.0, "", ""))
     return {
         "runs": counts.runs_of("check"),
@@ -221,7 +224,8 @@ def parts(counts: Counts) -> dict[str, str]:
             f"Of {len(asked)} levels of the test the highest is {highest:.3f}; the one furthest above "
             f"{LEVEL:g} ({cell})\nwould be as large with probability {tail:.2g} were the level exact; times "
             f"{len(asked)}: {min(1.0, tail * len(asked)):.2g}. The lowest coverage of .95 is\n"
-            f"{lowest[0]:.3f} ({lowest[1]}, {lowest[2].removeprefix('check ')}).\n"
+            f"{lowest[0]:.3f} ({lowest[1]}, {lowest[2].removeprefix('check ')}). Heterogeneity is rejected at "
+            f"most {common:.3f} of the time where there is none.\n"
         ),
         "checks": table(checks, "design") if checks else "",
         "powers": table(found, "design") if found else "",
