@@ -12,7 +12,7 @@ inverse-variance mean of the owners' exact differences; ``naive`` the same of no
 squares by group, each with Laplace noise of a third of epsilon, as if they were exact.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from scipy.special import ndtr
@@ -78,13 +78,13 @@ def owners_of(
             risk = float(law.removeprefix("category ")) + 0.4 * off
             found.append(((rng.random(n) < risk).astype(float), group))
             continue
-        values = {
+        drawn: dict[str, Callable[[int], Floats]] = {
             "normal": rng.standard_normal,
             "heavy": lambda size: rng.standard_t(3, size) / np.sqrt(3),
             "skewed": lambda size: rng.exponential(1, size) - 1,
             "discrete": lambda size: rng.choice([-1.0, -0.5, 0.0, 0.5, 3.0], size),
-        }[law](n)
-        moved = values + effect * group + shift * off
+        }
+        moved = drawn[law](n) + effect * group + shift * off
         found.append((np.clip(moved / BOUND, -1, 1), group))
     return found
 
@@ -224,8 +224,8 @@ def parts(counts: Counts) -> dict[str, str]:
             f"Of {len(asked)} levels of the test the highest is {highest:.3f}; the one furthest above "
             f"{LEVEL:g} ({cell})\nwould be as large with probability {tail:.2g} were the level exact; times "
             f"{len(asked)}: {min(1.0, tail * len(asked)):.2g}. The lowest coverage of .95 is\n"
-            f"{lowest[0]:.3f} ({lowest[1]}, {lowest[2].removeprefix('check ')}). Heterogeneity is rejected at "
-            f"most {common:.3f} of the time where there is none.\n"
+            f"{lowest[0]:.3f} ({lowest[1]}, {lowest[2].removeprefix('check ')}). Heterogeneity "
+            f"is rejected at most {common:.3f} of the time where there is none.\n"
         ),
         "checks": table(checks, "design") if checks else "",
         "powers": table(found, "design") if found else "",

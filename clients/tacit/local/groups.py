@@ -54,13 +54,13 @@ def group_comparison(
         StudyRefusedError: the procedure does not take such a study.
 
     Example:
-        >>> import numpy as np, tacit.local
+        >>> import numpy as np, pyarrow as pa, tacit.local
         >>> rng = np.random.default_rng(1)
         >>> sex = rng.choice(["f", "m"], 20000)
         >>> age = rng.normal(50, 10, 20000) + 3 * (sex == "m")
         >>> bounds = {"sex": ["f", "m"], "age": (0, 100)}
         >>> result = tacit.local.group_comparison(
-        ...     {"sex": sex, "age": age}, group="sex", epsilon=2, delta=1e-5, bounds=bounds, seed=1
+        ...     pa.table({"sex": sex, "age": age}), group="sex", epsilon=2, delta=1e-5, bounds=bounds, seed=1
         ... )
         >>> result.reject
         True

@@ -474,8 +474,8 @@ def _blocks(plan: Plan, releases: Sequence[Release]) -> Iterator[list[Block]]:
             levels = len(column.levels)
             for units, scale, sums in read:
                 own = sums[:, start : start + levels] / features.indicator
-                noise = np.full(levels, (scale / features.indicator) ** 2)
-                found.append(Block(units, own.sum(axis=1), own, float(noise.sum()), noise, numeric=False))
+                each = np.full(levels, (scale / features.indicator) ** 2)
+                found.append(Block(units, own.sum(axis=1), own, float(each.sum()), each, numeric=False))
             start += levels
         yield found
 

@@ -245,7 +245,7 @@ class _Group:
         square, cube, fourth = (1 + two) / 2, (three + 3 * one) / 4, (four + 4 * two + 3) / 8
         central = fourth - 4 * mean * cube + 6 * mean**2 * square - 3 * mean**4
         found = sizes * (central - (self.spread / sizes) ** 2)
-        return np.clip(found, 0.0, 4 * np.maximum(self.sizes, 0.0))
+        return np.asarray(np.clip(found, 0.0, 4 * np.maximum(self.sizes, 0.0)))
 
 
 def mean_difference(blocks: Sequence[Block], first: int, second: int) -> Effects:

@@ -13,7 +13,7 @@ from tacit.errors import InputError, StudyRefusedError
 from tacit_protocol.domain.columns import CategoricalColumn, Domain, NumericColumn
 from tacit_protocol.domain.table import EncodedChunk
 from tacit_protocol.privacy.accounting import gaussian_mu
-from tacit_protocol.procedures.base import StudyError
+from tacit_protocol.procedures.base import Rereads, StudyError
 from tacit_protocol.procedures.discovery import procedure_named
 from tacit_protocol.procedures.group_comparison.release import (
     SQUARES,
@@ -325,7 +325,7 @@ def test_every_number_of_a_release_is_the_sum_that_it_says() -> None:
         ((SEX, CategoricalColumn(name="one", levels=("a",))), {}, "needs two levels"),
     ],
 )
-def test_a_study_that_cannot_be_asked_says_what_to_change(columns, parameters, words: str) -> None:
+def test_a_study_that_cannot_be_asked_says_what_to_change(columns: Any, parameters: Any, words: str) -> None:
     study = made_study(
         "group_comparison", Domain(columns=columns), owners=2, delta=1e-5, parameters=parameters
     )
@@ -351,6 +351,7 @@ def test_a_release_is_read_again_for_the_same_columns_groups_and_budget() -> Non
         from tacit_protocol.privacy.noise import OpenDPNoise  # noqa: PLC0415 (patched above)
 
         release = PROCEDURE.privatise(source, PROCEDURE.summarise(source, held), OpenDPNoise())
+    assert isinstance(PROCEDURE, Rereads)
     stricter = source.model_copy(update={"level": 0.01})
     assert PROCEDURE.reread(stricter, source.owners[0], source, release) == release
     for change, words in (
