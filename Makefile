@@ -61,6 +61,7 @@ bench: $(DEVELOPMENT) ## speed, levels and powers (hours), load: the tables in d
 	$(BIN)/python -m benchmarks.joint_independence $(CURATOR_FLAGS)
 	$(BIN)/python -m benchmarks.categorical $(CURATOR_FLAGS)
 	$(BIN)/python -m benchmarks.strata $(CURATOR_FLAGS)
+	$(BIN)/python -m benchmarks.groups $(CURATOR_FLAGS)
 	$(BIN)/python -m benchmarks.identity $(CURATOR_FLAGS)
 	$(BIN)/python -m benchmarks.distance_correlation $(CURATOR_FLAGS)
 	$(BIN)/python -m benchmarks.p4 $(CURATOR_FLAGS)

@@ -2,6 +2,7 @@
 
 import counts_cases as counts
 import dependence_cases as dependence
+import group_comparison_cases
 import mean_cases as means
 from release_audit import ReleaseCase
 
@@ -12,6 +13,7 @@ AUDITED: dict[str, dict[str, ReleaseCase]] = {
     "distance_correlation": dependence.DISTANCE_CORRELATION,
     "curated_distance_correlation": dependence.CURATED_DISTANCE_CORRELATION,
     "screening": dependence.SCREENING,
+    "group_comparison": group_comparison_cases.CASES,
     "identity": counts.IDENTITY,
     "noisy_counts": counts.NOISY_COUNTS,
     "homogeneity": counts.HOMOGENEITY,

@@ -193,6 +193,11 @@ CASES: dict[str, Case] = {
         columns=("age", "ward", "sex"),
         epsilon=8.0,
     ),
+    "group_comparison-numbers": Case(
+        "group_comparison", {"group": "sex"}, columns=("age", "score", "ward", "sex")
+    ),
+    "group_comparison-three-groups": Case("group_comparison", {}, ONE, ("age", "ward")),
+    "group_comparison-categories": Case("group_comparison", {"group": "sex"}, THREE, COUNTED),
     "survival-groups": Case(
         "survival",
         {"cuts": {"age": [30.0, 50.0, 70.0]}, "event": "sex", "group": "ward"} | REPLICATES,

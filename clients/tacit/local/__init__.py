@@ -17,6 +17,7 @@ from tacit.local.counts import (
 )
 from tacit.local.database import release_database
 from tacit.local.distance import distance_correlation, screening
+from tacit.local.groups import group_comparison
 from tacit.local.independence import joint_independence
 from tacit.local.two_sample import kernel_two_sample
 from tacit.planning import (
@@ -38,6 +39,7 @@ from tacit.results import (
     CuratedDistanceCorrelationResult,
     DecisionResult,
     DistanceCorrelationResult,
+    GroupComparisonResult,
     HomogeneityResult,
     IdentityResult,
     IndependenceTableResult,
@@ -57,6 +59,7 @@ __all__ = [
     "DecisionResult",
     "DistanceCorrelationResult",
     "ErrorPlan",
+    "GroupComparisonResult",
     "HomogeneityResult",
     "IdentityResult",
     "IndependenceTableResult",
@@ -75,6 +78,7 @@ __all__ = [
     "compare_identity_methods",
     "copula_sample",
     "distance_correlation",
+    "group_comparison",
     "homogeneity",
     "identity",
     "independence_table",

@@ -44,6 +44,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "homogeneity": {"n": 500, "cells": 6, "replicates": 999},
     "independence_table": {"n": 500, "cells": (2, 2), "replicates": 999},
     "stratified_table": {"n": 500, "cells": (2, 2), "replicates": 999},
+    "group_comparison": {"n": 800, "bounds": AGE | {"arm": ["a", "b"]}, "group": "arm"},
     "survival": {
         "n": 600,
         "bounds": {"t": (0, 10), "dead": ["no", "yes"], "arm": ["a", "b"]},

@@ -19,6 +19,7 @@ from tacit.errors import InputError, VerificationFailedError
 from tacit.in_process.runner import local_study, seed_text
 from tacit.local import (
     distance_correlation,
+    group_comparison,
     independence_table,
     kernel_two_sample,
     screening,
@@ -126,6 +127,16 @@ def strata(seed: int, alpha: float) -> Any:
     return stratified_table(*owners, epsilon=0.5, alpha=alpha, seed=seed)
 
 
+def groups(seed: int, alpha: float) -> Any:
+    rng = np.random.default_rng(seed)
+    pd = pytest.importorskip("pandas")
+    owners = [
+        pd.DataFrame({"age": rng.random(150), "arm": rng.choice(["a", "b", "c"], 150)}) for _ in range(2)
+    ]
+    bounds = {"age": (0, 1), "arm": ["a", "b", "c"]}
+    return group_comparison(*owners, group="arm", bounds=bounds, alpha=alpha, seed=seed, **SPEND)
+
+
 def times(seed: int, alpha: float) -> Any:
     rng = np.random.default_rng(seed)
     pd = pytest.importorskip("pandas")
@@ -153,6 +164,7 @@ CASES: dict[str, tuple[str, Callable[[int, float], Any]]] = {
     "screening": ("screening", screened),
     "table": ("independence_table", table),
     "strata": ("stratified_table", strata),
+    "groups": ("group_comparison", groups),
     "times": ("survival", times),
 }
 """Studies by name: their procedure, and what runs one by seed and level."""
@@ -185,7 +197,7 @@ def test_an_estimate_lies_in_its_interval(name: str) -> None:
         with seeded_noise(seed):
             result = run(seed, (0.05, 0.4)[seed % 2])
         for what, low, value, high in stated(result.verdict):
-            least = -1 if name in ("strata", "times") else 0  # differences have a sign
+            least = -1 if name in ("strata", "groups", "times") else 0  # differences have a sign
             assert least <= low <= value <= high, (what, seed)
             looked += 1
     assert looked > 0 or name == "projections"
